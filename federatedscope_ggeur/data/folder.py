@@ -1,0 +1,186 @@
+"""Read a folder of precomputed embeddings (``data.type: embeddings@ggeur``)."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from federatedscope_ggeur.data.embeddings import (
+    DataSet,
+    Domain,
+    Embeddings,
+    check_labels_below,
+)
+from federatedscope_ggeur.data.registry import register_reader
+from federatedscope_ggeur.data.split import split_domain
+from federatedscope_ggeur.errors import DataError
+
+LAYOUTS = (
+    "Accepted layouts of data.root: <domain>.npz for each domain; or "
+    "<domain>/train.npz and <domain>/test.npz for each domain; or train.npz and "
+    "test.npz (one domain). Each file holds the arrays 'features' [n, D] and 'labels' "
+    "[n]."
+)
+_SPLITS = ("train", "test")
+_MOST_CLASSES = 100_000
+
+
+@register_reader("embeddings")
+def read_embeddings_folder(
+    root: str | Path, splits: Sequence[float], seed: int
+) -> DataSet:
+    """Read every domain of a folder, sorted by name.
+
+    Layouts: ``<domain>.npz``, or ``<domain>/{train,test}.npz``, or ``{train,test}.npz``
+    (one domain, called "all"), with arrays ``features`` [n, D] (floats or integers,
+    cast to float32) and ``labels`` [n] (integers). Optional beside them:
+    ``class_names.txt`` (one name in each line, class 0 first; otherwise the names are
+    "0", "1", ...) and ``encoder.txt`` (one line). Other files are not looked at.
+
+    Parameters
+    ----------
+    root : path of the folder
+    splits : [train, val, test]
+        Fractions, used only for ``<domain>.npz``: stratified by class, each domain by
+        itself.
+    seed : int
+        Keys the split, together with the domain's name.
+
+    Raises
+    ------
+    DataError
+        Anything that cannot be used; names the path, the problem and the way out.
+    ConfigError
+        Impossible `splits`.
+    """
+    root = Path(root).expanduser()
+    files = _find_files(root)
+    read = {
+        (domain, split): _read_npz(path, domain)
+        for domain, paths in files.items()
+        for split, path in paths.items()
+    }
+    class_names = _class_names(root, read)
+    for (domain, split), rows in read.items():
+        where = str(files[domain][split])
+        check_labels_below(rows.labels, len(class_names), where)
+    domains = []
+    for name in sorted(files):
+        if "" in files[name]:
+            domains.append(split_domain(read[name, ""], splits, seed))
+        else:
+            domains.append(Domain(name, read[name, "train"], read[name, "test"]))
+    return DataSet(tuple(domains), class_names, _encoder(root))
+
+
+def _find_files(root: Path) -> dict[str, dict[str, Path]]:
+    """The files of each domain, by split; the split "" means that none is given."""
+    if not root.is_dir():
+        problem = "is not a folder" if root.exists() else "does not exist"
+        raise DataError(f"data.root: {root.absolute()} {problem}. {LAYOUTS}")
+    here = _npz_in(root)
+    files = {stem: {"": path} for stem, path in here.items() if stem not in _SPLITS}
+    single = {stem: path for stem, path in here.items() if stem in _SPLITS}
+    nested = {
+        folder.name: found
+        for folder in root.iterdir()
+        if folder.is_dir() and not folder.name.startswith(".")
+        if (found := _npz_in(folder))
+    }
+    present = [name for group in (files, single, nested) for name in sorted(group)]
+    if sum(map(bool, (files, single, nested))) > 1:
+        raise DataError(
+            f"{root}: mixed layouts: {present}. Keep to one of them, and move other "
+            f".npz files elsewhere. {LAYOUTS}"
+        )
+    if not present:
+        raise DataError(f"{root}: no .npz file found. {LAYOUTS}")
+    if single:
+        _check_pair(root, single)
+        return {"all": single}
+    for name, found in nested.items():
+        _check_pair(root / name, found)
+    return files or nested
+
+
+def _npz_in(folder: Path) -> dict[str, Path]:
+    paths = (p for p in folder.glob("*.npz") if p.is_file())
+    return {path.stem: path for path in paths if not path.name.startswith(".")}
+
+
+def _check_pair(folder: Path, found: dict[str, Path]) -> None:
+    missing = [f"{split}.npz" for split in _SPLITS if split not in found]
+    extra = [f"{name}.npz" for name in sorted(found) if name not in _SPLITS]
+    if missing:
+        raise DataError(f"{folder}: {' and '.join(missing)} missing. {LAYOUTS}")
+    if extra:
+        raise DataError(f"{folder}: not expected beside train and test: {extra}.")
+
+
+def _read_npz(path: Path, domain: str) -> Embeddings:
+    # numpy takes whatever it does not know for a pickle, so look for a zip first.
+    if not zipfile.is_zipfile(path):
+        raise DataError(
+            f"{path}: corrupt, or not an npz archive. Write it with "
+            "numpy.savez(path, features=..., labels=...)."
+        )
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            names = archive.files
+            arrays = {n: archive[n] for n in ("features", "labels") if n in names}
+    except Exception as error:  # a damaged zip fails in many ways
+        if "allow_pickle" in str(error):
+            raise DataError(
+                f"{path}: needs pickle (an array of Python objects), which is refused "
+                "because unpickling can run code. Save arrays of numbers instead."
+            ) from None
+        raise DataError(
+            f"{path}: corrupt, cannot be read ({error}). Write it again."
+        ) from error
+    for name in ("features", "labels"):
+        if not isinstance(arrays.get(name), np.ndarray):
+            raise DataError(f"{path}: no array '{name}'; the file holds {names}.")
+    rows = Embeddings.from_numpy(
+        arrays["features"], arrays["labels"], domain, where=str(path)
+    )
+    if len(rows) == 0:
+        raise DataError(f"{path}: 'features' and 'labels' have zero rows.")
+    return rows
+
+
+def _class_names(root: Path, read: dict[tuple[str, str], Embeddings]) -> tuple:
+    path = root / "class_names.txt"
+    if not path.is_file():
+        largest = max(int(rows.labels.max()) for rows in read.values())
+        if largest >= _MOST_CLASSES:
+            raise DataError(
+                f"{root}: the largest label is {largest}, which would mean "
+                f"{largest + 1} classes. Number the classes from 0 without gaps."
+            )
+        return tuple(str(c) for c in range(largest + 1))
+    names = [line.strip() for line in _read_text(path).rstrip().splitlines()]
+    for number, name in enumerate(names, start=1):
+        if not name or name in names[: number - 1]:
+            problem = f"repeats the name '{name}'" if name else "is empty"
+            raise DataError(f"{path}: line {number} {problem}; name each class once.")
+    return tuple(names)
+
+
+def _encoder(root: Path) -> str:
+    path = root / "encoder.txt"
+    text = _read_text(path).strip() if path.is_file() else ""
+    if len(text.splitlines()) > 1:
+        raise DataError(f"{path}: must hold one line that describes the encoder.")
+    return text or "unknown (precomputed embeddings)"
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}: not UTF-8 text ({error}). Save it as UTF-8."
+        ) from error

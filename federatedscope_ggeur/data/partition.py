@@ -1,0 +1,164 @@
+"""Divide a data set among clients (``data.splitter``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
+from federatedscope_ggeur.data.split import deal_evenly
+from federatedscope_ggeur.data.splitters import (
+    Task,
+    divide_rows,
+    find_splitter,
+    read_argument,
+)
+from federatedscope_ggeur.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """What one client holds; either part may have no rows.
+
+    Parameters
+    ----------
+    number : int
+        The client's number, from 1.
+    domain : str
+    train, test : Embeddings
+    """
+
+    number: int
+    domain: str
+    train: Embeddings
+    test: Embeddings
+
+
+@dataclass(frozen=True)
+class FederatedData:
+    """A data set divided among clients.
+
+    Parameters
+    ----------
+    clients : tuple of ClientData
+        In order of number: 1, 2, ..., K.
+    domains : tuple of str
+        The seen domains, each held by at least one client.
+    unseen : tuple of Domain
+        The domains that no client holds; only their test rows are scored.
+    class_names : tuple of str, of length C
+    encoder : str
+    """
+
+    clients: tuple[ClientData, ...]
+    domains: tuple[str, ...]
+    unseen: tuple[Domain, ...]
+    class_names: tuple[str, ...]
+    encoder: str
+
+    @property
+    def dim(self) -> int:
+        """D, the length of one embedding."""
+        return self.clients[0].train.dim
+
+    @property
+    def num_classes(self) -> int:
+        """C, the number of classes."""
+        return len(self.class_names)
+
+    def test_sets(self) -> dict[str, Embeddings]:
+        """Every domain's whole test set, seen domains first; rows in client order."""
+        sets = {
+            name: Embeddings.concatenate(
+                [client.test for client in self.clients if client.domain == name]
+            )
+            for name in self.domains
+        }
+        sets.update((domain.name, domain.test) for domain in self.unseen)
+        return sets
+
+
+def partition(
+    dataset: DataSet,
+    *,
+    client_num: int,
+    splitter: str,
+    splitter_args: Sequence[Mapping[str, float]],
+    seed: int,
+    unseen_domains: Sequence[str] = (),
+) -> FederatedData:
+    """Give every client one domain and a part of its rows.
+
+    Client k = 1..K gets the seen domain (k - 1) mod (number of seen domains). The
+    splitter divides a domain's train rows among its m clients, disjointly:
+
+    - ``iid``: at random, evenly.
+    - ``lda`` ``[{'alpha': b}]``: for each class, proportions ~ Dirichlet(b) over the m
+      clients; a client may get nothing.
+    - ``domain`` ``[{'fraction': f}]``: each client gets the share f (default 1/m).
+    - ``lds`` ``[{'alpha': b}]``: client k gets the share ``lds_matrix(...)[k - 1, c]``
+      of class c; what no client of the domain takes is left out.
+
+    Test rows are always dealt out whole, disjointly and evenly in every class.
+
+    Parameters
+    ----------
+    dataset : DataSet
+    client_num : int
+        K, ``federate.client_num``; at least the number of seen domains.
+    splitter, splitter_args : ``data.splitter``, ``data.splitter_args``
+    seed : int
+    unseen_domains : ``ggeur.unseen_domains``, names of domains that no client holds
+
+    Raises
+    ------
+    ConfigError
+        A setting is unknown or impossible; names its key and what is accepted.
+    """
+    chosen = find_splitter(splitter)
+    value = read_argument(splitter, chosen, splitter_args)
+    seen, unseen = _separate(dataset, unseen_domains)
+    if client_num < len(seen):
+        raise ConfigError(
+            f"federate.client_num is {client_num}, but there are {len(seen)} seen "
+            f"domains ({', '.join(domain.name for domain in seen)}) and each needs a "
+            "client. Raise it, or name domains in ggeur.unseen_domains."
+        )
+    clients = []
+    for position, domain in enumerate(seen):
+        members = range(position + 1, client_num + 1, len(seen))
+        task = Task(domain.name, members, value, client_num, dataset.num_classes, seed)
+        trains = divide_rows(domain.train.labels.numpy(), chosen.shares(task), task)
+        tests = deal_evenly(
+            domain.test.labels.numpy(), len(members), task.generator("test")
+        )
+        clients += [
+            ClientData(k, domain.name, domain.train.select(a), domain.test.select(b))
+            for k, a, b in zip(members, trains, tests)
+        ]
+    return FederatedData(
+        clients=tuple(sorted(clients, key=lambda client: client.number)),
+        domains=tuple(domain.name for domain in seen),
+        unseen=unseen,
+        class_names=dataset.class_names,
+        encoder=dataset.encoder,
+    )
+
+
+def _separate(
+    dataset: DataSet, unseen_domains: Sequence[str]
+) -> tuple[list[Domain], tuple[Domain, ...]]:
+    known = [domain.name for domain in dataset.domains]
+    if isinstance(unseen_domains, str) or not set(unseen_domains) <= set(known):
+        raise ConfigError(
+            f"ggeur.unseen_domains must be a list of domains of the data set, which "
+            f"are {known}; got {unseen_domains!r}."
+        )
+    seen = [domain for domain in dataset.domains if domain.name not in unseen_domains]
+    if not seen:
+        raise ConfigError(
+            f"ggeur.unseen_domains: {list(unseen_domains)} leaves no domain to train "
+            f"on; leave out at least one of {known}."
+        )
+    unseen = tuple(d for d in dataset.domains if d.name in unseen_domains)
+    return seen, unseen

@@ -1,0 +1,113 @@
+"""Train/test splits and even divisions, stratified by class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Real
+
+import numpy as np
+
+from federatedscope_ggeur.data.embeddings import Domain, Embeddings
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.rng import numpy_generator
+
+
+def check_splits(splits: Sequence[float]) -> None:
+    """Raise a `ConfigError` naming ``data.splits`` unless [train, 0.0, test] fit."""
+    if (
+        not isinstance(splits, (list, tuple))
+        or len(splits) != 3
+        or not all(isinstance(part, Real) and 0 <= part <= 1 for part in splits)
+    ):
+        problem = "must be three numbers between 0 and 1: [train, val, test]"
+    elif splits[1] != 0:
+        problem = (
+            "must have 0.0 in the middle (val): only train and test rows are used, "
+            "so validation rows would be lost"
+        )
+    elif splits[0] == 0 or splits[2] == 0:
+        problem = "must give both train (first) and test (last) more than 0"
+    elif sum(splits) > 1 + 1e-9:
+        problem = "must add up to at most 1"
+    else:
+        return
+    raise ConfigError(f"data.splits {problem}; got {splits}. Try [0.7, 0.0, 0.3].")
+
+
+def _spread(counts: np.ndarray, total: int) -> np.ndarray:
+    """Integers that sum to `total` <= sum(counts), proportional to `counts`.
+
+    Cumulative rounding (half up, in integers): each is within one of its exact share
+    and never above its count.
+    """
+    everything = int(counts.sum())
+    if everything == 0:
+        return counts
+    ends = (2 * np.cumsum(counts) * total + everything) // (2 * everything)
+    return np.diff(ends, prepend=0)
+
+
+def stratified_split(
+    labels: np.ndarray, train: float, test: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers of disjoint train and test parts, both ascending.
+
+    Parameters
+    ----------
+    labels : int array of shape [n]
+    train, test : float
+        Fractions of n. The train part has exactly ``round(train * n)`` rows, both
+        together ``round((train + test) * n)``, each class in proportion.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    (train_rows, test_rows) : int arrays
+    """
+    order = rng.permutation(len(labels))
+    classes, counts = np.unique(labels, return_counts=True)
+    train_total = round(train * len(labels))
+    both_total = round(min(train + test, 1.0) * len(labels))
+    takes = _spread(counts, train_total)
+    tests = _spread(counts - takes, both_total - train_total)
+    parts: tuple[list, list] = ([order[:0]], [order[:0]])
+    for c, take, rest in zip(classes, takes, tests):
+        rows = order[labels[order] == c]
+        parts[0].append(rows[:take])
+        parts[1].append(rows[take : take + rest])
+    return np.sort(np.concatenate(parts[0])), np.sort(np.concatenate(parts[1]))
+
+
+def split_domain(rows: Embeddings, splits: Sequence[float], seed: int) -> Domain:
+    """Split one domain's rows by `splits`; the draw depends on seed and name alone.
+
+    Raises
+    ------
+    ConfigError
+        If `splits` is not [train, 0.0, test].
+    DataError
+        If the domain is so small that one part would be empty.
+    """
+    check_splits(splits)
+    rng = numpy_generator(seed, "split", rows.domain)
+    train, test = stratified_split(rows.labels.numpy(), splits[0], splits[2], rng)
+    if len(train) == 0 or len(test) == 0:
+        raise DataError(
+            f"domain '{rows.domain}' has {len(rows)} row(s), which data.splits "
+            f"{list(splits)} divides into {len(train)} for training and {len(test)} "
+            "for testing; both need at least one. Add rows or change data.splits."
+        )
+    return Domain(rows.domain, rows.select(train), rows.select(test))
+
+
+def deal_evenly(
+    labels: np.ndarray, parts: int, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Deal all rows to `parts` players like cards sorted by class.
+
+    Returns `parts` disjoint ascending arrays of row numbers; their sizes differ by at
+    most one, overall and within every class.
+    """
+    order = rng.permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    return [np.sort(order[part::parts]) for part in range(parts)]

@@ -1,0 +1,37 @@
+"""The exception family. Every message says what was wrong, where, and what to do."""
+
+from __future__ import annotations
+
+
+class GGEURError(Exception):
+    """Base of every error that a user, a data file or a peer can cause."""
+
+
+class ConfigError(GGEURError, ValueError):
+    """A setting is unknown, impossible, or contradicts another one."""
+
+
+class DataError(GGEURError, ValueError):
+    """A data file or array cannot be used as it is."""
+
+
+class StatisticsError(GGEURError, ValueError):
+    """Class statistics that do not fit together or were asked for what they lack."""
+
+
+class MessageError(GGEURError, ValueError):
+    """A message that was refused before use.
+
+    Parameters
+    ----------
+    problem : str
+        What is wrong and what was expected.
+    field : str
+        The field of the message that is wrong.
+    sender : str
+        Who sent it, e.g. ``"client 3"``.
+    """
+
+    def __init__(self, problem: str, *, field: str, sender: str = "unknown sender"):
+        self.problem, self.field, self.sender = problem, field, sender
+        super().__init__(f"message from {sender} refused: field '{field}': {problem}")

@@ -1,0 +1,219 @@
+"""The client role: all that one client does, whatever engine carries its messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.federation.evaluation import evaluate
+from federatedscope_ggeur.federation.messages import (
+    Broadcast,
+    ClientUpdate,
+    Geometry,
+    Prototypes,
+    Ready,
+    ScoreReport,
+    Shared,
+    StatisticsUpload,
+)
+from federatedscope_ggeur.federation.privacy import apply_floor
+from federatedscope_ggeur.federation.training import TrainingSettings, fit
+from federatedscope_ggeur.geometry import (
+    AugmentationSettings,
+    AugmentedSet,
+    ClassStatistics,
+    augment,
+)
+from federatedscope_ggeur.heads import HeadSettings, build_head
+from federatedscope_ggeur.methods import LocalContext, LocalOutcome, Method
+from federatedscope_ggeur.rng import derive_seed
+
+WEIGHTS = ("augmented", "original")
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """What every client is told before it starts.
+
+    Attributes
+    ----------
+    num_classes : int
+    augmentation : AugmentationSettings
+    training : TrainingSettings
+    head : HeadSettings
+    method : Method
+    min_samples : int
+        The min-count floor of the statistics that go up.
+    weight : {"augmented", "original"}
+        The rows that n_k counts: of the set trained on, or the client's own.
+    seed : int
+    """
+
+    num_classes: int
+    augmentation: AugmentationSettings
+    training: TrainingSettings
+    head: HeadSettings
+    method: Method
+    min_samples: int
+    weight: str
+    seed: int
+
+
+class MemoryBudget:
+    """Bytes that the augmented sets of one process may take together."""
+
+    def __init__(self, limit: float):
+        self._left = limit
+
+    def reserve(self, nbytes: int) -> bool:
+        """Whether `nbytes` still fit; if so they are taken."""
+        if nbytes > self._left:
+            return False
+        self._left -= nbytes
+        return True
+
+
+class Client:
+    """One client.
+
+    Parameters
+    ----------
+    number : int
+        Its data index, from 1; keys every draw.
+    domain : str
+    features : Tensor of shape (n, D), float32
+        Its training embeddings; n = 0 is allowed.
+    labels : Tensor of shape (n,), int64
+    settings : ClientSettings
+    memory : MemoryBudget
+        Shared by the clients of a process.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        domain: str,
+        features: Tensor,
+        labels: Tensor,
+        settings: ClientSettings,
+        memory: MemoryBudget,
+    ):
+        self.number, self.domain = number, domain
+        self.features, self.labels = features, labels
+        self.settings, self._memory = settings, memory
+        self.head = build_head(features.shape[1], settings.num_classes, settings.head)
+        self.recipe: AugmentedSet | None = None
+        self.state: dict[str, Tensor] = {}
+        self._shared: dict[str, Tensor] = {}
+        self._kept: tuple[Tensor, Tensor] | None = None
+
+    def statistics(self) -> StatisticsUpload:
+        """Round 0: what goes up, after the min-count floor."""
+        statistics = ClassStatistics.from_embeddings(
+            self.features, self.labels, self.settings.num_classes
+        )
+        allowed = apply_floor(statistics, self.settings.min_samples)
+        return StatisticsUpload(self.number, self.domain, allowed)
+
+    def prepare(
+        self, geometry: Geometry | None, prototypes: Prototypes | None
+    ) -> Ready:
+        """Round 0: set up the recipe of the training set from what came down.
+
+        Without geometry (no steps) the client trains on its own rows.
+        """
+        if prototypes is None:
+            prototypes = Prototypes(self.labels[:0], self.features[:0])
+        self.recipe = augment(
+            self.features,
+            self.labels,
+            geometry.shapes if geometry else {},
+            prototypes.prototypes,
+            prototypes.labels,
+            self.settings.augmentation,
+            derive_seed(self.settings.seed, self.number, "augment"),
+        )
+        own = self.settings.weight == "original"
+        weight = len(self.features) if own else self.recipe.rows
+        context = self._context(0, torch.zeros(0), {})
+        shared = self.settings.method.share(self.features, self.labels, context)
+        return Ready(self.number, float(weight), shared)
+
+    def receive(self, shared: Shared) -> None:
+        """Round 0: keep what the method shares with everyone."""
+        self._shared = dict(shared.tensors)
+
+    def train(self, broadcast: Broadcast) -> ClientUpdate:
+        """One round: train from the broadcast weights.
+
+        Raises
+        ------
+        GGEURError
+            Training diverged to NaN or infinity.
+        """
+        number, settings = broadcast.round_number, self.settings
+        features, labels = self._training_set(number)
+        context = self._context(number, broadcast.params, broadcast.download)
+        hooks = settings.method.local(context)
+        seed = derive_seed(settings.seed, self.number, "fit", number)
+        result = fit(
+            self.head,
+            broadcast.params,
+            features,
+            labels,
+            settings.training,
+            seed,
+            hooks,
+        )
+        if not torch.isfinite(result.params).all():
+            raise GGEURError(
+                f"client {self.number}, round {number}: training diverged, the weights "
+                f"hold NaN or infinity; lower train.optimizer.lr "
+                f"(now {settings.training.optimizer.lr}) or set grad.grad_clip"
+            )
+        upload = {}
+        if hooks.finish is not None:
+            outcome = LocalOutcome(result.params, result.steps, features, labels)
+            upload, self.state = hooks.finish(outcome)
+        return ClientUpdate(self.number, number, result.params, result.steps, upload)
+
+    def score(
+        self, broadcast: Broadcast, features: Tensor, labels: Tensor
+    ) -> ScoreReport:
+        """Score the broadcast weights on the client's test rows [n, D], [n]."""
+        score = evaluate(self.head, broadcast.params, features, labels)
+        return ScoreReport(
+            self.number,
+            broadcast.round_number,
+            score.correct,
+            score.total,
+            score.loss_sum,
+        )
+
+    def _training_set(self, round_number: int) -> tuple[Tensor, Tensor]:
+        if self.recipe is None:
+            raise GGEURError(
+                f"client {self.number} was asked to train before round 0 was over"
+            )
+        if self._kept is not None:
+            return self._kept
+        drawn = self.recipe.draw(round_number)
+        if self.recipe.same_every_round and self._memory.reserve(self.recipe.nbytes):
+            self._kept = drawn
+        return drawn
+
+    def _context(self, round_number, broadcast, download) -> LocalContext:
+        return LocalContext(
+            self.number,
+            round_number,
+            self.head,
+            broadcast,
+            download,
+            self._shared,
+            self.state,
+            self.settings.training.optimizer,
+            self.settings.seed,
+        )

@@ -1,0 +1,47 @@
+"""`evaluate`: scores of a head on test rows, as counts that can be added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from federatedscope_ggeur.heads import Head
+
+_CHUNK_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class Score:
+    """Rows classified rightly, all rows, and the sum of their cross-entropies."""
+
+    correct: int = 0
+    total: int = 0
+    loss_sum: float = 0.0
+
+    def __add__(self, other: Score) -> Score:
+        return Score(
+            self.correct + other.correct,
+            self.total + other.total,
+            self.loss_sum + other.loss_sum,
+        )
+
+    @property
+    def accuracy(self) -> float | None:
+        """Fraction of rows classified rightly; None without rows."""
+        return self.correct / self.total if self.total else None
+
+
+def evaluate(head: Head, params: Tensor, features: Tensor, labels: Tensor) -> Score:
+    """Score of a head with weights `params` [P] on features [n, D] and labels [n]."""
+    frozen = head.at(params)
+    score = Score()
+    with torch.inference_mode():
+        for x, y in zip(features.split(_CHUNK_ROWS), labels.split(_CHUNK_ROWS)):
+            logits = frozen(x).double()
+            correct = int((logits.argmax(dim=1) == y).sum())
+            loss = float(F.cross_entropy(logits, y, reduction="sum"))
+            score += Score(correct, len(y), loss)
+    return score

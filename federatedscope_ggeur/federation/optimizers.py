@@ -1,0 +1,74 @@
+"""Optimisers on one flat vector of parameters.
+
+An optimiser owns `buffer`, into which a step's gradient is accumulated as
+``buffer = beta * buffer + gradient``, and changes the parameters in `step`. So momentum
+costs nothing of its own: the matrix product that makes the gradient also decays it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """`torch.optim` optimiser by name, with the keyword arguments that torch takes.
+
+    Attributes
+    ----------
+    type : str
+        "SGD" or "Adam".
+    lr : float
+    options : mapping
+        E.g. ``{"momentum": 0.9, "weight_decay": 1e-5}``.
+    """
+
+    type: str = "SGD"
+    lr: float = 0.1
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    def build(self, vector: Tensor) -> FlatSGD | TorchOptimizer:
+        """A fresh optimiser of `vector`, which it changes in place."""
+        if self.type == "SGD" and set(self.options) <= {"momentum", "weight_decay"}:
+            return FlatSGD(vector, self.lr, **self.options)
+        return TorchOptimizer(vector, self)
+
+
+class FlatSGD:
+    """`torch.optim.SGD` with momentum and weight decay, on one vector of shape (P,)."""
+
+    def __init__(
+        self,
+        vector: Tensor,
+        lr: float,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+    ):
+        self.vector, self.lr, self.weight_decay = vector, lr, weight_decay
+        self.buffer = torch.zeros_like(vector)
+        self.beta = momentum
+
+    def step(self) -> None:
+        if self.weight_decay:
+            self.buffer.add_(self.vector, alpha=self.weight_decay)
+        self.vector.add_(self.buffer, alpha=-self.lr)
+
+
+class TorchOptimizer:
+    """Any optimiser of `torch.optim`, seen through the same three names."""
+
+    beta = 0.0
+
+    def __init__(self, vector: Tensor, settings: OptimizerSettings):
+        parameter = torch.nn.Parameter(vector)
+        self.buffer = torch.zeros_like(vector)
+        parameter.grad = self.buffer
+        make = getattr(torch.optim, settings.type)
+        self._optimizer = make([parameter], lr=settings.lr, **settings.options)
+
+    def step(self) -> None:
+        self._optimizer.step()

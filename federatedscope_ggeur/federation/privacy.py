@@ -1,0 +1,16 @@
+"""The min-count floor: what a client holds too little of, it does not talk about."""
+
+from __future__ import annotations
+
+from federatedscope_ggeur.geometry import ClassStatistics
+
+
+def apply_floor(statistics: ClassStatistics, min_samples: int) -> ClassStatistics:
+    """`statistics` without the classes of fewer than `min_samples` samples.
+
+    A mean of one sample is the sample; of L2-normalised embeddings up to four can be
+    solved for from their mean and covariance. A withheld class leaves no trace, not
+    even its count.
+    """
+    kept = [c for c in statistics.classes if statistics.counts[c] >= min_samples]
+    return statistics.restrict(kept)

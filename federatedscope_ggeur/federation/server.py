@@ -1,0 +1,275 @@
+"""The server role: all that the server does, whatever engine carries its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.federation.evaluation import Score, evaluate
+from federatedscope_ggeur.federation.messages import (
+    Broadcast,
+    ClientUpdate,
+    Contract,
+    Geometry,
+    Prototypes,
+    Ready,
+    Shared,
+    StatisticsUpload,
+)
+from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
+from federatedscope_ggeur.heads import (
+    HeadSettings,
+    build_head,
+    num_parameters,
+    to_vector,
+)
+from federatedscope_ggeur.methods import Method, ServerContext, Update
+from federatedscope_ggeur.rng import numpy_generator, torch_generator
+
+PROTOTYPES = ("domain", "client")
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """What the server is told before it starts.
+
+    Attributes
+    ----------
+    num_classes, dim : int
+    head : HeadSettings
+    method : Method
+    steps : tuple of int
+        Of the augmentation: none needs no statistics, 2 needs prototypes.
+    prototypes : {"domain", "client"}
+        One prototype for a class and other domain, or for a class and other client.
+    sample_client_num : int
+        Clients drawn each round.
+    ignore_weight : bool
+        Average with equal weights in place of n_k.
+    seed : int
+    """
+
+    num_classes: int
+    dim: int
+    head: HeadSettings
+    method: Method
+    steps: tuple[int, ...]
+    prototypes: str
+    sample_client_num: int
+    ignore_weight: bool
+    seed: int
+
+
+class Server:
+    """The server.
+
+    Parameters
+    ----------
+    roster : mapping from client number to domain
+    settings : ServerSettings
+
+    Attributes
+    ----------
+    contract : Contract
+        To decode the clients' messages against.
+    params : Tensor of shape (P,)
+        The global head's weights.
+    statistics : ClassStatistics
+        The merged statistics of all clients so far.
+    """
+
+    def __init__(self, roster: Mapping[int, str], settings: ServerSettings):
+        self.roster = dict(sorted(roster.items()))
+        self.settings = settings
+        self.head = build_head(settings.dim, settings.num_classes, settings.head)
+        self.head.reset(torch_generator(settings.seed, "head"))
+        self.params = to_vector(self.head)
+        self.contract = Contract(
+            settings.num_classes, settings.dim, num_parameters(self.head)
+        )
+        self.statistics = ClassStatistics.empty(settings.num_classes, settings.dim)
+        self.method_state: Mapping[str, Tensor] = {}
+        self._means: dict[str | int, _RunningMeans] = {}
+        self._uploaded: set[int] = set()
+        self._ready: dict[int, Ready] = {}
+        self._shared: Mapping[str, Tensor] = {}
+
+    @property
+    def needs_statistics(self) -> bool:
+        return bool(self.settings.steps)
+
+    # round 0
+
+    def windows(self, size: int) -> list[list[int]]:
+        """Client numbers in order, in groups to ask for statistics one by one."""
+        numbers = list(self.roster)
+        return [numbers[i : i + size] for i in range(0, len(numbers), size)]
+
+    def add_statistics(self, uploads: Iterable[StatisticsUpload]) -> None:
+        """Fold in the uploads of one window, in client order (Eq. 4).
+
+        Raises
+        ------
+        MessageError
+            From a client that is not in the roster, has sent before, or names
+            another domain than it joined with.
+        """
+        for upload in sorted(uploads, key=lambda upload: upload.client):
+            self._check_sender(upload.client, upload.client in self._uploaded)
+            if upload.domain != self.roster[upload.client]:
+                raise MessageError(
+                    f"{upload.domain!r}, but it joined as "
+                    f"{self.roster[upload.client]!r}",
+                    field="domain",
+                    sender=f"client {upload.client}",
+                )
+            self._uploaded.add(upload.client)
+            self.statistics = self.statistics + upload.statistics
+            if 2 in self.settings.steps:
+                source = self._source(upload.client)
+                means = self._means.setdefault(
+                    source, _RunningMeans(self.settings.num_classes, self.settings.dim)
+                )
+                means.add(upload.statistics)
+
+    def geometry(self) -> Geometry:
+        """The global shape of every class that anyone uploaded."""
+        return Geometry(
+            {
+                c: GeometricShape.from_statistics(self.statistics, c)
+                for c in self.statistics.classes
+            }
+        )
+
+    def prototypes(self, client: int) -> Prototypes:
+        """Class means of all sources but the client's own, source by source."""
+        own = self._source(client)
+        labels, means = [torch.zeros(0, dtype=torch.int64)], []
+        for source in self._sources():
+            if source != own and source in self._means:
+                held = self._means[source]
+                classes = torch.nonzero(held.counts).flatten()
+                labels.append(classes)
+                means.append(held.means[classes].to(torch.float32))
+        return Prototypes(
+            torch.cat(labels), torch.cat([torch.zeros(0, self.settings.dim), *means])
+        )
+
+    def add_ready(self, ready: Ready) -> None:
+        """Note a client's weight and what its method shares."""
+        self._check_sender(ready.client, ready.client in self._ready)
+        self._ready[ready.client] = ready
+
+    def start(self) -> Shared | None:
+        """End round 0; what the method made of all shares, if anything, goes to all.
+
+        Raises
+        ------
+        GGEURError
+            Clients are missing, or none has any data.
+        """
+        missing = sorted(self.roster.keys() - self._ready.keys())
+        if missing:
+            raise GGEURError(f"round 0 cannot end: clients {missing} are not ready")
+        if not any(ready.weight for ready in self._ready.values()):
+            raise GGEURError("no client has any training data: nothing to train")
+        shares = {k: self._ready[k].shared for k in self.roster}
+        method = self.settings.method
+        if any(shares.values()):
+            self._shared = method.combine(shares)
+        self.method_state = method.initial_state(self.params, self._context(0))
+        return Shared(self._shared) if self._shared else None
+
+    # every round
+
+    def sample(self, round_number: int) -> list[int]:
+        """Numbers of the clients that train in a round, ascending."""
+        numbers, wanted = list(self.roster), self.settings.sample_client_num
+        if wanted >= len(numbers):
+            return numbers
+        generator = numpy_generator(self.settings.seed, "sample", round_number)
+        return sorted(generator.choice(numbers, wanted, replace=False).tolist())
+
+    def broadcast(self, round_number: int) -> Broadcast:
+        download = self.settings.method.download(self.method_state)
+        return Broadcast(round_number, self.params, download)
+
+    def step(self, round_number: int, updates: Iterable[ClientUpdate]) -> None:
+        """The method's server step over the updates of a round, in client order.
+
+        Raises
+        ------
+        MessageError
+            An update of another round, a client that was not drawn, or two of one.
+        """
+        drawn, seen = set(self.sample(round_number)), set()
+        ordered = sorted(updates, key=lambda update: update.client)
+        for update in ordered:
+            self._check_sender(update.client, update.client in seen)
+            seen.add(update.client)
+            if update.round_number != round_number or update.client not in drawn:
+                raise MessageError(
+                    f"an update of round {update.round_number} from a client that "
+                    f"{'was' if update.client in drawn else 'was not'} drawn, in round "
+                    f"{round_number}",
+                    field="round",
+                    sender=f"client {update.client}",
+                )
+        weights = self._weights()
+        self.params, self.method_state = self.settings.method.step(
+            self.params,
+            [
+                Update(u.client, weights[u.client], u.params, u.steps, u.upload)
+                for u in ordered
+            ],
+            self.method_state,
+            self._context(round_number),
+        )
+
+    def score(self, features: Tensor, labels: Tensor) -> Score:
+        """Score the global head on test rows [n, D], [n] that the server holds."""
+        return evaluate(self.head, self.params, features, labels)
+
+    def _check_sender(self, client: int, repeated: bool) -> None:
+        if client not in self.roster or repeated:
+            raise MessageError(
+                "sent twice" if repeated else "not a client of this run",
+                field="client",
+                sender=f"client {client}",
+            )
+
+    def _source(self, client: int) -> str | int:
+        per_domain = self.settings.prototypes == "domain"
+        return self.roster[client] if per_domain else client
+
+    def _sources(self) -> list[str | int]:
+        return list(dict.fromkeys(self._source(client) for client in self.roster))
+
+    def _weights(self) -> dict[int, float]:
+        equal = self.settings.ignore_weight
+        return {
+            k: float(self._ready[k].weight > 0) if equal else self._ready[k].weight
+            for k in self.roster
+        }
+
+    def _context(self, round_number: int) -> ServerContext:
+        return ServerContext(
+            round_number, self.head, self._weights(), self._shared, self.settings.seed
+        )
+
+
+class _RunningMeans:
+    """Counts [C] and means [C, D] of one source, merged in float64."""
+
+    def __init__(self, num_classes: int, dim: int):
+        self.counts = torch.zeros(num_classes, dtype=torch.int64)
+        self.means = torch.zeros(num_classes, dim, dtype=torch.float64)
+
+    def add(self, statistics: ClassStatistics) -> None:
+        self.counts = self.counts + statistics.counts
+        share = statistics.counts.double() / self.counts.clamp(min=1)
+        self.means = self.means + share[:, None] * (statistics.means - self.means)

@@ -1,0 +1,171 @@
+"""`fit`: the local training of a head, the same for every method and engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from federatedscope_ggeur.federation.optimizers import OptimizerSettings
+from federatedscope_ggeur.heads import Head, add_autograd_gradient, bind_vector
+from federatedscope_ggeur.methods.base import Batch, LocalHooks
+from federatedscope_ggeur.rng import derive_seed, torch_generator
+
+# Rows gathered at once: few enough to stay in the cache, enough to spread the cost.
+_GATHER_ROWS = 128
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Local training, in FederatedScope's terms.
+
+    Attributes
+    ----------
+    optimizer : OptimizerSettings
+    local_update_steps : int
+        Epochs or mini-batches of a round, as `batch_or_epoch` says.
+    batch_or_epoch : {"batch", "epoch"}
+    batch_size : int
+    shuffle : bool
+    drop_last : bool
+        Leave out an epoch's last, smaller batch.
+    grad_clip : float
+        Largest norm of a gradient; none if not positive.
+    """
+
+    optimizer: OptimizerSettings = OptimizerSettings()
+    local_update_steps: int = 1
+    batch_or_epoch: str = "epoch"
+    batch_size: int = 64
+    shuffle: bool = True
+    drop_last: bool = False
+    grad_clip: float = -1.0
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """Parameters of shape (P,) after `steps` mini-batches."""
+
+    params: Tensor
+    steps: int
+
+
+def fit(
+    head: Head,
+    start: Tensor,
+    features: Tensor,
+    labels: Tensor,
+    settings: TrainingSettings,
+    seed: int,
+    hooks: LocalHooks | None = None,
+) -> FitResult:
+    """Train a head on embeddings from `start`, with a fresh optimiser.
+
+    Parameters
+    ----------
+    head : Head
+        Its parameters become views of the result.
+    start : Tensor of shape (P,)
+        Left as it is.
+    features : Tensor of shape (n, D), float32
+        With n = 0 nothing is trained and `start` comes back after 0 steps.
+    labels : Tensor of shape (n,), int64
+    settings : TrainingSettings
+    seed : int
+        Decides the order of rows and the dropout.
+    hooks : LocalHooks, optional
+        What a method adds to plain cross-entropy.
+    """
+    hooks = hooks or LocalHooks()
+    params = start.detach().clone()
+    bind_vector(head, params)
+    head.train()
+    optimizer = settings.optimizer.build(params)
+    step = _TrainingStep(head, params, optimizer, settings.grad_clip, hooks)
+    steps = 0
+    # nn.Dropout draws from torch's global generator, which is put back afterwards.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed, "dropout"))
+        order = torch_generator(seed, "order")
+        with torch.no_grad() if step.uses_autograd else torch.inference_mode():
+            for x, y in _batches(features, labels, settings, order):
+                step(x, y)
+                steps += 1
+    head.eval()
+    return FitResult(params, steps)
+
+
+def _batches(
+    features: Tensor, labels: Tensor, settings: TrainingSettings, order: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    n, size = len(features), settings.batch_size
+    usable = n - n % size if settings.drop_last else n
+    if usable == 0:
+        return
+    per_epoch = -(-usable // size)
+    left = settings.local_update_steps
+    if settings.batch_or_epoch == "epoch":
+        left *= per_epoch
+    gathered = max(1, _GATHER_ROWS // size) * size
+    while left > 0:
+        rows = torch.randperm(n, generator=order) if settings.shuffle else None
+        for first in range(0, usable, gathered):
+            last = min(first + gathered, usable)
+            if rows is None:
+                x, y = features[first:last], labels[first:last]
+            else:
+                x = features.index_select(0, rows[first:last])
+                y = labels.index_select(0, rows[first:last])
+            for batch in zip(x.split(size), y.split(size)):
+                if left == 0:
+                    return
+                left -= 1
+                yield batch
+
+
+class _TrainingStep:
+    """One mini-batch: gradient, the method's corrections, clipping, update."""
+
+    def __init__(self, head, params, optimizer, grad_clip, hooks: LocalHooks):
+        self.head, self.params, self.hooks = head, params, hooks
+        self.optimizer, self.grad_clip = optimizer, grad_clip
+        if grad_clip > 0:
+            # The norm is of the gradient alone, so it cannot join the momentum yet.
+            self.gradient, self.beta = torch.zeros_like(params), 0.0
+        else:
+            self.gradient, self.beta = optimizer.buffer, optimizer.beta
+        self.plain = hooks.objective is None and hooks.loss_term is None
+        self.uses_autograd = head.uses_autograd or not self.plain
+        self.accumulate = head.gradient_accumulator(self.gradient, self.beta)
+
+    def __call__(self, features: Tensor, labels: Tensor) -> None:
+        if self.hooks.transform is not None:
+            features = self.hooks.transform(features, labels)
+        if self.plain:
+            self.accumulate(features, labels)
+        else:
+            with torch.enable_grad():
+                loss = self._loss(features, labels)
+            add_autograd_gradient(self.head, loss, self.gradient, self.beta)
+        if self.hooks.add_correction is not None:
+            self.hooks.add_correction(self.params, self.gradient)
+        if self.grad_clip > 0:
+            scale = (self.grad_clip / (self.gradient.norm() + 1e-6)).clamp(max=1.0)
+            buffer = self.optimizer.buffer
+            buffer.mul_(self.optimizer.beta).add_(self.gradient * scale)
+        self.optimizer.step()
+
+    def _loss(self, features: Tensor, labels: Tensor) -> Tensor:
+        representation = self.head.represent(features)
+        logits = self.head.classify(representation)
+        batch = Batch(features, labels, representation, logits)
+        if self.hooks.objective is not None:
+            loss = self.hooks.objective(self.head, batch)
+        else:
+            loss = F.cross_entropy(logits, labels)
+        if self.hooks.loss_term is not None:
+            loss = loss + self.hooks.loss_term(self.head, batch)
+        return loss

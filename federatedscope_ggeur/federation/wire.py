@@ -1,0 +1,141 @@
+"""Bytes of a payload: safetensors with a small JSON header. Never pickle.
+
+Pickle runs code of the sender's choosing in the receiver's process; safetensors can
+only carry numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
+from torch import Tensor
+
+from federatedscope_ggeur.errors import MessageError
+
+VERSION = 1
+
+
+def pack(kind: str, numbers: Mapping, tensors: Mapping[str, Tensor]) -> bytes:
+    """Bytes of a message of `kind` with plain `numbers` (and texts) and `tensors`."""
+    header = {"version": VERSION, "kind": kind, "numbers": dict(numbers)}
+    # safetensors refuses tensors that share memory; contiguous views are copied.
+    own = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
+    return save_safetensors(own, {"ggeur": json.dumps(header, allow_nan=False)})
+
+
+def unpack(data: bytes, kind: str, sender: str) -> Message:
+    """The message in `data`, which must be of `kind` and of this version.
+
+    Raises
+    ------
+    MessageError
+        Not safetensors, no header, another version or kind.
+    """
+    try:
+        tensors = load_safetensors(data)
+        length = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+        header = json.loads(metadata["ggeur"])
+        version, found = header["version"], header["kind"]
+        numbers = dict(header["numbers"])
+    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:
+        raise MessageError(
+            f"not a message of this program ({type(error).__name__})",
+            field="header",
+            sender=sender,
+        ) from error
+    if version != VERSION:
+        raise MessageError(
+            f"version {version!r} instead of {VERSION}: run the same release of "
+            "federatedscope_ggeur everywhere",
+            field="version",
+            sender=sender,
+        )
+    if found != kind:
+        raise MessageError(
+            f"{found!r} instead of {kind!r}", field="kind", sender=sender
+        )
+    return Message(numbers, tensors, sender)
+
+
+class Message:
+    """A received message whose fields are checked as they are taken out.
+
+    Every method raises `MessageError` with the sender and the field where the message
+    does not hold what was expected.
+    """
+
+    def __init__(self, numbers: dict, tensors: dict[str, Tensor], sender: str):
+        self._numbers, self._tensors, self._sender = numbers, tensors, sender
+
+    def refuse(self, field: str, problem: str) -> MessageError:
+        return MessageError(problem, field=field, sender=self._sender)
+
+    def integer(self, field: str, minimum: int = 0) -> int:
+        value = self._numbers.get(field)
+        if type(value) is not int or value < minimum:
+            raise self.refuse(
+                field, f"expected an integer of at least {minimum}, got {value!r}"
+            )
+        return value
+
+    def number(self, field: str, minimum: float = 0.0) -> float:
+        value = self._numbers.get(field)
+        if type(value) not in (int, float) or not minimum <= value < math.inf:
+            raise self.refuse(
+                field, f"expected a number of at least {minimum}, got {value!r}"
+            )
+        return float(value)
+
+    def text(self, field: str) -> str:
+        value = self._numbers.get(field)
+        if not isinstance(value, str):
+            raise self.refuse(field, f"expected a text, got {value!r}")
+        return value
+
+    def tensor(
+        self, field: str, dtype: torch.dtype, shape: tuple[int | None, ...]
+    ) -> Tensor:
+        """The tensor `field`, of `dtype` and `shape` (None: any length), all finite."""
+        tensor = self._tensors.get(field)
+        if tensor is None:
+            raise self.refuse(field, f"missing; got {sorted(self._tensors)}")
+        if tensor.dtype != dtype:
+            raise self.refuse(field, f"expected {dtype}, got {tensor.dtype}")
+        fits = len(shape) == tensor.ndim and all(
+            want in (None, have) for want, have in zip(shape, tensor.shape)
+        )
+        if not fits:
+            wanted = ", ".join("any" if s is None else str(s) for s in shape)
+            raise self.refuse(
+                field, f"expected shape ({wanted}), got {tuple(tensor.shape)}"
+            )
+        if dtype.is_floating_point and not torch.isfinite(tensor).all():
+            raise self.refuse(field, "holds NaN or infinity")
+        return tensor
+
+    def tensors_under(self, prefix: str) -> dict[str, Tensor]:
+        """All finite tensors named ``<prefix>.<name>``, by name."""
+        start = prefix + "."
+        names = [name for name in self._tensors if name.startswith(start)]
+        return {
+            name[len(start) :]: self.tensor(
+                name, self._tensors[name].dtype, tuple(self._tensors[name].shape)
+            )
+            for name in names
+        }
+
+    def labels(self, field: str, num_classes: int, distinct: bool) -> Tensor:
+        """Class numbers below `num_classes`; ascending without repeats if `distinct`."""
+        labels = self.tensor(field, torch.int64, (None,))
+        if ((labels < 0) | (labels >= num_classes)).any():
+            raise self.refuse(field, f"classes must lie in 0..{num_classes - 1}")
+        if distinct and (labels.diff() <= 0).any():
+            raise self.refuse(field, "classes must ascend without repeats")
+        return labels

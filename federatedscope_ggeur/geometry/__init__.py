@@ -1,0 +1,24 @@
+"""Pure maths on tensors: class statistics, geometric shapes, new embeddings."""
+
+from federatedscope_ggeur.geometry.augmentation import (
+    AugmentationSettings,
+    AugmentedSet,
+    PerAnchorSizes,
+    TotalSizes,
+    augment,
+)
+from federatedscope_ggeur.geometry.scatter import thin_factor
+from federatedscope_ggeur.geometry.shape import GeometricShape, shape_similarity
+from federatedscope_ggeur.geometry.statistics import ClassStatistics
+
+__all__ = [
+    "AugmentationSettings",
+    "AugmentedSet",
+    "ClassStatistics",
+    "GeometricShape",
+    "PerAnchorSizes",
+    "TotalSizes",
+    "augment",
+    "shape_similarity",
+    "thin_factor",
+]

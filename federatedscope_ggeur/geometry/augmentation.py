@@ -1,0 +1,260 @@
+"""New embeddings along global directions: Algorithms 1 and 2 of the paper.
+
+A training set is described by an `AugmentedSet`, a recipe that draws the same rows each
+time it is asked, so that it can be kept or thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.geometry.shape import SCALES, GeometricShape
+from federatedscope_ggeur.rng import torch_generator
+
+NOISES = ("fixed", "fresh")
+
+
+@dataclass(frozen=True)
+class TotalSizes:
+    """The paper's way of saying sizes: totals for each class.
+
+    Attributes
+    ----------
+    step1 : int
+        Originals and new rows together; originals are kept even if they are more.
+    step2 : int
+        New rows for each prototype.
+    """
+
+    step1: int
+    step2: int
+
+    def around_samples(self, n: int) -> int:
+        return max(0, self.step1 - n) if n else 0
+
+    def around_prototype(self) -> int:
+        return self.step2
+
+    def kept(self, rows: int) -> int:
+        return rows
+
+
+@dataclass(frozen=True)
+class PerAnchorSizes:
+    """The plugin document's way: new rows for each anchor, then a random cut.
+
+    Attributes
+    ----------
+    per_sample : int
+        New rows around each embedding (`num_generated_per_sample`).
+    per_prototype : int
+        New rows around each prototype (`num_generated_per_prototype`).
+    target : int or None
+        Rows of a class that a random cut leaves, originals included
+        (`target_size_per_class`); None for no cut.
+    """
+
+    per_sample: int
+    per_prototype: int
+    target: int | None = None
+
+    def around_samples(self, n: int) -> int:
+        return n * self.per_sample
+
+    def around_prototype(self) -> int:
+        return self.per_prototype
+
+    def kept(self, rows: int) -> int:
+        return rows if self.target is None else min(rows, self.target)
+
+
+@dataclass(frozen=True)
+class AugmentationSettings:
+    """How a client enlarges its training set.
+
+    Attributes
+    ----------
+    steps : tuple of int
+        ``()`` for the originals alone, ``(1,)`` single-domain, ``(1, 2)`` multi-domain.
+    sizes : TotalSizes or PerAnchorSizes
+    scale : {"covariance", "eigenvalue"}
+        See `GeometricShape.basis`.
+    noise : {"fixed", "fresh"}
+        The same rows every round, or new noise every round.
+    """
+
+    steps: tuple[int, ...] = (1, 2)
+    sizes: TotalSizes | PerAnchorSizes = TotalSizes(500, 500)
+    scale: str = "covariance"
+    noise: str = "fixed"
+
+    def __post_init__(self):
+        if not set(self.steps) <= {1, 2}:
+            raise ValueError(f"steps must be among 1 and 2, got {self.steps}")
+        if self.scale not in SCALES or self.noise not in NOISES:
+            raise ValueError(f"unknown scale {self.scale!r} or noise {self.noise!r}")
+
+
+def augment(
+    features: Tensor,
+    labels: Tensor,
+    shapes: Mapping[int, GeometricShape],
+    prototypes: Tensor,
+    prototype_labels: Tensor,
+    settings: AugmentationSettings,
+    seed: int,
+) -> AugmentedSet:
+    """The recipe of one client's training set (Algorithms 1 and 2).
+
+    Parameters
+    ----------
+    features : Tensor of shape (n, D), float32
+        The client's own embeddings, the anchors of step 1.
+    labels : Tensor of shape (n,), int64
+    shapes : mapping from class to GeometricShape
+        The global shapes. A class without one gets no new rows.
+    prototypes : Tensor of shape (P, D)
+        The anchors of step 2: class means of other domains or clients.
+    prototype_labels : Tensor of shape (P,), int64
+    settings : AugmentationSettings
+    seed : int
+        The same seed draws the same rows.
+
+    Raises
+    ------
+    StatisticsError
+        Shapes or prototypes of another dimension than the embeddings.
+    """
+    dim = features.shape[1]
+    for c, shape in shapes.items():
+        if shape.dim != dim:
+            raise StatisticsError(
+                f"the shape of class {c} is in {shape.dim} dimensions, the embeddings "
+                f"are in {dim}"
+            )
+    if prototypes.shape != (len(prototype_labels), dim):
+        raise StatisticsError(
+            f"prototypes must be of shape ({len(prototype_labels)}, {dim}), got "
+            f"{tuple(prototypes.shape)}"
+        )
+    if 2 not in settings.steps:
+        prototypes, prototype_labels = prototypes[:0], prototype_labels[:0]
+    blocks = []
+    for c in torch.cat([labels, prototype_labels]).unique().tolist():
+        own = torch.nonzero(labels == c).flatten()
+        around = prototypes[prototype_labels == c].to(features.dtype)
+        block = _make_block(c, own, around, shapes.get(c), settings)
+        if block.rows:
+            blocks.append(block)
+    return AugmentedSet(features, tuple(blocks), settings, seed)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One class of a recipe: originals, then rows around them, then step 2's."""
+
+    label: int
+    own: Tensor  # [n] rows of the client's embeddings
+    around_own: int  # new rows of step 1 in all
+    prototypes: Tensor  # [P, D]
+    around_each: int  # new rows of step 2 for each prototype
+    shape: GeometricShape | None
+    rows: int  # after the cut
+
+    @property
+    def drawn(self) -> int:
+        return len(self.own) + self.new
+
+    @property
+    def new(self) -> int:
+        return self.around_own + len(self.prototypes) * self.around_each
+
+
+def _make_block(
+    c: int,
+    own: Tensor,
+    prototypes: Tensor,
+    shape: GeometricShape | None,
+    settings: AugmentationSettings,
+) -> _Block:
+    sizes = settings.sizes
+    around_own = sizes.around_samples(len(own)) if 1 in settings.steps else 0
+    if shape is None:
+        around_own, prototypes = 0, prototypes[:0]
+    block = _Block(c, own, around_own, prototypes, sizes.around_prototype(), shape, 0)
+    rows = sizes.kept(block.drawn) if block.new else block.drawn
+    return _Block(c, own, around_own, prototypes, block.around_each, shape, rows)
+
+
+@dataclass(frozen=True)
+class AugmentedSet:
+    """The recipe of a training set; `draw` makes its rows.
+
+    Rows stand class by class in ascending order; in a class the originals come first,
+    then those of step 1, then those of step 2 prototype by prototype.
+    """
+
+    features: Tensor
+    blocks: tuple[_Block, ...]
+    settings: AugmentationSettings
+    seed: int
+
+    @property
+    def rows(self) -> int:
+        """Rows that `draw` returns."""
+        return sum(block.rows for block in self.blocks)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the drawn features and labels."""
+        return self.rows * (self.features.shape[1] * self.features.element_size() + 8)
+
+    @property
+    def same_every_round(self) -> bool:
+        return self.settings.noise == "fixed" or not any(b.new for b in self.blocks)
+
+    @property
+    def labels(self) -> Tensor:
+        """Labels of the rows: Tensor of shape (rows,), int64."""
+        labels = torch.tensor([b.label for b in self.blocks], dtype=torch.int64)
+        return labels.repeat_interleave(torch.tensor([b.rows for b in self.blocks]))
+
+    def draw(self, round_number: int = 0) -> tuple[Tensor, Tensor]:
+        """Features of shape (rows, D) and labels of shape (rows,) for one round."""
+        drawn_for = 0 if self.settings.noise == "fixed" else round_number
+        features = self.features.new_empty(self.rows, self.features.shape[1])
+        start = 0
+        for block in self.blocks:
+            target = features[start : start + block.rows]
+            self._draw_block(block, drawn_for, target)
+            start += block.rows
+        return features, self.labels
+
+    def _draw_block(self, block: _Block, drawn_for: int, target: Tensor) -> None:
+        full = (
+            target
+            if block.rows == block.drawn
+            else target.new_empty(block.drawn, target.shape[1])
+        )
+        n, k = len(block.own), block.around_own
+        originals = self.features[block.own]
+        full[:n] = originals
+        if block.new:
+            if k:
+                full[n : n + k] = originals[torch.arange(k) % n]
+            full[n + k :] = block.prototypes.repeat_interleave(block.around_each, dim=0)
+            generator = torch_generator(self.seed, block.label, "noise", drawn_for)
+            basis = block.shape.basis(self.settings.scale).to(full.dtype)
+            noise = torch.randn(
+                block.new, len(basis), dtype=full.dtype, generator=generator
+            )
+            full[n:].addmm_(noise, basis)
+        if full is not target:
+            generator = torch_generator(self.seed, block.label, "cut", drawn_for)
+            keep = torch.randperm(block.drawn, generator=generator)[: block.rows]
+            target[:] = full[keep.sort().values]

@@ -1,0 +1,136 @@
+"""The scatter ``n Sigma`` of one class, held in whichever form is smaller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def canonical_signs(vectors: Tensor) -> Tensor:
+    """Rows of shape (r, D), each flipped so that its largest entry is positive."""
+    if vectors.shape[0] == 0:
+        return vectors
+    largest = vectors.abs().argmax(dim=1, keepdim=True)
+    signs = torch.where(vectors.gather(1, largest) < 0, -1.0, 1.0)
+    return vectors * signs.to(vectors.dtype)
+
+
+def thin_factor(rows: Tensor) -> Tensor:
+    """The canonical factor ``F = diag(s) V^T`` of rows ``Z = U diag(s) V^T``.
+
+    Parameters
+    ----------
+    rows : Tensor of shape (n, D), float64
+
+    Returns
+    -------
+    Tensor of shape (rank, D), ``F^T F = Z^T Z``, rows orthogonal, longest first.
+
+    Notes
+    -----
+    F depends on ``Z^T Z`` alone (up to rotations among equal singular values): U, which
+    holds what Z knows beyond its scatter, is dropped. A triangular QR factor would
+    not do: where leading columns of Z are zero it hands over the rows themselves.
+    """
+    if rows.shape[0] == 0:
+        return rows
+    _, values, directions = torch.linalg.svd(rows, full_matrices=False)
+    floor = values[0] * max(rows.shape) * torch.finfo(rows.dtype).eps
+    rank = int((values > floor).sum())
+    return canonical_signs(values[:rank, None] * directions[:rank])
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """``dense + sum of block^T block``; blocks wait until a matrix is smaller.
+
+    Attributes
+    ----------
+    dim : int
+    dense : Tensor of shape (D, D), float64, or None
+    blocks : tuple of Tensor of shape (r_i, D), float64
+    canonical : bool
+        Whether the scatter is one block that `thin_factor` made.
+    """
+
+    dim: int
+    dense: Tensor | None = None
+    blocks: tuple[Tensor, ...] = ()
+    canonical: bool = False
+
+    @classmethod
+    def from_centred(cls, centred: Tensor) -> Scatter:
+        """Scatter of centred rows of shape (n, D); their rank is at most n - 1."""
+        n, dim = centred.shape
+        if n - 1 <= _largest_rank(dim):
+            return cls(dim, None, (thin_factor(centred),), canonical=True)
+        return cls.from_dense(centred.T @ centred)
+
+    @classmethod
+    def from_factor(cls, factor: Tensor) -> Scatter:
+        return cls(factor.shape[1], None, (factor,))
+
+    @classmethod
+    def from_dense(cls, scatter: Tensor) -> Scatter:
+        return cls(scatter.shape[0], (scatter + scatter.T) / 2)
+
+    @property
+    def pending(self) -> int:
+        return sum(block.shape[0] for block in self.blocks)
+
+    @property
+    def factor_is_smaller(self) -> bool:
+        return self.dense is None and self.pending <= _largest_rank(self.dim)
+
+    def matrix(self) -> Tensor:
+        """The scatter as a matrix of shape (D, D)."""
+        rows = torch.cat(self.blocks) if self.blocks else None
+        if self.dense is None:
+            return (
+                torch.zeros(self.dim, self.dim).double()
+                if rows is None
+                else (rows.T @ rows)
+            )
+        return self.dense.clone() if rows is None else self.dense + rows.T @ rows
+
+    def rows(self) -> Tensor | None:
+        """Rows R of shape (r, D) with ``R^T R`` equal to the scatter, if not dense."""
+        if self.dense is not None:
+            return None
+        return torch.cat(self.blocks) if len(self.blocks) > 1 else self.blocks[0]
+
+    def factor(self) -> Tensor:
+        """The canonical thin factor of shape (rank, D)."""
+        if self.canonical:
+            return self.blocks[0]
+        if self.dense is None:
+            return thin_factor(self.rows())
+        values, vectors = torch.linalg.eigh(self.matrix())
+        floor = values[-1] * self.dim * torch.finfo(values.dtype).eps
+        keep = values > floor.clamp(min=0)
+        factor = values[keep].sqrt()[:, None] * vectors.T[keep]
+        return canonical_signs(factor.flip(0))
+
+    def plus(self, other: Scatter, between: Tensor) -> Scatter:
+        """Sum with `other` and with the outer product of the row `between` [D]."""
+        dense = self.dense if other.dense is None else other.dense
+        if self.dense is not None and other.dense is not None:
+            dense = self.dense + other.dense
+        extra = (between[None],) if between.any() else ()
+        merged = Scatter(self.dim, dense, self.blocks + other.blocks + extra)
+        if merged.pending <= _largest_rank(self.dim):
+            return merged
+        return Scatter(self.dim, merged.matrix())
+
+    def minus(self, other: Scatter, between: Tensor) -> Scatter:
+        """What is left of the sum of `other`, the outer product, and the result."""
+        # On matrices only: a factor cannot express a difference.
+        left = self.matrix() - other.matrix() - torch.outer(between, between)
+        return Scatter.from_dense(left)
+
+
+def _largest_rank(dim: int) -> int:
+    """The largest rank whose factor has no more numbers than the upper triangle."""
+    return (dim + 1) // 2

@@ -1,0 +1,114 @@
+"""The geometric shape of a distribution: eigenvalues and eigenvectors of Sigma."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.geometry.scatter import canonical_signs
+from federatedscope_ggeur.geometry.statistics import ClassStatistics
+
+SCALES = ("covariance", "eigenvalue")
+
+
+@dataclass(frozen=True)
+class GeometricShape:
+    """Eigenvalues and eigenvectors of a covariance (Eq. 2), without the null space.
+
+    Attributes
+    ----------
+    eigenvalues : Tensor of shape (r,)
+        Descending, all positive; r = 0 for a constant class.
+    eigenvectors : Tensor of shape (D, r)
+        Orthonormal columns, the largest entry of each positive.
+    """
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+    @property
+    def dim(self) -> int:
+        return self.eigenvectors.shape[0]
+
+    @property
+    def rank(self) -> int:
+        return self.eigenvectors.shape[1]
+
+    @classmethod
+    def from_covariance(cls, covariance: Tensor) -> GeometricShape:
+        """Shape of a symmetric positive semi-definite matrix of shape (D, D)."""
+        if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
+            raise StatisticsError(
+                f"a covariance must be square, got shape {tuple(covariance.shape)}"
+            )
+        values, vectors = torch.linalg.eigh(covariance)
+        values, vectors = _clip(values, vectors, covariance.shape[0])
+        return cls(values, canonical_signs(vectors.T).T)
+
+    @classmethod
+    def from_factors(cls, factors: Sequence[Tensor], count: int) -> GeometricShape:
+        """Shape of ``Sigma = (1/count) sum_i F_i^T F_i``.
+
+        Parameters
+        ----------
+        factors : sequence of Tensor of shape (r_i, D)
+        count : int
+            Samples behind the factors.
+
+        Notes
+        -----
+        With fewer rows than dimensions the Gram matrix ``F F^T`` of the stacked rows is
+        decomposed instead: same eigenvalues, and eigenvectors ``F^T u / sqrt(lambda)``.
+        """
+        rows = torch.cat(list(factors))
+        if rows.shape[0] >= rows.shape[1]:
+            return cls.from_covariance(rows.T @ rows / count)
+        values, vectors = torch.linalg.eigh(rows @ rows.T / count)
+        values, vectors = _clip(values, vectors, rows.shape[1])
+        directions = (rows.T @ vectors) / (values * count).sqrt()
+        return cls(values, canonical_signs(directions.T).T)
+
+    @classmethod
+    def from_statistics(cls, statistics: ClassStatistics, c: int) -> GeometricShape:
+        """Shape of class `c`, by the cheaper of the two ways."""
+        rows = statistics.stacked_rows(c)
+        if rows is None:
+            return cls.from_covariance(statistics.covariance(c))
+        return cls.from_factors([rows], int(statistics.counts[c]))
+
+    def basis(self, scale: str = "covariance") -> Tensor:
+        """Scaled directions ``s_m xi_m`` as rows: Tensor of shape (r, D).
+
+        Standard normal rows times it are the noise of Eq. 5. With ``"covariance"``
+        ``s = sqrt(lambda)``, so the noise has covariance Sigma; with ``"eigenvalue"``
+        ``s = lambda``, the paper's formula, so it has covariance Sigma^2.
+        """
+        if scale not in SCALES:
+            raise ValueError(f"scale must be one of {SCALES}, got {scale!r}")
+        lengths = self.eigenvalues.sqrt() if scale == "covariance" else self.eigenvalues
+        return (lengths[:, None] * self.eigenvectors.T).contiguous()
+
+
+def shape_similarity(a: GeometricShape, b: GeometricShape, top: int = 5) -> float:
+    """Similarity of two shapes: ``sum_{i<=top} |<xi_i, xi'_i>|`` (Eq. 3).
+
+    Between 0 and `top`; a direction that one of them lacks adds nothing.
+    """
+    if a.dim != b.dim:
+        raise StatisticsError(f"shapes in {a.dim} and {b.dim} dimensions do not fit")
+    top = min(top, a.rank, b.rank)
+    products = (a.eigenvectors[:, :top] * b.eigenvectors[:, :top]).sum(dim=0)
+    return float(products.abs().sum())
+
+
+def _clip(values: Tensor, vectors: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Descending order without what is rounding noise beside the largest value."""
+    if len(values) == 0:
+        return values, vectors
+    floor = values[-1].clamp(min=0) * dim * torch.finfo(values.dtype).eps
+    rank = int((values > floor).sum())
+    return values.flip(0)[:rank], vectors.flip(1)[:, :rank]

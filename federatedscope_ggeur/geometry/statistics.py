@@ -1,0 +1,311 @@
+"""Per-class counts, means and covariances, and their exact merge.
+
+`ClassStatistics` obeys one law: adding two objects gives the statistics of the two
+data sets put together, and subtracting gives those of what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.geometry.scatter import Scatter
+
+
+class ClassStatistics:
+    """Counts, means and covariances of `C` classes of `D`-dimensional embeddings.
+
+    Objects are immutable. Everything is held and accumulated in float64, centred.
+
+    Attributes
+    ----------
+    counts : Tensor of shape (C,), int64
+        Samples of each class.
+    means : Tensor of shape (C, D), float64
+        Class means; zero where a class has no samples.
+    classes : list of int
+        Classes with at least one sample, ascending.
+
+    Notes
+    -----
+    ``a + b`` is Eq. 4 of the paper (the parallel-axis theorem)::
+
+        Sigma = (1/N) [sum_k n_k Sigma_k + sum_k n_k (mu_k - mu)(mu_k - mu)^T]
+
+    applied to two parts at a time on the scatter ``n Sigma`` (Chan et al., 1979).
+    A mean is kept as an unevaluated sum of two float64 numbers, so that differences of
+    means stay exact when the data lie far from the origin.
+
+    References
+    ----------
+    Ma et al., CVPR 2025, Eq. 4; Chan, Golub, LeVeque, "Updating formulae and a pairwise
+    algorithm for computing sample variances", 1979.
+    """
+
+    def __init__(
+        self,
+        counts: Tensor,
+        mean_high: Tensor,
+        mean_low: Tensor,
+        scatters: Mapping[int, Scatter],
+    ):
+        self.counts = counts
+        self._high = mean_high
+        self._low = mean_low
+        self._scatters = dict(scatters)
+
+    @classmethod
+    def empty(cls, num_classes: int, dim: int) -> ClassStatistics:
+        """Statistics of no data at all: the zero of the algebra."""
+        counts = torch.zeros(num_classes, dtype=torch.int64)
+        high = torch.zeros(num_classes, dim, dtype=torch.float64)
+        return cls(counts, high, torch.zeros_like(high), {})
+
+    @classmethod
+    def from_embeddings(
+        cls, features: Tensor, labels: Tensor, num_classes: int
+    ) -> ClassStatistics:
+        """Statistics of embeddings.
+
+        Parameters
+        ----------
+        features : Tensor of shape (n, D), floating point
+        labels : Tensor of shape (n,), integer, in ``0..num_classes-1``
+        num_classes : int
+
+        Raises
+        ------
+        StatisticsError
+            Shapes that do not fit, NaN or infinity, labels out of range.
+        """
+        features, labels = torch.as_tensor(features), torch.as_tensor(labels)
+        _check_embeddings(features, labels, num_classes)
+        result = cls.empty(num_classes, features.shape[1])
+        for c in labels.unique().tolist():
+            rows = features[labels == c].to(torch.float64)
+            high, low, scatter = _moments(rows)
+            result.counts[c] = len(rows)
+            result._high[c], result._low[c] = high, low
+            result._scatters[c] = scatter
+        return result
+
+    @classmethod
+    def from_moments(
+        cls,
+        counts: Tensor,
+        means: Tensor,
+        factors: Mapping[int, Tensor] | None = None,
+        covariances: Mapping[int, Tensor] | None = None,
+    ) -> ClassStatistics:
+        """Statistics rebuilt from their parts, as they arrive in a message.
+
+        Parameters
+        ----------
+        counts : Tensor of shape (C,)
+        means : Tensor of shape (C, D)
+        factors : mapping from class to Tensor of shape (r, D)
+            ``F`` with ``F^T F = n Sigma``.
+        covariances : mapping from class to Tensor of shape (D, D)
+            ``Sigma`` (divided by n), for the classes not among `factors`.
+        """
+        counts = counts.to(torch.int64).clone()
+        high = means.to(torch.float64).clone()
+        high[counts == 0] = 0
+        scatters = {
+            c: Scatter.from_factor(factor.to(torch.float64))
+            for c, factor in (factors or {}).items()
+        }
+        for c, covariance in (covariances or {}).items():
+            scatters[c] = Scatter.from_dense(
+                covariance.to(torch.float64) * int(counts[c])
+            )
+        return cls(counts, high, torch.zeros_like(high), scatters)
+
+    @property
+    def num_classes(self) -> int:
+        return self._high.shape[0]
+
+    @property
+    def dim(self) -> int:
+        return self._high.shape[1]
+
+    @property
+    def means(self) -> Tensor:
+        return self._high
+
+    @property
+    def classes(self) -> list[int]:
+        return torch.nonzero(self.counts).flatten().tolist()
+
+    def scatter(self, c: int) -> Tensor:
+        """``n Sigma`` of class `c`: Tensor of shape (D, D), float64."""
+        self._require(c)
+        return self._scatters[c].matrix()
+
+    def covariance(self, c: int) -> Tensor:
+        """``Sigma`` of class `c`, divided by n: Tensor of shape (D, D), float64.
+
+        Raises
+        ------
+        StatisticsError
+            The class has no samples.
+        """
+        return self.scatter(c) / int(self.counts[c])
+
+    def factor(self, c: int) -> Tensor:
+        """The thin factor of class `c`: ``F`` of shape (rank, D), ``F^T F = n Sigma``.
+
+        It is a function of ``n Sigma`` alone; see `thin_factor`.
+        """
+        self._require(c)
+        return self._scatters[c].factor()
+
+    def stacked_rows(self, c: int) -> Tensor | None:
+        """Rows ``R`` of shape (r, D) with ``R^T R = n Sigma``, or None if held dense.
+
+        Not canonical: for computations on the spot, never for sending.
+        """
+        self._require(c)
+        return self._scatters[c].rows()
+
+    def factor_is_smaller(self, c: int) -> bool:
+        """Whether the thin factor takes fewer numbers than the upper triangle."""
+        return self._scatters[c].factor_is_smaller
+
+    def restrict(self, classes: Iterable[int]) -> ClassStatistics:
+        """The same statistics with every class outside `classes` left out."""
+        kept = set(classes) & set(self.classes)
+        mask = torch.zeros(self.num_classes, dtype=torch.bool)
+        mask[sorted(kept)] = True
+        return ClassStatistics(
+            self.counts * mask,
+            self._high * mask[:, None],
+            self._low * mask[:, None],
+            {c: self._scatters[c] for c in kept},
+        )
+
+    def __add__(self, other: ClassStatistics) -> ClassStatistics:
+        if not isinstance(other, ClassStatistics):
+            return NotImplemented
+        self._require_alike(other)
+        counts = self.counts + other.counts
+        fraction = other.counts.double() / counts.clamp(min=1)
+        only_other = self.counts == 0
+        # delta, not the means, carries the weight: it is small when means are large.
+        delta = (other._high - self._high) + (other._low - self._low)
+        delta[only_other | (other.counts == 0)] = 0
+        high, low = _add_to_mean(self._high, self._low, fraction[:, None] * delta)
+        high = torch.where(only_other[:, None], other._high, high)
+        low = torch.where(only_other[:, None], other._low, low)
+
+        between = (self.counts * fraction).sqrt()[:, None] * delta
+        scatters = {**self._scatters, **other._scatters}
+        for c in self._scatters.keys() & other._scatters.keys():
+            scatters[c] = self._scatters[c].plus(other._scatters[c], between[c])
+        return ClassStatistics(counts, high, low, scatters)
+
+    def __radd__(self, other):
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __sub__(self, other: ClassStatistics) -> ClassStatistics:
+        if not isinstance(other, ClassStatistics):
+            return NotImplemented
+        self._require_alike(other)
+        counts = self.counts - other.counts
+        if (counts < 0).any():
+            c = int(torch.nonzero(counts < 0)[0])
+            raise StatisticsError(
+                f"cannot remove {int(other.counts[c])} samples of class {c} from "
+                f"{int(self.counts[c])}: only what was added can be removed"
+            )
+        ratio = other.counts.double() / counts.clamp(min=1)
+        delta = (self._high - other._high) + (self._low - other._low)
+        delta[(counts == 0) | (other.counts == 0)] = 0
+        high, low = _add_to_mean(self._high, self._low, ratio[:, None] * delta)
+        between = (self.counts * ratio).sqrt()[:, None] * delta
+        scatters = dict(self._scatters)
+        for c in other._scatters:
+            if counts[c] == 0:
+                del scatters[c]
+            else:
+                scatters[c] = self._scatters[c].minus(other._scatters[c], between[c])
+        gone = (counts == 0)[:, None]
+        return ClassStatistics(
+            counts, high.masked_fill(gone, 0), low.masked_fill(gone, 0), scatters
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"ClassStatistics({len(self.classes)} of {self.num_classes} classes, "
+            f"{int(self.counts.sum())} samples, dim {self.dim})"
+        )
+
+    def _require(self, c: int) -> None:
+        if not 0 <= c < self.num_classes:
+            raise StatisticsError(
+                f"class {c} is out of range: there are {self.num_classes} classes"
+            )
+        if self.counts[c] == 0:
+            raise StatisticsError(
+                f"class {c} has no samples, so it has no covariance; "
+                f"'.classes' lists those that do"
+            )
+
+    def _require_alike(self, other: ClassStatistics) -> None:
+        mine, theirs = (self.num_classes, self.dim), (other.num_classes, other.dim)
+        if mine != theirs:
+            raise StatisticsError(
+                f"statistics of {mine[0]} classes in {mine[1]} dimensions do not fit "
+                f"those of {theirs[0]} classes in {theirs[1]} dimensions"
+            )
+
+
+def _check_embeddings(features: Tensor, labels: Tensor, num_classes: int) -> None:
+    if features.ndim != 2 or not features.is_floating_point():
+        raise StatisticsError(
+            f"features must be a floating-point array of shape (n, D), got "
+            f"{features.dtype} of shape {tuple(features.shape)}"
+        )
+    if labels.ndim != 1 or labels.is_floating_point():
+        raise StatisticsError(
+            f"labels must be an integer array of shape (n,), got {labels.dtype} of "
+            f"shape {tuple(labels.shape)}"
+        )
+    if len(features) != len(labels):
+        raise StatisticsError(
+            f"{len(features)} rows of features but {len(labels)} labels"
+        )
+    bad = torch.nonzero(~torch.isfinite(features).all(dim=1)).flatten()
+    if len(bad):
+        raise StatisticsError(f"features hold NaN or infinity, first in row {bad[0]}")
+    bad = torch.nonzero((labels < 0) | (labels >= num_classes)).flatten()
+    if len(bad):
+        raise StatisticsError(
+            f"label {int(labels[bad[0]])} in row {bad[0]} is out of range "
+            f"0..{num_classes - 1}"
+        )
+
+
+def _moments(rows: Tensor) -> tuple[Tensor, Tensor, Scatter]:
+    """Mean (as high + low part) and scatter of rows [n, D] in float64."""
+    # Differences from a row are exact where rows are close, and zero if constant.
+    offset = rows[0]
+    centred = rows - offset
+    shift = centred.mean(dim=0)
+    centred = centred - shift
+    residue = centred.mean(dim=0)
+    centred -= residue
+    high, low = _add_to_mean(offset, torch.zeros_like(offset), shift + residue)
+    return high, low, Scatter.from_centred(centred)
+
+
+def _add_to_mean(high: Tensor, low: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+    """``(high + low) + step`` as a double-double (Knuth's two-sum, renormalised)."""
+    total = high + step
+    back = total - high
+    error = (high - (total - back)) + (step - back) + low
+    new_high = total + error
+    return new_high, error - (new_high - total)

@@ -1,0 +1,238 @@
+"""What a federated optimisation method is.
+
+A method is one object with two sides. The client side turns a round's context into
+`LocalHooks`, which `fit` calls, and says what goes up besides the weights. The server
+side says what goes down besides the weights, and turns the updates into the next
+weights. Weights are vectors of shape (P,); everything else travels and is kept as
+plain dicts of tensors, so that an engine can send it and a checkpoint can hold it.
+
+How the methods of the literature use it:
+
+=====================  ===============================================================
+FedAvg                 `step`
+FedProx                `local` with `add_correction`
+SCAFFOLD, FedDyn       `initial_state`, `download`, `local` with `add_correction` and
+                       `finish` (upload and client state), `step`
+MOON, FedNTD           `local` with `loss_term` (and client state for MOON)
+FedProto               `download`, `local` with `loss_term`, `finish`, `step`
+FedOpt, FedAvgM        `initial_state`, `step`
+FedMix                 `share`, `combine`, `local` with `objective`
+FedGen                 `share`, `combine`, `download`, `local` with `loss_term`, `step`
+FedFA                  `download`, `local` with `transform` and `finish`, `step`
+=====================  ===============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.heads import Head
+from federatedscope_ggeur.rng import torch_generator
+
+Tensors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One mini-batch under the weights being trained.
+
+    Attributes
+    ----------
+    features : Tensor of shape (B, D)
+    labels : Tensor of shape (B,)
+    representation : Tensor of shape (B, D')
+    logits : Tensor of shape (B, C)
+    """
+
+    features: Tensor
+    labels: Tensor
+    representation: Tensor
+    logits: Tensor
+
+
+@dataclass(frozen=True)
+class LocalOutcome:
+    """What a client's training gave, as `LocalHooks.finish` sees it.
+
+    Attributes
+    ----------
+    params : Tensor of shape (P,)
+        The weights after training.
+    steps : int
+        Mini-batches taken.
+    features, labels : Tensor of shape (n, D) and (n,)
+        The set that was trained on.
+    """
+
+    params: Tensor
+    steps: int
+    features: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class LocalHooks:
+    """What a method adds to plain training in one round; None costs nothing.
+
+    Attributes
+    ----------
+    transform : callable (features [B, D], labels [B]) -> features [B, D]
+        Changes a batch before it is used.
+    objective : callable (head, Batch) -> scalar Tensor
+        Stands in for the cross-entropy.
+    loss_term : callable (head, Batch) -> scalar Tensor
+        Added to the loss. With it or `objective`, gradients come from autograd.
+    add_correction : callable (params [P], gradient [P]) -> None
+        Adds to `gradient` in place. It must add only: the vector may hold momentum.
+    finish : callable (LocalOutcome) -> (upload, state)
+        Tensors that go up with the weights, and the client's state for later rounds.
+    """
+
+    transform: Callable[[Tensor, Tensor], Tensor] | None = None
+    objective: Callable[[Head, Batch], Tensor] | None = None
+    loss_term: Callable[[Head, Batch], Tensor] | None = None
+    add_correction: Callable[[Tensor, Tensor], None] | None = None
+    finish: Callable[[LocalOutcome], tuple[Tensors, Tensors]] | None = None
+
+
+@dataclass(frozen=True)
+class LocalContext:
+    """What a method knows on a client in one round.
+
+    Attributes
+    ----------
+    client, round_number : int
+    head : Head
+        The module being trained; `Head.at` gives frozen copies at other weights.
+    broadcast : Tensor of shape (P,)
+        The weights that came down.
+    download : dict of Tensor
+        What else came down this round.
+    shared : dict of Tensor
+        What `combine` sent to everyone in round 0.
+    state : dict of Tensor
+        The client's own, empty until its first round.
+    optimizer : OptimizerSettings
+        Of the local training (type, lr, options).
+    seed : int
+        The run's.
+    """
+
+    client: int
+    round_number: int
+    head: Head
+    broadcast: Tensor
+    download: Tensors
+    shared: Tensors
+    state: Tensors
+    optimizer: object
+    seed: int
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """A generator of this client, round and purpose alone."""
+        return torch_generator(self.seed, self.client, purpose, self.round_number)
+
+
+@dataclass(frozen=True)
+class Update:
+    """A client's result, as the server side of a method sees it.
+
+    Attributes
+    ----------
+    client : int
+    weight : float
+        The client's weight in averages, n_k (1 for all with `ignore_weight`).
+    params : Tensor of shape (P,)
+    steps : int
+    upload : dict of Tensor
+    """
+
+    client: int
+    weight: float
+    params: Tensor
+    steps: int
+    upload: Tensors = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ServerContext:
+    """What a method knows on the server in one round.
+
+    Attributes
+    ----------
+    round_number : int
+    head : Head
+        A module of the right shape, for methods that run heads on the server.
+    weights : dict of float
+        n_k of every client, drawn this round or not, by client number.
+    shared : dict of Tensor
+        What `combine` returned.
+    seed : int
+        The run's.
+    """
+
+    round_number: int
+    head: Head
+    weights: Mapping[int, float]
+    shared: Tensors
+    seed: int
+
+
+class Method:
+    """A federated optimisation method; override what it does otherwise than FedAvg.
+
+    Methods hold settings only. What changes over rounds goes through the state dicts.
+    """
+
+    name = ""
+
+    # round 0
+    def share(self, features: Tensor, labels: Tensor, context: LocalContext) -> Tensors:
+        """Client: tensors that go up once, made of the client's own embeddings."""
+        return {}
+
+    def combine(self, shared: Mapping[int, Tensors]) -> Tensors:
+        """Server: what all clients' `share` (by client number) become for everyone."""
+        return {}
+
+    # every round
+    def local(self, context: LocalContext) -> LocalHooks:
+        """Client: what this round adds to plain training."""
+        return LocalHooks()
+
+    def initial_state(self, params: Tensor, context: ServerContext) -> Tensors:
+        """Server: the state before round 1."""
+        return {}
+
+    def download(self, state: Tensors) -> Tensors:
+        """Server: tensors that go down with the weights."""
+        return {}
+
+    def step(
+        self,
+        params: Tensor,
+        updates: Sequence[Update],
+        state: Tensors,
+        context: ServerContext,
+    ) -> tuple[Tensor, Tensors]:
+        """Server: the next weights [P] and state, from updates in client order."""
+        raise NotImplementedError
+
+
+def weighted_mean(params: Tensor, updates: Sequence[Update]) -> Tensor:
+    """``sum_k p_k w_k`` with p_k = n_k / sum n_j over these updates, in float64.
+
+    Clients of weight 0 (no data) have no say; if all are such, `params` comes back.
+    """
+    total = sum(update.weight for update in updates)
+    if total == 0:
+        return params
+    mean = torch.zeros_like(params, dtype=torch.float64)
+    for update in updates:
+        if update.weight:
+            mean.add_(update.params.to(torch.float64), alpha=update.weight / total)
+    return mean.to(params.dtype)

@@ -1,0 +1,34 @@
+"""What a run leaves behind: the results schema, its files, the table and the curve."""
+
+from .files import new_run_folder, write_atomically
+from .plots import draw_curve
+from .results import (
+    SCHEMA_VERSION,
+    ClientInfo,
+    Final,
+    Results,
+    Round0,
+    RoundRecord,
+    numbers,
+)
+from .run import write_run
+from .summary import average, summarise
+from .tables import metrics_csv, results_table
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "ClientInfo",
+    "Final",
+    "Results",
+    "Round0",
+    "RoundRecord",
+    "average",
+    "draw_curve",
+    "metrics_csv",
+    "new_run_folder",
+    "numbers",
+    "results_table",
+    "summarise",
+    "write_atomically",
+    "write_run",
+]

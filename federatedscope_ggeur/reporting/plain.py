@@ -1,0 +1,105 @@
+"""Dataclasses to and from plain JSON values, checked on the way in both directions."""
+
+import dataclasses
+import math
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from ..errors import DataError
+
+
+def to_plain(value: Any, where: str) -> Any:
+    """`value` as dicts, lists and plain numbers, in an order that never varies.
+
+    Fields keep the order of their dataclass; the keys of a dict are sorted, numbers
+    in text by their value ("2" before "10").
+
+    Raises
+    ------
+    DataError
+        If a value is none of these or not finite; `where` and its path are named.
+    """
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+        return {
+            name: to_plain(getattr(value, name), f"{where}.{name}") for name in names
+        }
+    if isinstance(value, dict):
+        for key in value:
+            _require(isinstance(key, str), where, f"a key is {key!r}, not text")
+        keys = sorted(value, key=_by_number_then_text)
+        return {key: to_plain(value[key], f"{where}.{key}") for key in keys}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, float):
+        _require(math.isfinite(value), where, f"{value} is not a finite number")
+    elif not (value is None or isinstance(value, (bool, int, str))):
+        raise DataError(
+            f"{where}: {type(value).__name__} is not a plain value; "
+            f"convert it to a Python number, text, list or dict first"
+        )
+    return value
+
+
+def from_plain(hint: Any, value: Any, where: str) -> Any:
+    """`value`, as read from JSON, as the type that `hint` describes.
+
+    Raises
+    ------
+    DataError
+        If a field is missing, unknown or of another type; its path is named.
+    """
+    if hint is Any:
+        return value
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Union:
+        return None if value is None else from_plain(args[0], value, where)
+    if origin is list:
+        _require_type(value, list, where)
+        return [
+            from_plain(args[0], item, f"{where}[{i}]") for i, item in enumerate(value)
+        ]
+    if origin is dict:
+        _require_type(value, dict, where)
+        return {
+            key: from_plain(args[1], item, f"{where}.{key}")
+            for key, item in value.items()
+        }
+    if dataclasses.is_dataclass(hint):
+        return _object_from_plain(hint, value, where)
+    if hint is float:
+        _require_type(value, (int, float), where)
+        _require(math.isfinite(value), where, f"{value} is not a finite number")
+    else:
+        _require_type(value, hint, where)
+    return value
+
+
+def _object_from_plain(cls: type, value: Any, where: str) -> Any:
+    _require_type(value, dict, where)
+    hints = get_type_hints(cls)
+    missing = [name for name in hints if name not in value]
+    unknown = [name for name in value if name not in hints]
+    _require(not missing, where, f"fields are missing: {', '.join(missing)}")
+    _require(not unknown, where, f"unknown fields: {', '.join(unknown)}")
+    return cls(
+        **{
+            name: from_plain(hints[name], value[name], f"{where}.{name}")
+            for name in hints
+        }
+    )
+
+
+def _by_number_then_text(key: str) -> tuple:
+    return (0, int(key), key) if key.isdecimal() else (1, 0, key)
+
+
+def _require_type(value: Any, kinds: Any, where: str) -> None:
+    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+    expected = " or ".join(kind.__name__ for kind in kinds)
+    right = isinstance(value, kinds) and not isinstance(value, bool)
+    _require(right, where, f"expected {expected}, found {value!r:.60}")
+
+
+def _require(condition: bool, where: str, problem: str) -> None:
+    if not condition:
+        raise DataError(f"{where}: {problem}")

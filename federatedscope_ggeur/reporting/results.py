@@ -1,0 +1,246 @@
+"""The results of a run as one versioned schema of plain numbers.
+
+docs/results.md describes every field. Accuracies are fractions in [0, 1], sizes are
+bytes, times are seconds. Where a number does not exist, it is None, never NaN.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from ..errors import DataError
+from .plain import from_plain, to_plain
+
+SCHEMA_VERSION = 1
+_OUTPUT_KEYS = ("outdir", "expname", "expname_tag")
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """One client: its data index, its domain, and how many rows it holds."""
+
+    number: int
+    domain: str
+    train_rows: int
+    test_rows: int
+
+
+@dataclass(frozen=True)
+class Round0:
+    """What travelled before the first round of training.
+
+    Attributes
+    ----------
+    clients : list of int
+        The numbers of the clients that took part.
+    seconds : float
+    statistics_bytes_up : dict of str to int
+        For each client's number, as text, the bytes of its statistics.
+    geometry_bytes_down, prototypes_bytes_down : int
+        Shapes and prototypes sent to clients, summed over clients.
+    uploaded_pairs : int
+        (client, class) pairs whose statistics were uploaded.
+    withheld_pairs : int or None
+        Pairs with samples that the min-count floor held back. None where nobody
+        can know: a client that withholds a class does not tell the server so.
+    shared_bytes_up, shared_bytes_down : int
+        What the base method shares in round 0 (FedMix, FedGen, ...), over clients.
+    """
+
+    clients: list[int]
+    seconds: float
+    statistics_bytes_up: dict[str, int]
+    geometry_bytes_down: int
+    prototypes_bytes_down: int
+    uploaded_pairs: int
+    withheld_pairs: Optional[int]
+    shared_bytes_up: int = 0
+    shared_bytes_down: int = 0
+
+    @property
+    def bytes_up(self) -> int:
+        """All bytes from clients to the server in round 0."""
+        return sum(self.statistics_bytes_up.values()) + self.shared_bytes_up
+
+    @property
+    def bytes_down(self) -> int:
+        """All bytes from the server to clients in round 0."""
+        down = self.geometry_bytes_down + self.prototypes_bytes_down
+        return down + self.shared_bytes_down
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One round of training and, where it was evaluated, its scores.
+
+    Attributes
+    ----------
+    round : int
+        From 1.
+    clients : list of int
+        The numbers of the clients that trained.
+    accuracy : dict of str to (float or None), or None
+        Test accuracy for each domain; None for a domain without test rows. The whole
+        is None when the round was not evaluated, and so are `avg`, `std` and `loss`.
+    avg, std : float or None
+        See `summary.average`.
+    loss : float or None
+        Mean cross-entropy over all test rows.
+    seconds : float
+    bytes_up, bytes_down : int
+        From and to the clients, summed over them.
+
+    Notes
+    -----
+    A score that is not finite (a diverged loss, say) is kept as None, so that a run
+    which diverges can still be written down.
+    """
+
+    round: int
+    clients: list[int]
+    accuracy: Optional[dict[str, Optional[float]]]
+    avg: Optional[float]
+    std: Optional[float]
+    loss: Optional[float]
+    seconds: float
+    bytes_up: int
+    bytes_down: int
+
+    def __post_init__(self):
+        for name in ("avg", "std", "loss"):
+            object.__setattr__(self, name, _finite(getattr(self, name)))
+        if self.accuracy is not None:
+            scores = {domain: _finite(score) for domain, score in self.accuracy.items()}
+            object.__setattr__(self, "accuracy", scores)
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the round was evaluated."""
+        return self.accuracy is not None
+
+
+@dataclass(frozen=True)
+class Final:
+    """The score of a run; made by `summary.summarise`.
+
+    Attributes
+    ----------
+    rounds : list of int
+        The evaluated rounds that the score is the mean of.
+    accuracy : dict of str to (float or None)
+        For each domain its mean accuracy over `rounds`.
+    avg, std : float or None
+        `average` of `accuracy`.
+    bytes_up, bytes_down : int
+        Totals of the run, round 0 included.
+    seconds : float
+        Total of round 0 and all rounds.
+    """
+
+    rounds: list[int]
+    accuracy: dict[str, Optional[float]]
+    avg: Optional[float]
+    std: Optional[float]
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything that a run leaves in ``results.json``.
+
+    Attributes
+    ----------
+    schema_version : int
+        `SCHEMA_VERSION`.
+    engine : str
+        Who ran it, e.g. ``"embedded"``.
+    config, versions : dict
+        The whole configuration, and the version of each package that mattered.
+    seed : int
+    domains, unseen_domains : list of str
+        Every domain that is scored, and those among them that no client holds.
+    class_names : list of str
+    encoder : str
+        What made the embeddings.
+    clients : list of ClientInfo
+    round0 : Round0 or None
+        None when nothing was exchanged before training.
+    rounds : list of RoundRecord
+        In order.
+    final : Final
+    """
+
+    schema_version: int
+    engine: str
+    config: dict[str, Any]
+    versions: dict[str, str]
+    seed: int
+    domains: list[str]
+    unseen_domains: list[str]
+    class_names: list[str]
+    encoder: str
+    clients: list[ClientInfo]
+    round0: Optional[Round0]
+    rounds: list[RoundRecord]
+    final: Final
+
+    def to_json(self) -> str:
+        """The results as strict JSON: every float to the bit, keys in a fixed order.
+
+        Raises
+        ------
+        DataError
+            If a value is not a plain, finite one; its path is named.
+        """
+        return json.dumps(to_plain(self, "results"), indent=2, allow_nan=False) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> "Results":
+        """The results that `to_json` wrote.
+
+        Raises
+        ------
+        DataError
+            If `text` is not JSON, has another schema version, or a field is missing,
+            unknown or of another type.
+        """
+        raw = _parse(text)
+        version = raw.get("schema_version") if isinstance(raw, dict) else None
+        if version != SCHEMA_VERSION:
+            raise DataError(
+                f"results.schema_version: this version of federatedscope-ggeur reads "
+                f"{SCHEMA_VERSION}, found {version!r}; use the version that wrote it"
+            )
+        return from_plain(Results, raw, "results")
+
+
+def numbers(results: Results) -> dict:
+    """All of `results` that two runs of one configuration and seed must have equal.
+
+    Left out are times, versions, and the settings that say where output goes.
+    """
+    plain = to_plain(results, "results")
+    del plain["versions"]
+    for key in _OUTPUT_KEYS:
+        plain["config"].pop(key, None)
+    for part in (plain["round0"], plain["final"], *plain["rounds"]):
+        if part is not None:
+            del part["seconds"]
+    return plain
+
+
+def _finite(value: Optional[float]) -> Optional[float]:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _parse(text: str) -> Any:
+    def refuse(name):
+        raise DataError(f"results: {name} is not JSON; the file was changed")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        raise DataError(f"results: not JSON ({error}); is the file whole?") from error

@@ -1,0 +1,79 @@
+"""The containers refuse what does not fit and say where it is."""
+
+import numpy as np
+import pytest
+import torch
+
+from federatedscope_ggeur.data import DataSet, Domain, Embeddings
+from federatedscope_ggeur.errors import DataError
+
+
+def make(n=4, dim=3, name="photo", label=0):
+    features = torch.arange(n * dim, dtype=torch.float32).reshape(n, dim)
+    return Embeddings(features, torch.full((n,), label), name)
+
+
+def test_length_dimension_and_selection():
+    rows = make(4, 3)
+    assert (len(rows), rows.dim, rows.domain) == (4, 3, "photo")
+    picked = rows.select([2, 0])
+    assert torch.equal(picked.features, rows.features[[2, 0]])
+    masked = rows.select(np.array([True, False, False, True]))
+    assert torch.equal(masked.features, rows.features[[0, 3]])
+
+
+@pytest.mark.parametrize("index", [[], np.array([], dtype=int)])
+def test_no_rows_keep_the_dimension(index):
+    none = make(4, 3).select(index)
+    assert (len(none), none.dim) == (0, 3)
+    assert (len(none.select([])), none.select([]).dim) == (0, 3)
+
+
+def test_concatenate_keeps_order():
+    rows = make(5)
+    parts = [rows.select([0, 1]), rows.select([]), rows.select([2, 3, 4])]
+    assert torch.equal(Embeddings.concatenate(parts).features, rows.features)
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "message"),
+    [
+        (torch.zeros(3), torch.zeros(3).long(), r"photo.*'features'.*2 dimension"),
+        (torch.zeros(3, 0), torch.zeros(3).long(), r"photo.*no columns"),
+        (torch.zeros(3, 2), torch.zeros(3, 1).long(), r"photo.*'labels'.*1 dimension"),
+        (torch.zeros(3, 2), torch.zeros(4).long(), r"photo.*3 rows.*4"),
+        (torch.zeros(3, 2).double(), torch.zeros(3).long(), r"features.*float32"),
+        (torch.zeros(3, 2), torch.zeros(3).int(), r"labels.*int64"),
+        (torch.tensor([[0.0], [torch.nan]]), torch.zeros(2).long(), r"NaN.*is 1\."),
+        (torch.tensor([[0.0], [-torch.inf]]), torch.zeros(2).long(), r"inf.*is 1\."),
+        (torch.zeros(2, 2), torch.tensor([0, -3]), r"negative label -3 in row 1"),
+    ],
+)
+def test_bad_tensors_are_refused(features, labels, message):
+    with pytest.raises(DataError, match=message):
+        Embeddings(features, labels, "photo")
+
+
+def test_data_set_knows_its_sizes():
+    data = DataSet((Domain("photo", make(4), make(2)),), ("cat", "dog"), "clip")
+    assert (data.dim, data.num_classes) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("domains", "message"),
+    [
+        ((), "at least one domain"),
+        ((Domain("a", make(), make()), Domain("a", make(), make())), "must differ"),
+        (
+            (Domain("a", make(), make()), Domain("b", make(), make(dim=5))),
+            r"domain 'b', split 'test'.*D = 5.*'a'.*D = 3",
+        ),
+        (
+            (Domain("a", make(), make(label=2)),),
+            r"domain 'a', split 'test': label 2 in row 0.*2 classes",
+        ),
+    ],
+)
+def test_data_set_that_does_not_fit_is_refused(domains, message):
+    with pytest.raises(DataError, match=message):
+        DataSet(domains, ("cat", "dog"), "clip")

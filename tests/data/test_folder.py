@@ -1,0 +1,219 @@
+"""Folders of embeddings: every layout is read, everything else refused by name."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from federatedscope_ggeur.data import read_embeddings_folder
+from federatedscope_ggeur.errors import ConfigError, DataError
+
+SPLITS = [0.7, 0.0, 0.3]
+
+
+def arrays(n=10, dim=4, classes=3, dtype=np.float32):
+    features = np.arange(n * dim).reshape(n, dim).astype(dtype)
+    return {"features": features, "labels": np.arange(n) % classes}
+
+
+def save(path, **changes):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = {**arrays(), **changes}
+    np.savez(path, **{name: a for name, a in kept.items() if a is not None})
+
+
+def read(root, seed=0):
+    return read_embeddings_folder(root, SPLITS, seed)
+
+
+def sizes(data):
+    return [(d.name, len(d.train), len(d.test)) for d in data.domains]
+
+
+def test_one_file_for_each_domain_is_split(tmp_path):
+    save(tmp_path / "sketch.npz", **arrays(20))
+    save(tmp_path / "art.npz", **arrays(10))
+    data = read(tmp_path)
+    assert sizes(data) == [("art", 7, 3), ("sketch", 14, 6)]
+    assert (data.dim, data.class_names) == (4, ("0", "1", "2"))
+    assert data.encoder == "unknown (precomputed embeddings)"
+    whole = np.load(tmp_path / "art.npz")["features"]
+    art = data.domains[0]
+    both = torch.cat([art.train.features, art.test.features])
+    assert sorted(both[:, 0].tolist()) == whole[:, 0].tolist()
+    for part in (art.train, art.test):
+        assert (part.features[:, 0].diff() > 0).all()  # original order
+
+
+def test_domain_folders_keep_their_split(tmp_path):
+    for name in ("b", "a"):
+        save(tmp_path / name / "train.npz", **arrays(9))
+        save(tmp_path / name / "test.npz", **arrays(5))
+    data = read(tmp_path)
+    assert sizes(data) == [("a", 9, 5), ("b", 9, 5)]
+    assert torch.equal(
+        data.domains[0].train.features, torch.tensor(arrays(9)["features"])
+    )
+
+
+def test_train_and_test_in_the_root_are_one_domain(tmp_path):
+    save(tmp_path / "train.npz", **arrays(9))
+    save(tmp_path / "test.npz", **arrays(5, classes=5))
+    data = read(tmp_path)
+    assert sizes(data) == [("all", 9, 5)]
+    assert data.num_classes == 5
+
+
+def test_another_domain_changes_nothing_for_the_first(tmp_path):
+    save(tmp_path / "photo.npz", **arrays(30))
+    alone = read(tmp_path).domains[0]
+    save(tmp_path / "art.npz", **arrays(40))
+    beside = read(tmp_path).domains[1]
+    assert beside.name == "photo"
+    assert torch.equal(alone.train.features, beside.train.features)
+    assert torch.equal(alone.test.features, beside.test.features)
+
+
+def test_seed_decides_the_split(tmp_path):
+    save(tmp_path / "photo.npz", **arrays(60))
+    first, again, other = (read(tmp_path, s).domains[0].train for s in (1, 1, 2))
+    assert torch.equal(first.features, again.features)
+    assert not torch.equal(first.features, other.features)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ">f4", "int16"])
+@pytest.mark.parametrize("label_dtype", ["uint8", "int32", ">i8"])
+def test_dtypes_are_cast(tmp_path, dtype, label_dtype):
+    given = arrays(dtype=dtype)
+    save(tmp_path / "a.npz", features=given["features"])
+    save(tmp_path / "a.npz", **{**given, "labels": given["labels"].astype(label_dtype)})
+    train = read(tmp_path).domains[0].train
+    assert (train.features.dtype, train.labels.dtype) == (torch.float32, torch.int64)
+
+
+def test_class_names_and_encoder_are_read(tmp_path):
+    save(tmp_path / "a.npz")
+    (tmp_path / "class_names.txt").write_text("cat\ndog\nfish\nemu\n", encoding="utf-8")
+    (tmp_path / "encoder.txt").write_text("CLIP ViT-B/16\n", encoding="utf-8")
+    (tmp_path / "README.md").write_text("not looked at", encoding="utf-8")
+    data = read(tmp_path)
+    assert data.class_names == ("cat", "dog", "fish", "emu")
+    assert data.encoder == "CLIP ViT-B/16"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features": None}, r"no array 'features'.*\['labels'\]"),
+        ({"labels": None}, r"no array 'labels'.*\['features'\]"),
+        ({"features": np.zeros(10)}, r"'features' must have 2 dimension.*\[10\]"),
+        ({"labels": np.zeros((10, 1), int)}, r"'labels' must have 1 dimension"),
+        ({"labels": np.zeros(9, int)}, r"10 rows.*9.*same length"),
+        ({"labels": np.zeros(10)}, r"'labels' must hold integers.*float64"),
+        ({"labels": np.zeros(10, bool)}, r"'labels' must hold integers.*bool"),
+        ({"labels": np.arange(10) - 9}, r"negative label -9 in row 0"),
+        ({"labels": np.full(10, 10**12)}, r"largest label is 1000000000000"),
+        ({"features": np.full((10, 2), "x")}, r"'features' must hold real numbers"),
+        ({"features": np.zeros((10, 2), complex)}, r"real numbers.*complex"),
+        ({"features": np.zeros((10, 0))}, r"no columns"),
+        ({"features": np.diag([1.0] * 8 + [np.nan] * 2)}, r"NaN or inf.*is 8\."),
+        ({"features": np.diag([1.0] * 9 + [np.inf])}, r"NaN or inf.*is 9\."),
+        ({"features": np.diag([1.0] * 6 + [1e39] * 4)}, r"too large.*float32.*is 6\."),
+        ({"features": np.zeros((0, 4)), "labels": np.zeros(0, int)}, r"zero rows"),
+        ({"features": np.full((10, 2), None)}, r"needs pickle.*refused"),
+        ({"labels": np.full(10, 1, dtype=object)}, r"needs pickle.*refused"),
+    ],
+)
+def test_bad_arrays_are_refused(tmp_path, changes, message):
+    save(tmp_path / "photo.npz", **changes)
+    where = r"(?s).*" if "largest" in message else r"(?s)photo\.npz: .*"
+    with pytest.raises(DataError, match=where + message):
+        read(tmp_path)
+
+
+def whole_file(path):
+    save(path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole: b"",
+        lambda whole: b"no archive",
+        lambda whole: whole[: len(whole) // 2],
+        lambda whole: whole[:160] + bytes([whole[160] ^ 1]) + whole[161:],
+        lambda whole: pickle.dumps({"features": [1]}),
+    ],
+    ids=["empty", "text", "cut", "flipped bit", "pickle"],
+)
+def test_corrupt_file_is_refused(tmp_path, damage):
+    path = tmp_path / "photo.npz"
+    path.write_bytes(damage(whole_file(path)))
+    with pytest.raises(DataError, match=r"photo\.npz: corrupt"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["a.npz", "b/train.npz", "b/test.npz"], r"mixed layouts.*'a', 'b'"),
+        (["a.npz", "train.npz", "test.npz"], r"mixed layouts.*'a', 'test', 'train'"),
+        (
+            ["train.npz", "test.npz", "b/train.npz", "b/test.npz"],
+            r"mixed layouts.*'test', 'train', 'b'",
+        ),
+        (["train.npz"], r"test\.npz missing"),
+        (["test.npz"], r"train\.npz missing"),
+        (["a/train.npz", "a/test.npz", "b/test.npz"], r"b: train\.npz missing"),
+        (["a/photo.npz"], r"a: train\.npz and test\.npz missing"),
+        (["a/train.npz", "a/test.npz", "a/val.npz"], r"a: not expected.*val\.npz"),
+    ],
+)
+def test_unclear_layouts_are_refused(tmp_path, files, message):
+    for name in files:
+        save(tmp_path / name)
+    with pytest.raises(DataError, match=message):
+        read(tmp_path)
+
+
+def test_missing_and_empty_roots_say_what_was_looked_for(tmp_path):
+    layouts = r".*<domain>\.npz.*<domain>/train\.npz.*'features'"
+    with pytest.raises(DataError, match=r"data\.root.*absent does not exist" + layouts):
+        read(tmp_path / "absent")
+    with pytest.raises(DataError, match=r"no \.npz file found" + layouts):
+        read(tmp_path)
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(DataError, match=r"file is not a folder" + layouts):
+        read(tmp_path / "file")
+
+
+def test_mixed_dimensions_are_refused(tmp_path):
+    save(tmp_path / "a.npz", **arrays(dim=4))
+    save(tmp_path / "b.npz", **arrays(dim=5))
+    with pytest.raises(DataError, match=r"domain 'b'.*D = 5.*'a'.*D = 4"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("class_names.txt", b"cat\ndog\n", r"photo\.npz: label 2 in row 2.*2 classes"),
+        ("class_names.txt", b"cat\n\ndog\n", r"class_names\.txt: line 2 is empty"),
+        ("class_names.txt", b"cat\ndog\ncat\n", r"line 3 repeats the name 'cat'"),
+        ("class_names.txt", b"\xff\xfe\xfa", r"class_names\.txt: not UTF-8"),
+        ("encoder.txt", b"one\ntwo\n", r"encoder\.txt: must hold one line"),
+    ],
+)
+def test_bad_text_files_are_refused(tmp_path, name, content, message):
+    save(tmp_path / "photo.npz")
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read(tmp_path)
+
+
+def test_impossible_splits_are_refused(tmp_path):
+    save(tmp_path / "photo.npz")
+    with pytest.raises(ConfigError, match=r"data\.splits"):
+        read_embeddings_folder(tmp_path, [0.8, 0.1, 0.1], 0)

@@ -1,0 +1,37 @@
+"""`load_data` finds the reader that data.type names."""
+
+import pytest
+
+from federatedscope_ggeur.data import load_data, register_reader
+from federatedscope_ggeur.data import registry as registry_module
+from federatedscope_ggeur.errors import ConfigError
+
+SPLITS = [0.7, 0.0, 0.3]
+
+
+def test_known_readers_are_called(monkeypatch):
+    monkeypatch.setattr(registry_module, "_READERS", {})
+
+    @register_reader("echo")
+    def read(root, splits, seed):
+        return root, splits, seed
+
+    assert load_data("echo@ggeur", "somewhere", SPLITS, 5) == ("somewhere", SPLITS, 5)
+    with pytest.raises(ValueError, match="already registered"):
+        register_reader("echo")(read)
+
+
+@pytest.mark.parametrize("name", ["pacs@ggeur", "embeddings", "embeddings@torchvision"])
+def test_unknown_type_lists_the_known_ones(name):
+    known = r"embeddings@ggeur"
+    with pytest.raises(ConfigError, match=rf"data\.type '{name}'.*digits.*{known}"):
+        load_data(name, "", SPLITS, 0)
+
+
+def test_splits_are_checked_before_reading():
+    with pytest.raises(ConfigError, match=r"data\.splits"):
+        load_data("embeddings@ggeur", "/nowhere", [0.8, 0.1, 0.1], 0)
+
+
+def test_bundled_digits_need_no_root():
+    assert load_data("digits_quickstart@ggeur", "", SPLITS, 0).num_classes == 10

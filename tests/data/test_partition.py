@@ -1,0 +1,254 @@
+"""Partitioners: nothing twice, nothing lost, keyed by the seed, refusals by key."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federatedscope_ggeur.data import (
+    DataSet,
+    Domain,
+    Embeddings,
+    lds_matrix,
+    partition,
+)
+from federatedscope_ggeur.errors import ConfigError
+
+SPLITTERS = {
+    "iid": [],
+    "lda": [{"alpha": 0.3}],
+    "domain": [{"fraction": 0.02}],
+    "lds": [{"alpha": 0.3}],
+}
+
+
+def numbered(n, domain, classes, start=0.0):
+    """Rows that can be told apart: the feature is the row's number."""
+    features = torch.arange(n, dtype=torch.float32)[:, None] + start
+    labels = torch.from_numpy(np.random.default_rng(n).integers(0, classes, n))
+    return Embeddings(features, labels, domain)
+
+
+def make_dataset(train_sizes=(60, 90), test_sizes=(30, 45), classes=4):
+    names = ["art", "photo", "sketch", "cartoon"]
+    domains = tuple(
+        Domain(name, numbered(a, name, classes), numbered(b, name, classes, 1000.0))
+        for name, a, b in zip(names, train_sizes, test_sizes)
+    )
+    return DataSet(domains, tuple(str(c) for c in range(classes)), "numbers")
+
+
+def divide(dataset, splitter="iid", args=None, clients=2, seed=0, **more):
+    args = SPLITTERS.get(splitter, []) if args is None else args
+    return partition(
+        dataset,
+        client_num=clients,
+        splitter=splitter,
+        splitter_args=args,
+        seed=seed,
+        **more,
+    )
+
+
+def numbers(rows):
+    return rows.features[:, 0].tolist()
+
+
+def train_numbers(data):
+    return [numbers(client.train) for client in data.clients]
+
+
+sizes = st.lists(st.integers(1, 80), min_size=2, max_size=4)
+
+
+@settings(max_examples=60)
+@given(
+    sizes,
+    sizes,
+    st.integers(0, 12),
+    st.sampled_from(sorted(SPLITTERS)),
+    st.integers(0, 99),
+)
+def test_no_row_twice_and_the_test_sets_complete(train, test, more, splitter, seed):
+    dataset = make_dataset(train, test)
+    count = len(dataset.domains)
+    data = divide(dataset, splitter, clients=count + more, seed=seed)
+    assert [c.number for c in data.clients] == list(range(1, count + more + 1))
+    assert [c.domain for c in data.clients] == [
+        dataset.domains[k % count].name for k in range(count + more)
+    ]
+    for domain in dataset.domains:
+        mine = [c for c in data.clients if c.domain == domain.name]
+        rows = [row for c in mine for row in numbers(c.train)]
+        assert len(rows) == len(set(rows))
+        assert set(rows) <= set(numbers(domain.train))
+        if splitter in ("iid", "lda"):
+            assert len(rows) == len(domain.train)
+        rows = [row for c in mine for row in numbers(c.test)]
+        assert sorted(rows) == numbers(domain.test)
+        assert sorted(numbers(data.test_sets()[domain.name])) == numbers(domain.test)
+        for c in range(dataset.num_classes):
+            held = [int((client.test.labels == c).sum()) for client in mine]
+            assert max(held) - min(held) <= 1
+        held = [len(client.test) for client in mine]
+        assert max(held) - min(held) <= 1
+
+
+@settings(max_examples=20)
+@given(st.sampled_from(sorted(SPLITTERS)), st.integers(0, 10**9))
+def test_same_seed_same_rows_other_seed_other_rows(splitter, seed):
+    dataset = make_dataset()
+    args = [{"fraction": 0.2}] if splitter == "domain" else None
+    first, again, other = (
+        train_numbers(divide(dataset, splitter, args, clients=4, seed=s))
+        for s in (seed, seed, seed + 1)
+    )
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize("splitter", ["iid", "lda"])
+def test_domains_are_drawn_independently(splitter):
+    rows = numbered(60, "any", 4)
+    twins = tuple(
+        Domain(name, *(Embeddings(rows.features, rows.labels, name),) * 2)
+        for name in ("art", "photo")
+    )
+    data = divide(DataSet(twins, tuple("0123"), "numbers"), splitter, clients=4)
+    first, second, third, fourth = train_numbers(data)
+    assert first != second
+    assert third != fourth
+
+
+def test_rows_and_labels_stay_together_and_in_order():
+    dataset = make_dataset()
+    for client in divide(dataset, "lda", clients=5).clients:
+        domain = next(d for d in dataset.domains if d.name == client.domain)
+        rows = client.train.features[:, 0].long()
+        assert torch.equal(client.train.labels, domain.train.labels[rows])
+        assert (rows.diff() > 0).all()
+
+
+def test_iid_divides_evenly():
+    data = divide(make_dataset((61,), (5,)), clients=4)
+    assert sorted(len(c.train) for c in data.clients) == [15, 15, 15, 16]
+
+
+def test_domain_fraction_and_its_default():
+    dataset = make_dataset((100, 50), (10, 10))
+    data = divide(dataset, "domain", [{"fraction": 0.3}], clients=4)
+    assert [len(c.train) for c in data.clients] == [30, 15, 30, 15]
+    data = divide(dataset, "domain", [], clients=3)
+    assert [len(c.train) for c in data.clients] == [50, 50, 50]
+    data = divide(dataset, "domain", [{"fraction": 1}], clients=2)
+    assert [len(c.train) for c in data.clients] == [100, 50]
+
+
+def test_lds_follows_the_matrix_within_each_domain():
+    dataset = make_dataset((400, 300), (10, 10))
+    data = divide(dataset, "lds", [{"alpha": 0.5}], clients=6, seed=3)
+    matrix = lds_matrix(6, 4, 0.5, 3)
+    for client in data.clients:
+        domain = next(d for d in dataset.domains if d.name == client.domain)
+        has = domain.train.labels.bincount(minlength=4).numpy()
+        got = client.train.labels.bincount(minlength=4).numpy()
+        assert (np.abs(got - matrix[client.number - 1] * has) <= 1).all()
+
+
+@given(
+    st.integers(1, 40),
+    st.integers(1, 30),
+    st.sampled_from([1e-310, 1e-5, 0.01, 0.1, 1, 50, 1e308]),
+    st.integers(0, 99),
+)
+def test_lds_columns_sum_to_one_for_any_alpha(client_num, classes, alpha, seed):
+    matrix = lds_matrix(client_num, classes, alpha, seed)
+    assert matrix.shape == (client_num, classes)
+    assert (matrix >= 0).all()
+    np.testing.assert_allclose(matrix.sum(axis=0), 1, rtol=1e-12)
+
+
+def test_lds_is_a_dirichlet_distribution():
+    """First two moments: mean 1/K, variance (1/K)(1 - 1/K) / (K alpha + 1)."""
+    for alpha in (0.05, 0.5, 5.0):
+        matrix = lds_matrix(5, 20_000, alpha, 0)
+        np.testing.assert_allclose(matrix.mean(axis=1), 0.2, atol=0.015)
+        expected = 0.2 * 0.8 / (5 * alpha + 1)
+        np.testing.assert_allclose(matrix.var(axis=1), expected, rtol=0.06)
+
+
+def test_smallest_alpha_gives_a_class_to_one_client():
+    matrix = lds_matrix(10, 50, 1e-6, 0)
+    np.testing.assert_allclose(matrix.max(axis=0), 1)
+    assert len(set(matrix.argmax(axis=0))) > 3
+
+
+def test_client_without_rows_keeps_the_dimension():
+    data = divide(make_dataset((2,), (2,)), "lda", [{"alpha": 1e-6}], clients=6)
+    assert min(len(c.train) for c in data.clients) == 0
+    assert {c.train.dim for c in data.clients} == {1}
+
+
+def test_unseen_domains_are_held_by_no_client_and_scored():
+    dataset = make_dataset((20, 30, 40), (10, 12, 14))
+    data = divide(dataset, clients=2, unseen_domains=["photo"])
+    assert data.domains == ("art", "sketch")
+    assert [c.domain for c in data.clients] == ["art", "sketch"]
+    assert [d.name for d in data.unseen] == ["photo"]
+    tests = data.test_sets()
+    assert list(tests) == ["art", "sketch", "photo"]
+    assert [len(rows) for rows in tests.values()] == [10, 14, 12]
+    assert (data.dim, data.num_classes, data.encoder) == (1, 4, "numbers")
+
+
+def test_another_domain_changes_nothing_for_the_first():
+    two = make_dataset((60, 90), (30, 45))
+    three = make_dataset((60, 90, 50), (30, 45, 20))
+    for splitter in ("iid", "lda", "domain"):
+        small = divide(two, splitter, clients=4).clients
+        large = divide(three, splitter, clients=6).clients
+        for name in ("art", "photo"):
+            a, b = (
+                [numbers(c.train) for c in clients if c.domain == name]
+                for clients in (small, large)
+            )
+            assert a == b
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"splitter": "dirichlet"}, r"data\.splitter 'dirichlet'.*iid, lda, domain"),
+        ({"splitter": "lda", "args": []}, r"data\.splitter_args: \[\].*alpha"),
+        ({"splitter": "lds", "args": [{"alpha": 0}]}, r"splitter_args.*above 0"),
+        ({"splitter": "lda", "args": [{"alpha": -1}]}, r"splitter_args.*above 0"),
+        ({"splitter": "lda", "args": [{"alpha": float("inf")}]}, r"splitter_args"),
+        ({"splitter": "lda", "args": [{"alpha": "0.1"}]}, r"splitter_args.*number"),
+        ({"splitter": "lda", "args": [{"alpha": True}]}, r"splitter_args.*number"),
+        ({"splitter": "lda", "args": [{"beta": 0.1}]}, r"splitter_args.*beta.*alpha"),
+        ({"splitter": "lda", "args": {"alpha": 0.1}}, r"splitter_args.*\[\{'alpha'"),
+        ({"splitter": "lda", "args": [{"alpha": 1}, {}]}, r"splitter_args"),
+        ({"splitter": "iid", "args": [{"alpha": 1}]}, r"splitter_args.*no arguments"),
+        ({"splitter": "domain", "args": [{"fraction": 0}]}, r"args.*at most 1"),
+        ({"splitter": "domain", "args": [{"fraction": 1.1}]}, r"args.*at most 1"),
+        ({"splitter": "domain", "args": [{"fraction": None}]}, r"args.*number"),
+        (
+            {"splitter": "domain", "args": [{"fraction": 0.6}], "clients": 4},
+            r"data\.splitter_args: fraction 0\.6.*'art'.*2 clients.*1/2",
+        ),
+        ({"clients": 1}, r"federate\.client_num is 1.*2 seen domains \(art, photo\)"),
+        ({"unseen_domains": ["moon"]}, r"ggeur\.unseen_domains.*'art', 'photo'.*moon"),
+        ({"unseen_domains": "art"}, r"ggeur\.unseen_domains must be a list"),
+        ({"unseen_domains": ["art", "photo"]}, r"ggeur\.unseen_domains.*no domain"),
+    ],
+)
+def test_impossible_settings_are_refused_by_key(change, message):
+    with pytest.raises(ConfigError, match=message):
+        divide(make_dataset(), **change)
+
+
+@pytest.mark.parametrize("splitter", sorted(SPLITTERS))
+def test_too_few_clients_are_refused_for_every_splitter(splitter):
+    with pytest.raises(ConfigError, match=r"federate\.client_num"):
+        divide(make_dataset(), splitter, clients=1)

@@ -1,0 +1,58 @@
+import io
+
+import matplotlib
+import numpy as np
+import pytest
+from PIL import Image
+
+from federatedscope_ggeur.reporting import draw_curve
+
+
+def drawn(results, path):
+    draw_curve(results, path)
+    return path.read_bytes()
+
+
+def many(domains, rounds):
+    names = [f"a domain with a long name {i}" for i in range(domains)]
+    scores = [
+        {name: 0.5 + 0.3 * np.sin(i + t / 9) for i, name in enumerate(names)}
+        for t in range(rounds)
+    ]
+    return scores, names
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [None, [], [None], [{"clean": 0.5}], [{"clean": None}], [None, {"clean": 1.0}]],
+    ids=["usual", "no rounds", "not evaluated", "one round", "no test rows", "gap"],
+)
+def test_picture_is_whole_and_not_blank(tmp_path, make_results, scores):
+    raw = drawn(make_results(scores), tmp_path / "curve.png")
+    pixels = np.asarray(Image.open(io.BytesIO(raw)).convert("L"))
+    assert pixels.shape == (675, 1200)
+    assert pixels.min() < 100
+
+
+@pytest.mark.parametrize(("domains", "rounds"), [(12, 100), (40, 3)])
+def test_many_domains_fit(tmp_path, make_results, domains, rounds):
+    scores, names = many(domains, rounds)
+    results = make_results(scores, domains=names, unseen_domains=names[:2])
+    raw = drawn(results, tmp_path / "curve.png")
+    pixels = np.asarray(Image.open(io.BytesIO(raw)).convert("L"))
+    for edge in (pixels[:3], pixels[-3:], pixels[:, :3], pixels[:, -3:]):
+        assert edge.min() == 255
+
+
+def test_same_results_same_bytes(tmp_path, make_results):
+    first = drawn(make_results(), tmp_path / "a.png")
+    assert drawn(make_results(), tmp_path / "b.png") == first
+    other = make_results([{"clean": 0.5}, {"clean": 0.75}])
+    assert drawn(other, tmp_path / "b.png") != first
+
+
+def test_drawing_leaves_matplotlib_as_it_was(tmp_path, make_results):
+    before = dict(matplotlib.rcParams)
+    draw_curve(make_results(), tmp_path / "curve.png")
+    assert dict(matplotlib.rcParams) == before
+    assert not matplotlib._pylab_helpers.Gcf.figs

@@ -1,0 +1,233 @@
+import json
+import math
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.reporting import (
+    ClientInfo,
+    Final,
+    Results,
+    Round0,
+    RoundRecord,
+    average,
+    numbers,
+    summarise,
+)
+
+FRACTIONS = st.floats(0, 1)
+SCORES = st.fixed_dictionaries(
+    {"a": FRACTIONS, "b": st.none() | FRACTIONS, "empty": st.none()}
+)
+
+
+def oracle(rounds, last):
+    """`summarise`, straight from its description."""
+    used = [r for r in rounds if r.accuracy is not None]
+    used = used[max(0, len(used) - last) :]
+    means = {}
+    for domain in ("a", "b", "empty") if used else ():
+        known = [r.accuracy[domain] for r in used if r.accuracy[domain] is not None]
+        means[domain] = np.mean(known) if known else None
+    scores = [mean for mean in means.values() if mean is not None]
+    avg, std = (np.mean(scores), np.std(scores)) if scores else (None, None)
+    return [r.round for r in used], means, avg, std
+
+
+@given(rounds=st.lists(st.none() | SCORES, max_size=12), last=st.integers(1, 7))
+def test_summarise_agrees_with_the_oracle(make_record, rounds, last):
+    rounds = [make_record(i, scores) for i, scores in enumerate(rounds, 1)]
+    final = summarise(rounds, last=last)
+    used, means, avg, std = oracle(rounds, last)
+    assert final.rounds == used
+    assert final.accuracy.keys() == means.keys()
+    for domain, mean in means.items():
+        assert final.accuracy[domain] == (mean and pytest.approx(mean, abs=1e-12))
+    assert final.avg == (avg and pytest.approx(avg, abs=1e-12))
+    assert final.std == (std and pytest.approx(std, abs=1e-12))
+    assert final.bytes_up == 1000 * len(rounds)
+    assert final.bytes_down == 3000 * len(rounds)
+
+
+def test_summarise_takes_the_last_five_evaluated_rounds(make_record):
+    scores = [{"a": i / 100} if i % 2 == 0 else None for i in range(1, 21)]
+    rounds = [make_record(i, accuracy) for i, accuracy in enumerate(scores, 1)]
+    final = summarise(rounds)
+    assert final.rounds == [12, 14, 16, 18, 20]
+    assert final.avg == pytest.approx(0.16)
+
+
+def test_summarise_with_fewer_than_five_rounds(make_record):
+    rounds = [make_record(1, {"a": 0.25}), make_record(2, {"a": 0.75})]
+    final = summarise(rounds)
+    assert (final.rounds, final.avg, final.std) == ([1, 2], 0.5, 0.0)
+
+
+def test_summarise_without_an_evaluated_round(make_record):
+    final = summarise([make_record(1, None)])
+    assert (final.rounds, final.accuracy, final.avg, final.std) == ([], {}, None, None)
+    assert summarise([]).bytes_up == 0
+
+
+def test_summarise_refuses_no_rounds_asked_for():
+    with pytest.raises(ConfigError, match="last"):
+        summarise([], last=0)
+
+
+def test_totals_include_round_0(make_results):
+    results = make_results([None, None])
+    assert results.final.bytes_up == 5 + 6 + 7 + 2 * 1000
+    assert results.final.bytes_down == 90 + 9 + 2 * 3000
+    assert results.final.seconds == pytest.approx(0.3 + 0.1 + 0.2)
+
+
+def test_average_leaves_undefined_domains_out():
+    assert average({"a": 0.25, "empty": None, "b": 0.75}) == (0.5, 0.25)
+    assert average({"empty": None}) == (None, None)
+    assert average({}) == (None, None)
+
+
+def test_average_of_equal_scores_has_no_spread():
+    assert average(dict.fromkeys("abcdefg", 0.1)) == (0.1, 0.0)
+
+
+@pytest.mark.parametrize("round0", [True, False])
+def test_round_trip(make_results, round0):
+    results = make_results(round0=round0)
+    text = results.to_json()
+    assert Results.from_json(text) == results
+    assert Results.from_json(text).to_json() == text
+    assert text.isascii()
+
+
+@given(score=FRACTIONS, loss=st.floats(allow_nan=False, allow_infinity=False))
+def test_floats_survive_to_the_bit(make_results, score, loss):
+    results = make_results([{"clean": score}])
+    results = replace(results, rounds=[replace(results.rounds[0], loss=loss)])
+    record = Results.from_json(results.to_json()).rounds[0]
+    assert record.accuracy["clean"].hex() == score.hex()
+    assert record.loss.hex() == loss.hex()
+
+
+def test_json_is_strict_and_its_order_fixed(make_results):
+    def refuse(name):
+        raise AssertionError(f"{name} in JSON")
+
+    results = make_results()
+    plain = json.loads(results.to_json(), parse_constant=refuse)
+    assert next(iter(plain)) == "schema_version"
+    assert list(plain["round0"]["statistics_bytes_up"]) == ["1", "2", "10"]
+    assert plain["rounds"][2]["accuracy"]["empty"] is None
+    config = dict(reversed(list(results.config.items())))
+    assert replace(results, config=config).to_json() == results.to_json()
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_diverged_run_can_be_written(make_results, make_record, bad):
+    record = replace(make_record(1, {"a": 0.5, "b": bad}), loss=bad, avg=bad, std=bad)
+    assert record.accuracy == {"a": 0.5, "b": None}
+    assert (record.loss, record.avg, record.std) == (None, None, None)
+    results = make_results(rounds=[record], final=summarise([record]))
+    assert Results.from_json(results.to_json()) == results
+
+
+@pytest.mark.parametrize(
+    ("config", "where"),
+    [
+        ({"lr": math.nan}, "results.config.lr"),
+        ({"a": {"b": [0, np.float32(1)]}}, "results.config.a.b[1]"),
+        ({"a": {1: 2}}, "results.config.a"),
+        ({"a": {1, 2}}, "results.config.a"),
+    ],
+)
+def test_only_plain_values_are_written(make_results, config, where):
+    with pytest.raises(DataError) as error:
+        make_results(config=config).to_json()
+    assert str(error.value).startswith(f"{where}: ")
+
+
+def edited(results, *path, to):
+    """The JSON of `results` with one value changed, or removed if `to` is ..."""
+    plain = part = json.loads(results.to_json())
+    for step in path[:-1]:
+        part = part[step]
+    if to is ...:
+        del part[path[-1]]
+    else:
+        part[path[-1]] = to
+    return json.dumps(plain)
+
+
+@pytest.mark.parametrize(
+    ("path", "to", "message"),
+    [
+        (["schema_version"], 2, "schema_version.*reads 1, found 2"),
+        (["schema_version"], ..., "schema_version.*found None"),
+        (["final"], ..., "results: fields are missing: final"),
+        (["rounds", 3, "loss"], ..., r"results\.rounds\[3\].*missing: loss"),
+        (["round0", "seconds"], ..., r"results\.round0: .*missing: seconds"),
+        (["extra"], 1, "unknown fields: extra"),
+        (["rounds"], 3, r"results\.rounds: expected list, found 3"),
+        (["round0"], [], r"results\.round0: expected dict"),
+        (["seed"], 1.5, r"results\.seed: expected int"),
+        (["seed"], True, r"results\.seed: expected int"),
+        (["domains", 0], None, r"results\.domains\[0\]: expected str"),
+        (["rounds", 2, "accuracy", "clean"], "1", r"accuracy\.clean: expected int or"),
+        (["final", "avg"], math.nan, "NaN is not JSON"),
+    ],
+)
+def test_other_results_are_refused(make_results, path, to, message):
+    with pytest.raises(DataError, match=message):
+        Results.from_json(edited(make_results(), *path, to=to))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"schema_version": 1', "1"])
+def test_what_is_no_results_file_is_refused(text):
+    with pytest.raises(DataError, match="results"):
+        Results.from_json(text)
+
+
+def test_numbers_leave_out_what_two_equal_runs_may_differ_in(make_results):
+    def run(factor, outdir):
+        base = make_results()
+        return replace(
+            base,
+            config={**base.config, "outdir": outdir, "expname_tag": outdir},
+            versions={"python": outdir},
+            round0=replace(base.round0, seconds=factor),
+            rounds=[replace(r, seconds=factor * r.round) for r in base.rounds],
+            final=replace(base.final, seconds=factor),
+        )
+
+    assert numbers(run(1.0, "a")) == numbers(run(2.0, "b"))
+    assert numbers(make_results(round0=False))["round0"] is None
+
+
+@pytest.mark.parametrize("name", ["loss", "avg", "std", "bytes_up", "bytes_down"])
+def test_numbers_keep_every_score_and_size(make_results, name):
+    base = make_results()
+    last = base.rounds[-1]
+    value = getattr(last, name)
+    next_up = value + 1 if isinstance(value, int) else math.nextafter(value, 2)
+    changed = replace(
+        base, rounds=[*base.rounds[:-1], replace(last, **{name: next_up})]
+    )
+    assert numbers(changed) != numbers(base)
+
+
+def test_numbers_do_not_change_the_results(make_results):
+    results = make_results()
+    numbers(results)
+    assert results == make_results()
+
+
+@pytest.mark.parametrize("cls", [Results, ClientInfo, Round0, RoundRecord, Final])
+def test_every_field_is_documented(cls):
+    page = Path(__file__).parents[2] / "docs" / "results.md"
+    text = page.read_text(encoding="utf-8")
+    assert [f.name for f in fields(cls) if f"| `{f.name}` |" not in text] == []

@@ -1,0 +1,68 @@
+import csv
+import io
+
+from federatedscope_ggeur.reporting import metrics_csv, results_table
+
+
+def test_table(make_results):
+    scores = [{"clean": i / 10, "noisy": 0.5, "empty": None} for i in range(1, 8)]
+    results = make_results(
+        [*scores, None], domains=["clean", "noisy", "empty"], unseen_domains=["noisy"]
+    )
+    assert results_table(results).splitlines() == [
+        "accuracy in %  round 7  mean of last 5 evaluated",
+        "------------------------------------------------",
+        "clean            70.00                     50.00",
+        "noisy *          50.00                     50.00",
+        "empty                -                         -",
+        "------------------------------------------------",
+        "AVG              60.00                     50.00",
+        "STD              10.00                      0.00",
+        "------------------------------------------------",
+        "* unseen: held by no client",
+        "sent 0.01 MB up, 0.02 MB down (round 0 included); 3.9 s",
+    ]
+
+
+def test_table_of_seen_domains_without_round_0_has_no_such_notes(make_results):
+    text = results_table(make_results(round0=False, unseen_domains=[]))
+    assert "unseen" not in text
+    assert "*" not in text
+    assert "round 0" not in text
+
+
+def test_table_without_an_evaluated_round(make_results):
+    lines = results_table(make_results([None])).splitlines()
+    assert lines[2].split() == ["clean", "-", "-"]
+    assert lines[-4].split() == ["STD", "-", "-"]
+
+
+def test_columns_stay_aligned_whatever_the_names(make_results):
+    names = ["d" * 40, "e"]
+    scores = dict.fromkeys(names, 1.0)
+    results = make_results([scores], domains=names, unseen_domains=[])
+    widths = {len(line) for line in results_table(results).splitlines()[:-1]}
+    assert len(widths) == 1
+
+
+def test_metrics_csv_reads_back_to_the_bit(make_results):
+    results = make_results()
+    rows = list(csv.DictReader(io.StringIO(metrics_csv(results), newline="")))
+    assert len(rows) == len(results.rounds)
+    for row, record in zip(rows, results.rounds):
+        for name in ("round", "bytes_up", "bytes_down"):
+            assert int(row[name]) == getattr(record, name)
+        for name in ("avg", "std", "loss", "seconds"):
+            expected = getattr(record, name)
+            assert row[name] == "" if expected is None else float(row[name]) == expected
+        for domain in results.domains:
+            expected = (record.accuracy or {}).get(domain)
+            cell = row[f"accuracy_{domain}"]
+            assert cell == "" if expected is None else float(cell) == expected
+
+
+def test_metrics_csv_without_rounds_is_its_header(make_results):
+    results = make_results([], domains=["a", "b"])
+    assert metrics_csv(results) == (
+        "round,avg,std,loss,seconds,bytes_up,bytes_down,accuracy_a,accuracy_b\n"
+    )
