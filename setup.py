@@ -37,7 +37,7 @@ setup(
         "scikit-learn",
         "scikit-image",
         "tqdm",
-        "matplotlib",
+        "matplotlib>=3.6",
     ],
     extras_require={
         "test": ["pytest", "hypothesis"],

@@ -214,6 +214,8 @@ class Client:
             download,
             self._shared,
             self.state,
+            torch.bincount(self.labels, minlength=self.settings.num_classes),
+            self.settings.min_samples,
             self.settings.training.optimizer,
             self.settings.seed,
         )

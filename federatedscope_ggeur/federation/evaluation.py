@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.heads import Head
 
 _CHUNK_ROWS = 8192
@@ -35,7 +37,13 @@ class Score:
 
 
 def evaluate(head: Head, params: Tensor, features: Tensor, labels: Tensor) -> Score:
-    """Score of a head with weights `params` [P] on features [n, D] and labels [n]."""
+    """Score of a head with weights `params` [P] on features [n, D] and labels [n].
+
+    Raises
+    ------
+    GGEURError
+        The weights are so large that the loss is NaN or infinite.
+    """
     frozen = head.at(params)
     score = Score()
     with torch.inference_mode():
@@ -44,4 +52,9 @@ def evaluate(head: Head, params: Tensor, features: Tensor, labels: Tensor) -> Sc
             correct = int((logits.argmax(dim=1) == y).sum())
             loss = float(F.cross_entropy(logits, y, reduction="sum"))
             score += Score(correct, len(y), loss)
+    if not math.isfinite(score.loss_sum):
+        raise GGEURError(
+            f"the test loss is {score.loss_sum}: training diverged; lower "
+            "train.optimizer.lr or set grad.grad_clip"
+        )
     return score

@@ -84,8 +84,8 @@ class StatisticsUpload:
         labels = message.labels("classes", num_classes, distinct=True)
         k = len(labels)
         counts = message.tensor("counts", I64, (k,))
-        if (counts <= 0).any():
-            raise message.refuse("counts", "counts must be positive")
+        if ((counts <= 0) | (counts > wire.LARGEST)).any():
+            raise message.refuse("counts", f"counts must lie in 1..{wire.LARGEST}")
         means = message.tensor("means", F32, (k, dim))
         ranks = message.tensor("ranks", I64, (k,))
         factors, triangles = _take_covariances(message, ranks, counts, dim)
@@ -231,7 +231,7 @@ class Ready:
         message = wire.unpack(data, "ready", sender)
         return cls(
             message.integer("client", 1),
-            message.number("weight"),
+            message.number("weight", wire.LARGEST),
             message.tensors_under("shared"),
         )
 

@@ -20,6 +20,7 @@ from federatedscope_ggeur.federation.messages import (
     Shared,
     StatisticsUpload,
 )
+from federatedscope_ggeur.federation.wire import shape_problem
 from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
 from federatedscope_ggeur.heads import (
     HeadSettings,
@@ -96,7 +97,6 @@ class Server:
         self._means: dict[str | int, _RunningMeans] = {}
         self._uploaded: set[int] = set()
         self._ready: dict[int, Ready] = {}
-        self._shared: Mapping[str, Tensor] = {}
 
     @property
     def needs_statistics(self) -> bool:
@@ -110,7 +110,7 @@ class Server:
         return [numbers[i : i + size] for i in range(0, len(numbers), size)]
 
     def add_statistics(self, uploads: Iterable[StatisticsUpload]) -> None:
-        """Fold in the uploads of one window, in client order (Eq. 4).
+        """Fold in the uploads of one window, in client order (Eq. 4), all or none.
 
         Raises
         ------
@@ -118,8 +118,11 @@ class Server:
             From a client that is not in the roster, has sent before, or names
             another domain than it joined with.
         """
-        for upload in sorted(uploads, key=lambda upload: upload.client):
-            self._check_sender(upload.client, upload.client in self._uploaded)
+        ordered = sorted(uploads, key=lambda upload: upload.client)
+        seen = set(self._uploaded)
+        for upload in ordered:
+            self._check_sender(upload.client, upload.client in seen)
+            seen.add(upload.client)
             if upload.domain != self.roster[upload.client]:
                 raise MessageError(
                     f"{upload.domain!r}, but it joined as "
@@ -127,7 +130,8 @@ class Server:
                     field="domain",
                     sender=f"client {upload.client}",
                 )
-            self._uploaded.add(upload.client)
+        self._uploaded = seen
+        for upload in ordered:
             self.statistics = self.statistics + upload.statistics
             if 2 in self.settings.steps:
                 source = self._source(upload.client)
@@ -160,8 +164,17 @@ class Server:
         )
 
     def add_ready(self, ready: Ready) -> None:
-        """Note a client's weight and what its method shares."""
+        """Note a client's weight and what its method shares.
+
+        Raises
+        ------
+        MessageError
+            From a client that is not in the roster or has sent before, or shares that
+            are not what the method shares.
+        """
         self._check_sender(ready.client, ready.client in self._ready)
+        shapes = self.settings.method.share_shapes(self.head)
+        _check_tensors(ready.shared, shapes, "shared", ready.client)
         self._ready[ready.client] = ready
 
     def start(self) -> Shared | None:
@@ -177,12 +190,10 @@ class Server:
             raise GGEURError(f"round 0 cannot end: clients {missing} are not ready")
         if not any(ready.weight for ready in self._ready.values()):
             raise GGEURError("no client has any training data: nothing to train")
-        shares = {k: self._ready[k].shared for k in self.roster}
-        method = self.settings.method
-        if any(shares.values()):
-            self._shared = method.combine(shares)
-        self.method_state = method.initial_state(self.params, self._context(0))
-        return Shared(self._shared) if self._shared else None
+        method, context = self.settings.method, self._context(0)
+        shared = method.combine(context.shares)
+        self.method_state = method.initial_state(self.params, context)
+        return Shared(shared) if shared else None
 
     # every round
 
@@ -204,8 +215,10 @@ class Server:
         Raises
         ------
         MessageError
-            An update of another round, a client that was not drawn, or two of one.
+            An update of another round, a client that was not drawn, two of one, or
+            tensors that are not what the method uploads.
         """
+        upload_shapes = self.settings.method.upload_shapes(self.head)
         drawn, seen = set(self.sample(round_number)), set()
         ordered = sorted(updates, key=lambda update: update.client)
         for update in ordered:
@@ -219,6 +232,7 @@ class Server:
                     field="round",
                     sender=f"client {update.client}",
                 )
+            _check_tensors(update.upload, upload_shapes, "upload", update.client)
         weights = self._weights()
         self.params, self.method_state = self.settings.method.step(
             self.params,
@@ -257,9 +271,25 @@ class Server:
         }
 
     def _context(self, round_number: int) -> ServerContext:
+        shares = {k: self._ready[k].shared for k in self.roster}
         return ServerContext(
-            round_number, self.head, self._weights(), self._shared, self.settings.seed
+            round_number, self.head, self._weights(), shares, self.settings.seed
         )
+
+
+def _check_tensors(tensors, shapes, field: str, client: int) -> None:
+    """Raise `MessageError` unless a method's `tensors` are those of `shapes`."""
+    sender = f"client {client}"
+    if tensors.keys() != shapes.keys():
+        raise MessageError(
+            f"the method sends {sorted(shapes)}, got {sorted(tensors)}",
+            field=field,
+            sender=sender,
+        )
+    for name, shape in shapes.items():
+        problem = shape_problem(tensors[name], shape)
+        if problem:
+            raise MessageError(problem, field=f"{field}.{name}", sender=sender)
 
 
 class _RunningMeans:

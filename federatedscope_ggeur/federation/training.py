@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ class TrainingSettings:
         Largest norm of a gradient; none if not positive.
     """
 
-    optimizer: OptimizerSettings = OptimizerSettings()
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     local_update_steps: int = 1
     batch_or_epoch: str = "epoch"
     batch_size: int = 64
@@ -87,10 +87,11 @@ def fit(
     step = _TrainingStep(head, params, optimizer, settings.grad_clip, hooks)
     steps = 0
     # nn.Dropout draws from torch's global generator, which is put back afterwards.
+    # (torch.manual_seed would reach for the GPU's as well, which is not.)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(seed, "dropout"))
+        torch.default_generator.manual_seed(derive_seed(seed, "dropout"))
         order = torch_generator(seed, "order")
-        with torch.no_grad() if step.uses_autograd else torch.inference_mode():
+        with torch.no_grad() if step.may_leave_tensors else torch.inference_mode():
             for x, y in _batches(features, labels, settings, order):
                 step(x, y)
                 steps += 1
@@ -138,7 +139,10 @@ class _TrainingStep:
         else:
             self.gradient, self.beta = optimizer.buffer, optimizer.beta
         self.plain = hooks.objective is None and hooks.loss_term is None
-        self.uses_autograd = head.uses_autograd or not self.plain
+        # Tensors made in inference mode can never be used in autograd again; a hook
+        # may keep some for a later round.
+        hooked = hooks.transform is not None or hooks.add_correction is not None
+        self.may_leave_tensors = head.uses_autograd or not self.plain or hooked
         self.accumulate = head.gradient_accumulator(self.gradient, self.beta)
 
     def __call__(self, features: Tensor, labels: Tensor) -> None:

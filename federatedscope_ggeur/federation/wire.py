@@ -7,7 +7,7 @@ only carry numbers.
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Mapping
 
 import torch
@@ -19,6 +19,12 @@ from torch import Tensor
 from federatedscope_ggeur.errors import MessageError
 
 VERSION = 1
+
+#: More rows, rounds or steps than any run has; sums of such numbers stay exact.
+LARGEST = 2**40
+
+# What a method's own tensors may be: others cannot be checked for NaN, or not added.
+_OWN_DTYPES = (torch.float32, torch.float64, torch.int64)
 
 
 def pack(kind: str, numbers: Mapping, tensors: Mapping[str, Tensor]) -> bytes:
@@ -44,24 +50,42 @@ def unpack(data: bytes, kind: str, sender: str) -> Message:
         header = json.loads(metadata["ggeur"])
         version, found = header["version"], header["kind"]
         numbers = dict(header["numbers"])
-    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:
+    # RuntimeError: torch refuses a shape, or Python a text nested too deeply.
+    except (
+        SafetensorError,
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+    ) as error:
         raise MessageError(
             f"not a message of this program ({type(error).__name__})",
             field="header",
             sender=sender,
         ) from error
-    if version != VERSION:
+    if type(version) is not int or version != VERSION:
         raise MessageError(
-            f"version {version!r} instead of {VERSION}: run the same release of "
+            f"version {version!r:.80} instead of {VERSION}: run the same release of "
             "federatedscope_ggeur everywhere",
             field="version",
             sender=sender,
         )
     if found != kind:
         raise MessageError(
-            f"{found!r} instead of {kind!r}", field="kind", sender=sender
+            f"{found!r:.80} instead of {kind!r}", field="kind", sender=sender
         )
     return Message(numbers, tensors, sender)
+
+
+def shape_problem(tensor: Tensor, shape: tuple[int | None, ...]) -> str:
+    """What is wrong if `tensor` is not of `shape` (None: any length), else ""."""
+    if len(shape) == tensor.ndim and all(
+        want in (None, have) for want, have in zip(shape, tensor.shape)
+    ):
+        return ""
+    wanted = ", ".join("any" if s is None else str(s) for s in shape)
+    return f"expected shape ({wanted}), got {tuple(tensor.shape)}"
 
 
 class Message:
@@ -79,24 +103,24 @@ class Message:
 
     def integer(self, field: str, minimum: int = 0) -> int:
         value = self._numbers.get(field)
-        if type(value) is not int or value < minimum:
+        if type(value) is not int or not minimum <= value <= LARGEST:
             raise self.refuse(
-                field, f"expected an integer of at least {minimum}, got {value!r}"
+                field, f"expected an integer of at least {minimum}, got {value!r:.80}"
             )
         return value
 
-    def number(self, field: str, minimum: float = 0.0) -> float:
+    def number(self, field: str, maximum: float = sys.float_info.max) -> float:
         value = self._numbers.get(field)
-        if type(value) not in (int, float) or not minimum <= value < math.inf:
+        if type(value) not in (int, float) or not 0 <= value <= maximum:
             raise self.refuse(
-                field, f"expected a number of at least {minimum}, got {value!r}"
+                field, f"expected a number in 0..{maximum:g}, got {value!r:.80}"
             )
         return float(value)
 
     def text(self, field: str) -> str:
         value = self._numbers.get(field)
         if not isinstance(value, str):
-            raise self.refuse(field, f"expected a text, got {value!r}")
+            raise self.refuse(field, f"expected a text, got {value!r:.80}")
         return value
 
     def tensor(
@@ -108,31 +132,30 @@ class Message:
             raise self.refuse(field, f"missing; got {sorted(self._tensors)}")
         if tensor.dtype != dtype:
             raise self.refuse(field, f"expected {dtype}, got {tensor.dtype}")
-        fits = len(shape) == tensor.ndim and all(
-            want in (None, have) for want, have in zip(shape, tensor.shape)
-        )
-        if not fits:
-            wanted = ", ".join("any" if s is None else str(s) for s in shape)
-            raise self.refuse(
-                field, f"expected shape ({wanted}), got {tuple(tensor.shape)}"
-            )
+        problem = shape_problem(tensor, shape)
+        if problem:
+            raise self.refuse(field, problem)
         if dtype.is_floating_point and not torch.isfinite(tensor).all():
             raise self.refuse(field, "holds NaN or infinity")
         return tensor
 
     def tensors_under(self, prefix: str) -> dict[str, Tensor]:
-        """All finite tensors named ``<prefix>.<name>``, by name."""
+        """All tensors named ``<prefix>.<name>``, by name: finite, of plain dtypes."""
         start = prefix + "."
-        names = [name for name in self._tensors if name.startswith(start)]
-        return {
-            name[len(start) :]: self.tensor(
-                name, self._tensors[name].dtype, tuple(self._tensors[name].shape)
-            )
-            for name in names
-        }
+        found = {}
+        for name, tensor in self._tensors.items():
+            if name.startswith(start):
+                if tensor.dtype not in _OWN_DTYPES:
+                    raise self.refuse(
+                        name, f"expected one of {_OWN_DTYPES}, got {tensor.dtype}"
+                    )
+                found[name[len(start) :]] = self.tensor(
+                    name, tensor.dtype, tuple(tensor.shape)
+                )
+        return found
 
     def labels(self, field: str, num_classes: int, distinct: bool) -> Tensor:
-        """Class numbers below `num_classes`; ascending without repeats if `distinct`."""
+        """Class numbers below `num_classes`; rising and without repeats if `distinct`."""
         labels = self.tensor(field, torch.int64, (None,))
         if ((labels < 0) | (labels >= num_classes)).any():
             raise self.refuse(field, f"classes must lie in 0..{num_classes - 1}")

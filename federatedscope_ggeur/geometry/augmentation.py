@@ -222,7 +222,8 @@ class AugmentedSet:
     def labels(self) -> Tensor:
         """Labels of the rows: Tensor of shape (rows,), int64."""
         labels = torch.tensor([b.label for b in self.blocks], dtype=torch.int64)
-        return labels.repeat_interleave(torch.tensor([b.rows for b in self.blocks]))
+        rows = torch.tensor([b.rows for b in self.blocks], dtype=torch.int64)
+        return labels.repeat_interleave(rows)
 
     def draw(self, round_number: int = 0) -> tuple[Tensor, Tensor]:
         """Features of shape (rows, D) and labels of shape (rows,) for one round."""

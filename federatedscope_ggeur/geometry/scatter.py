@@ -9,11 +9,17 @@ from torch import Tensor
 
 
 def canonical_signs(vectors: Tensor) -> Tensor:
-    """Rows of shape (r, D), each flipped so that its largest entry is positive."""
+    """Rows of shape (r, D), each flipped so that its largest entry is positive.
+
+    Of entries within 1% of the largest the first one counts, so that rounding does
+    not decide the sign where columns mirror each other, as in ``(x, -x)``.
+    """
     if vectors.shape[0] == 0:
         return vectors
-    largest = vectors.abs().argmax(dim=1, keepdim=True)
-    signs = torch.where(vectors.gather(1, largest) < 0, -1.0, 1.0)
+    sizes = vectors.abs()
+    near_largest = sizes >= 0.99 * sizes.amax(dim=1, keepdim=True)
+    first = near_largest.to(torch.uint8).argmax(dim=1, keepdim=True)
+    signs = torch.where(vectors.gather(1, first) < 0, -1.0, 1.0)
     return vectors * signs.to(vectors.dtype)
 
 

@@ -62,14 +62,15 @@ class GeometricShape:
         Notes
         -----
         With fewer rows than dimensions the Gram matrix ``F F^T`` of the stacked rows is
-        decomposed instead: same eigenvalues, and eigenvectors ``F^T u / sqrt(lambda)``.
+        decomposed instead: same eigenvalues, and eigenvectors along ``F^T u``. QR gives
+        them length 1: ``sqrt(lambda)`` is not their length where lambda is all but zero.
         """
         rows = torch.cat(list(factors))
         if rows.shape[0] >= rows.shape[1]:
             return cls.from_covariance(rows.T @ rows / count)
         values, vectors = torch.linalg.eigh(rows @ rows.T / count)
         values, vectors = _clip(values, vectors, rows.shape[1])
-        directions = (rows.T @ vectors) / (values * count).sqrt()
+        directions, _ = torch.linalg.qr(rows.T @ vectors)
         return cls(values, canonical_signs(directions.T).T)
 
     @classmethod

@@ -77,7 +77,7 @@ class Head(nn.Module):
 
 
 def add_autograd_gradient(head: Head, loss: Tensor, into: Tensor, beta: float) -> None:
-    """``into = beta * into + d loss / d parameters`` by autograd, `into` of shape (P,)."""
+    """``into = beta * into + d loss / d parameters`` [P], by autograd."""
     gradients = torch.autograd.grad(loss, list(head.parameters()))
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     if beta:

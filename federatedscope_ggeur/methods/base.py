@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Optional
 
 import torch
 from torch import Tensor
@@ -34,6 +35,7 @@ from federatedscope_ggeur.heads import Head
 from federatedscope_ggeur.rng import torch_generator
 
 Tensors = Mapping[str, Tensor]
+Shapes = Mapping[str, tuple[Optional[int], ...]]
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,10 @@ class LocalContext:
         What `combine` sent to everyone in round 0.
     state : dict of Tensor
         The client's own, empty until its first round.
+    counts : Tensor of shape (C,), int64
+        The client's own rows of each class, without augmented ones.
+    min_samples : int
+        Below it, what is made of a class's rows, or of so few rows, must not go up.
     optimizer : OptimizerSettings
         Of the local training (type, lr, options).
     seed : int
@@ -129,6 +135,8 @@ class LocalContext:
     download: Tensors
     shared: Tensors
     state: Tensors
+    counts: Tensor
+    min_samples: int
     optimizer: object
     seed: int
 
@@ -169,8 +177,8 @@ class ServerContext:
         A module of the right shape, for methods that run heads on the server.
     weights : dict of float
         n_k of every client, drawn this round or not, by client number.
-    shared : dict of Tensor
-        What `combine` returned.
+    shares : dict of dict of Tensor
+        What each client's `share` sent, by client number.
     seed : int
         The run's.
     """
@@ -178,17 +186,30 @@ class ServerContext:
     round_number: int
     head: Head
     weights: Mapping[int, float]
-    shared: Tensors
+    shares: Mapping[int, Tensors]
     seed: int
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """A generator of the server, this round and purpose alone."""
+        return torch_generator(self.seed, "server", purpose, self.round_number)
 
 
 class Method:
     """A federated optimisation method; override what it does otherwise than FedAvg.
 
     Methods hold settings only. What changes over rounds goes through the state dicts.
+    A method that sends tensors up says which, so that others can be refused.
     """
 
     name = ""
+
+    def share_shapes(self, head: Head) -> Shapes:
+        """Names and shapes (None: any length) of all that `share` returns."""
+        return {}
+
+    def upload_shapes(self, head: Head) -> Shapes:
+        """Names and shapes (None: any length) of all that `finish` sends up."""
+        return {}
 
     # round 0
     def share(self, features: Tensor, labels: Tensor, context: LocalContext) -> Tensors:
@@ -196,7 +217,10 @@ class Method:
         return {}
 
     def combine(self, shared: Mapping[int, Tensors]) -> Tensors:
-        """Server: what all clients' `share` (by client number) become for everyone."""
+        """Server: what all clients' `share` (by client number) become for everyone.
+
+        What the server alone may see stays in `ServerContext.shares`.
+        """
         return {}
 
     # every round

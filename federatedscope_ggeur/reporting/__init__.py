@@ -1,8 +1,8 @@
 """What a run leaves behind: the results schema, its files, the table and the curve."""
 
-from .files import new_run_folder, write_atomically
-from .plots import draw_curve
-from .results import (
+from federatedscope_ggeur.reporting.files import new_run_folder, write_atomically
+from federatedscope_ggeur.reporting.plots import draw_curve
+from federatedscope_ggeur.reporting.results import (
     SCHEMA_VERSION,
     ClientInfo,
     Final,
@@ -11,9 +11,9 @@ from .results import (
     RoundRecord,
     numbers,
 )
-from .run import write_run
-from .summary import average, summarise
-from .tables import metrics_csv, results_table
+from federatedscope_ggeur.reporting.run import write_run
+from federatedscope_ggeur.reporting.summary import average, summarise
+from federatedscope_ggeur.reporting.tables import metrics_csv, results_table
 
 __all__ = [
     "SCHEMA_VERSION",

@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 
-from ..errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError
 
 
 def write_atomically(path: str | os.PathLike, data: bytes | str) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from ..errors import DataError
+from federatedscope_ggeur.errors import DataError
 
 
 def to_plain(value: Any, where: str) -> Any:

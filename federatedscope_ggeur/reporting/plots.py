@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
-from .files import write_atomically
-from .results import Results, RoundRecord
+from federatedscope_ggeur.reporting.files import write_atomically
+from federatedscope_ggeur.reporting.results import Results, RoundRecord
 
 # Okabe and Ito's colours, told apart by colour-blind readers; black is for AVG, and
 # their yellow, too pale on white, is darkened. With more domains, markers differ.

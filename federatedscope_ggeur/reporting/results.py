@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from ..errors import DataError
-from .plain import from_plain, to_plain
+from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.reporting.plain import from_plain, to_plain
 
 SCHEMA_VERSION = 1
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")

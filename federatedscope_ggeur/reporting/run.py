@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from .files import write_atomically
-from .plots import draw_curve
-from .results import Results
-from .tables import metrics_csv
+from federatedscope_ggeur.reporting.files import write_atomically
+from federatedscope_ggeur.reporting.plots import draw_curve
+from federatedscope_ggeur.reporting.results import Results
+from federatedscope_ggeur.reporting.tables import metrics_csv
 
 
 def write_run(folder: str | os.PathLike, results: Results) -> None:

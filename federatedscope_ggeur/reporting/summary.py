@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from ..errors import ConfigError
-from .results import Final, Round0, RoundRecord
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.reporting.results import Final, Round0, RoundRecord
 
 
 def average(accuracy: dict[str, float | None]) -> tuple[float | None, float | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from .results import Results
+from federatedscope_ggeur.reporting.results import Results
 
 
 def results_table(results: Results) -> str:

@@ -1,0 +1,184 @@
+"""The embedded engine's config: FS's keys and ours, read as FS reads them."""
+
+from __future__ import annotations
+
+import inspect
+from ast import literal_eval
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+import yaml
+from yacs.config import CfgNode
+
+from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg, ggeur_problems
+from federatedscope_ggeur.engines.fs_keys import FS_KEYS, OPEN_SECTION
+from federatedscope_ggeur.errors import ConfigError
+
+
+def default_config() -> CfgNode:
+    """A config with every key the embedded engine knows, at its default."""
+    cfg = CfgNode()
+    for key in FS_KEYS:
+        *path, name = key.name.split(".")
+        node = cfg
+        for part in path:
+            node = node.setdefault(part, CfgNode())
+        node[name] = list(key.default) if isinstance(key.default, list) else key.default
+    extend_ggeur_cfg(cfg)
+    return cfg
+
+
+def load_config(
+    path: str | Path | None = None, overrides: Sequence[str] = ()
+) -> CfgNode:
+    """The checked config of a YAML file and of ``KEY VALUE`` pairs that come after it.
+
+    Parameters
+    ----------
+    path : path of a YAML file, optional
+    overrides : sequence of str
+        ``["federate.total_round_num", "5", ...]``; values are read as Python literals.
+
+    Raises
+    ------
+    ConfigError
+        Everything that is wrong, a line each: unknown keys, wrong types, values that
+        this engine cannot honour, contradictions. Or the file cannot be read.
+    """
+    if len(overrides) % 2:
+        raise ConfigError(
+            f"settings after the file come in pairs, KEY VALUE; {overrides[-1]!r} has "
+            "no value"
+        )
+    cfg = default_config()
+    given = [*_read_yaml(path)] if path is not None else []
+    given += [
+        (key, _literal(value)) for key, value in zip(overrides[::2], overrides[1::2])
+    ]
+    problems = [p for key, value in given if (p := _set(cfg, key, value))]
+    if not problems:
+        problems = config_problems(cfg)
+    if problems:
+        where = f" in {path}" if path is not None else ""
+        raise ConfigError("\n".join([f"wrong settings{where}:", *problems]))
+    cfg.freeze()
+    return cfg
+
+
+def config_problems(cfg: CfgNode) -> list[str]:
+    """What the embedded engine cannot do of `cfg`, a line each."""
+    problems = [
+        f"  {key.name}: {problem}"
+        for key in FS_KEYS
+        if (problem := key.rule(get_key(cfg, key.name)))
+    ]
+    if not problems:
+        problems = _optimizer_problems(cfg.train.optimizer)
+    return problems + ggeur_problems(cfg)
+
+
+def get_key(cfg: CfgNode, dotted: str) -> object:
+    """The value of e.g. ``"federate.client_num"``."""
+    node = cfg
+    for part in dotted.split("."):
+        node = node[part]
+    return node
+
+
+def to_plain(cfg: CfgNode) -> dict:
+    """The config as nested plain dicts."""
+    return {k: to_plain(v) if isinstance(v, Mapping) else v for k, v in cfg.items()}
+
+
+def _read_yaml(path: str | Path) -> Iterator[tuple[str, object]]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        content = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the config file {path}: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    if content is None:
+        return
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} must hold 'key: value' lines, not {content!r}")
+    yield from _flatten(content)
+
+
+def _flatten(content: Mapping, prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", _literal(value)
+
+
+def _literal(value: object) -> object:
+    """Texts that look like Python literals become them, as in yacs (1e-3, [1, 2])."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return literal_eval(value)
+    except (ValueError, SyntaxError):
+        return value
+
+
+def _set(cfg: CfgNode, dotted: str, value: object) -> str:
+    """Set one key; what is wrong with it, "" if nothing."""
+    section, _, name = dotted.rpartition(".")
+    try:
+        node = get_key(cfg, section) if section else cfg
+    except (KeyError, TypeError):
+        node = None
+    if not isinstance(node, CfgNode) or (name not in node and section != OPEN_SECTION):
+        return f"  {dotted}: the embedded engine has no such key{_like(cfg, dotted)}"
+    if name not in node:
+        node[name] = value
+        return ""
+    if isinstance(node[name], CfgNode):
+        return f"  {dotted}: is a section, it takes keys below it, not {value!r}"
+    cast = _cast(value, node[name])
+    if type(cast) is not type(node[name]):
+        wanted = type(node[name]).__name__
+        return f"  {dotted}: expected {wanted}, got {type(value).__name__} {value!r}"
+    node[name] = cast
+    return ""
+
+
+def _cast(value: object, default: object) -> object:
+    """`value` in the type of `default` where FS casts, but no fraction is cut off."""
+    pair = (type(value), type(default))
+    if pair == (int, float):
+        return float(value)
+    if pair == (float, int) and value.is_integer():
+        return int(value)
+    if pair in ((tuple, list), (list, tuple)):
+        return type(default)(value)
+    return value
+
+
+def _like(cfg: CfgNode, dotted: str) -> str:
+    from difflib import get_close_matches
+
+    known = [name for name, _ in _flatten(to_plain(cfg))]
+    close = get_close_matches(dotted, known, n=1, cutoff=0.75)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _optimizer_problems(node: CfgNode) -> list[str]:
+    """Keyword arguments that the torch optimiser does not take, or refuses."""
+    make = getattr(torch.optim, node.type)
+    known = set(inspect.signature(make).parameters) - {"params", "lr"}
+    options = {k: v for k, v in node.items() if k not in ("type", "lr")}
+    unknown = sorted(options.keys() - known)
+    if unknown:
+        return [
+            f"  {OPEN_SECTION}.{name}: torch.optim.{node.type} takes no such argument"
+            for name in unknown
+        ]
+    try:
+        make([torch.nn.Parameter(torch.zeros(1))], lr=node.lr, **options)
+    except (ValueError, TypeError) as error:
+        return [f"  {OPEN_SECTION}: {error}"]
+    return []

@@ -1,0 +1,152 @@
+"""FederatedScope's own keys, as the embedded engine knows them.
+
+Each key stands here with FS's default. It is either honoured, with FS's meaning, or
+accepted only at the values that fit what the engine does. Any other key is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class FSKey:
+    """One key of FS: `rule` says what is wrong with a value, "" if nothing."""
+
+    name: str
+    default: object
+    rule: Callable[[object], str]
+
+
+def _anything(value) -> str:
+    return ""
+
+
+def _only(*accepted) -> Callable[[object], str]:
+    def rule(value) -> str:
+        if value in accepted:
+            return ""
+        wanted = " or ".join(repr(a) for a in accepted)
+        return f"the embedded engine takes only {wanted}, got {value!r}"
+
+    return rule
+
+
+def _at_least(minimum) -> Callable[[object], str]:
+    def rule(value) -> str:
+        return "" if value >= minimum else f"must be at least {minimum}, got {value!r}"
+
+    return rule
+
+
+def _one_of(*choices) -> Callable[[object], str]:
+    def rule(value) -> str:
+        if value in choices:
+            return ""
+        return f"must be one of {', '.join(map(str, choices))}; got {value!r}"
+
+    return rule
+
+
+def _metrics(value) -> str:
+    if set(value) <= {"acc", "correct", "loss", "total", "avg_loss"}:
+        return ""
+    return f"the embedded engine reports acc, loss and total, got {value!r}"
+
+
+def _dropout(value) -> str:
+    return "" if 0 <= value < 1 else f"must be in [0, 1), got {value!r}"
+
+
+HONOURED = (
+    FSKey("seed", 0, _anything),
+    FSKey("outdir", "exp", _anything),
+    FSKey("expname", "", _anything),
+    FSKey("expname_tag", "", _anything),
+    FSKey("verbose", 1, _anything),
+    FSKey("device", -1, _anything),  # FS reads it with use_gpu: True only
+    FSKey("federate.client_num", 0, _at_least(1)),
+    FSKey("federate.sample_client_num", -1, _anything),
+    FSKey("federate.sample_client_rate", -1.0, _anything),
+    FSKey("federate.total_round_num", 50, _at_least(1)),
+    FSKey("federate.ignore_weight", False, _anything),
+    FSKey("federate.make_global_eval", False, _anything),
+    FSKey("federate.method", "FedAvg", _only("ggeur")),
+    FSKey("data.root", "data", _anything),
+    FSKey("data.type", "toy", _anything),
+    FSKey("data.splitter", "", _anything),
+    FSKey("data.splitter_args", [], _anything),
+    FSKey("data.splits", [0.8, 0.1, 0.1], _anything),
+    FSKey("dataloader.batch_size", 64, _at_least(1)),
+    FSKey("dataloader.shuffle", True, _anything),
+    FSKey("dataloader.drop_last", False, _anything),
+    FSKey("model.dropout", 0.5, _dropout),
+    FSKey("train.local_update_steps", 1, _at_least(1)),
+    FSKey("train.batch_or_epoch", "batch", _one_of("batch", "epoch")),
+    FSKey("train.optimizer.type", "SGD", _one_of("SGD", "Adam")),
+    FSKey("train.optimizer.lr", 0.1, _at_least(0)),
+    FSKey("grad.grad_clip", -1.0, _anything),
+    FSKey("eval.freq", 1, _at_least(1)),
+    FSKey("eval.metrics", [], _metrics),
+)
+
+FIXED = (
+    FSKey("backend", "torch", _only("torch")),
+    FSKey("use_gpu", False, _only(False)),
+    FSKey("check_completeness", False, _only(False)),
+    FSKey("print_decimal_digits", 6, _only(6)),
+    FSKey("federate.mode", "standalone", _only("standalone")),
+    FSKey("federate.unseen_clients_rate", 0.0, _only(0.0)),
+    FSKey("federate.share_local_model", False, _only(False)),
+    FSKey("federate.data_weighted_aggr", False, _only(False)),
+    FSKey("federate.online_aggr", False, _only(False)),
+    FSKey("federate.use_diff", False, _only(False)),
+    FSKey("federate.merge_test_data", False, _only(False)),
+    FSKey("federate.merge_val_data", False, _only(False)),
+    FSKey("federate.use_ss", False, _only(False)),
+    FSKey("federate.restore_from", "", _only("")),
+    FSKey("federate.save_to", "", _only("")),
+    FSKey("federate.sampler", "uniform", _only("uniform")),
+    FSKey("federate.process_num", 1, _only(1)),
+    FSKey("distribute.use", False, _only(False)),
+    FSKey("vertical.use", False, _only(False)),
+    FSKey("asyn.use", False, _only(False)),
+    FSKey("fedopt.use", False, _only(False)),
+    FSKey("fedprox.use", False, _only(False)),
+    FSKey("fedswa.use", False, _only(False)),
+    FSKey("nbafl.use", False, _only(False)),
+    FSKey("sgdmf.use", False, _only(False)),
+    FSKey("wandb.use", False, _only(False)),
+    FSKey("attack.attack_method", "", _only("")),
+    FSKey("quantization.method", "none", _only("none")),
+    FSKey("personalization.local_param", [], _only([])),
+    FSKey("feat_engr.type", "", _only("")),
+    FSKey("data.args", [], _only([])),
+    FSKey("data.save_data", False, _only(False)),
+    FSKey("data.server_holds_all", False, _only(False)),
+    FSKey("data.subsample", 1.0, _only(1.0)),
+    FSKey("data.consistent_label_distribution", True, _only(True)),
+    FSKey("data.transform", [], _only([])),
+    FSKey("dataloader.type", "base", _only("base")),
+    FSKey("dataloader.num_workers", 0, _only(0)),
+    FSKey("dataloader.pin_memory", False, _only(False)),
+    FSKey("model.type", "lr", _only("ggeur_head")),
+    FSKey("model.use_bias", True, _only(True)),
+    FSKey("criterion.type", "MSELoss", _only("CrossEntropyLoss")),
+    FSKey("regularizer.type", "", _only("")),
+    FSKey("trainer.type", "general", _only("ggeur_trainer")),
+    FSKey("train.scheduler.type", "", _only("")),
+    FSKey("finetune.before_eval", False, _only(False)),
+    FSKey("grad.grad_accum_count", 1, _only(1)),
+    FSKey("early_stop.patience", 5, _only(0)),
+    FSKey("eval.split", ["test", "val"], _only(["test"])),
+    FSKey("eval.best_res_update_round_wise_key", "val_loss", _only("test_acc")),
+    FSKey("eval.count_flops", True, _only(False)),
+    FSKey("eval.monitoring", [], _only([])),
+)
+
+FS_KEYS = HONOURED + FIXED
+
+#: Sections in which FS takes new keys: they go to the torch optimiser.
+OPEN_SECTION = "train.optimizer"

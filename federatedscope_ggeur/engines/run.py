@@ -1,0 +1,159 @@
+"""One run from a config to its results, on the embedded engine."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+
+from safetensors.torch import save as save_safetensors
+
+import federatedscope_ggeur
+from federatedscope_ggeur.data import FederatedData, load_data, partition
+from federatedscope_ggeur.engines.config import to_plain
+from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order
+from federatedscope_ggeur.engines.settings import run_settings
+from federatedscope_ggeur.heads import named_tensors
+from federatedscope_ggeur.reporting import (
+    SCHEMA_VERSION,
+    ClientInfo,
+    Results,
+    Round0,
+    RoundRecord,
+    summarise,
+)
+
+_REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
+
+
+class Run:
+    """A run that can be followed round by round and asked for its results any time.
+
+    Parameters
+    ----------
+    cfg : CfgNode
+        From `load_config`.
+    data : FederatedData, optional
+        In place of what `cfg.data` names.
+    order : callable, optional
+        See `EmbeddedEngine`.
+
+    Raises
+    ------
+    ConfigError, DataError
+        The data cannot be read or divided as the config says.
+    """
+
+    def __init__(self, cfg, data: FederatedData | None = None, order: Order = sorted):
+        self.cfg = cfg
+        self.data = data if data is not None else load_federated_data(cfg)
+        self.settings = run_settings(
+            cfg, self.data.num_classes, self.data.dim, len(self.data.clients)
+        )
+        self.engine = EmbeddedEngine(self.data, self.settings, order)
+        self.round0: Round0 | None = None
+        self.rounds: list[RoundRecord] = []
+
+    def describe(self) -> list[str]:
+        """What is about to run, for a person: the data and who holds what."""
+        data, cfg = self.data, self.cfg
+        lines = [
+            f"data: {cfg.data.type}, {data.num_classes} classes, {data.dim} dimensions, "
+            f"encoder {data.encoder}"
+        ]
+        for domain in data.domains:
+            held = [client for client in data.clients if client.domain == domain]
+            train, test = (
+                sum(len(getattr(client, part)) for client in held)
+                for part in ("train", "test")
+            )
+            who = f"{len(held)} client{'s' if len(held) > 1 else ''}"
+            lines.append(
+                f"domain {domain}: {who}, {train} rows to train on, {test} to test"
+            )
+        lines += [
+            f"domain {domain.name}: unseen, {len(domain.test)} rows to test"
+            for domain in data.unseen
+        ]
+        steps = list(self.settings.server.steps)
+        if 2 in steps and cfg.ggeur.prototypes == "domain" and len(data.domains) == 1:
+            lines.append(
+                "note: step 2 adds nothing, there is one domain; "
+                "ggeur.prototypes: client takes the other clients' prototypes instead"
+            )
+        return lines
+
+    def follow(self, watch: Callable[[Round0 | RoundRecord], None]) -> Results:
+        """Run to the end, calling `watch` with the record of round 0 and each round."""
+        for record in self.engine.run():
+            if isinstance(record, Round0):
+                self.round0 = record
+            else:
+                self.rounds.append(record)
+            watch(record)
+        return self.results()
+
+    def results(self) -> Results:
+        """What is known so far."""
+        data = self.data
+        unseen = [domain.name for domain in data.unseen]
+        return Results(
+            schema_version=SCHEMA_VERSION,
+            engine="embedded",
+            config=to_plain(self.cfg),
+            versions=_versions(),
+            seed=self.cfg.seed,
+            domains=[*data.domains, *unseen],
+            unseen_domains=unseen,
+            class_names=list(data.class_names),
+            encoder=data.encoder,
+            clients=[
+                ClientInfo(c.number, c.domain, len(c.train), len(c.test))
+                for c in data.clients
+            ],
+            round0=self.round0,
+            rounds=list(self.rounds),
+            final=summarise(self.rounds, self.round0),
+        )
+
+    def head_bytes(self) -> bytes:
+        """The global head as safetensors, with class names and encoder."""
+        server = self.engine.server
+        tensors = named_tensors(server.head, server.params)
+        metadata = {
+            "class_names": json.dumps(list(self.data.class_names)),
+            "encoder": self.data.encoder,
+        }
+        return save_safetensors({k: t.clone() for k, t in tensors.items()}, metadata)
+
+
+def run(cfg, data: FederatedData | None = None, order: Order = sorted) -> Results:
+    """Run `cfg` to the end; nothing is printed or written. See `Run`."""
+    return Run(cfg, data, order).follow(lambda record: None)
+
+
+def load_federated_data(cfg) -> FederatedData:
+    """The data set that `cfg.data` names, divided among the clients."""
+    dataset = load_data(cfg.data.type, cfg.data.root, cfg.data.splits, cfg.seed)
+    return partition(
+        dataset,
+        client_num=cfg.federate.client_num,
+        splitter=cfg.data.splitter,
+        splitter_args=cfg.data.splitter_args,
+        seed=cfg.seed,
+        unseen_domains=cfg.ggeur.unseen_domains,
+    )
+
+
+def _versions() -> dict[str, str]:
+    found = {
+        "federatedscope_ggeur": federatedscope_ggeur.__version__,
+        "python": platform.python_version(),
+    }
+    for name in _REPORTED_PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,123 @@
+"""From a checked config to the frozen settings that the rooms below take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from federatedscope_ggeur.cfg_ggeur import (
+    MULTI_DOMAIN_SIZE,
+    NOT_SET,
+    PROTOTYPE_SIZE,
+    SINGLE_DOMAIN_SIZE,
+)
+from federatedscope_ggeur.federation import (
+    ClientSettings,
+    OptimizerSettings,
+    ServerSettings,
+    TrainingSettings,
+)
+from federatedscope_ggeur.geometry import (
+    AugmentationSettings,
+    PerAnchorSizes,
+    TotalSizes,
+)
+from federatedscope_ggeur.heads import HeadSettings
+from federatedscope_ggeur.methods import build_method
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """All that an engine needs to set up the roles and run the rounds."""
+
+    client: ClientSettings
+    server: ServerSettings
+    rounds: int
+    eval_every: int
+    server_evaluates: bool
+    round0_window: int
+    num_threads: int
+    memory_limit: float
+
+
+def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettings:
+    """The settings in `cfg` for data of `num_classes` and `dim`, on any engine."""
+    ggeur = cfg.ggeur
+    head = HeadSettings(int(ggeur.mlp_hidden_dim), cfg.model.dropout)
+    method = build_method(ggeur.base_method)
+    client = ClientSettings(
+        num_classes=num_classes,
+        augmentation=augmentation_settings(ggeur),
+        training=training_settings(cfg),
+        head=head,
+        method=method,
+        min_samples=int(ggeur.privacy.min_samples),
+        weight=ggeur.weight,
+        seed=cfg.seed,
+    )
+    server = ServerSettings(
+        num_classes=num_classes,
+        dim=dim,
+        head=head,
+        method=method,
+        steps=tuple(ggeur.steps),
+        prototypes=ggeur.prototypes,
+        sample_client_num=_sample_client_num(cfg.federate, num_clients),
+        ignore_weight=cfg.federate.ignore_weight,
+        seed=cfg.seed,
+    )
+    return RunSettings(
+        client=client,
+        server=server,
+        rounds=cfg.federate.total_round_num,
+        eval_every=cfg.eval.freq,
+        server_evaluates=cfg.federate.make_global_eval,
+        round0_window=int(ggeur.round0_window),
+        num_threads=int(ggeur.num_threads),
+        memory_limit=ggeur.memory_limit,
+    )
+
+
+def augmentation_settings(ggeur) -> AugmentationSettings:
+    """Steps, sizes, scale and noise of `cfg.ggeur`."""
+    steps = tuple(ggeur.steps)
+    return AugmentationSettings(steps, _sizes(ggeur, steps), ggeur.scale, ggeur.noise)
+
+
+def training_settings(cfg) -> TrainingSettings:
+    """Local training in FS's keys."""
+    chosen = dict(cfg.train.optimizer)
+    kind, lr = chosen.pop("type"), chosen.pop("lr")
+    return TrainingSettings(
+        optimizer=OptimizerSettings(kind, lr, chosen),
+        local_update_steps=cfg.train.local_update_steps,
+        batch_or_epoch=cfg.train.batch_or_epoch,
+        batch_size=cfg.dataloader.batch_size,
+        shuffle=cfg.dataloader.shuffle,
+        drop_last=cfg.dataloader.drop_last,
+        grad_clip=cfg.grad.grad_clip,
+    )
+
+
+def _sizes(ggeur, steps: tuple[int, ...]) -> TotalSizes | PerAnchorSizes:
+    per_anchor = (ggeur.num_generated_per_sample, ggeur.num_generated_per_prototype)
+    target = ggeur.target_size_per_class
+    if any(value != NOT_SET for value in (*per_anchor, target)):
+        return PerAnchorSizes(
+            *(max(0, int(value)) for value in per_anchor),
+            None if target == NOT_SET else int(target),
+        )
+    step1_default = SINGLE_DOMAIN_SIZE if steps == (1,) else MULTI_DOMAIN_SIZE
+    return TotalSizes(
+        step1_default if ggeur.step1_size == NOT_SET else int(ggeur.step1_size),
+        PROTOTYPE_SIZE if ggeur.step2_size == NOT_SET else int(ggeur.step2_size),
+    )
+
+
+def _sample_client_num(federate, num_clients: int) -> int:
+    """Clients drawn each round, as FS reads its keys: the rate wins, else the number,
+    and all clients where neither is valid."""
+    if 0 < federate.sample_client_rate <= 1:
+        return max(1, int(federate.sample_client_rate * num_clients))
+    if 0 < federate.sample_client_num <= num_clients:
+        return federate.sample_client_num
+    return num_clients
