@@ -56,9 +56,13 @@ def load_config(
     given += [
         (key, _literal(value)) for key, value in zip(overrides[::2], overrides[1::2])
     ]
-    problems = [p for key, value in given if (p := _set(cfg, key, value))]
-    if not problems:
-        problems = config_problems(cfg)
+    unset = {key: p for key, value in given if (p := _set(cfg, key, value))}
+    # A key that could not be set still has its default, which is not the user's.
+    problems = list(unset.values()) + [
+        problem
+        for problem in config_problems(cfg)
+        if problem.split(":")[0].strip() not in unset
+    ]
     if problems:
         where = f" in {path}" if path is not None else ""
         raise ConfigError("\n".join([f"wrong settings{where}:", *problems]))

@@ -1,4 +1,4 @@
-"""A run as a person sees it: messages, a progress bar, a table, and a folder of files."""
+"""A run as a person sees it: messages, a progress bar, a table, a folder of files."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def _follow(run: Run, folder: Path) -> int:
     results = run.results()
     write_run(folder, results)
     write_atomically(folder / "head.safetensors", run.head_bytes())
-    logger.info("%s", results_table(results))
+    table = results_table(results)
+    logger.debug("%s", table)
+    print(table, flush=True)
     logger.info(
         "results.json, metrics.csv, curve.png, head.safetensors are in %s", folder
     )

@@ -12,7 +12,7 @@ from safetensors.torch import save as save_safetensors
 import federatedscope_ggeur
 from federatedscope_ggeur.data import FederatedData, load_data, partition
 from federatedscope_ggeur.engines.config import to_plain
-from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order
+from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order, torch_threads
 from federatedscope_ggeur.engines.settings import run_settings
 from federatedscope_ggeur.heads import named_tensors
 from federatedscope_ggeur.reporting import (
@@ -59,8 +59,8 @@ class Run:
         """What is about to run, for a person: the data and who holds what."""
         data, cfg = self.data, self.cfg
         lines = [
-            f"data: {cfg.data.type}, {data.num_classes} classes, {data.dim} dimensions, "
-            f"encoder {data.encoder}"
+            f"data: {cfg.data.type}, {data.num_classes} classes, {data.dim} "
+            f"dimensions, encoder {data.encoder}"
         ]
         for domain in data.domains:
             held = [client for client in data.clients if client.domain == domain]
@@ -135,15 +135,16 @@ def run(cfg, data: FederatedData | None = None, order: Order = sorted) -> Result
 
 def load_federated_data(cfg) -> FederatedData:
     """The data set that `cfg.data` names, divided among the clients."""
-    dataset = load_data(cfg.data.type, cfg.data.root, cfg.data.splits, cfg.seed)
-    return partition(
-        dataset,
-        client_num=cfg.federate.client_num,
-        splitter=cfg.data.splitter,
-        splitter_args=cfg.data.splitter_args,
-        seed=cfg.seed,
-        unseen_domains=cfg.ggeur.unseen_domains,
-    )
+    with torch_threads(int(cfg.ggeur.num_threads)):
+        dataset = load_data(cfg.data.type, cfg.data.root, cfg.data.splits, cfg.seed)
+        return partition(
+            dataset,
+            client_num=cfg.federate.client_num,
+            splitter=cfg.data.splitter,
+            splitter_args=cfg.data.splitter_args,
+            seed=cfg.seed,
+            unseen_domains=cfg.ggeur.unseen_domains,
+        )
 
 
 def _versions() -> dict[str, str]:

@@ -24,6 +24,9 @@ from federatedscope_ggeur.geometry import (
 from federatedscope_ggeur.heads import HeadSettings
 from federatedscope_ggeur.methods import build_method
 
+#: What FS keeps in every section beside the settings.
+_FS_AUXILIARY = ("__cfg_check_funcs__", "__help_info__", "is_ready_for_run")
+
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -85,7 +88,11 @@ def augmentation_settings(ggeur) -> AugmentationSettings:
 
 def training_settings(cfg) -> TrainingSettings:
     """Local training in FS's keys."""
-    chosen = dict(cfg.train.optimizer)
+    chosen = {
+        name: value
+        for name, value in cfg.train.optimizer.items()
+        if name not in _FS_AUXILIARY
+    }
     kind, lr = chosen.pop("type"), chosen.pop("lr")
     return TrainingSettings(
         optimizer=OptimizerSettings(kind, lr, chosen),

@@ -139,6 +139,11 @@ class _TrainingStep:
         else:
             self.gradient, self.beta = optimizer.buffer, optimizer.beta
         self.plain = hooks.objective is None and hooks.loss_term is None
+        # Cross-entropy by hand stays so beside a loss term: it is faster, and a term
+        # of weight zero changes no bit.
+        by_hand = hooks.objective is None and not head.uses_autograd
+        self.accumulates = self.plain or by_hand
+        self.autograd_beta = 1.0 if by_hand else self.beta
         # Tensors made in inference mode can never be used in autograd again; a hook
         # may keep some for a later round.
         hooked = hooks.transform is not None or hooks.add_correction is not None
@@ -148,12 +153,12 @@ class _TrainingStep:
     def __call__(self, features: Tensor, labels: Tensor) -> None:
         if self.hooks.transform is not None:
             features = self.hooks.transform(features, labels)
-        if self.plain:
+        if self.accumulates:
             self.accumulate(features, labels)
-        else:
+        if not self.plain:
             with torch.enable_grad():
                 loss = self._loss(features, labels)
-            add_autograd_gradient(self.head, loss, self.gradient, self.beta)
+            add_autograd_gradient(self.head, loss, self.gradient, self.autograd_beta)
         if self.hooks.add_correction is not None:
             self.hooks.add_correction(self.params, self.gradient)
         if self.grad_clip > 0:
@@ -163,13 +168,15 @@ class _TrainingStep:
         self.optimizer.step()
 
     def _loss(self, features: Tensor, labels: Tensor) -> Tensor:
-        representation = self.head.represent(features)
-        logits = self.head.classify(representation)
-        batch = Batch(features, labels, representation, logits)
-        if self.hooks.objective is not None:
-            loss = self.hooks.objective(self.head, batch)
-        else:
-            loss = F.cross_entropy(logits, labels)
-        if self.hooks.loss_term is not None:
-            loss = loss + self.hooks.loss_term(self.head, batch)
+        """What of the loss is left to autograd."""
+        hooks, head, loss = self.hooks, self.head, 0.0
+        if hooks.objective is not None:
+            loss = hooks.objective(head, features, labels)
+        if hooks.loss_term is not None:
+            representation = head.represent(features)
+            logits = head.classify(representation)
+            batch = Batch(features, labels, representation, logits)
+            loss = loss + hooks.loss_term(head, batch)
+            if hooks.objective is None and not self.accumulates:
+                loss = loss + F.cross_entropy(logits, labels)
         return loss

@@ -23,8 +23,10 @@ VERSION = 1
 #: More rows, rounds or steps than any run has; sums of such numbers stay exact.
 LARGEST = 2**40
 
-# What a method's own tensors may be: others cannot be checked for NaN, or not added.
+# What a method's own tensors may be: of others torch cannot tell whether they are
+# finite, or cannot add them.
 _OWN_DTYPES = (torch.float32, torch.float64, torch.int64)
+_OWN_DIMENSIONS = 8
 
 
 def pack(kind: str, numbers: Mapping, tensors: Mapping[str, Tensor]) -> bytes:
@@ -145,9 +147,11 @@ class Message:
         found = {}
         for name, tensor in self._tensors.items():
             if name.startswith(start):
-                if tensor.dtype not in _OWN_DTYPES:
+                if tensor.dtype not in _OWN_DTYPES or tensor.ndim > _OWN_DIMENSIONS:
                     raise self.refuse(
-                        name, f"expected one of {_OWN_DTYPES}, got {tensor.dtype}"
+                        name,
+                        f"expected one of {_OWN_DTYPES} in at most {_OWN_DIMENSIONS} "
+                        f"dimensions, got {tensor.dtype} in {tensor.ndim}",
                     )
                 found[name[len(start) :]] = self.tensor(
                     name, tensor.dtype, tuple(tensor.shape)
@@ -155,7 +159,7 @@ class Message:
         return found
 
     def labels(self, field: str, num_classes: int, distinct: bool) -> Tensor:
-        """Class numbers below `num_classes`; rising and without repeats if `distinct`."""
+        """Class numbers below `num_classes`; strictly rising if `distinct`."""
         labels = self.tensor(field, torch.int64, (None,))
         if ((labels < 0) | (labels >= num_classes)).any():
             raise self.refuse(field, f"classes must lie in 0..{num_classes - 1}")

@@ -63,7 +63,7 @@ class GeometricShape:
         -----
         With fewer rows than dimensions the Gram matrix ``F F^T`` of the stacked rows is
         decomposed instead: same eigenvalues, and eigenvectors along ``F^T u``. QR gives
-        them length 1: ``sqrt(lambda)`` is not their length where lambda is all but zero.
+        them length 1: where lambda is all but zero its root is not their length.
         """
         rows = torch.cat(list(factors))
         if rows.shape[0] >= rows.shape[1]:

@@ -122,7 +122,14 @@ class ClassStatistics:
             scatters[c] = Scatter.from_dense(
                 covariance.to(torch.float64) * int(counts[c])
             )
-        return cls(counts, high, torch.zeros_like(high), scatters)
+        statistics = cls(counts, high, torch.zeros_like(high), scatters)
+        unlike = scatters.keys() ^ set(statistics.classes)
+        if unlike:
+            raise StatisticsError(
+                f"classes {sorted(unlike)} have samples but no covariance, or a "
+                f"covariance but no samples"
+            )
+        return statistics
 
     @property
     def num_classes(self) -> int:
@@ -264,9 +271,13 @@ class ClassStatistics:
 
 
 def _check_embeddings(features: Tensor, labels: Tensor, num_classes: int) -> None:
-    if features.ndim != 2 or not features.is_floating_point():
+    if (
+        features.ndim != 2
+        or 0 in features.shape[1:]
+        or not features.is_floating_point()
+    ):
         raise StatisticsError(
-            f"features must be a floating-point array of shape (n, D), got "
+            f"features must be a floating-point array of shape (n, D), D > 0, got "
             f"{features.dtype} of shape {tuple(features.shape)}"
         )
     if labels.ndim != 1 or labels.is_floating_point():

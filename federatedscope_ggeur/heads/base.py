@@ -78,8 +78,18 @@ class Head(nn.Module):
 
 def add_autograd_gradient(head: Head, loss: Tensor, into: Tensor, beta: float) -> None:
     """``into = beta * into + d loss / d parameters`` [P], by autograd."""
-    gradients = torch.autograd.grad(loss, list(head.parameters()))
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    parameters = list(head.parameters())
+    # A loss on the representation alone does not touch the last layer, and a term that
+    # is absent from a batch touches none.
+    gradients = [None] * len(parameters)
+    if loss.requires_grad:
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    flat = torch.cat(
+        [
+            torch.zeros_like(p).flatten() if g is None else g.flatten()
+            for g, p in zip(gradients, parameters)
+        ]
+    )
     if beta:
         into.mul_(beta).add_(flat)
     else:

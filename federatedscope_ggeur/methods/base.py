@@ -17,7 +17,8 @@ MOON, FedNTD           `local` with `loss_term` (and client state for MOON)
 FedProto               `download`, `local` with `loss_term`, `finish`, `step`
 FedOpt, FedAvgM        `initial_state`, `step`
 FedMix                 `share`, `combine`, `local` with `objective`
-FedGen                 `share`, `combine`, `download`, `local` with `loss_term`, `step`
+FedGen                 `share`, `initial_state`, `download`, `local` with `loss_term`,
+                       `step`
 FedFA                  `download`, `local` with `transform` and `finish`, `step`
 =====================  ===============================================================
 """
@@ -84,10 +85,11 @@ class LocalHooks:
     ----------
     transform : callable (features [B, D], labels [B]) -> features [B, D]
         Changes a batch before it is used.
-    objective : callable (head, Batch) -> scalar Tensor
-        Stands in for the cross-entropy.
+    objective : callable (head, features [B, D], labels [B]) -> scalar Tensor
+        Stands in for the cross-entropy; it runs the head itself.
     loss_term : callable (head, Batch) -> scalar Tensor
-        Added to the loss. With it or `objective`, gradients come from autograd.
+        Added to the loss. Its gradient comes from autograd, and so does that of
+        `objective`; the cross-entropy keeps its gradient by hand where there is one.
     add_correction : callable (params [P], gradient [P]) -> None
         Adds to `gradient` in place. It must add only: the vector may hold momentum.
     finish : callable (LocalOutcome) -> (upload, state)
@@ -95,7 +97,7 @@ class LocalHooks:
     """
 
     transform: Callable[[Tensor, Tensor], Tensor] | None = None
-    objective: Callable[[Head, Batch], Tensor] | None = None
+    objective: Callable[[Head, Tensor, Tensor], Tensor] | None = None
     loss_term: Callable[[Head, Batch], Tensor] | None = None
     add_correction: Callable[[Tensor, Tensor], None] | None = None
     finish: Callable[[LocalOutcome], tuple[Tensors, Tensors]] | None = None

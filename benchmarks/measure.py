@@ -1,0 +1,50 @@
+"""What the benchmarks share: interleaved timing, ratios, a table and its CSV."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+import torch
+
+
+def interleave(
+    functions: Mapping[str, Callable[[], object]], repeats: int
+) -> dict[str, list[float]]:
+    """CPU seconds of each function, all called in turn `repeats` times on one thread.
+
+    CPU time counts page faults, but not the waits for other processes.
+    """
+    torch.set_num_threads(1)
+    for function in functions.values():
+        function()
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            started = time.process_time()
+            function()
+            seconds[name].append(time.process_time() - started)
+    return seconds
+
+
+def ratio(over: Sequence[float], under: Sequence[float]) -> str:
+    """Ratio of medians, with smallest and largest ratio of a single repeat."""
+    each = [a / b for a, b in zip(over, under)]
+    middle = median(over) / median(under)
+    return f"{middle:.3g} ({min(each):.3g}-{max(each):.3g})"
+
+
+def report(rows: Sequence[Mapping[str, object]], path: str | None = None) -> None:
+    """Print rows as a table; write them to the CSV file `path`, if given."""
+    header = list(rows[0])
+    lines = [header, *([str(row[name]) for name in header] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)))
+    if path:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(lines)

@@ -1,0 +1,143 @@
+"""Client and server roles that talk through bytes, as every engine has them do."""
+
+import torch
+
+from federatedscope_ggeur.federation import (
+    Client,
+    ClientSettings,
+    MemoryBudget,
+    OptimizerSettings,
+    Server,
+    ServerSettings,
+    TrainingSettings,
+)
+from federatedscope_ggeur.geometry import AugmentationSettings, TotalSizes
+from federatedscope_ggeur.heads import HeadSettings
+from federatedscope_ggeur.methods import FedAvg
+
+DIM, CLASSES = 6, 4
+SGD = TrainingSettings(OptimizerSettings("SGD", 0.1), 1, "epoch", 8)
+
+
+def make_rows(n, seed, classes=CLASSES):
+    """Embeddings of `n` rows whose classes can be learnt."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(classes, (n,), generator=generator)
+    features = torch.randn(n, DIM, generator=generator)
+    features[torch.arange(n), labels] += 2.0
+    return features, labels
+
+
+def make_client_data(sizes=(20, 30, 25)):
+    """Client number -> (domain, features, labels), one domain for each client."""
+    return {
+        k: (f"domain {k}", *make_rows(n, seed=k)) for k, n in enumerate(sizes, start=1)
+    }
+
+
+class Federation:
+    """A server and its clients.
+
+    Parameters
+    ----------
+    data : dict from client number to (domain, features, labels)
+    order : callable
+        In which order the clients of a list run.
+    """
+
+    def __init__(
+        self,
+        data,
+        method=None,
+        *,
+        steps=(),
+        prototypes="domain",
+        training=SGD,
+        head=None,
+        min_samples=1,
+        weight="augmented",
+        ignore_weight=False,
+        sample_client_num=None,
+        memory=1e9,
+        noise="fixed",
+        sizes=None,
+        classes=CLASSES,
+        seed=0,
+        order=sorted,
+    ):
+        self.order = order
+        method, head = method or FedAvg(), head or HeadSettings()
+        sizes = sizes or TotalSizes(12, 5)
+        client_settings = ClientSettings(
+            num_classes=classes,
+            augmentation=AugmentationSettings(tuple(steps), sizes, noise=noise),
+            training=training,
+            head=head,
+            method=method,
+            min_samples=min_samples,
+            weight=weight,
+            seed=seed,
+        )
+        server_settings = ServerSettings(
+            num_classes=classes,
+            dim=DIM,
+            head=head,
+            method=method,
+            steps=tuple(steps),
+            prototypes=prototypes,
+            sample_client_num=sample_client_num or len(data),
+            ignore_weight=ignore_weight,
+            seed=seed,
+        )
+        budget = MemoryBudget(memory)
+        self.clients = {
+            k: Client(k, domain, features, labels, client_settings, budget)
+            for k, (domain, features, labels) in data.items()
+        }
+        self.server = Server({k: data[k][0] for k in data}, server_settings)
+        self.contract = self.server.contract
+
+    def send(self, payload, sender="the server"):
+        """What the other side gets."""
+        return type(payload).from_bytes(payload.to_bytes(), self.contract, sender)
+
+    def collect_statistics(self, window=2):
+        for numbers in self.server.windows(window):
+            uploads = [self.clients[k].statistics() for k in self.order(numbers)]
+            self.server.add_statistics(self.send(u, "a client") for u in uploads)
+
+    def prepare(self, k):
+        """Geometry and prototypes to client `k`; its answer."""
+        geometry = prototypes = None
+        if self.server.needs_statistics:
+            geometry = self.send(self.server.geometry())
+            prototypes = self.send(self.server.prototypes(k))
+        return self.send(self.clients[k].prepare(geometry, prototypes), f"client {k}")
+
+    def round0(self):
+        if self.server.needs_statistics:
+            self.collect_statistics()
+        for k in self.order(list(self.clients)):
+            self.server.add_ready(self.prepare(k))
+        shared = self.server.start()
+        if shared is not None:
+            for client in self.clients.values():
+                client.receive(self.send(shared))
+        return self
+
+    def train(self, number):
+        """The updates of the clients drawn in a round."""
+        broadcast = self.send(self.server.broadcast(number))
+        drawn = self.order(self.server.sample(number))
+        return [
+            self.send(self.clients[k].train(broadcast), f"client {k}") for k in drawn
+        ]
+
+    def run(self, rounds):
+        """Round 0 and `rounds` rounds; the weights after each of them."""
+        self.round0()
+        weights = [self.server.params]
+        for number in range(1, rounds + 1):
+            self.server.step(number, self.train(number))
+            weights.append(self.server.params)
+        return torch.stack(weights)

@@ -1,0 +1,59 @@
+"""What tests of several rooms share."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parent.parent / "scripts" / "example_configs"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def federatedscope():
+    """The FS package, from where it is installed or from FEDERATEDSCOPE_HOME."""
+    home = os.environ.get("FEDERATEDSCOPE_HOME")
+    if importlib.util.find_spec("federatedscope") is None:
+        if not home or not (Path(home) / "federatedscope").is_dir():
+            pytest.skip(
+                "FederatedScope is not importable and FEDERATEDSCOPE_HOME names no "
+                "checkout of it"
+            )
+        sys.path.insert(0, home)
+    return pytest.importorskip(
+        "federatedscope.core.configs.config",
+        reason="FederatedScope cannot be imported",
+        exc_type=ImportError,
+    )
+
+
+@pytest.fixture
+def quickstart() -> Path:
+    return EXAMPLES / "ggeur_quickstart.yaml"
+
+
+@pytest.fixture
+def embeddings_folder(tmp_path) -> Path:
+    """Three small domains of 16-dimensional embeddings in 12 classes."""
+    folder = tmp_path / "embeddings"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(12, 16)) * 3
+    for name, rows in (("art", 120), ("photo", 96), ("sketch", 108)):
+        labels = np.arange(rows) % 12
+        shift = rng.normal(size=16)
+        features = centres[labels] + shift + rng.normal(size=(rows, 16))
+        np.savez(
+            folder / f"{name}.npz", features=features.astype("float32"), labels=labels
+        )
+    return folder

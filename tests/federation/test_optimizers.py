@@ -1,0 +1,72 @@
+"""Optimisers on one flat vector do what torch's do on parameters."""
+
+import pytest
+import torch
+
+from federatedscope_ggeur.federation import OptimizerSettings
+
+SIZE, STEPS = 30, 20
+
+
+def random_vectors(count):
+    return torch.randn(count, SIZE, generator=torch.Generator().manual_seed(0))
+
+
+def take_steps(settings, start, gradients):
+    """Steps as `fit` takes them: the gradient joins ``beta * buffer``."""
+    vector = start.clone()
+    optimizer = settings.build(vector)
+    for gradient in gradients:
+        optimizer.buffer.mul_(optimizer.beta).add_(gradient)
+        optimizer.step()
+    return vector
+
+
+def take_torch_steps(settings, start, gradients):
+    parameter = torch.nn.Parameter(start.clone())
+    make = getattr(torch.optim, settings.type)
+    optimizer = make([parameter], lr=settings.lr, **settings.options)
+    for gradient in gradients:
+        parameter.grad = gradient.clone()
+        optimizer.step()
+    return parameter.detach()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("SGD", {}),
+        ("SGD", {"momentum": 0.9}),
+        ("SGD", {"weight_decay": 0.1}),
+        ("SGD", {"momentum": 0.9, "weight_decay": 0.1}),
+        ("SGD", {"momentum": 0.9, "nesterov": True}),
+        ("SGD", {"momentum": 0.9, "dampening": 0.5}),
+        ("Adam", {}),
+        ("Adam", {"weight_decay": 0.1, "betas": (0.8, 0.9)}),
+    ],
+)
+def test_steps_equal_those_of_torch(name, options):
+    start, *gradients = random_vectors(STEPS + 1)
+    settings = OptimizerSettings(name, 0.05, options)
+    mine = take_steps(settings, start, gradients)
+    theirs = take_torch_steps(settings, start, gradients)
+    torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(mine, start)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
+def test_every_build_starts_afresh(name):
+    start, *gradients = random_vectors(4)
+    settings = OptimizerSettings(name, 0.05, {"weight_decay": 0.01})
+    first = take_steps(settings, start, gradients)
+    assert torch.equal(take_steps(settings, start, gradients), first)
+
+
+@pytest.mark.parametrize("options", [{"momentum": 0.9}, {"nesterov": False}])
+def test_the_vector_is_changed_in_place(options):
+    vector, gradient = random_vectors(2)
+    before = vector.clone()
+    optimizer = OptimizerSettings("SGD", 0.5, options).build(vector)
+    optimizer.buffer.add_(gradient)
+    optimizer.step()
+    torch.testing.assert_close(vector, before - 0.5 * gradient)

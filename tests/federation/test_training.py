@@ -1,0 +1,202 @@
+"""`fit` against a plain loop of torch, and its promises on rows and randomness."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
+from federatedscope_ggeur.heads import HeadSettings, build_head, to_vector
+from federatedscope_ggeur.methods import LocalHooks
+
+DIM, CLASSES = 6, 4
+HEADS = {"linear": HeadSettings(), "mlp": HeadSettings(hidden=5)}
+OPTIMIZERS = {
+    "sgd": OptimizerSettings("SGD", 0.1),
+    "momentum": OptimizerSettings("SGD", 0.1, {"momentum": 0.9, "weight_decay": 1e-2}),
+    "nesterov": OptimizerSettings("SGD", 0.1, {"momentum": 0.9, "nesterov": True}),
+    "adam": OptimizerSettings("Adam", 0.01),
+}
+
+
+@pytest.fixture(params=HEADS)
+def head(request):
+    return make_head(HEADS[request.param])
+
+
+def make_head(settings):
+    return build_head(DIM, CLASSES, settings).reset(torch.Generator().manual_seed(1))
+
+
+def make_rows(n):
+    """Rows that can be told apart: the first feature is the row's number / n."""
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(n, DIM, generator=generator)
+    features[:, 0] = torch.arange(n) / max(n, 1)
+    return features, torch.randint(CLASSES, (n,), generator=generator)
+
+
+def rows_used(head, n, settings, seed=0):
+    """The rows of every batch that `fit` takes, in order."""
+    batches = []
+
+    def note(features, labels):
+        batches.append((features[:, 0] * n).round().long().tolist())
+        return features
+
+    result = fit(head, to_vector(head), *make_rows(n), settings, seed, LocalHooks(note))
+    assert result.steps == len(batches)
+    return batches
+
+
+def flatten(batches):
+    return [row for batch in batches for row in batch]
+
+
+def train_plainly(head, start, features, labels, batches, optimizer, clip=0.0):
+    """The loop that everybody writes, over the given batches of rows."""
+    model = head.at(start).train().requires_grad_(True)
+    make = getattr(torch.optim, optimizer.type)
+    torch_optimizer = make(model.parameters(), lr=optimizer.lr, **optimizer.options)
+    for rows in batches:
+        torch_optimizer.zero_grad()
+        F.cross_entropy(model(features[rows]), labels[rows]).backward()
+        if clip > 0:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        torch_optimizer.step()
+    return to_vector(model)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("clip", [-1.0, 0.05])
+def test_equals_a_plain_loop(head, optimizer, clip):
+    settings = TrainingSettings(optimizer, 3, "epoch", 16, grad_clip=clip)
+    start, (features, labels) = to_vector(head), make_rows(150)
+    batches = rows_used(head, 150, settings)
+    plain = train_plainly(head, start, features, labels, batches, optimizer, clip)
+    trained = fit(head, start, features, labels, settings, seed=0)
+    torch.testing.assert_close(trained.params, plain, rtol=1e-4, atol=1e-5)
+    assert (trained.params - start).abs().max() > 1e-2
+
+
+def test_clipping_matters(head):
+    start, rows = to_vector(head), make_rows(50)
+    free = fit(head, start, *rows, TrainingSettings(), 0)
+    wide = fit(head, start, *rows, TrainingSettings(grad_clip=1e6), 0)
+    tight = fit(head, start, *rows, TrainingSettings(grad_clip=1e-3), 0)
+    torch.testing.assert_close(wide.params, free.params)
+    assert (tight.params - start).norm() < 0.01 * (free.params - start).norm()
+
+
+def test_without_rows_nothing_happens(head):
+    start = to_vector(head)
+    result = fit(head, start, *make_rows(0), TrainingSettings(), 0)
+    assert torch.equal(result.params, start)
+    assert result.steps == 0
+
+
+def test_start_and_rows_are_left_as_they_are(head):
+    start, rows = to_vector(head), make_rows(40)
+    copies = [tensor.clone() for tensor in (start, *rows)]
+    fit(head, start, *rows, TrainingSettings(), 0)
+    for tensor, copy in zip((start, *rows), copies):
+        assert torch.equal(tensor, copy)
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "mode", "amount", "drop_last", "steps"),
+    [
+        (50, 16, "epoch", 1, False, 4),
+        (50, 16, "epoch", 3, False, 12),
+        (50, 16, "epoch", 3, True, 9),
+        (48, 16, "epoch", 2, False, 6),
+        (48, 16, "epoch", 2, True, 6),
+        (5, 16, "epoch", 2, False, 2),
+        (5, 16, "epoch", 2, True, 0),
+        (1, 1, "epoch", 3, False, 3),
+        (300, 7, "epoch", 2, False, 86),
+        (50, 200, "epoch", 2, False, 2),
+        (50, 16, "batch", 1, False, 1),
+        (50, 16, "batch", 4, False, 4),
+        (50, 16, "batch", 11, False, 11),
+        (50, 16, "batch", 11, True, 11),
+        (5, 16, "batch", 3, False, 3),
+        (5, 16, "batch", 3, True, 0),
+        (0, 16, "batch", 3, False, 0),
+    ],
+)
+def test_number_of_steps(head, n, size, mode, amount, drop_last, steps):
+    settings = TrainingSettings(OPTIMIZERS["sgd"], amount, mode, size, True, drop_last)
+    batches = rows_used(head, n, settings)
+    assert len(batches) == steps
+    assert all(len(batch) == size for batch in batches) or not drop_last
+
+
+@pytest.mark.parametrize("n", [1, 30, 129, 400])
+@pytest.mark.parametrize("mode", ["epoch", "batch"])
+def test_every_row_is_seen_once_in_an_epoch(head, n, mode):
+    per_epoch = -(-n // 16)
+    amount = 3 if mode == "epoch" else 3 * per_epoch
+    batches = rows_used(head, n, TrainingSettings(OPTIMIZERS["sgd"], amount, mode, 16))
+    orders = []
+    for epoch in range(3):
+        parts = batches[epoch * per_epoch : (epoch + 1) * per_epoch]
+        orders.append(flatten(parts))
+        assert sorted(orders[-1]) == list(range(n))
+    if n > 1:
+        assert orders[0] != orders[1] != orders[2]
+
+
+def test_no_row_is_repeated_where_the_last_batch_is_dropped(head):
+    settings = TrainingSettings(OPTIMIZERS["sgd"], 4, "epoch", 16, drop_last=True)
+    batches = rows_used(head, 50, settings)
+    left_out = set()
+    for epoch in range(4):
+        seen = flatten(batches[3 * epoch : 3 * epoch + 3])
+        assert len(set(seen)) == 48
+        left_out.add(frozenset(range(50)) - frozenset(seen))
+    assert len(left_out) > 1
+
+
+def test_without_shuffling_rows_come_in_order(head):
+    settings = TrainingSettings(OPTIMIZERS["sgd"], 2, "epoch", 7, shuffle=False)
+    batches = rows_used(head, 150, settings)
+    assert flatten(batches) == 2 * list(range(150))
+
+
+class TestRandomness:
+    head_settings = HeadSettings(hidden=16, dropout=0.5)
+
+    def train(self, seed=3, head=None):
+        head = head or make_head(self.head_settings)
+        settings = TrainingSettings(OPTIMIZERS["momentum"], 2, "epoch", 16)
+        return fit(head, to_vector(head), *make_rows(60), settings, seed).params
+
+    def test_same_seed_same_bits_whatever_torchs_global_state(self):
+        torch.manual_seed(0)
+        first = self.train()
+        torch.manual_seed(12345)
+        torch.rand(7)
+        assert torch.equal(self.train(), first)
+
+    def test_another_seed_gives_another_result(self):
+        assert not torch.equal(self.train(seed=3), self.train(seed=4))
+
+    def test_global_state_is_left_as_found(self):
+        torch.manual_seed(42)
+        expected = torch.rand(3)
+        head = make_head(self.head_settings)
+        torch.manual_seed(42)
+        self.train(head=head)
+        assert torch.equal(torch.rand(3), expected)
+
+    def test_dropout_is_at_work(self):
+        with_dropout = self.train()
+        self.head_settings = HeadSettings(hidden=16)
+        assert not torch.equal(self.train(), with_dropout)
+
+    def test_a_head_used_before_trains_as_a_new_one(self, head):
+        rows = make_rows(60)
+        start = to_vector(head)
+        first = fit(head, start, *rows, TrainingSettings(), 0).params.clone()
+        fit(head, torch.randn_like(start), *rows, TrainingSettings(), 1)
+        assert torch.equal(fit(head, start, *rows, TrainingSettings(), 0).params, first)

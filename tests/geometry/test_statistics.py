@@ -1,0 +1,274 @@
+"""Class statistics: the exact merge, the algebra, and the edges."""
+
+import math
+
+import geometry_oracle as oracle
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.geometry import ClassStatistics
+
+NUM_CLASSES = 3
+
+
+def stats(rows, labels, num_classes=NUM_CLASSES):
+    rows = np.asarray(rows, dtype=np.float64)
+    labels = np.asarray(labels, dtype=np.int64)
+    return ClassStatistics.from_embeddings(
+        torch.from_numpy(rows), torch.from_numpy(labels), num_classes
+    )
+
+
+def random_data(rng, n, dim, num_classes=NUM_CLASSES):
+    return rng.normal(size=(n, dim)), rng.integers(num_classes, size=n)
+
+
+def in_float32(statistics):
+    """What is left of statistics once they have travelled in float32."""
+    factors, covariances = {}, {}
+    for c in statistics.classes:
+        if statistics.factor_is_smaller(c):
+            factors[c] = statistics.factor(c).float()
+        else:
+            covariances[c] = statistics.covariance(c).float()
+    means = statistics.means.float()
+    return ClassStatistics.from_moments(statistics.counts, means, factors, covariances)
+
+
+def merge_at_random(parts, rng):
+    """Any order and any grouping: join two at random until one is left."""
+    parts = list(parts)
+    while len(parts) > 1:
+        b, a = (parts.pop(rng.integers(len(parts))) for _ in range(2))
+        parts.append(a + b)
+    return parts[0]
+
+
+@st.composite
+def clients(draw, largest_log_m):
+    """Rows and labels of each client, some without data, and a generator.
+
+    The cloud, up to a million of its widths from the origin, may be flat in some
+    directions, have clients apart from each other, repeat rows, or be one point.
+    """
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    dim = draw(st.integers(1, 5))
+    sizes = draw(st.lists(st.integers(0, 8), min_size=1, max_size=50))
+    widths = 10.0 ** np.array(draw(st.lists(st.integers(-6, 0), min_size=dim)))[:dim]
+    widths[rng.integers(dim)] = 1.0
+    apart = draw(st.sampled_from([0.0, 1e-3, 1.0]))
+    offset = 10.0 ** draw(st.floats(-2, largest_log_m)) * rng.normal(size=dim)
+    unit = draw(st.sampled_from([1e-8, 1.0, 1e5]))
+    if draw(st.integers(0, 9)) == 0:
+        widths, apart = widths * 0, 0.0
+    data = []
+    for n in sizes:
+        rows = widths * (rng.normal(size=(n, dim)) + apart * rng.normal(size=dim))
+        if n and draw(st.booleans()):
+            rows = rows[rng.integers(n, size=n)]
+        data.append((unit * (rows + offset), rng.integers(NUM_CLASSES, size=n)))
+    return data, rng
+
+
+def worst_of_merge(merged, parts, data, order, bound):
+    """Largest Frobenius error over the classes, in units of ``bound(m) ||Sigma||_F``.
+
+    m is the largest mean of any client or of all, in the norm of that order, over the
+    largest standard deviation in any direction, ``sqrt(||Sigma||_2)``. No other choice
+    of spread gives a smaller m.
+    """
+    worst = 0.0
+    for c in range(NUM_CLASSES):
+        rows = np.concatenate([rows[labels == c] for rows, labels in data])
+        assert merged.counts[c] == len(rows)
+        if len(rows) == 0:
+            assert c not in merged.classes
+            continue
+        mean, sigma = oracle.exact_moments(rows)
+        error = np.linalg.norm(merged.covariance(c).numpy() - sigma)
+        if not sigma.any():
+            assert error == 0
+            continue
+        means = [mean, *(part.means[c].numpy() for part in parts if part.counts[c])]
+        spread = math.sqrt(np.linalg.norm(sigma, 2))
+        m = max(np.linalg.norm(mean, order) for mean in means) / spread
+        if bound(m) is not None:
+            worst = max(worst, error / (bound(m) * np.linalg.norm(sigma)))
+    return worst
+
+
+@settings(max_examples=100, deadline=None)
+@given(clients(largest_log_m=6))
+def test_merge_equals_pooled_data_in_float64(drawn):
+    data, rng = drawn
+    parts = [stats(rows, labels) for rows, labels in data]
+
+    def bound(m):
+        return 1e-12 * (1 + m / 1000) if m <= 1e6 else None
+
+    for merged in (merge_at_random(parts, rng), sum(parts)):
+        assert worst_of_merge(merged, parts, data, math.inf, bound) <= 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(clients(largest_log_m=2))
+def test_merge_equals_pooled_data_after_float32(drawn):
+    # By the Euclidean norm: rounding a mean of D large entries moves it sqrt(D) times
+    # as far as rounding one does.
+    data, rng = drawn
+    parts = [stats(rows, labels) for rows, labels in data]
+    merged = merge_at_random([in_float32(part) for part in parts], rng)
+
+    def bound(m):
+        return 1e-5 if m <= 100 else None
+
+    assert worst_of_merge(merged, parts, data, 2, bound) <= 1
+
+
+@given(
+    st.lists(st.floats(-1e30, 1e30), min_size=1, max_size=4),
+    st.lists(st.integers(0, 6), min_size=1, max_size=50),
+)
+@settings(max_examples=50, deadline=None)
+def test_constant_data_have_a_covariance_of_exactly_zero(point, sizes):
+    parts = [stats(np.tile(point, (n, 1)), [1] * n) for n in sizes]
+    merged = merge_at_random(parts, np.random.default_rng(len(sizes)))
+    if sum(sizes):
+        assert merged.classes == [1]
+        assert not merged.covariance(1).any()
+        assert merged.means[1].tolist() == point
+
+
+def test_five_hundred_clients():
+    rng = np.random.default_rng(0)
+    rows, labels = random_data(rng, 3000, 4)
+    rows += 1e8  # where means in plain float64 would not do
+    owner = rng.integers(500, size=len(rows))
+    merged = sum(stats(rows[owner == k], labels[owner == k]) for k in range(500))
+    for c in range(NUM_CLASSES):
+        mean, sigma = oracle.exact_moments(rows[labels == c])
+        error = np.linalg.norm(merged.covariance(c).numpy() - sigma)
+        assert error <= 1e-12 * np.linalg.norm(sigma)
+        assert np.array_equal(merged.means[c].numpy(), mean)
+
+
+@pytest.mark.parametrize(("n", "dim"), [(60, 3), (9, 40), (1, 4), (2, 4), (0, 4)])
+def test_statistics_and_merge_equal_the_plain_oracle(n, dim):
+    rng = np.random.default_rng(n)
+    data = [random_data(rng, n, dim) for _ in range(4)]
+    parts = [stats(rows, labels) for rows, labels in data]
+    merged = sum(parts)
+    for c in range(NUM_CLASSES):
+        plain = [oracle.class_moments(rows, labels, c) for rows, labels in data]
+        for fast, (count, mean, sigma) in zip(
+            [*parts, merged], [*plain, oracle.merge(plain)]
+        ):
+            assert fast.counts[c] == count
+            np.testing.assert_allclose(fast.means[c], mean, atol=1e-14)
+            if count:
+                np.testing.assert_allclose(fast.covariance(c), sigma, atol=1e-13)
+                np.testing.assert_allclose(fast.scatter(c), count * sigma, atol=1e-11)
+
+
+@pytest.mark.parametrize(("dim", "offset"), [(6, 0.0), (6, 1e8), (40, 0.0)])
+def test_a_thousand_additions_and_removals(dim, offset):
+    rng = np.random.default_rng(dim)
+    held, now = [], ClassStatistics.empty(NUM_CLASSES, dim)
+    largest, farthest, times_emptied = [0.0] * NUM_CLASSES, 0.0, 0
+    for step in range(1000):
+        growing = step % 200 < 100  # every hundred steps all but nothing is left
+        if not held or rng.random() < (0.7 if growing else 0.25):
+            rows, labels = random_data(rng, int(rng.integers(0, 9)), dim)
+            rows = offset + 10.0 ** rng.integers(-2, 3) * rows
+            held.append((rows, labels))
+            now = now + stats(rows, labels)
+        else:
+            now = now - stats(*held.pop(rng.integers(len(held))))
+        rows = np.concatenate([np.zeros((0, dim)), *(rows for rows, _ in held)])
+        labels = np.concatenate([[], *(labels for _, labels in held)])
+        for c in range(NUM_CLASSES):
+            members = rows[labels == c]
+            assert now.counts[c] == len(members)
+            if len(members) == 0:
+                times_emptied += 1
+                assert c not in now.classes
+                assert not now.means[c].any()
+                continue
+            mean = offset + (members - offset).mean(axis=0)
+            scatter = (members - mean).T @ (members - mean)
+            largest[c] = max(largest[c], np.linalg.norm(scatter))
+            farthest = max(farthest, np.abs(members).max())
+            error = np.linalg.norm(now.scatter(c).numpy() - scatter)
+            assert error <= 1e-9 * largest[c]
+            assert np.abs(now.means[c].numpy() - mean).max() <= 1e-9 * farthest
+    assert times_emptied > 50
+
+
+def test_a_class_that_was_emptied_comes_back():
+    rng = np.random.default_rng(3)
+    rows, labels = random_data(rng, 12, 3)
+    one, other = stats(rows, labels), stats(rows + 1e6, labels)
+    gone = (one + other) - one - other
+    assert gone.classes == []
+    assert not gone.means.any()
+    with pytest.raises(StatisticsError, match="class 0 has no samples"):
+        gone.covariance(0)
+    back = gone + one
+    for c in one.classes:
+        assert torch.equal(back.covariance(c), one.covariance(c))
+        assert torch.equal(back.means[c], one.means[c])
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("dim", [1, 2, 7])
+def test_few_samples_of_a_class(n, dim):
+    rows = np.arange(3.0 * dim).reshape(3, dim)[:n]
+    few = stats(rows, [2] * n)
+    assert few.classes == [2] * (n > 0)
+    assert few.counts.tolist() == [0, 0, n]
+    if n:
+        expected = np.full((dim, dim), dim**2 / 4) if n == 2 else 0
+        np.testing.assert_allclose(few.covariance(2), expected, atol=1e-12)
+        assert few.factor(2).shape == (n - 1, dim)
+    more = stats(np.ones((4, dim)), [0, 0, 2, 1])
+    assert (few + more).counts.tolist() == [2, 1, n + 1]
+    assert ((few + more) - few).counts.tolist() == more.counts.tolist()
+
+
+def test_a_class_nowhere_and_one_client():
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(20, 3))
+    one = stats(rows, [0] * 15 + [2] * 5)
+    alone = sum([one])
+    assert alone.classes == one.classes == [0, 2]
+    nobody = ClassStatistics.empty(NUM_CLASSES, 3)
+    for same in (one + nobody, nobody + one, one - nobody):
+        assert torch.equal(same.covariance(0), one.covariance(0))
+        assert torch.equal(same.means, one.means)
+    with pytest.raises(StatisticsError, match="class 1 has no samples"):
+        alone.factor(1)
+
+
+def test_classes_are_matched_as_numbers():
+    rows = np.array([[1.0], [3.0], [10.0], [30.0], [100.0], [300.0]])
+    a = stats(rows, [1, 1, 10, 10, 100, 100], num_classes=101)
+    b = stats(rows[2:], [10, 10, 100, 100], num_classes=101)
+    merged = a + b
+    assert merged.classes == [1, 10, 100]
+    assert [merged.means[c].item() for c in (1, 10, 100)] == [2, 20, 200]
+    assert [merged.counts[c].item() for c in (1, 10, 100)] == [2, 4, 4]
+    variances = [merged.covariance(c).item() for c in (1, 10, 100)]
+    assert variances == pytest.approx([1, 100, 10000])
+    left = merged.restrict([1, 100, 7])
+    assert left.classes == [1, 100]
+    assert left.means[10].item() == 0
+    assert left.covariance(100).item() == variances[2]
+    assert merged.classes == [1, 10, 100]
+    with pytest.raises(StatisticsError, match="class 10 has no samples"):
+        left.covariance(10)
+    with pytest.raises(StatisticsError, match="101 is out of range"):
+        left.covariance(101)
