@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
+from threadpoolctl import threadpool_limits
 
 
 def interleave(
@@ -19,14 +20,15 @@ def interleave(
     CPU time counts page faults, but not the waits for other processes.
     """
     torch.set_num_threads(1)
-    for function in functions.values():
-        function()
     seconds: dict[str, list[float]] = {name: [] for name in functions}
-    for _ in range(repeats):
-        for name, function in functions.items():
-            started = time.process_time()
+    with threadpool_limits(1):
+        for function in functions.values():
             function()
-            seconds[name].append(time.process_time() - started)
+        for _ in range(repeats):
+            for name, function in functions.items():
+                started = time.process_time()
+                function()
+                seconds[name].append(time.process_time() - started)
     return seconds
 
 

@@ -1,13 +1,16 @@
 """Speed of drawing new embeddings, beside the limit of its arithmetic.
 
 The limit is one matrix product and one fill with normal numbers, into memory that is
-already there, in blocks of whichever size is fastest, and nothing else. The
-per-sample way calls `numpy.random.multivariate_normal` once for every new row.
+already there, in blocks of whichever size is fastest, and nothing else. The set is
+drawn into memory that is already there, too, and into fresh memory, where the operating
+system has to find every page first. The per-sample way calls
+`numpy.random.multivariate_normal` once for every new row.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 from statistics import median
 
 import numpy as np
@@ -82,8 +85,13 @@ def compare(rank: int, size: int, repeats: int) -> dict[str, object]:
     bases = [block.shape.basis() for block in recipe.blocks]
     blocks = sorted({min(block, rows) for block in (*BLOCKS, rows)})
     functions = {f"limit {block}": limit(bases, rows, block) for block in blocks}
-    seconds = interleave({**functions, "draw": recipe.draw}, repeats)
-    draw = seconds.pop("draw")
+    functions["fresh"] = recipe.draw
+    if "out" in inspect.signature(recipe.draw).parameters:
+        out = torch.zeros(recipe.rows, DIM)
+        functions["draw"] = lambda: recipe.draw(out=out)
+    seconds = interleave(functions, repeats)
+    fresh = seconds.pop("fresh")
+    draw = seconds.pop("draw", fresh)
     best = min(seconds, key=lambda name: median(seconds[name]))
     calls = 3
     single = interleave({"": per_sample(recipe.blocks[0].shape, calls)}, 3)[""]
@@ -95,6 +103,7 @@ def compare(rank: int, size: int, repeats: int) -> dict[str, object]:
         "limit rows/s": f"{new / median(seconds[best]):.0f}",
         "limit's block": best.split()[1],
         "share of the limit": ratio(seconds[best], draw),
+        "in fresh memory": ratio(seconds[best], fresh),
         "times per-sample": f"{times:.0f}",
     }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from safetensors import SafetensorError
@@ -27,6 +28,24 @@ LARGEST = 2**40
 # finite, or cannot add them.
 _OWN_DTYPES = (torch.float32, torch.float64, torch.int64)
 _OWN_DIMENSIONS = 8
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What both sides know before the first message, to check the others against.
+
+    Attributes
+    ----------
+    num_classes : int
+    dim : int
+        Of the embeddings.
+    num_parameters : int
+        Of the head.
+    """
+
+    num_classes: int
+    dim: int
+    num_parameters: int
 
 
 def pack(kind: str, numbers: Mapping, tensors: Mapping[str, Tensor]) -> bytes:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.geometry.moments import add_to_mean, moments
 from federatedscope_ggeur.geometry.scatter import Scatter
 
 
@@ -86,7 +87,7 @@ class ClassStatistics:
         result = cls.empty(num_classes, features.shape[1])
         for c in labels.unique().tolist():
             rows = features[labels == c].to(torch.float64)
-            high, low, scatter = _moments(rows)
+            high, low, scatter = moments(rows)
             result.counts[c] = len(rows)
             result._high[c], result._low[c] = high, low
             result._scatters[c] = scatter
@@ -204,7 +205,7 @@ class ClassStatistics:
         # delta, not the means, carries the weight: it is small when means are large.
         delta = (other._high - self._high) + (other._low - self._low)
         delta[only_other | (other.counts == 0)] = 0
-        high, low = _add_to_mean(self._high, self._low, fraction[:, None] * delta)
+        high, low = add_to_mean(self._high, self._low, fraction[:, None] * delta)
         high = torch.where(only_other[:, None], other._high, high)
         low = torch.where(only_other[:, None], other._low, low)
 
@@ -231,7 +232,7 @@ class ClassStatistics:
         ratio = other.counts.double() / counts.clamp(min=1)
         delta = (self._high - other._high) + (self._low - other._low)
         delta[(counts == 0) | (other.counts == 0)] = 0
-        high, low = _add_to_mean(self._high, self._low, ratio[:, None] * delta)
+        high, low = add_to_mean(self._high, self._low, ratio[:, None] * delta)
         between = (self.counts * ratio).sqrt()[:, None] * delta
         scatters = dict(self._scatters)
         for c in other._scatters:
@@ -298,25 +299,3 @@ def _check_embeddings(features: Tensor, labels: Tensor, num_classes: int) -> Non
             f"label {int(labels[bad[0]])} in row {bad[0]} is out of range "
             f"0..{num_classes - 1}"
         )
-
-
-def _moments(rows: Tensor) -> tuple[Tensor, Tensor, Scatter]:
-    """Mean (as high + low part) and scatter of rows [n, D] in float64."""
-    # Differences from a row are exact where rows are close, and zero if constant.
-    offset = rows[0]
-    centred = rows - offset
-    shift = centred.mean(dim=0)
-    centred = centred - shift
-    residue = centred.mean(dim=0)
-    centred -= residue
-    high, low = _add_to_mean(offset, torch.zeros_like(offset), shift + residue)
-    return high, low, Scatter.from_centred(centred)
-
-
-def _add_to_mean(high: Tensor, low: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
-    """``(high + low) + step`` as a double-double (Knuth's two-sum, renormalised)."""
-    total = high + step
-    back = total - high
-    error = (high - (total - back)) + (step - back) + low
-    new_high = total + error
-    return new_high, error - (new_high - total)

@@ -41,7 +41,7 @@ VALID = {
         {
             "classes": torch.tensor([0, 2]),
             "counts": torch.tensor([2, 9]),
-            "means": torch.ones(2, DIM),
+            "means": torch.ones(2, DIM, dtype=torch.float64),
             "ranks": torch.tensor([1, -1]),
             "factors": torch.ones(1, DIM),
             # The identity, as its upper triangle.
