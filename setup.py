@@ -41,7 +41,8 @@ setup(
     ],
     extras_require={
         "test": ["pytest", "hypothesis"],
-        "dev": ["pytest", "hypothesis", "ruff"],
+        # ruff's formatting changes between minor releases.
+        "dev": ["pytest", "hypothesis", "ruff==0.17.*"],
     },
     entry_points={
         "console_scripts": ["federatedscope-ggeur=federatedscope_ggeur.cli:main"]

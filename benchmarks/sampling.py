@@ -10,7 +10,6 @@ system has to find every page first. The per-sample way calls
 from __future__ import annotations
 
 import argparse
-import inspect
 from statistics import median
 
 import numpy as np
@@ -86,12 +85,10 @@ def compare(rank: int, size: int, repeats: int) -> dict[str, object]:
     blocks = sorted({min(block, rows) for block in (*BLOCKS, rows)})
     functions = {f"limit {block}": limit(bases, rows, block) for block in blocks}
     functions["fresh"] = recipe.draw
-    if "out" in inspect.signature(recipe.draw).parameters:
-        out = torch.zeros(recipe.rows, DIM)
-        functions["draw"] = lambda: recipe.draw(out=out)
+    out = torch.zeros(recipe.rows, DIM)
+    functions["draw"] = lambda: recipe.draw(out=out)
     seconds = interleave(functions, repeats)
-    fresh = seconds.pop("fresh")
-    draw = seconds.pop("draw", fresh)
+    fresh, draw = seconds.pop("fresh"), seconds.pop("draw")
     best = min(seconds, key=lambda name: median(seconds[name]))
     calls = 3
     single = interleave({"": per_sample(recipe.blocks[0].shape, calls)}, 3)[""]

@@ -67,6 +67,7 @@ class MemoryBudget:
 
     def __init__(self, limit: float):
         self._left = limit
+        self._scratch = torch.empty(0)
 
     def reserve(self, nbytes: int) -> bool:
         """Whether `nbytes` still fit; if so they are taken."""
@@ -74,6 +75,15 @@ class MemoryBudget:
             return False
         self._left -= nbytes
         return True
+
+    def scratch(self, rows: int, dim: int) -> Tensor:
+        """Memory of shape (rows, dim), float32, for one set at a time to be drawn into.
+
+        It stays the same from call to call while it is large enough.
+        """
+        if self._scratch.numel() < rows * dim:
+            self._scratch = torch.empty(rows * dim)
+        return self._scratch[: rows * dim].view(rows, dim)
 
 
 class Client:
@@ -200,10 +210,12 @@ class Client:
             )
         if self._kept is not None:
             return self._kept
-        drawn = self.recipe.draw(round_number)
-        if self.recipe.same_every_round and self._memory.reserve(self.recipe.nbytes):
-            self._kept = drawn
-        return drawn
+        recipe = self.recipe
+        if recipe.same_every_round and self._memory.reserve(recipe.nbytes):
+            self._kept = recipe.draw(round_number)
+            return self._kept
+        scratch = self._memory.scratch(recipe.rows, self.features.shape[1])
+        return recipe.draw(round_number, out=scratch)
 
     def _context(self, round_number, broadcast, download) -> LocalContext:
         return LocalContext(

@@ -174,6 +174,13 @@ class _Block:
     def new(self) -> int:
         return self.around_own + len(self.prototypes) * self.around_each
 
+    def anchor_order(self) -> Tensor:
+        """For each new row, its anchor among the originals and then the prototypes."""
+        n = max(1, len(self.own))
+        step1 = torch.arange(self.around_own) % n
+        step2 = torch.arange(len(self.prototypes)).repeat_interleave(self.around_each)
+        return torch.cat([step1, len(self.own) + step2])
+
 
 def _make_block(
     c: int,
@@ -225,10 +232,19 @@ class AugmentedSet:
         rows = torch.tensor([b.rows for b in self.blocks], dtype=torch.int64)
         return labels.repeat_interleave(rows)
 
-    def draw(self, round_number: int = 0) -> tuple[Tensor, Tensor]:
-        """Features of shape (rows, D) and labels of shape (rows,) for one round."""
+    def draw(
+        self, round_number: int = 0, out: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Features of shape (rows, D) and labels of shape (rows,) for one round.
+
+        With `out`, a tensor of the features' shape and type, the features are drawn
+        into it; finding fresh memory takes about as long as drawing at low rank.
+        """
         drawn_for = 0 if self.settings.noise == "fixed" else round_number
-        features = self.features.new_empty(self.rows, self.features.shape[1])
+        shape = (self.rows, self.features.shape[1])
+        features = self.features.new_empty(shape) if out is None else out
+        if features.shape != shape or features.dtype != self.features.dtype:
+            raise ValueError(f"out must be {self.features.dtype} of shape {shape}")
         start = 0
         for block in self.blocks:
             target = features[start : start + block.rows]
@@ -237,25 +253,21 @@ class AugmentedSet:
         return features, self.labels
 
     def _draw_block(self, block: _Block, drawn_for: int, target: Tensor) -> None:
-        full = (
-            target
-            if block.rows == block.drawn
-            else target.new_empty(block.drawn, target.shape[1])
-        )
-        n, k = len(block.own), block.around_own
-        originals = self.features[block.own]
-        full[:n] = originals
+        cut = block.rows != block.drawn
+        full = target.new_empty(block.drawn, target.shape[1]) if cut else target
+        n = len(block.own)
+        torch.index_select(self.features, 0, block.own, out=full[:n])
         if block.new:
-            if k:
-                full[n : n + k] = originals[torch.arange(k) % n]
-            full[n + k :] = block.prototypes.repeat_interleave(block.around_each, dim=0)
+            new = full[n:]
+            anchors = torch.cat([full[:n], block.prototypes])
+            torch.index_select(anchors, 0, block.anchor_order(), out=new)
             generator = torch_generator(self.seed, block.label, "noise", drawn_for)
             basis = block.shape.basis(self.settings.scale).to(full.dtype)
             noise = torch.randn(
                 block.new, len(basis), dtype=full.dtype, generator=generator
             )
-            full[n:].addmm_(noise, basis)
-        if full is not target:
+            new.addmm_(noise, basis)
+        if cut:
             generator = torch_generator(self.seed, block.label, "cut", drawn_for)
             keep = torch.randperm(block.drawn, generator=generator)[: block.rows]
-            target[:] = full[keep.sort().values]
+            torch.index_select(full, 0, keep.sort().values, out=target)
