@@ -15,6 +15,12 @@ BASE_METHODS = ("fedavg",)
 #: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).
 SINGLE_DOMAIN_SIZE, MULTI_DOMAIN_SIZE, PROTOTYPE_SIZE = 2000, 500, 500
 NOT_SET = -1.0
+_TOTALS = ("step1_size", "step2_size")
+_PER_ANCHOR = (
+    "num_generated_per_sample",
+    "num_generated_per_prototype",
+    "target_size_per_class",
+)
 
 _Rule = Callable[[object], str]  # what is wrong with a value, "" if nothing
 
@@ -29,17 +35,20 @@ class Key:
     rule: _Rule
 
 
-def _whole(minimum: int, not_set_allowed: bool = False) -> _Rule:
+def _whole(
+    minimum: int, not_set_allowed: bool = False, maximum: int = 2**31 - 1
+) -> _Rule:
     """A whole number. Its default is a float: FS cuts 2.5 to 2 for an int default,
     before any check can see it."""
 
     def rule(value) -> str:
         if not_set_allowed and value == NOT_SET:
             return ""
-        if isinstance(value, (int, float)) and value == value // 1 and value >= minimum:
+        number = isinstance(value, (int, float)) and value == value // 1
+        if number and minimum <= value <= maximum:
             return ""
         unset = " (or -1, not set)" if not_set_allowed else ""
-        return f"must be a whole number of at least {minimum}{unset}, got {value!r}"
+        return f"must be a whole number in {minimum}..{maximum}{unset}, got {value!r}"
 
     return rule
 
@@ -65,7 +74,7 @@ def _names(value) -> str:
     return f"must be a list of domain names, got {value!r}"
 
 
-def _positive(value) -> str:
+def _not_negative(value) -> str:
     return "" if value >= 0 else f"must not be negative, got {value!r}"
 
 
@@ -79,7 +88,7 @@ KEYS = (
     Key(
         "steps",
         [1, 2],
-        "Augmentation: [] none, [1] single-domain, [1, 2] multi-domain.",
+        "Augmentation: [] none, [1] single-domain, [1, 2] multi-domain; [2] too.",
         _steps,
     ),
     Key(
@@ -129,7 +138,8 @@ KEYS = (
     Key(
         "target_size_per_class",
         NOT_SET,
-        "With the two above: rows of a class that a random cut leaves; -1: no cut.",
+        "With the two above: rows of a class that a random cut leaves, originals "
+        "included; -1: no cut.",
         _whole(1, not_set_allowed=True),
     ),
     Key(
@@ -141,7 +151,8 @@ KEYS = (
     Key(
         "weight",
         "augmented",
-        "Rows that a client counts for in averages: augmented, or its original ones.",
+        "Rows that a client counts for in averages, and so tells the server of: "
+        "augmented, or its original ones.",
         _one_of("augmented", "original"),
     ),
     Key(
@@ -163,12 +174,12 @@ KEYS = (
         "Clients asked for their statistics at a time.",
         _whole(1),
     ),
-    Key("num_threads", 1.0, "torch threads of each process.", _whole(1)),
+    Key("num_threads", 1.0, "torch threads of each process.", _whole(1, maximum=1024)),
     Key(
         "memory_limit",
         1e9,
         "Bytes of augmented sets that a process keeps; the rest is redrawn each round.",
-        _positive,
+        _not_negative,
     ),
 )
 
@@ -234,17 +245,13 @@ def ggeur_problems(cfg) -> list[str]:
             f"  federate.method: must be ggeur with ggeur.use: True, got "
             f"{cfg.federate.method!r}"
         )
-    return problems or _contradictions(cfg.ggeur)
+    wrong = {problem.split(":")[0].strip() for problem in problems}
+    sizes = {f"ggeur.{name}" for name in (*_TOTALS, *_PER_ANCHOR, "steps")}
+    return problems if wrong & sizes else problems + _contradictions(cfg.ggeur)
 
 
 def _contradictions(ggeur) -> list[str]:
-    totals = _set_among(ggeur, "step1_size", "step2_size")
-    per_anchor = _set_among(
-        ggeur,
-        "num_generated_per_sample",
-        "num_generated_per_prototype",
-        "target_size_per_class",
-    )
+    totals, per_anchor = _set_among(ggeur, *_TOTALS), _set_among(ggeur, *_PER_ANCHOR)
     problems = []
     if totals and per_anchor:
         problems.append(
@@ -252,9 +259,7 @@ def _contradictions(ggeur) -> list[str]:
             "sizes in one of the two ways"
         )
     if per_anchor:
-        for step, name in enumerate(
-            ("num_generated_per_sample", "num_generated_per_prototype"), start=1
-        ):
+        for step, name in enumerate(_PER_ANCHOR[:2], start=1):
             if step in ggeur.steps and ggeur[name] == NOT_SET:
                 problems.append(
                     f"  ggeur.{name}: must be set, because {' and '.join(per_anchor)} "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import federatedscope_ggeur
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 
 PROGRAM = "federatedscope-ggeur"
+INTERRUPTED = 130
 EPILOG = """\
 other commands:
   configs [FOLDER]   list the example configs, or copy them into FOLDER
@@ -26,11 +28,13 @@ example:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the command line; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    commands = {"configs": _configs, "keys": _keys, "doctor": _doctor}
     try:
-        if arguments and arguments[0] in commands:
-            return commands[arguments[0]](arguments[1:])
+        if arguments and arguments[0] in COMMANDS:
+            return COMMANDS[arguments[0]](arguments[1:])
         return _run(arguments)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
     except GGEURError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -54,10 +58,12 @@ def _run(arguments: Sequence[str]) -> int:
         "settings",
         nargs=argparse.REMAINDER,
         metavar="KEY VALUE",
-        help="settings that go before those of the file",
+        help="override settings of the file",
     )
     options = parser.parse_args(arguments)
     if options.cfg is None:
+        if options.settings:
+            parser.error(_what_is_missing(options.settings))
         parser.print_help()
         return 2
     # Imported here: torch takes seconds, and --help needs none of it.
@@ -67,14 +73,29 @@ def _run(arguments: Sequence[str]) -> int:
     return run_with_files(load_config(_find(options.cfg), options.settings))
 
 
+def _what_is_missing(words: Sequence[str]) -> str:
+    """What is wrong with a command line that does not begin with ``--cfg FILE``."""
+    if "." in words[0] or any(word.startswith("--cfg") for word in words):
+        return "--cfg FILE is missing; settings go behind it"
+    return (
+        f"unknown command '{words[0]}'; the commands are {', '.join(COMMANDS)}; "
+        "to run an experiment, begin with --cfg FILE"
+    )
+
+
 def _find(name: str) -> Path:
     """The file `name`, or the example config of that name."""
     path = Path(name)
-    if not path.exists() and path.name == name:
-        example = example_folder() / name
-        if example.exists():
-            return example
-    return path
+    # os.path: a name that the system does not take is one that does not exist.
+    if os.path.exists(path):
+        return path
+    example = example_folder() / path.name
+    if path.name == name and os.path.exists(example):
+        return example
+    raise ConfigError(
+        f"--cfg: the file '{path}' does not exist; `{PROGRAM} configs` lists the "
+        "bundled ones"
+    )
 
 
 def example_folder() -> Path:
@@ -105,8 +126,21 @@ def _configs(arguments: Sequence[str]) -> int:
             print(f"{file.name}: {title}")
         print(f"\nrun one: {PROGRAM} --cfg {files[0].name}")
         return 0
-    folder = Path(options.folder)
-    taken = [file.name for file in files if (folder / file.name).exists()]
+    try:
+        _copy(files, Path(options.folder))
+    except OSError as error:
+        where = error.filename2 or error.filename or options.folder
+        raise ConfigError(
+            f"cannot copy the example configs into '{options.folder}': "
+            f"{error.strerror or error}: '{where}'"
+        ) from error
+    return 0
+
+
+def _copy(files: Sequence[Path], folder: Path) -> None:
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise ConfigError(f"'{folder}' is not a folder; nothing was copied")
+    taken = [file.name for file in files if os.path.lexists(folder / file.name)]
     if taken:
         raise ConfigError(
             f"{folder} already holds {', '.join(taken)}; nothing was copied"
@@ -115,7 +149,6 @@ def _configs(arguments: Sequence[str]) -> int:
     for file in files:
         shutil.copyfile(file, folder / file.name)
         print(folder / file.name)
-    return 0
 
 
 def _keys(arguments: Sequence[str]) -> int:
@@ -138,3 +171,6 @@ def _doctor(arguments: Sequence[str]) -> int:
     report, healthy = diagnose()
     print(report)
     return 0 if healthy else 1
+
+
+COMMANDS = {"configs": _configs, "keys": _keys, "doctor": _doctor}

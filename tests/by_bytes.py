@@ -87,6 +87,8 @@ class Federation:
             prototypes=prototypes,
             sample_client_num=sample_client_num or len(data),
             ignore_weight=ignore_weight,
+            total_rounds=10,
+            eval_every=3,
             seed=seed,
         )
         budget = MemoryBudget(memory)
@@ -111,7 +113,8 @@ class Federation:
         geometry = prototypes = None
         if self.server.needs_statistics:
             geometry = self.send(self.server.geometry())
-            prototypes = self.send(self.server.prototypes(k))
+            prototypes = self.server.prototypes(k)
+            prototypes = prototypes and self.send(prototypes)
         return self.send(self.clients[k].prepare(geometry, prototypes), f"client {k}")
 
     def round0(self):

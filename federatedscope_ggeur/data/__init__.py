@@ -8,9 +8,13 @@ from federatedscope_ggeur.data.partition import (
     FederatedData,
     partition,
 )
-from federatedscope_ggeur.data.registry import load_data, register_reader
+from federatedscope_ggeur.data.registry import (
+    check_data_type,
+    load_data,
+    register_reader,
+)
 from federatedscope_ggeur.data.split import check_splits
-from federatedscope_ggeur.data.splitters import lds_matrix
+from federatedscope_ggeur.data.splitters import check_splitter, lds_matrix
 
 __all__ = [
     "ClientData",
@@ -18,7 +22,9 @@ __all__ = [
     "Domain",
     "Embeddings",
     "FederatedData",
+    "check_data_type",
     "check_splits",
+    "check_splitter",
     "lds_matrix",
     "load_data",
     "partition",

@@ -132,6 +132,14 @@ class Embeddings:
                 f"{where}: 'features' ({features.dtype}) holds values too large for "
                 f"float32; the first such row is {int(bad.argmax())}. Rescale them."
             )
+        if labels.dtype.kind == "u":
+            bad = labels.astype(np.uint64) > np.uint64(np.iinfo(np.int64).max)
+            if bad.any():
+                row = int(bad.argmax())
+                raise DataError(
+                    f"{where}: 'labels' ({labels.dtype}) holds {labels[row]} in row "
+                    f"{row}, too large for int64. Number the classes from 0."
+                )
         # A copy: torch must not share memory with an array that its owner may change.
         tensors = torch.tensor(cast), torch.tensor(labels.astype(np.int64))
         _check_values(*tensors, where)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +59,11 @@ def read_embeddings_folder(
         Impossible `splits`.
     """
     root = Path(root).expanduser()
+    with _unreadable_named(root):
+        return _read_folder(root, splits, seed)
+
+
+def _read_folder(root: Path, splits: Sequence[float], seed: int) -> DataSet:
     files = _find_files(root)
     read = {
         (domain, split): _read_npz(path, domain)
@@ -107,8 +114,40 @@ def _find_files(root: Path) -> dict[str, dict[str, Path]]:
 
 
 def _npz_in(folder: Path) -> dict[str, Path]:
-    paths = (p for p in folder.glob("*.npz") if p.is_file())
-    return {path.stem: path for path in paths if not path.name.startswith(".")}
+    # Not glob: it passes over what it may not list.
+    paths = (path for path in folder.iterdir() if path.suffix == ".npz")
+    return {
+        path.stem: path
+        for path in paths
+        if not path.name.startswith(".") and _is_there(path)
+    }
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is a file at `path`; what is there but is no file is refused."""
+    if not os.path.lexists(path):
+        return False
+    if not path.exists():
+        raise DataError(
+            f"{path}: is a link to '{os.readlink(path)}', which does not exist. "
+            "Correct the link or remove it."
+        )
+    if not path.is_file():
+        kind = "a folder" if path.is_dir() else "a pipe, socket or device"
+        raise DataError(f"{path}: is {kind}, not a file. Rename or remove it.")
+    return True
+
+
+@contextmanager
+def _unreadable_named(path: Path) -> Iterator[None]:
+    """Turn the system's errors into ones that name the file or folder."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{error.filename or path}: cannot be read "
+            f"({error.strerror or error}). Correct data.root or its permissions."
+        ) from error
 
 
 def _check_pair(folder: Path, found: dict[str, Path]) -> None:
@@ -121,8 +160,11 @@ def _check_pair(folder: Path, found: dict[str, Path]) -> None:
 
 
 def _read_npz(path: Path, domain: str) -> Embeddings:
-    # numpy takes whatever it does not know for a pickle, so look for a zip first.
-    if not zipfile.is_zipfile(path):
+    # numpy takes whatever it does not know for a pickle, so look for a zip first; in
+    # an open file: zipfile takes a path that cannot be opened for "no zip".
+    with open(path, "rb") as file:
+        is_zip = zipfile.is_zipfile(file)
+    if not is_zip:
         raise DataError(
             f"{path}: corrupt, or not an npz archive. Write it with "
             "numpy.savez(path, features=..., labels=...)."
@@ -153,7 +195,7 @@ def _read_npz(path: Path, domain: str) -> Embeddings:
 
 def _class_names(root: Path, read: dict[tuple[str, str], Embeddings]) -> tuple:
     path = root / "class_names.txt"
-    if not path.is_file():
+    if not _is_there(path):
         largest = max(int(rows.labels.max()) for rows in read.values())
         if largest >= _MOST_CLASSES:
             raise DataError(
@@ -171,7 +213,7 @@ def _class_names(root: Path, read: dict[tuple[str, str], Embeddings]) -> tuple:
 
 def _encoder(root: Path) -> str:
     path = root / "encoder.txt"
-    text = _read_text(path).strip() if path.is_file() else ""
+    text = _read_text(path).strip() if _is_there(path) else ""
     if len(text.splitlines()) > 1:
         raise DataError(f"{path}: must hold one line that describes the encoder.")
     return text or "unknown (precomputed embeddings)"
@@ -179,7 +221,8 @@ def _encoder(root: Path) -> str:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        with _unreadable_named(path):
+            return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}: not UTF-8 text ({error}). Save it as UTF-8."

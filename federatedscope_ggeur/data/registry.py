@@ -29,6 +29,19 @@ def register_reader(name: str) -> Callable[[Reader], Reader]:
     return register
 
 
+def check_data_type(data_type: str) -> None:
+    """Raise `ConfigError` unless a reader serves `data_type`."""
+    _find_reader(data_type)
+
+
+def _find_reader(data_type: str) -> Reader:
+    name = data_type[: -len(SUFFIX)] if data_type.endswith(SUFFIX) else ""
+    if name not in _READERS:
+        known = ", ".join(name + SUFFIX for name in sorted(_READERS))
+        raise ConfigError(f"data.type '{data_type}' is unknown; known are: {known}.")
+    return _READERS[name]
+
+
 def load_data(data_type: str, root: str, splits: Sequence[float], seed: int) -> DataSet:
     """Read the data set that ``data.type`` names.
 
@@ -50,9 +63,6 @@ def load_data(data_type: str, root: str, splits: Sequence[float], seed: int) -> 
     DataError
         The data cannot be used as they are.
     """
-    known = ", ".join(name + SUFFIX for name in sorted(_READERS))
-    name = data_type[: -len(SUFFIX)] if data_type.endswith(SUFFIX) else ""
-    if name not in _READERS:
-        raise ConfigError(f"data.type '{data_type}' is unknown; known are: {known}.")
+    reader = _find_reader(data_type)
     check_splits(splits)
-    return _READERS[name](root, splits, seed)
+    return reader(root, splits, seed)

@@ -124,6 +124,11 @@ def find_splitter(name: str) -> Splitter:
     return _SPLITTERS[name]
 
 
+def check_splitter(name: str, args) -> None:
+    """Raise `ConfigError` unless `name` is a splitter that takes `args`."""
+    read_argument(name, find_splitter(name), args)
+
+
 def read_argument(name: str, splitter: Splitter, args) -> float | None:
     """The one number in `args` (FS's form: a list with at most one dict), or None.
 

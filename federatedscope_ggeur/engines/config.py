@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 from ast import literal_eval
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -12,8 +13,11 @@ import yaml
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg, ggeur_problems
+from federatedscope_ggeur.data import check_data_type, check_splits, check_splitter
 from federatedscope_ggeur.engines.fs_keys import FS_KEYS, OPEN_SECTION
 from federatedscope_ggeur.errors import ConfigError
+
+_HINT = "'federatedscope-ggeur configs' lists configs to start from."
 
 
 def default_config() -> CfgNode:
@@ -46,16 +50,16 @@ def load_config(
         Everything that is wrong, a line each: unknown keys, wrong types, values that
         this engine cannot honour, contradictions. Or the file cannot be read.
     """
-    if len(overrides) % 2:
+    joined = [key for key in overrides[::2] if "=" in key]
+    if joined or len(overrides) % 2:
+        culprit = joined[0] if joined else overrides[-1]
         raise ConfigError(
-            f"settings after the file come in pairs, KEY VALUE; {overrides[-1]!r} has "
-            "no value"
+            f"settings behind the file come in pairs, KEY VALUE, without '=': "
+            f"{culprit!r} has no value"
         )
     cfg = default_config()
     given = [*_read_yaml(path)] if path is not None else []
-    given += [
-        (key, _literal(value)) for key, value in zip(overrides[::2], overrides[1::2])
-    ]
+    given += zip(overrides[::2], overrides[1::2])
     unset = {key: p for key, value in given if (p := _set(cfg, key, value))}
     # A key that could not be set still has its default, which is not the user's.
     problems = list(unset.values()) + [
@@ -65,7 +69,8 @@ def load_config(
     ]
     if problems:
         where = f" in {path}" if path is not None else ""
-        raise ConfigError("\n".join([f"wrong settings{where}:", *problems]))
+        where += " or behind it" if where and overrides else ""
+        raise ConfigError("\n".join([f"wrong settings{where}:", *problems, _HINT]))
     cfg.freeze()
     return cfg
 
@@ -77,9 +82,27 @@ def config_problems(cfg: CfgNode) -> list[str]:
         for key in FS_KEYS
         if (problem := key.rule(get_key(cfg, key.name)))
     ]
-    if not problems:
-        problems = _optimizer_problems(cfg.train.optimizer)
+    checks = (
+        lambda: check_data_type(cfg.data.type),
+        lambda: check_splits(cfg.data.splits),
+        lambda: check_splitter(cfg.data.splitter, cfg.data.splitter_args),
+    )
+    problems += [f"  {problem}" for check in checks if (problem := _refusal(check))]
+    problems += _optimizer_problems(cfg.train.optimizer)
+    if cfg.train.batch_or_epoch == "batch" and not cfg.dataloader.shuffle:
+        problems.append(
+            "  dataloader.shuffle: must be True with train.batch_or_epoch: batch; "
+            "augmented rows stand class by class, and only the first would be seen"
+        )
     return problems + ggeur_problems(cfg)
+
+
+def _refusal(check: Callable[[], None]) -> str:
+    try:
+        check()
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def get_key(cfg: CfgNode, dotted: str) -> object:
@@ -115,7 +138,7 @@ def _flatten(content: Mapping, prefix: str = "") -> Iterator[tuple[str, object]]
         if isinstance(value, dict):
             yield from _flatten(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}", _literal(value)
+            yield f"{prefix}{key}", value
 
 
 def _literal(value: object) -> object:
@@ -137,7 +160,11 @@ def _set(cfg: CfgNode, dotted: str, value: object) -> str:
         node = None
     if not isinstance(node, CfgNode) or (name not in node and section != OPEN_SECTION):
         return f"  {dotted}: the embedded engine has no such key{_like(cfg, dotted)}"
-    if name not in node:
+    is_text = isinstance(value, str) and isinstance(node.get(name), str)
+    value = value if is_text else _literal(value)
+    if not _is_finite(value):
+        return f"  {dotted}: must be finite, got {value!r}"
+    if section == OPEN_SECTION and name not in ("type", "lr"):
         node[name] = value
         return ""
     if isinstance(node[name], CfgNode):
@@ -148,6 +175,12 @@ def _set(cfg: CfgNode, dotted: str, value: object) -> str:
         return f"  {dotted}: expected {wanted}, got {type(value).__name__} {value!r}"
     node[name] = cast
     return ""
+
+
+def _is_finite(value: object) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(_is_finite(part) for part in value)
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _cast(value: object, default: object) -> object:
@@ -172,17 +205,22 @@ def _like(cfg: CfgNode, dotted: str) -> str:
 
 def _optimizer_problems(node: CfgNode) -> list[str]:
     """Keyword arguments that the torch optimiser does not take, or refuses."""
-    make = getattr(torch.optim, node.type)
+    make = getattr(torch.optim, node.type, None)
+    if make is None:
+        return []
     known = set(inspect.signature(make).parameters) - {"params", "lr"}
     options = {k: v for k, v in node.items() if k not in ("type", "lr")}
     unknown = sorted(options.keys() - known)
     if unknown:
         return [
-            f"  {OPEN_SECTION}.{name}: torch.optim.{node.type} takes no such argument"
+            f"  {OPEN_SECTION}.{name}: torch.optim.{node.type} takes no such argument; "
+            "take the line out of the file"
             for name in unknown
         ]
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
     try:
-        make([torch.nn.Parameter(torch.zeros(1))], lr=node.lr, **options)
-    except (ValueError, TypeError) as error:
-        return [f"  {OPEN_SECTION}: {error}"]
+        make([parameter], lr=node.lr, **options).step()
+    except Exception as error:  # whatever torch makes of options it was not made for
+        return [f"  {OPEN_SECTION}: torch refuses {options}: {error}"]
     return []

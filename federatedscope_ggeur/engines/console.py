@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tqdm import tqdm
 
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.reporting import (
     Round0,
     RoundRecord,
@@ -23,6 +23,8 @@ from federatedscope_ggeur.reporting import (
 
 logger = logging.getLogger("federatedscope_ggeur")
 INTERRUPTED = 130
+_STOPS = (signal.SIGINT, signal.SIGTERM)
+_FILE_ONLY = {"file_only": True}
 
 
 def run_with_files(cfg) -> int:
@@ -31,49 +33,88 @@ def run_with_files(cfg) -> int:
     Returns
     -------
     int
-        Exit status: 0, or 130 after an interruption, whose rounds so far are written.
+        Exit status: 0, or 130 after an interruption.
 
     Raises
     ------
-    GGEURError
-        The run cannot start or go on; if it had started, log.txt says so too.
+    Exception
+        Whatever stopped the run, a `GGEURError` unless it is a bug. If its folder was
+        made by then, log.txt says so too. A run that breaks off, by an interruption or
+        an error, leaves the files of the rounds that were over.
     """
     run = Run(cfg)
     folder = new_run_folder(cfg.outdir, _experiment_name(cfg))
-    with _logging_to(folder / "log.txt", verbose=cfg.verbose > 0):
-        logger.info("run folder: %s", folder)
-        write_atomically(folder / "config.yaml", cfg.dump())
-        for line in run.describe():
-            logger.info(line)
+    log = _logging_to(folder / "log.txt", verbose=cfg.verbose > 0)
+    with log, _stoppable() as ignore_stops:
         try:
-            return _follow(run, folder)
-        except GGEURError as error:
-            logger.debug("stopped by an error: %s", error)
+            _follow(run, folder)
+            ignore_stops()  # nothing breaks off the writing of files
+        except KeyboardInterrupt:
+            ignore_stops()
+            logger.warning("interrupted after %s", _done(run))
+            _write(run, folder, "interrupted")
+            return INTERRUPTED
+        except Exception as error:
+            ignore_stops()
+            _log_error(f"failed after {_done(run)}", error)
+            try:
+                _write(run, folder, "failed")
+            except Exception as second:  # the first error is the one to raise
+                logger.warning("not all files could be written: %s", second)
             raise
+        _write(run, folder, "finished")
+    return 0
 
 
-def _follow(run: Run, folder: Path) -> int:
-    status, total = 0, run.settings.rounds
-    try:
-        with _terminate_as_interrupt(), tqdm(total=total, unit="round") as bar:
-            run.follow(lambda record: _show(record, bar))
-    except KeyboardInterrupt:
-        status = INTERRUPTED
+def _follow(run: Run, folder: Path) -> None:
+    logger.info("run folder: %s", folder)
+    write_atomically(folder / "config.yaml", run.cfg.dump())
+    for line in run.describe():
+        logger.info(line)
+    # tqdm's None: shown on a terminal only.
+    hidden = None if run.cfg.verbose > 0 else True
+    with tqdm(total=_total(run), unit="round", disable=hidden) as bar:
+        run.follow(lambda record: _show(record, bar))
+
+
+def _write(run: Run, folder: Path, status: str) -> None:
+    """All files of the rounds that are over, and the table."""
+    if status != "finished" and not run.rounds:
         logger.warning(
-            "interrupted after %d of %d rounds; the results are of these",
-            len(run.rounds),
-            total,
+            "no round was over: there are no results and no head in %s", folder
         )
-    results = run.results()
-    write_run(folder, results)
-    write_atomically(folder / "head.safetensors", run.head_bytes())
+        return
+    try:
+        results = run.results(status)
+        try:
+            write_run(folder, results)
+        finally:
+            write_atomically(folder / "head.safetensors", run.head_bytes())
+    except Exception as error:
+        _log_error("not all files could be written", error)
+        raise
     table = results_table(results)
     logger.debug("%s", table)
     print(table, flush=True)
     logger.info(
         "results.json, metrics.csv, curve.png, head.safetensors are in %s", folder
     )
-    return status
+
+
+def _total(run: Run) -> int:
+    return run.settings.server.total_rounds
+
+
+def _done(run: Run) -> str:
+    return f"{len(run.rounds)} of {_total(run)} rounds"
+
+
+def _log_error(what: str, error: Exception) -> None:
+    """Into the file only: the console gets the error from whoever catches it."""
+    kind = type(error).__name__
+    logger.error("%s: %s: %s", what, kind, error, extra=_FILE_ONLY)
+    if not isinstance(error, GGEURError):
+        logger.debug("where it happened:", exc_info=error)
 
 
 def _show(record: Round0 | RoundRecord, bar: tqdm) -> None:
@@ -83,8 +124,13 @@ def _show(record: Round0 | RoundRecord, bar: tqdm) -> None:
         bar.refresh()
         return
     bar.update()
-    if record.avg is not None:
-        bar.set_postfix_str(f"AVG {100 * record.avg:.2f}%")
+    score = "" if record.avg is None else f"AVG {100 * record.avg:.2f}%"
+    if score:
+        bar.set_postfix_str(score)
+    tenth = -(-bar.total // 10)
+    if bar.disable and (record.round % tenth == 0 or record.round == bar.total):
+        line = f"round {record.round} of {bar.total}"
+        logger.info(f"{line}: {score}" if score else line)
     logger.debug(
         "round %d: clients %s, AVG %s, loss %s, %.3f s, %d bytes up, %d down",
         record.round,
@@ -121,14 +167,31 @@ def _experiment_name(cfg) -> str:
     return f"{name}_{cfg.expname_tag}" if cfg.expname_tag else name
 
 
+class _LogFile(logging.FileHandler):
+    """log.txt; a full disk costs the log its lines, and the run nothing else."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()
+
+
 @contextmanager
 def _logging_to(path: Path, verbose: bool) -> Iterator[None]:
     """Everything into the file; on the console what a person wants to see."""
-    file = logging.FileHandler(path, encoding="utf-8")
+    try:
+        file = _LogFile(path, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write '{path}': {error.strerror or error}"
+        ) from error
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     console = logging.StreamHandler()
     console.setLevel(logging.INFO if verbose else logging.WARNING)
     console.setFormatter(logging.Formatter("%(message)s"))
+    console.addFilter(lambda record: not hasattr(record, "file_only"))
     before = logger.level
     logger.setLevel(logging.DEBUG)
     for handler in (file, console):
@@ -143,18 +206,22 @@ def _logging_to(path: Path, verbose: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """Take SIGTERM (a scheduler's stop) like Ctrl-C, so that results are written."""
+def _stoppable() -> Iterator[Callable[[], None]]:
+    """Take SIGTERM (a scheduler's stop) like Ctrl-C; yields what makes both ignored."""
 
     def interrupt(signum, frame):
         raise KeyboardInterrupt
 
+    def set_all(handlers: dict) -> None:
+        with suppress(ValueError):  # not in the main thread: signals stay as they are
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+    before = {number: signal.getsignal(number) for number in _STOPS}
+    # What is ignored stays ignored (nohup); None could not be set again afterwards.
+    before = {n: was for n, was in before.items() if was not in (signal.SIG_IGN, None)}
+    set_all(dict.fromkeys(before, interrupt))
     try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not in the main thread: the caller's signals stay as they are
-        yield
-        return
-    try:
-        yield
+        yield lambda: set_all(dict.fromkeys(before, signal.SIG_IGN))
     finally:
-        signal.signal(signal.SIGTERM, before)
+        set_all(before)

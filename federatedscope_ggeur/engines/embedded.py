@@ -28,7 +28,6 @@ from federatedscope_ggeur.federation.messages import (
 from federatedscope_ggeur.reporting import Round0, RoundRecord, average
 
 Order = Callable[[list[int]], list[int]]
-PROTOTYPE_STEP = 2
 
 
 class EmbeddedEngine:
@@ -72,7 +71,7 @@ class EmbeddedEngine:
         """Round 0, then every round; yields each one's record when it is over."""
         with torch_threads(self.settings.num_threads):
             yield self._round0()
-            for number in range(1, self.settings.rounds + 1):
+            for number in range(1, self.settings.server.total_rounds + 1):
                 yield self._round(number)
 
     def _round0(self) -> Round0:
@@ -97,7 +96,7 @@ class EmbeddedEngine:
             prototypes_bytes_down=prototypes_down,
             uploaded_pairs=self._uploaded_pairs,
             withheld_pairs=held - self._uploaded_pairs if sizes else 0,
-            shared_bytes_up=ready_up,
+            ready_bytes_up=ready_up,
             shared_bytes_down=shared_down,
         )
 
@@ -125,9 +124,9 @@ class EmbeddedEngine:
             data = self.server.geometry().to_bytes()
             geometry, geometry_size = Geometry.from_bytes(data, contract), len(data)
         for number in self._order(list(self.clients)):
-            prototypes = None
-            if PROTOTYPE_STEP in self.settings.server.steps:
-                data = self.server.prototypes(number).to_bytes()
+            prototypes = self.server.prototypes(number)
+            if prototypes is not None:
+                data = prototypes.to_bytes()
                 prototypes_down += len(data)
                 prototypes = Prototypes.from_bytes(data, contract)
             data = self.clients[number].prepare(geometry, prototypes).to_bytes()
@@ -149,7 +148,7 @@ class EmbeddedEngine:
             updates.append(ClientUpdate.from_bytes(data, contract, f"client {client}"))
         self.server.step(number, updates)
         scores = None
-        if number % self.settings.eval_every == 0 or number == self.settings.rounds:
+        if self.server.evaluates(number):
             scores, up, down = self._evaluate(number)
             bytes_up, bytes_down = bytes_up + up, bytes_down + down
         return _record(
@@ -158,22 +157,25 @@ class EmbeddedEngine:
 
     def _evaluate(self, number: int) -> tuple[dict[str, Score], int, int]:
         """Scores by domain, and the bytes of evaluation up and down."""
-        names = [*self.data.domains, *(domain.name for domain in self.data.unseen)]
-        scores, up, down = {name: Score() for name in names}, 0, 0
+        scores, up, down = {}, 0, 0
         if not self.settings.server_evaluates:
             data = self.server.broadcast(number).to_bytes()
             down = len(data) * len(self.clients)
             broadcast = Broadcast.from_bytes(data, self.server.contract)
-            for client in self.clients.values():
-                test = self._tests[client.number]
-                data = client.score(broadcast, test.features, test.labels).to_bytes()
+            reports = []
+            for client in self._order(list(self.clients)):
+                test = self._tests[client]
+                scored = self.clients[client].score(
+                    broadcast, test.features, test.labels
+                )
+                data = scored.to_bytes()
                 up += len(data)
-                report = ScoreReport.from_bytes(
-                    data, self.server.contract, f"client {client.number}"
+                reports.append(
+                    ScoreReport.from_bytes(
+                        data, self.server.contract, f"client {client}"
+                    )
                 )
-                scores[client.domain] += Score(
-                    report.correct, report.total, report.loss_sum
-                )
+            scores = self.server.add_up(number, reports)
         for name, test in self._server_tests.items():
             scores[name] = self.server.score(test.features, test.labels)
         return scores, up, down
@@ -190,7 +192,14 @@ def torch_threads(count: int):
         torch.set_num_threads(before)
 
 
-def _record(number, drawn, scores, seconds, bytes_up, bytes_down) -> RoundRecord:
+def _record(
+    number: int,
+    drawn: list[int],
+    scores: dict[str, Score] | None,
+    seconds: float,
+    bytes_up: int,
+    bytes_down: int,
+) -> RoundRecord:
     accuracy, avg, std, loss = None, None, None, None
     if scores is not None:
         accuracy = {name: score.accuracy for name, score in scores.items()}

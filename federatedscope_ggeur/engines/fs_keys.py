@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+LARGEST = 2**31 - 1  # FS sends whole numbers in 32 bits
+
 
 @dataclass(frozen=True)
 class FSKey:
@@ -35,7 +37,20 @@ def _only(*accepted) -> Callable[[object], str]:
 
 def _at_least(minimum) -> Callable[[object], str]:
     def rule(value) -> str:
-        return "" if value >= minimum else f"must be at least {minimum}, got {value!r}"
+        if minimum <= value <= LARGEST:
+            return ""
+        return f"must lie in {minimum}..{LARGEST}, got {value!r}"
+
+    return rule
+
+
+def _unset_or(low, high) -> Callable[[object], str]:
+    """FS takes everyone where the number is impossible; a typo deserves an error."""
+
+    def rule(value) -> str:
+        if value == -1 or low < value <= high:
+            return ""
+        return f"must be -1 (all clients) or lie above {low}, to {high}; got {value!r}"
 
     return rule
 
@@ -50,7 +65,7 @@ def _one_of(*choices) -> Callable[[object], str]:
 
 
 def _metrics(value) -> str:
-    if set(value) <= {"acc", "correct", "loss", "total", "avg_loss"}:
+    if all(v in ("acc", "correct", "loss", "total", "avg_loss") for v in value):
         return ""
     return f"the embedded engine reports acc, loss and total, got {value!r}"
 
@@ -67,8 +82,8 @@ HONOURED = (
     FSKey("verbose", 1, _anything),
     FSKey("device", -1, _anything),  # FS reads it with use_gpu: True only
     FSKey("federate.client_num", 0, _at_least(1)),
-    FSKey("federate.sample_client_num", -1, _anything),
-    FSKey("federate.sample_client_rate", -1.0, _anything),
+    FSKey("federate.sample_client_num", -1, _unset_or(0, LARGEST)),
+    FSKey("federate.sample_client_rate", -1.0, _unset_or(0, 1)),
     FSKey("federate.total_round_num", 50, _at_least(1)),
     FSKey("federate.ignore_weight", False, _anything),
     FSKey("federate.make_global_eval", False, _anything),

@@ -54,6 +54,7 @@ class Run:
         self.engine = EmbeddedEngine(self.data, self.settings, order)
         self.round0: Round0 | None = None
         self.rounds: list[RoundRecord] = []
+        self._params = self.engine.server.params
 
     def describe(self) -> list[str]:
         """What is about to run, for a person: the data and who holds what."""
@@ -87,6 +88,7 @@ class Run:
     def follow(self, watch: Callable[[Round0 | RoundRecord], None]) -> Results:
         """Run to the end, calling `watch` with the record of round 0 and each round."""
         for record in self.engine.run():
+            self._params = self.engine.server.params
             if isinstance(record, Round0):
                 self.round0 = record
             else:
@@ -94,13 +96,14 @@ class Run:
             watch(record)
         return self.results()
 
-    def results(self) -> Results:
-        """What is known so far."""
+    def results(self, status: str = "finished") -> Results:
+        """What is known so far; `status` is finished, interrupted or failed."""
         data = self.data
         unseen = [domain.name for domain in data.unseen]
         return Results(
             schema_version=SCHEMA_VERSION,
             engine="embedded",
+            status=status,
             config=to_plain(self.cfg),
             versions=_versions(),
             seed=self.cfg.seed,
@@ -118,9 +121,8 @@ class Run:
         )
 
     def head_bytes(self) -> bytes:
-        """The global head as safetensors, with class names and encoder."""
-        server = self.engine.server
-        tensors = named_tensors(server.head, server.params)
+        """The head of the last recorded round as safetensors, with class names."""
+        tensors = named_tensors(self.engine.server.head, self._params)
         metadata = {
             "class_names": json.dumps(list(self.data.class_names)),
             "encoder": self.data.encoder,

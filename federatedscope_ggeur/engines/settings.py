@@ -34,12 +34,14 @@ class RunSettings:
 
     client: ClientSettings
     server: ServerSettings
-    rounds: int
-    eval_every: int
     server_evaluates: bool
     round0_window: int
     num_threads: int
     memory_limit: float
+
+    @property
+    def rounds(self) -> int:
+        return self.server.total_rounds
 
 
 def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettings:
@@ -66,13 +68,13 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         prototypes=ggeur.prototypes,
         sample_client_num=_sample_client_num(cfg.federate, num_clients),
         ignore_weight=cfg.federate.ignore_weight,
+        total_rounds=cfg.federate.total_round_num,
+        eval_every=cfg.eval.freq,
         seed=cfg.seed,
     )
     return RunSettings(
         client=client,
         server=server,
-        rounds=cfg.federate.total_round_num,
-        eval_every=cfg.eval.freq,
         server_evaluates=cfg.federate.make_global_eval,
         round0_window=int(ggeur.round0_window),
         num_threads=int(ggeur.num_threads),

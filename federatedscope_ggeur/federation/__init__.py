@@ -1,19 +1,16 @@
 """The roles of client and server, their messages, local training and evaluation."""
 
 from federatedscope_ggeur.federation.client import (
-    WEIGHTS,
     Client,
     ClientSettings,
     MemoryBudget,
 )
 from federatedscope_ggeur.federation.evaluation import Score, evaluate
 from federatedscope_ggeur.federation.optimizers import OptimizerSettings
-from federatedscope_ggeur.federation.server import PROTOTYPES, Server, ServerSettings
+from federatedscope_ggeur.federation.server import Server, ServerSettings
 from federatedscope_ggeur.federation.training import FitResult, TrainingSettings, fit
 
 __all__ = [
-    "PROTOTYPES",
-    "WEIGHTS",
     "Client",
     "ClientSettings",
     "FitResult",

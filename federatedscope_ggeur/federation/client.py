@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import torch
@@ -31,7 +32,7 @@ from federatedscope_ggeur.heads import HeadSettings, build_head
 from federatedscope_ggeur.methods import LocalContext, LocalOutcome, Method
 from federatedscope_ggeur.rng import derive_seed
 
-WEIGHTS = ("augmented", "original")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,16 @@ class Client:
         )
         own = self.settings.weight == "original"
         weight = len(self.features) if own else self.recipe.rows
+        training = self.settings.training
+        if training.drop_last and self.recipe.rows < training.batch_size:
+            logger.warning(
+                "client %d never trains: its %d rows are fewer than "
+                "dataloader.batch_size %d, and dataloader.drop_last is True",
+                self.number,
+                self.recipe.rows,
+                training.batch_size,
+            )
+            weight = 0
         context = self._context(0, torch.zeros(0), {})
         shared = self.settings.method.share(self.features, self.labels, context)
         return Ready(self.number, float(weight), shared)
@@ -187,7 +198,9 @@ class Client:
         upload = {}
         if hooks.finish is not None:
             outcome = LocalOutcome(result.params, result.steps, features, labels)
-            upload, self.state = hooks.finish(outcome)
+            upload, state = hooks.finish(outcome)
+            # The set may be drawn into memory that other clients use next.
+            self.state = {name: t.detach().clone() for name, t in state.items()}
         return ClientUpdate(self.number, number, result.params, result.steps, upload)
 
     def score(
@@ -211,11 +224,18 @@ class Client:
         if self._kept is not None:
             return self._kept
         recipe = self.recipe
-        if recipe.same_every_round and self._memory.reserve(recipe.nbytes):
-            self._kept = recipe.draw(round_number)
-            return self._kept
-        scratch = self._memory.scratch(recipe.rows, self.features.shape[1])
-        return recipe.draw(round_number, out=scratch)
+        try:
+            if recipe.same_every_round and self._memory.reserve(recipe.nbytes):
+                self._kept = recipe.draw(round_number)
+                return self._kept
+            scratch = self._memory.scratch(recipe.rows, self.features.shape[1])
+            return recipe.draw(round_number, out=scratch)
+        except (MemoryError, RuntimeError) as error:
+            raise GGEURError(
+                f"client {self.number}: its augmented set of {recipe.rows} rows "
+                f"({recipe.nbytes / 1e9:.1f} GB) cannot be made; lower "
+                "ggeur.step1_size and ggeur.step2_size, or what is set in their place"
+            ) from error
 
     def _context(self, round_number, broadcast, download) -> LocalContext:
         return LocalContext(

@@ -1,7 +1,8 @@
 """What client and server say to each other: frozen payloads and their bytes.
 
 `payload.to_bytes()` and `Payload.from_bytes(data, contract, sender)` are inverse up to
-float32. Whatever arrives is validated there, before anything uses it.
+the rounding of vectors to float32. Whatever arrives is validated there, before anything
+uses it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Geometry:
             "classes": torch.tensor(classes, dtype=I64),
             "ranks": torch.tensor([s.rank for s in shapes], dtype=I64),
             "eigenvalues": torch.cat(
-                [empty.new_zeros(0), *(s.eigenvalues.to(F32) for s in shapes)]
+                [empty.new_zeros(0).double(), *(s.eigenvalues.double() for s in shapes)]
             ),
             "eigenvectors": torch.cat(
                 [empty, *(s.eigenvectors.T.to(F32) for s in shapes)]
@@ -66,7 +67,7 @@ class Geometry:
         if ((ranks < 0) | (ranks > dim)).any():
             raise message.refuse("ranks", f"ranks must lie in 0..{dim}")
         total = int(ranks.sum())
-        values = message.tensor("eigenvalues", F32, (total,))
+        values = message.tensor("eigenvalues", torch.float64, (total,))
         if (values <= 0).any():
             raise message.refuse("eigenvalues", "eigenvalues must be positive")
         vectors = message.tensor("eigenvectors", F32, (total, dim))

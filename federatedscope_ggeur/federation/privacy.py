@@ -9,8 +9,9 @@ def apply_floor(statistics: ClassStatistics, min_samples: int) -> ClassStatistic
     """`statistics` without the classes of fewer than `min_samples` samples.
 
     A mean of one sample is the sample; of L2-normalised embeddings up to four can be
-    solved for from their mean and covariance. A withheld class leaves no trace, not
-    even its count.
+    solved for from their mean and covariance. A withheld class leaves no trace in the
+    statistics, not even its count. The client's weight in averages still tells how many
+    rows it trains on in all.
     """
     kept = [c for c in statistics.classes if statistics.counts[c] >= min_samples]
     return statistics.restrict(kept)

@@ -17,9 +17,11 @@ from federatedscope_ggeur.federation.messages import (
     Geometry,
     Prototypes,
     Ready,
+    ScoreReport,
     Shared,
     StatisticsUpload,
 )
+from federatedscope_ggeur.federation.prototypes import PrototypeBook
 from federatedscope_ggeur.federation.wire import shape_problem
 from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
 from federatedscope_ggeur.heads import (
@@ -31,7 +33,9 @@ from federatedscope_ggeur.heads import (
 from federatedscope_ggeur.methods import Method, ServerContext, Update
 from federatedscope_ggeur.rng import numpy_generator, torch_generator
 
-PROTOTYPES = ("domain", "client")
+#: Covariances come rounded to float32, which leaves noise of 1e-7 of the largest
+#: eigenvalue at most.
+TRAVEL_PRECISION = 4 * torch.finfo(torch.float32).eps
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class ServerSettings:
         Clients drawn each round.
     ignore_weight : bool
         Average with equal weights in place of n_k.
+    total_rounds, eval_every : int
+        Rounds in all; the head is scored every so many, and after the last one.
     seed : int
     """
 
@@ -62,6 +68,8 @@ class ServerSettings:
     prototypes: str
     sample_client_num: int
     ignore_weight: bool
+    total_rounds: int
+    eval_every: int
     seed: int
 
 
@@ -94,7 +102,7 @@ class Server:
         )
         self.statistics = ClassStatistics.empty(settings.num_classes, settings.dim)
         self.method_state: Mapping[str, Tensor] = {}
-        self._means: dict[str | int, _RunningMeans] = {}
+        self._prototypes = PrototypeBook(self.roster, settings.prototypes)
         self._uploaded: set[int] = set()
         self._ready: dict[int, Ready] = {}
 
@@ -134,34 +142,22 @@ class Server:
         for upload in ordered:
             self.statistics = self.statistics + upload.statistics
             if 2 in self.settings.steps:
-                source = self._source(upload.client)
-                means = self._means.setdefault(
-                    source, _RunningMeans(self.settings.num_classes, self.settings.dim)
-                )
-                means.add(upload.statistics)
+                self._prototypes.add(upload.client, upload.statistics)
 
     def geometry(self) -> Geometry:
         """The global shape of every class that anyone uploaded."""
         return Geometry(
             {
-                c: GeometricShape.from_statistics(self.statistics, c)
+                c: GeometricShape.from_statistics(self.statistics, c, TRAVEL_PRECISION)
                 for c in self.statistics.classes
             }
         )
 
-    def prototypes(self, client: int) -> Prototypes:
-        """Class means of all sources but the client's own, source by source."""
-        own = self._source(client)
-        labels, means = [torch.zeros(0, dtype=torch.int64)], []
-        for source in self._sources():
-            if source != own and source in self._means:
-                held = self._means[source]
-                classes = torch.nonzero(held.counts).flatten()
-                labels.append(classes)
-                means.append(held.means[classes].to(torch.float32))
-        return Prototypes(
-            torch.cat(labels), torch.cat([torch.zeros(0, self.settings.dim), *means])
-        )
+    def prototypes(self, client: int) -> Prototypes | None:
+        """Class means of all sources but the client's own; None without step 2."""
+        if 2 not in self.settings.steps:
+            return None
+        return self._prototypes.around(client)
 
     def add_ready(self, ready: Ready) -> None:
         """Note a client's weight and what its method shares.
@@ -189,7 +185,7 @@ class Server:
         if missing:
             raise GGEURError(f"round 0 cannot end: clients {missing} are not ready")
         if not any(ready.weight for ready in self._ready.values()):
-            raise GGEURError("no client has any training data: nothing to train")
+            raise GGEURError("no client has any rows to train on")
         method, context = self.settings.method, self._context(0)
         shared = method.combine(context.shares)
         self.method_state = method.initial_state(self.params, context)
@@ -244,6 +240,38 @@ class Server:
             self._context(round_number),
         )
 
+    def evaluates(self, round_number: int) -> bool:
+        """Whether the head is scored after this round."""
+        settings = self.settings
+        due = round_number % settings.eval_every == 0
+        return due or round_number == settings.total_rounds
+
+    def add_up(
+        self, round_number: int, reports: Iterable[ScoreReport]
+    ) -> dict[str, Score]:
+        """The clients' scores of this round by domain.
+
+        Raises
+        ------
+        MessageError
+            A report of another round, of no client of this run, or two of one.
+        """
+        scores = {domain: Score() for domain in dict.fromkeys(self.roster.values())}
+        seen: set[int] = set()
+        for report in sorted(reports, key=lambda report: report.client):
+            self._check_sender(report.client, report.client in seen)
+            seen.add(report.client)
+            if report.round_number != round_number:
+                raise MessageError(
+                    f"scores of round {report.round_number} in round {round_number}",
+                    field="round_number",
+                    sender=f"client {report.client}",
+                )
+            scores[self.roster[report.client]] += Score(
+                report.correct, report.total, report.loss_sum
+            )
+        return scores
+
     def score(self, features: Tensor, labels: Tensor) -> Score:
         """Score the global head on test rows [n, D], [n] that the server holds."""
         return evaluate(self.head, self.params, features, labels)
@@ -255,13 +283,6 @@ class Server:
                 field="client",
                 sender=f"client {client}",
             )
-
-    def _source(self, client: int) -> str | int:
-        per_domain = self.settings.prototypes == "domain"
-        return self.roster[client] if per_domain else client
-
-    def _sources(self) -> list[str | int]:
-        return list(dict.fromkeys(self._source(client) for client in self.roster))
 
     def _weights(self) -> dict[int, float]:
         equal = self.settings.ignore_weight
@@ -290,16 +311,3 @@ def _check_tensors(tensors, shapes, field: str, client: int) -> None:
         problem = shape_problem(tensors[name], shape)
         if problem:
             raise MessageError(problem, field=f"{field}.{name}", sender=sender)
-
-
-class _RunningMeans:
-    """Counts [C] and means [C, D] of one source, merged in float64."""
-
-    def __init__(self, num_classes: int, dim: int):
-        self.counts = torch.zeros(num_classes, dtype=torch.int64)
-        self.means = torch.zeros(num_classes, dim, dtype=torch.float64)
-
-    def add(self, statistics: ClassStatistics) -> None:
-        self.counts = self.counts + statistics.counts
-        share = statistics.counts.double() / self.counts.clamp(min=1)
-        self.means = self.means + share[:, None] * (statistics.means - self.means)

@@ -194,7 +194,7 @@ def _make_block(
     if shape is None:
         around_own, prototypes = 0, prototypes[:0]
     block = _Block(c, own, around_own, prototypes, sizes.around_prototype(), shape, 0)
-    rows = sizes.kept(block.drawn) if block.new else block.drawn
+    rows = sizes.kept(block.drawn) if settings.steps else block.drawn
     return _Block(c, own, around_own, prototypes, block.around_each, shape, rows)
 
 

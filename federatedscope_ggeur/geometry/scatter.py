@@ -36,16 +36,45 @@ def thin_factor(rows: Tensor) -> Tensor:
 
     Notes
     -----
-    F depends on ``Z^T Z`` alone (up to rotations among equal singular values): U, which
-    holds what Z knows beyond its scatter, is dropped. A triangular QR factor would
-    not do: where leading columns of Z are zero it hands over the rows themselves.
+    F depends on ``Z^T Z`` alone: U, which holds what Z knows beyond its scatter, is
+    dropped, and among equal singular values a fixed rule picks the directions. A
+    triangular QR factor would not do: where leading columns of Z are zero it hands over
+    the rows themselves.
     """
     if rows.shape[0] == 0:
         return rows
     _, values, directions = torch.linalg.svd(rows, full_matrices=False)
     floor = values[0] * max(rows.shape) * torch.finfo(rows.dtype).eps
     rank = int((values > floor).sum())
-    return canonical_signs(values[:rank, None] * directions[:rank])
+    return canonical_signs(_settle_ties(values[:rank, None] * directions[:rank]))
+
+
+def _settle_ties(factor: Tensor) -> Tensor:
+    """Turn orthogonal rows of equal length, longest first, to a basis that they span.
+
+    Which orthogonal rows a decomposition returns for equal values depends on what it
+    was given; the result depends on ``F^T F`` alone. Values closer than 1e-8 of the
+    largest count as equal, for rounding tells them apart.
+    """
+    lengths = factor.norm(dim=1)
+    apart = lengths[:-1] - lengths[1:] > 1e-8 * lengths[:1]
+    if apart.all():
+        return factor
+    edges = [0, *(torch.nonzero(apart).flatten() + 1).tolist(), len(factor)]
+    groups = (factor[a:b] for a, b in zip(edges, edges[1:]))
+    return torch.cat([_echelon(rows) if len(rows) > 1 else rows for rows in groups])
+
+
+def _echelon(rows: Tensor) -> Tensor:
+    """Rows with the same ``R^T R`` [D, D] by pivoting on the longest column in turn."""
+    found = []
+    for _ in range(len(rows)):
+        sizes = rows.norm(dim=0)
+        pivot = int((sizes >= 0.99 * sizes.max()).to(torch.uint8).argmax())
+        direction = rows[:, pivot] / sizes[pivot]
+        found.append(direction @ rows)
+        rows = rows - torch.outer(direction, found[-1])
+    return torch.stack(found)
 
 
 @dataclass(frozen=True)
@@ -117,7 +146,7 @@ class Scatter:
         floor = values[-1] * self.dim * torch.finfo(values.dtype).eps
         keep = values > floor.clamp(min=0)
         factor = values[keep].sqrt()[:, None] * vectors.T[keep]
-        return canonical_signs(factor.flip(0))
+        return canonical_signs(_settle_ties(factor.flip(0)))
 
     def plus(self, other: Scatter, between: Tensor) -> Scatter:
         """Sum with `other` and with the outer product of the row `between` [D]."""

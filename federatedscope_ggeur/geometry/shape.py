@@ -39,14 +39,20 @@ class GeometricShape:
         return self.eigenvectors.shape[1]
 
     @classmethod
-    def from_covariance(cls, covariance: Tensor) -> GeometricShape:
-        """Shape of a symmetric positive semi-definite matrix of shape (D, D)."""
+    def from_covariance(
+        cls, covariance: Tensor, resolution: float | None = None
+    ) -> GeometricShape:
+        """Shape of a symmetric positive semi-definite matrix of shape (D, D).
+
+        Eigenvalues up to `resolution` of the largest are rounding noise and left out;
+        by default D times the precision of the matrix's type.
+        """
         if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
             raise StatisticsError(
                 f"a covariance must be square, got shape {tuple(covariance.shape)}"
             )
         values, vectors = torch.linalg.eigh(covariance)
-        values, vectors = _clip(values, vectors, covariance.shape[0])
+        values, vectors = _clip(values, vectors, covariance.shape[0], resolution)
         return cls(values, canonical_signs(vectors.T).T)
 
     @classmethod
@@ -74,11 +80,16 @@ class GeometricShape:
         return cls(values, canonical_signs(directions.T).T)
 
     @classmethod
-    def from_statistics(cls, statistics: ClassStatistics, c: int) -> GeometricShape:
-        """Shape of class `c`, by the cheaper of the two ways."""
+    def from_statistics(
+        cls, statistics: ClassStatistics, c: int, resolution: float | None = None
+    ) -> GeometricShape:
+        """Shape of class `c`, by the cheaper of the two ways.
+
+        `resolution` is for covariances that have been rounded, see `from_covariance`.
+        """
         rows = statistics.stacked_rows(c)
         if rows is None:
-            return cls.from_covariance(statistics.covariance(c))
+            return cls.from_covariance(statistics.covariance(c), resolution)
         return cls.from_factors([rows], int(statistics.counts[c]))
 
     def basis(self, scale: str = "covariance") -> Tensor:
@@ -106,10 +117,13 @@ def shape_similarity(a: GeometricShape, b: GeometricShape, top: int = 5) -> floa
     return float(products.abs().sum())
 
 
-def _clip(values: Tensor, vectors: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+def _clip(
+    values: Tensor, vectors: Tensor, dim: int, resolution: float | None = None
+) -> tuple[Tensor, Tensor]:
     """Descending order without what is rounding noise beside the largest value."""
     if len(values) == 0:
         return values, vectors
-    floor = values[-1].clamp(min=0) * dim * torch.finfo(values.dtype).eps
-    rank = int((values > floor).sum())
+    if resolution is None:
+        resolution = dim * torch.finfo(values.dtype).eps
+    rank = int((values > values[-1].clamp(min=0) * resolution).sum())
     return values.flip(0)[:rank], vectors.flip(1)[:, :rank]

@@ -238,6 +238,8 @@ class ClassStatistics:
         for c in other._scatters:
             if counts[c] == 0:
                 del scatters[c]
+            elif counts[c] == 1:
+                scatters[c] = Scatter.from_factor(high.new_zeros(0, self.dim))
             else:
                 scatters[c] = self._scatters[c].minus(other._scatters[c], between[c])
         gone = (counts == 0)[:, None]

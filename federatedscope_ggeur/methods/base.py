@@ -68,7 +68,7 @@ class LocalOutcome:
     steps : int
         Mini-batches taken.
     features, labels : Tensor of shape (n, D) and (n,)
-        The set that was trained on.
+        The set that was trained on. Valid during the call only: copy what you keep.
     """
 
     params: Tensor
@@ -84,7 +84,7 @@ class LocalHooks:
     Attributes
     ----------
     transform : callable (features [B, D], labels [B]) -> features [B, D]
-        Changes a batch before it is used.
+        Changes a batch before it is used; never in place, it may be the set itself.
     objective : callable (head, features [B, D], labels [B]) -> scalar Tensor
         Stands in for the cross-entropy; it runs the head itself.
     loss_term : callable (head, Batch) -> scalar Tensor

@@ -25,8 +25,9 @@ def write_atomically(path: str | os.PathLike, data: bytes | str) -> None:
 
     Raises
     ------
-    OSError
-        If the file cannot be written; nothing is left behind.
+    ConfigError
+        If the file cannot be written, e.g. because the disk is full; nothing is left
+        behind.
     """
     path = Path(path)
     raw = data.encode() if isinstance(data, str) else data
@@ -38,9 +39,12 @@ def write_atomically(path: str | os.PathLike, data: bytes | str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
+        if isinstance(error, OSError):
+            problem = error.strerror or error
+            raise ConfigError(f"cannot write '{path}': {problem}") from error
         raise
 
 
@@ -62,9 +66,18 @@ def new_run_folder(outdir: str | os.PathLike, expname: str) -> Path:
         return next(folder for folder in _candidates(parent) if _made(folder, parent))
     except OSError as error:
         raise ConfigError(
-            f"cannot make a folder for the run in '{parent}': {error.strerror}; "
+            f"cannot make a folder for the run in '{parent}': "
+            f"{_obstacle(parent) or error.strerror}; "
             f"set 'outdir' and 'expname' to a folder that can be written to"
         ) from error
+
+
+def _obstacle(folder: Path) -> str | None:
+    """What stands where `folder`, or a folder above it, would have to be."""
+    for path in (folder, *folder.parents):
+        if os.path.lexists(path):
+            return None if path.is_dir() else f"'{path}' is not a folder"
+    return None
 
 
 def _candidates(parent: Path) -> Iterator[Path]:

@@ -2,12 +2,12 @@
 
 import dataclasses
 import math
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from federatedscope_ggeur.errors import DataError
 
 
-def to_plain(value: Any, where: str) -> Any:
+def as_json_value(value: Any, where: str) -> Any:
     """`value` as dicts, lists and plain numbers, in an order that never varies.
 
     Fields keep the order of their dataclass; the keys of a dict are sorted, numbers
@@ -21,15 +21,16 @@ def to_plain(value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
         return {
-            name: to_plain(getattr(value, name), f"{where}.{name}") for name in names
+            name: as_json_value(getattr(value, name), f"{where}.{name}")
+            for name in names
         }
     if isinstance(value, dict):
         for key in value:
             _require(isinstance(key, str), where, f"a key is {key!r}, not text")
         keys = sorted(value, key=_by_number_then_text)
-        return {key: to_plain(value[key], f"{where}.{key}") for key in keys}
+        return {key: as_json_value(value[key], f"{where}.{key}") for key in keys}
     if isinstance(value, (list, tuple)):
-        return [to_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
+        return [as_json_value(item, f"{where}[{i}]") for i, item in enumerate(value)]
     if isinstance(value, float):
         _require(math.isfinite(value), where, f"{value} is not a finite number")
     elif not (value is None or isinstance(value, (bool, int, str))):
@@ -40,7 +41,7 @@ def to_plain(value: Any, where: str) -> Any:
     return value
 
 
-def from_plain(hint: Any, value: Any, where: str) -> Any:
+def from_json_value(hint: Any, value: Any, where: str) -> Any:
     """`value`, as read from JSON, as the type that `hint` describes.
 
     Raises
@@ -52,20 +53,27 @@ def from_plain(hint: Any, value: Any, where: str) -> Any:
         return value
     origin, args = get_origin(hint), get_args(hint)
     if origin is Union:
-        return None if value is None else from_plain(args[0], value, where)
+        return None if value is None else from_json_value(args[0], value, where)
+    if origin is Literal:
+        choices = ", ".join(map(repr, args))
+        _require(
+            value in args, where, f"expected one of {choices}, found {value!r:.60}"
+        )
+        return value
     if origin is list:
         _require_type(value, list, where)
         return [
-            from_plain(args[0], item, f"{where}[{i}]") for i, item in enumerate(value)
+            from_json_value(args[0], item, f"{where}[{i}]")
+            for i, item in enumerate(value)
         ]
     if origin is dict:
         _require_type(value, dict, where)
         return {
-            key: from_plain(args[1], item, f"{where}.{key}")
+            key: from_json_value(args[1], item, f"{where}.{key}")
             for key, item in value.items()
         }
     if dataclasses.is_dataclass(hint):
-        return _object_from_plain(hint, value, where)
+        return _object_from_json(hint, value, where)
     if hint is float:
         _require_type(value, (int, float), where)
         _require(math.isfinite(value), where, f"{value} is not a finite number")
@@ -74,7 +82,7 @@ def from_plain(hint: Any, value: Any, where: str) -> Any:
     return value
 
 
-def _object_from_plain(cls: type, value: Any, where: str) -> Any:
+def _object_from_json(cls: type, value: Any, where: str) -> Any:
     _require_type(value, dict, where)
     hints = get_type_hints(cls)
     missing = [name for name in hints if name not in value]
@@ -83,7 +91,7 @@ def _object_from_plain(cls: type, value: Any, where: str) -> Any:
     _require(not unknown, where, f"unknown fields: {', '.join(unknown)}")
     return cls(
         **{
-            name: from_plain(hints[name], value[name], f"{where}.{name}")
+            name: from_json_value(hints[name], value[name], f"{where}.{name}")
             for name in hints
         }
     )

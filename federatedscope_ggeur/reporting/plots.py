@@ -29,7 +29,7 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
 
     Raises
     ------
-    OSError
+    ConfigError
         If `path` cannot be written; nothing is left behind.
     """
     evaluated = [record for record in results.rounds if record.evaluated]

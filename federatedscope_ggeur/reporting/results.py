@@ -5,14 +5,14 @@ bytes, times are seconds. Where a number does not exist, it is None, never NaN.
 """
 
 import json
-import math
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Literal, Optional
 
 from federatedscope_ggeur.errors import DataError
-from federatedscope_ggeur.reporting.plain import from_plain, to_plain
+from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
 
 SCHEMA_VERSION = 1
+Status = Literal["finished", "interrupted", "failed"]
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")
 
 
@@ -44,8 +44,10 @@ class Round0:
     withheld_pairs : int or None
         Pairs with samples that the min-count floor held back. None where nobody
         can know: a client that withholds a class does not tell the server so.
-    shared_bytes_up, shared_bytes_down : int
-        What the base method shares in round 0 (FedMix, FedGen, ...), over clients.
+    ready_bytes_up : int
+        The clients' readiness messages (weight, what the method shares), over clients.
+    shared_bytes_down : int
+        What the base method (FedMix, FedGen, ...) sends back of it, over clients.
     """
 
     clients: list[int]
@@ -55,13 +57,13 @@ class Round0:
     prototypes_bytes_down: int
     uploaded_pairs: int
     withheld_pairs: Optional[int]
-    shared_bytes_up: int = 0
+    ready_bytes_up: int = 0
     shared_bytes_down: int = 0
 
     @property
     def bytes_up(self) -> int:
         """All bytes from clients to the server in round 0."""
-        return sum(self.statistics_bytes_up.values()) + self.shared_bytes_up
+        return sum(self.statistics_bytes_up.values()) + self.ready_bytes_up
 
     @property
     def bytes_down(self) -> int:
@@ -90,11 +92,6 @@ class RoundRecord:
     seconds : float
     bytes_up, bytes_down : int
         From and to the clients, summed over them.
-
-    Notes
-    -----
-    A score that is not finite (a diverged loss, say) is kept as None, so that a run
-    which diverges can still be written down.
     """
 
     round: int
@@ -106,13 +103,6 @@ class RoundRecord:
     seconds: float
     bytes_up: int
     bytes_down: int
-
-    def __post_init__(self):
-        for name in ("avg", "std", "loss"):
-            object.__setattr__(self, name, _finite(getattr(self, name)))
-        if self.accuracy is not None:
-            scores = {domain: _finite(score) for domain, score in self.accuracy.items()}
-            object.__setattr__(self, "accuracy", scores)
 
     @property
     def evaluated(self) -> bool:
@@ -157,6 +147,9 @@ class Results:
         `SCHEMA_VERSION`.
     engine : str
         Who ran it, e.g. ``"embedded"``.
+    status : str
+        ``"finished"``, ``"interrupted"`` (by a person or a scheduler) or ``"failed"``;
+        for the last two, `rounds` are those that were over by then.
     config, versions : dict
         The whole configuration, and the version of each package that mattered.
     seed : int
@@ -175,6 +168,7 @@ class Results:
 
     schema_version: int
     engine: str
+    status: Status
     config: dict[str, Any]
     versions: dict[str, str]
     seed: int
@@ -195,7 +189,9 @@ class Results:
         DataError
             If a value is not a plain, finite one; its path is named.
         """
-        return json.dumps(to_plain(self, "results"), indent=2, allow_nan=False) + "\n"
+        return (
+            json.dumps(as_json_value(self, "results"), indent=2, allow_nan=False) + "\n"
+        )
 
     @staticmethod
     def from_json(text: str) -> "Results":
@@ -214,7 +210,7 @@ class Results:
                 f"results.schema_version: this version of federatedscope-ggeur reads "
                 f"{SCHEMA_VERSION}, found {version!r}; use the version that wrote it"
             )
-        return from_plain(Results, raw, "results")
+        return from_json_value(Results, raw, "results")
 
 
 def numbers(results: Results) -> dict:
@@ -222,7 +218,7 @@ def numbers(results: Results) -> dict:
 
     Left out are times, versions, and the settings that say where output goes.
     """
-    plain = to_plain(results, "results")
+    plain = as_json_value(results, "results")
     del plain["versions"]
     for key in _OUTPUT_KEYS:
         plain["config"].pop(key, None)
@@ -230,10 +226,6 @@ def numbers(results: Results) -> dict:
         if part is not None:
             del part["seconds"]
     return plain
-
-
-def _finite(value: Optional[float]) -> Optional[float]:
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _parse(text: str) -> Any:

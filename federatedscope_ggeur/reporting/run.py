@@ -21,7 +21,7 @@ def write_run(folder: str | os.PathLike, results: Results) -> None:
     ------
     DataError
         If the results hold a value that JSON has no form for; nothing is written.
-    OSError
+    ConfigError
         If a file cannot be written.
     """
     folder = Path(folder)

@@ -13,7 +13,8 @@ def results_table(results: Results) -> str:
 
     One row for each domain (a star marks those that no client holds), then AVG and
     STD over domains, all in percent; then what was sent (1 MB = 10^6 bytes) and how
-    long it took. A number that does not exist is shown as "-".
+    long it took; then where the run broke off, if it did. A number that does not exist
+    is shown as "-".
     """
     final = results.final
     shown = next((r for r in reversed(results.rounds) if r.evaluated), None)
@@ -35,6 +36,9 @@ def results_table(results: Results) -> str:
         f"sent {final.bytes_up / 1e6:.2f} MB up, {final.bytes_down / 1e6:.2f} MB down"
         f"{' (round 0 included)' if results.round0 else ''}; {final.seconds:.1f} s"
     )
+    if results.status != "finished":
+        done = results.rounds[-1].round if results.rounds else 0
+        lines.append(f"{results.status} after round {done}")
     return "\n".join(lines)
 
 

@@ -77,3 +77,16 @@ def test_data_set_knows_its_sizes():
 def test_data_set_that_does_not_fit_is_refused(domains, message):
     with pytest.raises(DataError, match=message):
         DataSet(domains, ("cat", "dog"), "clip")
+
+
+@pytest.mark.parametrize("label", [2**63, 2**64 - 1])
+def test_a_label_beyond_int64_is_reported_as_it_is(label):
+    labels = np.array([0, label], np.uint64)
+    with pytest.raises(DataError, match=rf"here: 'labels' .*holds {label} in row 1"):
+        Embeddings.from_numpy(np.zeros((2, 3)), labels, "photo", "here")
+
+
+def test_the_largest_int64_label_is_not_too_large():
+    labels = np.array([2**63 - 1], np.uint64)
+    rows = Embeddings.from_numpy(np.zeros((1, 3)), labels, "photo", "here")
+    assert rows.labels.tolist() == [2**63 - 1]

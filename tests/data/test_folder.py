@@ -1,6 +1,8 @@
 """Folders of embeddings: every layout is read, everything else refused by name."""
 
+import os
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -217,3 +219,66 @@ def test_impossible_splits_are_refused(tmp_path):
     save(tmp_path / "photo.npz")
     with pytest.raises(ConfigError, match=r"data\.splits"):
         read_embeddings_folder(tmp_path, [0.8, 0.1, 0.1], 0)
+
+
+OPTIONAL = ["class_names.txt", "encoder.txt"]
+
+
+@pytest.mark.parametrize("name", ["c.npz", "train.npz", *OPTIONAL])
+def test_a_link_to_nothing_is_refused(tmp_path, name):
+    save(tmp_path / "photo.npz")
+    (tmp_path / name).symlink_to("absent")
+    with pytest.raises(DataError, match=rf"{name}: is a link to 'absent'"):
+        read(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes are POSIX")
+@pytest.mark.parametrize("name", ["c.npz", "sketch/train.npz", *OPTIONAL])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, name):
+    save(tmp_path / "photo.npz")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(DataError, match=rf"{name}: is a pipe.*not a file"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["c.npz", *OPTIONAL])
+def test_a_folder_in_place_of_a_file_is_refused(tmp_path, name):
+    save(tmp_path / "photo.npz")
+    (tmp_path / name).mkdir()
+    with pytest.raises(DataError, match=rf"{name}: is a folder, not a file"):
+        read(tmp_path)
+
+
+@pytest.fixture
+def deny(monkeypatch):
+    """Make the system refuse paths of a name; file modes do not stop root."""
+
+    def deny(name):
+        def refusing(whole):
+            def wrapped(path, *args, **kwargs):
+                if Path(path).name == name:
+                    raise PermissionError(13, "Permission denied", str(path))
+                return whole(path, *args, **kwargs)
+
+            return wrapped
+
+        monkeypatch.setattr("builtins.open", refusing(open))
+        for method in ("iterdir", "read_text"):
+            monkeypatch.setattr(Path, method, refusing(getattr(Path, method)))
+
+    return deny
+
+
+@pytest.mark.parametrize("name", ["photo.npz", "lost+found", "data", *OPTIONAL])
+def test_what_may_not_be_read_is_named(tmp_path, deny, name):
+    root = tmp_path / "data"
+    save(root / "photo.npz")
+    (root / "lost+found").mkdir()
+    for text in OPTIONAL:
+        (root / text).write_text("a\nb\nc" if text == OPTIONAL[0] else "clip")
+    assert sizes(read(root)) == [("photo", 7, 3)]
+    deny(name)
+    problem = rf"{name.replace('+', '.')}: cannot be read \(Permission denied\)"
+    with pytest.raises(DataError, match=problem):
+        read(root)

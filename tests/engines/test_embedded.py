@@ -177,7 +177,8 @@ def test_clients_without_data_take_part_without_a_say(config):
         ["ggeur.mlp_hidden_dim", 8, "model.dropout", 0.2],
         ["train.batch_or_epoch", "batch", "train.local_update_steps", 5],
         ["grad.grad_clip", 1.0],
-        ["dataloader.shuffle", False, "dataloader.drop_last", True],
+        ["dataloader.shuffle", False],
+        ["dataloader.drop_last", True],
     ],
 )  # fmt: skip
 def test_every_setting_has_an_effect(config, settings):
@@ -214,7 +215,17 @@ def test_sizes_in_the_document_s_way(config):
 
 def test_divergence_is_an_error_that_says_what_to_do(config):
     with pytest.raises(GGEURError, match=r"round \d+.*train\.optimizer\.lr"):
-        run(config("train.optimizer.lr", 1e30))
+        run(config("train.optimizer.lr", 1e9))
+
+
+def test_a_set_beyond_all_memory_is_an_error_that_says_what_to_do(config):
+    with pytest.raises(GGEURError, match=r"client \d.*ggeur\.step1_size"):
+        run(config("ggeur.step1_size", 2_000_000_000, "ggeur.memory_limit", 1e15))
+
+
+def test_nobody_with_a_full_batch_is_an_error(config):
+    with pytest.raises(GGEURError, match="rows to train on"):
+        run(config("dataloader.batch_size", 100_000, "dataloader.drop_last", True))
 
 
 def test_more_domains_than_clients_is_refused_by_name(config):

@@ -54,7 +54,7 @@ VALID = {
         {
             "classes": torch.tensor([0, 2]),
             "ranks": torch.tensor([1, 2]),
-            "eigenvalues": torch.tensor([1.0, 2.0, 1.0]),
+            "eigenvalues": torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64),
             "eigenvectors": torch.eye(DIM)[:3],
         },
     ),

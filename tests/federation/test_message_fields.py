@@ -109,6 +109,7 @@ SPOILT = {
     "count zero": (StatisticsUpload, "counts", [0, 9]),
     "count negative": (StatisticsUpload, "counts", [2, -9]),
     "count overflows": (StatisticsUpload, "counts", [2, 2**62]),
+    "triangle of one sample": (StatisticsUpload, "counts", [2, 1], "ranks"),
     "rank above n - 1": (StatisticsUpload, "ranks", [2, -1]),
     "rank above D": (StatisticsUpload, "ranks", [1, 5]),
     "rank below -1": (StatisticsUpload, "ranks", [1, -2]),
@@ -131,7 +132,8 @@ SPOILT = {
 @pytest.mark.parametrize("case", SPOILT.values(), ids=SPOILT)
 def test_values_out_of_range_are_refused(case):
     payload, name, values, *other_field = case
-    data = pack(payload, tensors={name: torch.tensor(values)})
+    dtype = torch.float64 if isinstance(values[0], float) else torch.int64
+    data = pack(payload, tensors={name: torch.tensor(values, dtype=dtype)})
     assert refusal(payload, data).field == (other_field or [name])[0]
 
 

@@ -280,7 +280,7 @@ class TestRefusals:
 
     def test_a_start_without_any_data(self):
         federation = Federation({1: ("a", *NOBODY), 2: ("b", *NOBODY)})
-        with pytest.raises(GGEURError, match="no client has any training data"):
+        with pytest.raises(GGEURError, match="no client has any rows to train on"):
             federation.round0()
 
     def test_training_before_round_0(self):

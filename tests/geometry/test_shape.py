@@ -161,3 +161,16 @@ def test_what_does_not_fit_is_refused():
         GeometricShape.from_covariance(torch.zeros(2, 3))
     with pytest.raises(StatisticsError, match="6 and 4 dimensions"):
         shape_similarity(shape_along(0), shape_along(0, dim=4))
+
+
+@pytest.mark.parametrize(("n", "dim"), [(40, 64), (80, 100)])
+def test_a_resolution_clips_what_rounding_to_float32_left(n, dim):
+    rows = torch.randn(n, dim, generator=torch.Generator().manual_seed(n)).double()
+    statistics = ClassStatistics.from_embeddings(rows, torch.zeros(n).long(), 1)
+    rounded = statistics.covariance(0).float().double()
+    sent = ClassStatistics.from_moments(
+        statistics.counts, statistics.means, covariances={0: rounded}
+    )
+    assert GeometricShape.from_statistics(sent, 0).rank > n - 1
+    resolution = 4 * torch.finfo(torch.float32).eps
+    assert GeometricShape.from_statistics(sent, 0, resolution).rank == n - 1

@@ -206,6 +206,14 @@ def test_a_thousand_additions_and_removals(dim, offset):
     assert times_emptied > 50
 
 
+def test_one_sample_that_is_left_has_a_covariance_of_exactly_zero():
+    rows, _ = random_data(np.random.default_rng(0), 60, 6)
+    left = stats(rows, [1] * 60) - stats(rows[:59], [1] * 59)
+    assert not left.covariance(1).any()
+    assert left.factor(1).shape == (0, 6)
+    np.testing.assert_allclose(left.means[1], rows[59], atol=1e-12)
+
+
 def test_a_class_that_was_emptied_comes_back():
     rng = np.random.default_rng(3)
     rows, labels = random_data(rng, 12, 3)

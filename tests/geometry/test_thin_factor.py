@@ -44,8 +44,21 @@ def rank_zero(rng, n, dim):
     return np.zeros((n, dim))
 
 
+def equal_lengths(rng, n, dim):
+    rows = np.zeros((n, dim))  # +-e_i: all singular values are equal, or nearly
+    rows[np.arange(n), np.arange(n) % dim] = np.where(np.arange(n) // dim % 2, -1, 1)
+    return rows
+
+
+def centred_one_hot(rng, n, dim):
+    rows = equal_lengths(rng, n, dim)
+    return rows - rows.mean(axis=0)
+
+
 KINDS = [
     generic,
+    equal_lengths,
+    centred_one_hot,
     dead_leading,
     dead_scattered,
     dependent_columns,
@@ -73,7 +86,7 @@ def assert_canonical(factor, scatter):
     assert (gram - gram.diag().diag()).abs().le(1e-13 * scale).all()
     lengths = gram.diag()
     assert (lengths > 0).all()
-    assert (lengths[:-1] >= lengths[1:]).all()
+    assert (lengths[:-1] >= (1 - 1e-8) * lengths[1:]).all()
     for row in factor:
         first = torch.nonzero(row.abs() >= 0.99 * row.abs().max())[0]
         assert row[first] > 0

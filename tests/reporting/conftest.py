@@ -30,6 +30,7 @@ def make_results(accuracies=None, *, round0=True, **changes):
     fields = {
         "schema_version": SCHEMA_VERSION,
         "engine": "embedded",
+        "status": "finished",
         "config": {"outdir": "exp", "expname": "e", "seed": 1, "ggeur": {"steps": [1]}},
         "versions": {"python": "3.9"},
         "seed": 1,

@@ -127,13 +127,16 @@ def test_json_is_strict_and_its_order_fixed(make_results):
     assert replace(results, config=config).to_json() == results.to_json()
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_diverged_run_can_be_written(make_results, make_record, bad):
-    record = replace(make_record(1, {"a": 0.5, "b": bad}), loss=bad, avg=bad, std=bad)
-    assert record.accuracy == {"a": 0.5, "b": None}
-    assert (record.loss, record.avg, record.std) == (None, None, None)
-    results = make_results(rounds=[record], final=summarise([record]))
+@pytest.mark.parametrize("status", ["finished", "interrupted", "failed"])
+def test_status_is_kept(make_results, status):
+    results = make_results(status=status)
     assert Results.from_json(results.to_json()) == results
+    assert numbers(results)["status"] == status
+
+
+def test_readiness_counts_as_sent(make_results):
+    start = make_results().round0
+    assert replace(start, ready_bytes_up=4).bytes_up == start.bytes_up + 4
 
 
 @pytest.mark.parametrize(
@@ -174,6 +177,10 @@ def edited(results, *path, to):
         (["extra"], 1, "unknown fields: extra"),
         (["rounds"], 3, r"results\.rounds: expected list, found 3"),
         (["round0"], [], r"results\.round0: expected dict"),
+        (["status"], ..., "fields are missing: status"),
+        (["status"], "done", r"results\.status: .*'interrupted', 'failed'.*'done'"),
+        (["status"], None, r"results\.status: expected one of"),
+        (["rounds", 2, "loss"], True, r"loss: expected int or float"),
         (["seed"], 1.5, r"results\.seed: expected int"),
         (["seed"], True, r"results\.seed: expected int"),
         (["domains", 0], None, r"results\.domains\[0\]: expected str"),

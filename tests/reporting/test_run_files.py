@@ -33,7 +33,7 @@ def test_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, ste
     path = tmp_path / "file"
     path.write_text("before")
     monkeypatch.setattr(files.os, step, fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(ConfigError, match=rf"{re.escape(str(path))}.*disk full"):
         write_atomically(path, "after")
     assert path.read_text() == "before"
     assert os.listdir(tmp_path) == ["file"]
@@ -85,9 +85,22 @@ def test_a_file_in_the_way_is_a_named_error(tmp_path, blocked):
     path = tmp_path / blocked
     path.parent.mkdir(exist_ok=True)
     path.write_text("kept")
-    with pytest.raises(ConfigError, match="outdir"):
+    problem = rf"'{re.escape(str(path))}' is not a folder.*outdir"
+    with pytest.raises(ConfigError, match=problem):
         new_run_folder(tmp_path / "out", "exp")
     assert path.read_text() == "kept"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="/dev/null is POSIX")
+def test_a_device_in_the_way_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="'/dev/null' is not a folder"):
+        new_run_folder("/dev/null", "exp")
+
+
+def test_write_run_names_what_cannot_be_written(tmp_path, make_results):
+    (tmp_path / "metrics.csv").mkdir()
+    with pytest.raises(ConfigError, match=r"cannot write .*metrics\.csv"):
+        write_run(tmp_path, make_results())
 
 
 def test_write_run_writes_three_files(tmp_path, make_results):

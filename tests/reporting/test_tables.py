@@ -1,6 +1,8 @@
 import csv
 import io
 
+import pytest
+
 from federatedscope_ggeur.reporting import metrics_csv, results_table
 
 
@@ -22,6 +24,15 @@ def test_table(make_results):
         "* unseen: held by no client",
         "sent 0.01 MB up, 0.02 MB down (round 0 included); 3.9 s",
     ]
+
+
+@pytest.mark.parametrize("status", ["interrupted", "failed"])
+def test_table_says_where_a_run_broke_off(make_results, status):
+    scores = [{"clean": 0.5}, {"clean": 0.5}]
+    text = results_table(make_results(scores, status=status))
+    assert text.splitlines()[-1] == f"{status} after round 2"
+    text = results_table(make_results([], status=status))
+    assert text.splitlines()[-1] == f"{status} after round 0"
 
 
 def test_table_of_seen_domains_without_round_0_has_no_such_notes(make_results):

@@ -1,0 +1,60 @@
+"""The class means that the server hands on: the anchors of step 2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from federatedscope_ggeur.federation.messages import Prototypes
+from federatedscope_ggeur.geometry import ClassStatistics
+
+
+class PrototypeBook:
+    """Class means by source, a source being a domain or a single client.
+
+    Parameters
+    ----------
+    roster : mapping from client number to domain
+    kind : {"domain", "client"}
+        One prototype for a class and domain, its clients merged, or for each client.
+    """
+
+    def __init__(self, roster: Mapping[int, str], kind: str):
+        self._source = {k: d if kind == "domain" else k for k, d in roster.items()}
+        self._means: dict[str | int, _RunningMeans] = {}
+
+    def add(self, client: int, statistics: ClassStatistics) -> None:
+        """Merge a client's class means into those of its source."""
+        shape = (statistics.num_classes, statistics.dim)
+        means = self._means.setdefault(self._source[client], _RunningMeans(*shape))
+        means.add(statistics)
+
+    def around(self, client: int) -> Prototypes:
+        """The means of all sources but the client's own, in order of their clients."""
+        own = self._source[client]
+        others = [
+            self._means[source]
+            for source in dict.fromkeys(self._source.values())
+            if source != own and source in self._means
+        ]
+        classes = [torch.nonzero(held.counts).flatten() for held in others]
+        means = [held.means[c] for held, c in zip(others, classes)]
+        dim = next((m.means.shape[1] for m in self._means.values()), 0)
+        return Prototypes(
+            torch.cat([torch.zeros(0, dtype=torch.int64), *classes]),
+            torch.cat([torch.zeros(0, dim), *means]).to(torch.float32),
+        )
+
+
+class _RunningMeans:
+    """Counts [C] and means [C, D] of one source, merged in float64."""
+
+    def __init__(self, num_classes: int, dim: int):
+        self.counts = torch.zeros(num_classes, dtype=torch.int64)
+        self.means = torch.zeros(num_classes, dim, dtype=torch.float64)
+
+    def add(self, statistics: ClassStatistics) -> None:
+        self.counts = self.counts + statistics.counts
+        share = statistics.counts.double() / self.counts.clamp(min=1)
+        self.means = self.means + share[:, None] * (statistics.means - self.means)
