@@ -56,7 +56,7 @@ def test_the_config_is_frozen(quickstart):
         (["data.splitter_args", "[{'beta': 1}]"], r"data\.splitter_args"),
         (["data.type", "toy"], r"data\.type 'toy'"),
         (["eval.metrics", "[['acc']]"], r"eval\.metrics"),
-        (["dataloader.batch_size", "9999999999999999999999"], r"dataloader\.batch_size"),
+        (["dataloader.batch_size", "99999999999999999999"], r"dataloader\.batch_size"),
         (["ggeur.num_threads", "1000000"], r"ggeur\.num_threads"),
         (["train.batch_or_epoch", "batch", "dataloader.shuffle", "False"],
          r"dataloader\.shuffle"),
