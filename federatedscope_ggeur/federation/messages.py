@@ -122,7 +122,7 @@ class Ready:
     def from_bytes(cls, data: bytes, contract: Contract, sender: str) -> Ready:
         message = wire.unpack(data, "ready", sender)
         return cls(
-            message.integer("client", 1),
+            message.client(),
             message.number("weight", wire.LARGEST),
             message.tensors_under("shared"),
         )
@@ -191,7 +191,7 @@ class ClientUpdate:
     def from_bytes(cls, data: bytes, contract: Contract, sender: str) -> ClientUpdate:
         message = wire.unpack(data, "update", sender)
         return cls(
-            message.integer("client", 1),
+            message.client(),
             message.integer("round", 1),
             message.tensor("params", F32, (contract.num_parameters,)),
             message.integer("steps"),
@@ -219,7 +219,7 @@ class ScoreReport:
         if correct > total:
             raise message.refuse("correct", f"{correct} of {total} rows")
         return cls(
-            message.integer("client", 1),
+            message.client(),
             message.integer("round_number"),
             correct,
             total,

@@ -78,7 +78,7 @@ class StatisticsUpload:
             factors={classes[i]: factor for i, factor in factors.items()},
             covariances={classes[i]: sigma for i, sigma in triangles.items()},
         )
-        return cls(message.integer("client", 1), message.text("domain"), statistics)
+        return cls(message.client(), message.text("domain"), statistics)
 
 
 def _take_covariances(message, ranks: Tensor, counts: Tensor, dim: int):

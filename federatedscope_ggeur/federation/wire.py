@@ -130,6 +130,17 @@ class Message:
             )
         return value
 
+    def client(self) -> int:
+        """The number of the client that the message says it is from.
+
+        A sender known as ``client <number>`` can speak for itself only.
+        """
+        number = self.integer("client", 1)
+        known = self._sender.startswith("client ")
+        if known and self._sender != f"client {number}":
+            raise self.refuse("client", f"says that it is from client {number}")
+        return number
+
     def number(self, field: str, maximum: float = sys.float_info.max) -> float:
         value = self._numbers.get(field)
         if type(value) not in (int, float) or not 0 <= value <= maximum:

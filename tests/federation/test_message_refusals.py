@@ -9,7 +9,12 @@ from safetensors.torch import save
 from spoilt_messages import CONTRACT, PAYLOADS, pack, raw, refusal, with_tensor
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.messages import Ready
+from federatedscope_ggeur.federation.messages import (
+    ClientUpdate,
+    Ready,
+    ScoreReport,
+    StatisticsUpload,
+)
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
@@ -89,3 +94,16 @@ def test_another_kind_is_refused(payload):
 @pytest.mark.parametrize("version", [0, 2, "1", True, 10**300, None])
 def test_another_version_is_refused(payload, version):
     assert refusal(payload, pack(payload, version=version)).field == "version"
+
+
+@pytest.mark.parametrize(
+    "payload", [StatisticsUpload, Ready, ClientUpdate, ScoreReport]
+)
+def test_a_client_can_speak_for_itself_only(payload):
+    data = pack(payload)
+    assert payload.from_bytes(data, CONTRACT, "client 3").client == 3
+    with pytest.raises(
+        MessageError, match=r"client 4 refused.*from client 3"
+    ) as caught:
+        payload.from_bytes(data, CONTRACT, "client 4")
+    assert caught.value.field == "client"

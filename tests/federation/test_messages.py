@@ -71,9 +71,9 @@ def test_ready_and_shared_carry_what_the_method_shares():
 
 
 def test_scores_are_exact():
-    report = ScoreReport(2, 5, 13, 40, 0.1 + 0.2)
+    report = ScoreReport(1, 5, 13, 40, 0.1 + 0.2)
     assert send(report) == report
-    assert send(ScoreReport(2, 0, 0, 0, 0.0)).total == 0
+    assert send(ScoreReport(1, 0, 0, 0, 0.0)).total == 0
 
 
 def test_tensors_of_all_layouts_travel():
