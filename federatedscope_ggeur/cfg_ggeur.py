@@ -22,7 +22,7 @@ _PER_ANCHOR = (
     "target_size_per_class",
 )
 
-_Rule = Callable[[object], str]  # what is wrong with a value, "" if nothing
+Rule = Callable[[object], str]  # what is wrong with a value, "" if nothing
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Key:
     name: str
     default: object
     meaning: str
-    rule: _Rule
+    rule: Rule
 
 
 def _whole(
     minimum: int, not_set_allowed: bool = False, maximum: int = 2**31 - 1
-) -> _Rule:
+) -> Rule:
     """A whole number. Its default is a float: FS cuts 2.5 to 2 for an int default,
     before any check can see it."""
 
@@ -53,7 +53,9 @@ def _whole(
     return rule
 
 
-def _one_of(*choices) -> _Rule:
+def one_of(*choices) -> Rule:
+    """The rule that a value is one of `choices`."""
+
     def rule(value) -> str:
         if value in choices:
             return ""
@@ -83,12 +85,13 @@ KEYS = (
         "base_method",
         "fedavg",
         "Federated optimisation method that GGEUR is combined with.",
-        _one_of(*BASE_METHODS),
+        one_of(*BASE_METHODS),
     ),
     Key(
         "steps",
         [1, 2],
-        "Augmentation: [] none, [1] single-domain, [1, 2] multi-domain; [2] too.",
+        "Augmentation: [] none, [1] single-domain, [1, 2] multi-domain, [2] prototypes "
+        "alone.",
         _steps,
     ),
     Key(
@@ -96,19 +99,19 @@ KEYS = (
         "covariance",
         "Length of the noise along direction m: covariance sqrt(lambda_m), eigenvalue "
         "lambda_m (the paper's formula).",
-        _one_of("covariance", "eigenvalue"),
+        one_of("covariance", "eigenvalue"),
     ),
     Key(
         "noise",
         "fixed",
         "fixed: the same augmented set every round; fresh: new noise every round.",
-        _one_of("fixed", "fresh"),
+        one_of("fixed", "fresh"),
     ),
     Key(
         "prototypes",
         "domain",
         "Anchors of step 2: one for each class and other domain, or other client.",
-        _one_of("domain", "client"),
+        one_of("domain", "client"),
     ),
     Key(
         "step1_size",
@@ -153,7 +156,7 @@ KEYS = (
         "augmented",
         "Rows that a client counts for in averages, and so tells the server of: "
         "augmented, or its original ones.",
-        _one_of("augmented", "original"),
+        one_of("augmented", "original"),
     ),
     Key(
         "privacy.min_samples",
@@ -238,7 +241,7 @@ def ggeur_problems(cfg) -> list[str]:
     problems = [
         f"  ggeur.{key.name}: {problem}"
         for key in KEYS
-        if (problem := key.rule(_get(cfg.ggeur, key.name)))
+        if (problem := key.rule(get_key(cfg.ggeur, key.name)))
     ]
     if cfg.federate.method != "ggeur":
         problems.append(
@@ -272,7 +275,8 @@ def _set_among(ggeur, *names: str) -> list[str]:
     return [f"ggeur.{name}" for name in names if ggeur[name] != NOT_SET]
 
 
-def _get(node, dotted: str):
+def get_key(node, dotted: str):
+    """The value of e.g. ``"federate.client_num"`` in a config."""
     for part in dotted.split("."):
         node = node[part]
     return node

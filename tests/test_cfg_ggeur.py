@@ -11,8 +11,9 @@ from federatedscope_ggeur.cfg_ggeur import (
     check_ggeur_cfg,
     describe_keys,
     extend_ggeur_cfg,
+    get_key,
 )
-from federatedscope_ggeur.engines.config import get_key, load_config
+from federatedscope_ggeur.engines.config import load_config
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.methods import METHODS
 

@@ -12,7 +12,7 @@ import torch
 import yaml
 from yacs.config import CfgNode
 
-from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg, ggeur_problems
+from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg, get_key, ggeur_problems
 from federatedscope_ggeur.data import check_data_type, check_splits, check_splitter
 from federatedscope_ggeur.engines.fs_keys import FS_KEYS, OPEN_SECTION
 from federatedscope_ggeur.errors import ConfigError
@@ -103,14 +103,6 @@ def _refusal(check: Callable[[], None]) -> str:
     except ConfigError as error:
         return str(error)
     return ""
-
-
-def get_key(cfg: CfgNode, dotted: str) -> object:
-    """The value of e.g. ``"federate.client_num"``."""
-    node = cfg
-    for part in dotted.split("."):
-        node = node[part]
-    return node
 
 
 def to_plain(cfg: CfgNode) -> dict:

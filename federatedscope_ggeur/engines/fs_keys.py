@@ -6,8 +6,9 @@ accepted only at the values that fit what the engine does. Any other key is an e
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+
+from federatedscope_ggeur.cfg_ggeur import Rule, one_of
 
 LARGEST = 2**31 - 1  # FS sends whole numbers in 32 bits
 
@@ -18,14 +19,14 @@ class FSKey:
 
     name: str
     default: object
-    rule: Callable[[object], str]
+    rule: Rule
 
 
 def _anything(value) -> str:
     return ""
 
 
-def _only(*accepted) -> Callable[[object], str]:
+def _only(*accepted) -> Rule:
     def rule(value) -> str:
         if value in accepted:
             return ""
@@ -35,7 +36,7 @@ def _only(*accepted) -> Callable[[object], str]:
     return rule
 
 
-def _at_least(minimum) -> Callable[[object], str]:
+def _at_least(minimum) -> Rule:
     def rule(value) -> str:
         if minimum <= value <= LARGEST:
             return ""
@@ -44,22 +45,13 @@ def _at_least(minimum) -> Callable[[object], str]:
     return rule
 
 
-def _unset_or(low, high) -> Callable[[object], str]:
+def _unset_or(low, high) -> Rule:
     """FS takes everyone where the number is impossible; a typo deserves an error."""
 
     def rule(value) -> str:
         if value == -1 or low < value <= high:
             return ""
         return f"must be -1 (all clients) or lie above {low}, to {high}; got {value!r}"
-
-    return rule
-
-
-def _one_of(*choices) -> Callable[[object], str]:
-    def rule(value) -> str:
-        if value in choices:
-            return ""
-        return f"must be one of {', '.join(map(str, choices))}; got {value!r}"
 
     return rule
 
@@ -98,8 +90,8 @@ HONOURED = (
     FSKey("dataloader.drop_last", False, _anything),
     FSKey("model.dropout", 0.5, _dropout),
     FSKey("train.local_update_steps", 1, _at_least(1)),
-    FSKey("train.batch_or_epoch", "batch", _one_of("batch", "epoch")),
-    FSKey("train.optimizer.type", "SGD", _one_of("SGD", "Adam")),
+    FSKey("train.batch_or_epoch", "batch", one_of("batch", "epoch")),
+    FSKey("train.optimizer.type", "SGD", one_of("SGD", "Adam")),
     FSKey("train.optimizer.lr", 0.1, _at_least(0)),
     FSKey("grad.grad_clip", -1.0, _anything),
     FSKey("eval.freq", 1, _at_least(1)),
