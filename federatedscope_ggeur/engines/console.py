@@ -73,7 +73,7 @@ def _follow(run: Run, folder: Path) -> None:
         logger.info(line)
     # tqdm's None: shown on a terminal only.
     hidden = None if run.cfg.verbose > 0 else True
-    with tqdm(total=_total(run), unit="round", disable=hidden) as bar:
+    with tqdm(total=run.settings.rounds, unit="round", disable=hidden) as bar:
         run.follow(lambda record: _show(record, bar))
 
 
@@ -101,12 +101,8 @@ def _write(run: Run, folder: Path, status: str) -> None:
     )
 
 
-def _total(run: Run) -> int:
-    return run.settings.server.total_rounds
-
-
 def _done(run: Run) -> str:
-    return f"{len(run.rounds)} of {_total(run)} rounds"
+    return f"{len(run.rounds)} of {run.settings.rounds} rounds"
 
 
 def _log_error(what: str, error: Exception) -> None:

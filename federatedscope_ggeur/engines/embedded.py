@@ -71,7 +71,7 @@ class EmbeddedEngine:
         """Round 0, then every round; yields each one's record when it is over."""
         with torch_threads(self.settings.num_threads):
             yield self._round0()
-            for number in range(1, self.settings.server.total_rounds + 1):
+            for number in range(1, self.settings.rounds + 1):
                 yield self._round(number)
 
     def _round0(self) -> Round0:

@@ -48,7 +48,7 @@ class Geometry:
             "classes": torch.tensor(classes, dtype=I64),
             "ranks": torch.tensor([s.rank for s in shapes], dtype=I64),
             "eigenvalues": torch.cat(
-                [empty.new_zeros(0).double(), *(s.eigenvalues.double() for s in shapes)]
+                [torch.zeros(0).double(), *(s.eigenvalues.double() for s in shapes)]
             ),
             "eigenvectors": torch.cat(
                 [empty, *(s.eigenvectors.T.to(F32) for s in shapes)]

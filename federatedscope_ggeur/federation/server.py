@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -32,6 +33,8 @@ from federatedscope_ggeur.heads import (
 )
 from federatedscope_ggeur.methods import Method, ServerContext, Update
 from federatedscope_ggeur.rng import numpy_generator, torch_generator
+
+_FromClient = TypeVar("_FromClient", StatisticsUpload, ClientUpdate, ScoreReport)
 
 #: Covariances come rounded to float32, which leaves noise of 1e-7 of the largest
 #: eigenvalue at most.
@@ -126,11 +129,8 @@ class Server:
             From a client that is not in the roster, has sent before, or names
             another domain than it joined with.
         """
-        ordered = sorted(uploads, key=lambda upload: upload.client)
-        seen = set(self._uploaded)
+        ordered = self._in_client_order(uploads, self._uploaded)
         for upload in ordered:
-            self._check_sender(upload.client, upload.client in seen)
-            seen.add(upload.client)
             if upload.domain != self.roster[upload.client]:
                 raise MessageError(
                     f"{upload.domain!r}, but it joined as "
@@ -138,8 +138,8 @@ class Server:
                     field="domain",
                     sender=f"client {upload.client}",
                 )
-        self._uploaded = seen
         for upload in ordered:
+            self._uploaded.add(upload.client)
             self.statistics = self.statistics + upload.statistics
             if 2 in self.settings.steps:
                 self._prototypes.add(upload.client, upload.statistics)
@@ -215,11 +215,9 @@ class Server:
             tensors that are not what the method uploads.
         """
         upload_shapes = self.settings.method.upload_shapes(self.head)
-        drawn, seen = set(self.sample(round_number)), set()
-        ordered = sorted(updates, key=lambda update: update.client)
+        drawn = set(self.sample(round_number))
+        ordered = self._in_client_order(updates)
         for update in ordered:
-            self._check_sender(update.client, update.client in seen)
-            seen.add(update.client)
             if update.round_number != round_number or update.client not in drawn:
                 raise MessageError(
                     f"an update of round {update.round_number} from a client that "
@@ -257,10 +255,7 @@ class Server:
             A report of another round, of no client of this run, or two of one.
         """
         scores = {domain: Score() for domain in dict.fromkeys(self.roster.values())}
-        seen: set[int] = set()
-        for report in sorted(reports, key=lambda report: report.client):
-            self._check_sender(report.client, report.client in seen)
-            seen.add(report.client)
+        for report in self._in_client_order(reports):
             if report.round_number != round_number:
                 raise MessageError(
                     f"scores of round {report.round_number} in round {round_number}",
@@ -275,6 +270,17 @@ class Server:
     def score(self, features: Tensor, labels: Tensor) -> Score:
         """Score the global head on test rows [n, D], [n] that the server holds."""
         return evaluate(self.head, self.params, features, labels)
+
+    def _in_client_order(
+        self, messages: Iterable[_FromClient], earlier: Collection[int] = ()
+    ) -> list[_FromClient]:
+        """`messages` sorted, if each is from a client of this run not heard before."""
+        ordered = sorted(messages, key=lambda message: message.client)
+        seen = set(earlier)
+        for message in ordered:
+            self._check_sender(message.client, message.client in seen)
+            seen.add(message.client)
+        return ordered
 
     def _check_sender(self, client: int, repeated: bool) -> None:
         if client not in self.roster or repeated:
