@@ -62,7 +62,7 @@ def _metrics(value) -> str:
     return f"the embedded engine reports acc, loss and total, got {value!r}"
 
 
-def _dropout(value) -> str:
+def _rate(value) -> str:
     return "" if 0 <= value < 1 else f"must be in [0, 1), got {value!r}"
 
 
@@ -76,6 +76,9 @@ HONOURED = (
     FSKey("federate.client_num", 0, _at_least(1)),
     FSKey("federate.sample_client_num", -1, _unset_or(0, LARGEST)),
     FSKey("federate.sample_client_rate", -1.0, _unset_or(0, 1)),
+    FSKey("federate.unseen_clients_rate", 0.0, _rate),
+    FSKey("federate.restore_from", "", _anything),
+    FSKey("federate.save_to", "", _anything),
     FSKey("federate.total_round_num", 50, _at_least(1)),
     FSKey("federate.ignore_weight", False, _anything),
     FSKey("federate.make_global_eval", False, _anything),
@@ -88,7 +91,7 @@ HONOURED = (
     FSKey("dataloader.batch_size", 64, _at_least(1)),
     FSKey("dataloader.shuffle", True, _anything),
     FSKey("dataloader.drop_last", False, _anything),
-    FSKey("model.dropout", 0.5, _dropout),
+    FSKey("model.dropout", 0.5, _rate),
     FSKey("train.local_update_steps", 1, _at_least(1)),
     FSKey("train.batch_or_epoch", "batch", one_of("batch", "epoch")),
     FSKey("train.optimizer.type", "SGD", one_of("SGD", "Adam")),
@@ -104,7 +107,6 @@ FIXED = (
     FSKey("check_completeness", False, _only(False)),
     FSKey("print_decimal_digits", 6, _only(6)),
     FSKey("federate.mode", "standalone", _only("standalone")),
-    FSKey("federate.unseen_clients_rate", 0.0, _only(0.0)),
     FSKey("federate.share_local_model", False, _only(False)),
     FSKey("federate.data_weighted_aggr", False, _only(False)),
     FSKey("federate.online_aggr", False, _only(False)),
@@ -112,8 +114,6 @@ FIXED = (
     FSKey("federate.merge_test_data", False, _only(False)),
     FSKey("federate.merge_val_data", False, _only(False)),
     FSKey("federate.use_ss", False, _only(False)),
-    FSKey("federate.restore_from", "", _only("")),
-    FSKey("federate.save_to", "", _only("")),
     FSKey("federate.sampler", "uniform", _only("uniform")),
     FSKey("federate.process_num", 1, _only(1)),
     FSKey("distribute.use", False, _only(False)),

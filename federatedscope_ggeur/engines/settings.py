@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from federatedscope_ggeur.cfg_ggeur import (
@@ -9,7 +10,9 @@ from federatedscope_ggeur.cfg_ggeur import (
     NOT_SET,
     PROTOTYPE_SIZE,
     SINGLE_DOMAIN_SIZE,
+    get_key,
 )
+from federatedscope_ggeur.engines.coordinator import Plan
 from federatedscope_ggeur.federation import (
     ClientSettings,
     OptimizerSettings,
@@ -34,10 +37,12 @@ class RunSettings:
 
     client: ClientSettings
     server: ServerSettings
-    server_evaluates: bool
-    round0_window: int
+    plan: Plan
     num_threads: int
     memory_limit: float
+    save_to: str
+    restore_from: str
+    agreed: Mapping[str, str]
 
     @property
     def rounds(self) -> int:
@@ -67,6 +72,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         steps=tuple(ggeur.steps),
         prototypes=ggeur.prototypes,
         sample_client_num=_sample_client_num(cfg.federate, num_clients),
+        unseen_client_num=_unseen_client_num(cfg.federate, num_clients),
         ignore_weight=cfg.federate.ignore_weight,
         total_rounds=cfg.federate.total_round_num,
         eval_every=cfg.eval.freq,
@@ -75,11 +81,26 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
     return RunSettings(
         client=client,
         server=server,
-        server_evaluates=cfg.federate.make_global_eval,
-        round0_window=int(ggeur.round0_window),
+        plan=Plan(
+            round0_window=int(ggeur.round0_window),
+            quorum=num_clients if ggeur.quorum == NOT_SET else int(ggeur.quorum),
+            server_evaluates=cfg.federate.make_global_eval,
+        ),
         num_threads=int(ggeur.num_threads),
         memory_limit=ggeur.memory_limit,
+        save_to=cfg.federate.save_to,
+        restore_from=cfg.federate.restore_from,
+        agreed=agreed_settings(cfg),
     )
+
+
+#: Settings that every process of a federation must have alike.
+_AGREED = ("seed", "ggeur.base_method", "ggeur.steps", "ggeur.mlp_hidden_dim")
+
+
+def agreed_settings(cfg) -> dict[str, str]:
+    """The settings in `cfg` that every process must have alike, as texts."""
+    return {name: str(get_key(cfg, name)) for name in _AGREED}
 
 
 def augmentation_settings(ggeur) -> AugmentationSettings:
@@ -122,11 +143,18 @@ def _sizes(ggeur, steps: tuple[int, ...]) -> TotalSizes | PerAnchorSizes:
     )
 
 
+def _unseen_client_num(federate, num_clients: int) -> int:
+    """Clients that are only scored, as FS counts them; never all of them."""
+    rate = federate.unseen_clients_rate
+    return min(max(1, int(rate * num_clients)), num_clients - 1) if rate > 0 else 0
+
+
 def _sample_client_num(federate, num_clients: int) -> int:
     """Clients drawn each round, as FS reads its keys: the rate wins, else the number,
-    and all clients where neither is valid."""
+    and all that take part where neither is valid."""
+    part = max(1, int((1 - federate.unseen_clients_rate) * num_clients))
     if 0 < federate.sample_client_rate <= 1:
-        return max(1, int(federate.sample_client_rate * num_clients))
+        return max(1, int(federate.sample_client_rate * part))
     if 0 < federate.sample_client_num <= num_clients:
         return federate.sample_client_num
-    return num_clients
+    return part

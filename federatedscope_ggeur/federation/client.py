@@ -117,7 +117,8 @@ class Client:
         self.settings, self._memory = settings, memory
         self.head = build_head(features.shape[1], settings.num_classes, settings.head)
         self.recipe: AugmentedSet | None = None
-        self.state: dict[str, Tensor] = {}
+        #: The method's own tensors on this client, by the round that left them.
+        self.states: dict[int, dict[str, Tensor]] = {}
         self._shared: dict[str, Tensor] = {}
         self._kept: tuple[Tensor, Tensor] | None = None
 
@@ -200,7 +201,8 @@ class Client:
             outcome = LocalOutcome(result.params, result.steps, features, labels)
             upload, state = hooks.finish(outcome)
             # The set may be drawn into memory that other clients use next.
-            self.state = {name: t.detach().clone() for name, t in state.items()}
+            kept = {name: t.detach().clone() for name, t in state.items()}
+            self.states = _newest({**self.states, number: kept}, number)
         return ClientUpdate(self.number, number, result.params, result.steps, upload)
 
     def score(
@@ -215,6 +217,15 @@ class Client:
             score.total,
             score.loss_sum,
         )
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """The method's own tensors after the last round this client trained in."""
+        return self.states[max(self.states)] if self.states else {}
+
+    def _state_before(self, round_number: int) -> dict[str, Tensor]:
+        earlier = [number for number in self.states if number < round_number]
+        return self.states[max(earlier)] if earlier else {}
 
     def _training_set(self, round_number: int) -> tuple[Tensor, Tensor]:
         if self.recipe is None:
@@ -245,9 +256,15 @@ class Client:
             broadcast,
             download,
             self._shared,
-            self.state,
+            self._state_before(round_number),
             torch.bincount(self.labels, minlength=self.settings.num_classes),
             self.settings.min_samples,
             self.settings.training.optimizer,
             self.settings.seed,
         )
+
+
+def _newest(states: dict, last: int) -> dict:
+    """The two newest up to round `last`: a restarted server may repeat one round."""
+    kept = sorted(number for number in states if number <= last)[-2:]
+    return {number: states[number] for number in kept}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 
 from federatedscope_ggeur.federation.messages import Prototypes
 from federatedscope_ggeur.geometry import ClassStatistics
@@ -45,6 +46,23 @@ class PrototypeBook:
             torch.cat([torch.zeros(0, dtype=torch.int64), *classes]),
             torch.cat([torch.zeros(0, dim), *means]).to(torch.float32),
         )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that the book holds, by names that `load` understands."""
+        first = {source: k for k, source in reversed(self._source.items())}
+        held = {first[source]: means for source, means in self._means.items()}
+        counts = {f"{k}.counts": means.counts for k, means in held.items()}
+        return {**counts, **{f"{k}.means": means.means for k, means in held.items()}}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over what `tensors` of a book with the same roster gave."""
+        for name in tensors:
+            number, _, part = name.partition(".")
+            if part == "counts":
+                means = tensors[f"{number}.means"]
+                held = _RunningMeans(*means.shape)
+                held.counts, held.means = tensors[name], means
+                self._means[self._source[int(number)]] = held
 
 
 class _RunningMeans:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.federation.admission import Admission
 from federatedscope_ggeur.federation.evaluation import Score, evaluate
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
@@ -23,7 +23,6 @@ from federatedscope_ggeur.federation.messages import (
     StatisticsUpload,
 )
 from federatedscope_ggeur.federation.prototypes import PrototypeBook
-from federatedscope_ggeur.federation.wire import shape_problem
 from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
 from federatedscope_ggeur.heads import (
     HeadSettings,
@@ -33,8 +32,6 @@ from federatedscope_ggeur.heads import (
 )
 from federatedscope_ggeur.methods import Method, ServerContext, Update
 from federatedscope_ggeur.rng import numpy_generator, torch_generator
-
-_FromClient = TypeVar("_FromClient", StatisticsUpload, ClientUpdate, ScoreReport)
 
 #: Covariances come rounded to float32, which leaves noise of 1e-7 of the largest
 #: eigenvalue at most.
@@ -61,6 +58,8 @@ class ServerSettings:
     total_rounds, eval_every : int
         Rounds in all; the head is scored every so many, and after the last one.
     seed : int
+    unseen_client_num : int
+        Clients that take no part in round 0 or in training and are only scored.
     """
 
     num_classes: int
@@ -74,6 +73,7 @@ class ServerSettings:
     total_rounds: int
     eval_every: int
     seed: int
+    unseen_client_num: int = 0
 
 
 class Server:
@@ -88,15 +88,25 @@ class Server:
     ----------
     contract : Contract
         To decode the clients' messages against.
+    admission : Admission
+        What can be taken from whom, beyond what decoding checks.
+    unseen : list of int
+        The clients that are only scored, drawn by seed.
+    participants : list of int
+        All others, ascending.
     params : Tensor of shape (P,)
         The global head's weights.
     statistics : ClassStatistics
         The merged statistics of all clients so far.
+    uploaded : set of int
+        The clients whose statistics are in it.
     """
 
     def __init__(self, roster: Mapping[int, str], settings: ServerSettings):
         self.roster = dict(sorted(roster.items()))
         self.settings = settings
+        self.unseen = _draw_unseen(list(self.roster), settings)
+        self.participants = [k for k in self.roster if k not in self.unseen]
         self.head = build_head(settings.dim, settings.num_classes, settings.head)
         self.head.reset(torch_generator(settings.seed, "head"))
         self.params = to_vector(self.head)
@@ -104,9 +114,10 @@ class Server:
             settings.num_classes, settings.dim, num_parameters(self.head)
         )
         self.statistics = ClassStatistics.empty(settings.num_classes, settings.dim)
+        self.admission = Admission(self.roster, settings.method, self.head)
         self.method_state: Mapping[str, Tensor] = {}
         self._prototypes = PrototypeBook(self.roster, settings.prototypes)
-        self._uploaded: set[int] = set()
+        self.uploaded: set[int] = set()
         self._ready: dict[int, Ready] = {}
 
     @property
@@ -117,8 +128,7 @@ class Server:
 
     def windows(self, size: int) -> list[list[int]]:
         """Client numbers in order, in groups to ask for statistics one by one."""
-        numbers = list(self.roster)
-        return [numbers[i : i + size] for i in range(0, len(numbers), size)]
+        return windows(self.participants, size)
 
     def add_statistics(self, uploads: Iterable[StatisticsUpload]) -> None:
         """Fold in the uploads of one window, in client order (Eq. 4), all or none.
@@ -129,17 +139,11 @@ class Server:
             From a client that is not in the roster, has sent before, or names
             another domain than it joined with.
         """
-        ordered = self._in_client_order(uploads, self._uploaded)
+        ordered = self.admission.in_client_order(uploads)
         for upload in ordered:
-            if upload.domain != self.roster[upload.client]:
-                raise MessageError(
-                    f"{upload.domain!r}, but it joined as "
-                    f"{self.roster[upload.client]!r}",
-                    field="domain",
-                    sender=f"client {upload.client}",
-                )
+            self.admission.statistics(upload, self.uploaded)
         for upload in ordered:
-            self._uploaded.add(upload.client)
+            self.uploaded.add(upload.client)
             self.statistics = self.statistics + upload.statistics
             if 2 in self.settings.steps:
                 self._prototypes.add(upload.client, upload.statistics)
@@ -159,29 +163,34 @@ class Server:
             return None
         return self._prototypes.around(client)
 
-    def add_ready(self, ready: Ready) -> None:
+    def add_ready(self, ready: Ready, again: bool = False) -> None:
         """Note a client's weight and what its method shares.
+
+        Parameters
+        ----------
+        ready : Ready
+        again : bool
+            It may be ready already and have lost the connection since; then it must
+            come back with the weight it had.
 
         Raises
         ------
         MessageError
-            From a client that is not in the roster or has sent before, or shares that
-            are not what the method shares.
+            From a client that is not in the roster, has sent before or comes back with
+            another weight, or shares that are not what the method shares.
         """
-        self._check_sender(ready.client, ready.client in self._ready)
-        shapes = self.settings.method.share_shapes(self.head)
-        _check_tensors(ready.shared, shapes, "shared", ready.client)
-        self._ready[ready.client] = ready
+        self.admission.ready(ready, self._ready.get(ready.client), again)
+        self._ready.setdefault(ready.client, ready)
 
-    def start(self) -> Shared | None:
+    def start(self, absent: Collection[int] = ()) -> Shared | None:
         """End round 0; what the method made of all shares, if anything, goes to all.
 
         Raises
         ------
         GGEURError
-            Clients are missing, or none has any data.
+            Clients beside the `absent` ones are missing, or none has any data.
         """
-        missing = sorted(self.roster.keys() - self._ready.keys())
+        missing = sorted(set(self.participants) - self._ready.keys() - set(absent))
         if missing:
             raise GGEURError(f"round 0 cannot end: clients {missing} are not ready")
         if not any(ready.weight for ready in self._ready.values()):
@@ -191,11 +200,33 @@ class Server:
         self.method_state = method.initial_state(self.params, context)
         return Shared(shared) if shared else None
 
+    @property
+    def ready(self) -> Mapping[int, Ready]:
+        """The clients that ended round 0, by number."""
+        return dict(self._ready)
+
+    def round0_tensors(self) -> dict[str, Tensor]:
+        """What the server keeps of the statistics to serve a client that comes back."""
+        return self._prototypes.tensors()
+
+    def resume(
+        self,
+        ready: Mapping[int, Ready],
+        round0_tensors: Mapping[str, Tensor],
+        params: Tensor,
+        method_state: Mapping[str, Tensor],
+    ) -> None:
+        """Go on where a server of the same roster and settings was stopped."""
+        self._ready = dict(ready)
+        self._prototypes.load(round0_tensors)
+        self.params, self.method_state = params, dict(method_state)
+
     # every round
 
-    def sample(self, round_number: int) -> list[int]:
-        """Numbers of the clients that train in a round, ascending."""
-        numbers, wanted = list(self.roster), self.settings.sample_client_num
+    def sample(self, round_number: int, absent: Collection[int] = ()) -> list[int]:
+        """Numbers of the clients that train in a round, ascending; no absent ones."""
+        numbers = [k for k in self.participants if k not in absent]
+        wanted = self.settings.sample_client_num
         if wanted >= len(numbers):
             return numbers
         generator = numpy_generator(self.settings.seed, "sample", round_number)
@@ -205,8 +236,20 @@ class Server:
         download = self.settings.method.download(self.method_state)
         return Broadcast(round_number, self.params, download)
 
-    def step(self, round_number: int, updates: Iterable[ClientUpdate]) -> None:
+    def step(
+        self,
+        round_number: int,
+        updates: Iterable[ClientUpdate],
+        drawn: Collection[int] | None = None,
+    ) -> None:
         """The method's server step over the updates of a round, in client order.
+
+        Parameters
+        ----------
+        round_number : int
+        updates : iterable of ClientUpdate
+        drawn : collection of int, optional
+            Whom updates may come from; default: all of `sample(round_number)`.
 
         Raises
         ------
@@ -214,19 +257,10 @@ class Server:
             An update of another round, a client that was not drawn, two of one, or
             tensors that are not what the method uploads.
         """
-        upload_shapes = self.settings.method.upload_shapes(self.head)
-        drawn = set(self.sample(round_number))
-        ordered = self._in_client_order(updates)
+        drawn = self.sample(round_number) if drawn is None else drawn
+        ordered = self.admission.in_client_order(updates)
         for update in ordered:
-            if update.round_number != round_number or update.client not in drawn:
-                raise MessageError(
-                    f"an update of round {update.round_number} from a client that "
-                    f"{'was' if update.client in drawn else 'was not'} drawn, in round "
-                    f"{round_number}",
-                    field="round",
-                    sender=f"client {update.client}",
-                )
-            _check_tensors(update.upload, upload_shapes, "upload", update.client)
+            self.admission.update(update, round_number, drawn)
         weights = self._weights()
         self.params, self.method_state = self.settings.method.step(
             self.params,
@@ -245,23 +279,25 @@ class Server:
         return due or round_number == settings.total_rounds
 
     def add_up(
-        self, round_number: int, reports: Iterable[ScoreReport]
+        self,
+        round_number: int,
+        reports: Iterable[ScoreReport],
+        among: Collection[int] | None = None,
     ) -> dict[str, Score]:
-        """The clients' scores of this round by domain.
+        """Scores of this round by domain, of the clients `among` (default: all).
 
         Raises
         ------
         MessageError
             A report of another round, of no client of this run, or two of one.
         """
-        scores = {domain: Score() for domain in dict.fromkeys(self.roster.values())}
-        for report in self._in_client_order(reports):
-            if report.round_number != round_number:
-                raise MessageError(
-                    f"scores of round {report.round_number} in round {round_number}",
-                    field="round_number",
-                    sender=f"client {report.client}",
-                )
+        among = self.roster if among is None else among
+        domains = dict.fromkeys(d for k, d in self.roster.items() if k in among)
+        scores = {domain: Score() for domain in domains}
+        for report in self.admission.in_client_order(reports):
+            self.admission.scores(report, round_number)
+            if report.client not in among:
+                continue
             scores[self.roster[report.client]] += Score(
                 report.correct, report.total, report.loss_sum
             )
@@ -271,49 +307,28 @@ class Server:
         """Score the global head on test rows [n, D], [n] that the server holds."""
         return evaluate(self.head, self.params, features, labels)
 
-    def _in_client_order(
-        self, messages: Iterable[_FromClient], earlier: Collection[int] = ()
-    ) -> list[_FromClient]:
-        """`messages` sorted, if each is from a client of this run not heard before."""
-        ordered = sorted(messages, key=lambda message: message.client)
-        seen = set(earlier)
-        for message in ordered:
-            self._check_sender(message.client, message.client in seen)
-            seen.add(message.client)
-        return ordered
-
-    def _check_sender(self, client: int, repeated: bool) -> None:
-        if client not in self.roster or repeated:
-            raise MessageError(
-                "sent twice" if repeated else "not a client of this run",
-                field="client",
-                sender=f"client {client}",
-            )
-
     def _weights(self) -> dict[int, float]:
         equal = self.settings.ignore_weight
         return {
             k: float(self._ready[k].weight > 0) if equal else self._ready[k].weight
-            for k in self.roster
+            for k in sorted(self._ready)
         }
 
     def _context(self, round_number: int) -> ServerContext:
-        shares = {k: self._ready[k].shared for k in self.roster}
+        shares = {k: self._ready[k].shared for k in sorted(self._ready)}
         return ServerContext(
             round_number, self.head, self._weights(), shares, self.settings.seed
         )
 
 
-def _check_tensors(tensors, shapes, field: str, client: int) -> None:
-    """Raise `MessageError` unless a method's `tensors` are those of `shapes`."""
-    sender = f"client {client}"
-    if tensors.keys() != shapes.keys():
-        raise MessageError(
-            f"the method sends {sorted(shapes)}, got {sorted(tensors)}",
-            field=field,
-            sender=sender,
-        )
-    for name, shape in shapes.items():
-        problem = shape_problem(tensors[name], shape)
-        if problem:
-            raise MessageError(problem, field=f"{field}.{name}", sender=sender)
+def windows(numbers: list[int], size: int) -> list[list[int]]:
+    """`numbers` in groups of `size`, in order."""
+    return [numbers[i : i + size] for i in range(0, len(numbers), size)]
+
+
+def _draw_unseen(numbers: list[int], settings: ServerSettings) -> list[int]:
+    if not settings.unseen_client_num:
+        return []
+    generator = numpy_generator(settings.seed, "unseen")
+    drawn = generator.choice(numbers, settings.unseen_client_num, replace=False)
+    return sorted(drawn.tolist())

@@ -155,6 +155,20 @@ class Message:
             raise self.refuse(field, f"expected a text, got {value!r:.80}")
         return value
 
+    def texts(self, field: str) -> tuple[str, ...]:
+        value = self._numbers.get(field)
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+            raise self.refuse(field, f"expected a list of texts, got {value!r:.80}")
+        return tuple(value)
+
+    def mapping(self, field: str) -> dict[str, str]:
+        value = self._numbers.get(field)
+        if not isinstance(value, dict) or not all(
+            isinstance(v, str) for v in value.values()
+        ):
+            raise self.refuse(field, f"expected texts by name, got {value!r:.80}")
+        return value
+
     def tensor(
         self, field: str, dtype: torch.dtype, shape: tuple[int | None, ...]
     ) -> Tensor:

@@ -11,19 +11,22 @@ from typing import Any, Literal, Optional
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 Status = Literal["finished", "interrupted", "failed"]
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")
 
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """One client: its data index, its domain, and how many rows it holds."""
+    """One client: its data index, its domain, and how many rows it holds.
+
+    The rows are None where only the client knows them.
+    """
 
     number: int
     domain: str
-    train_rows: int
-    test_rows: int
+    train_rows: Optional[int]
+    test_rows: Optional[int]
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,9 @@ class RoundRecord:
     seconds : float
     bytes_up, bytes_down : int
         From and to the clients, summed over them.
+    unseen_clients : dict of str to (float or None), or None
+        As `accuracy`, of the clients that take part in evaluation only
+        (``federate.unseen_clients_rate``); None where there are none.
     """
 
     round: int
@@ -103,6 +109,7 @@ class RoundRecord:
     seconds: float
     bytes_up: int
     bytes_down: int
+    unseen_clients: Optional[dict[str, Optional[float]]] = None
 
     @property
     def evaluated(self) -> bool:

@@ -1,0 +1,204 @@
+"""Every `ggeur.*` key: its default, what it means, and what values it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from federatedscope_ggeur.cfg_ggeur.rules import (
+    NOT_SET,
+    Rule,
+    names,
+    not_negative,
+    one_of,
+    positive,
+    steps,
+    text,
+    whole,
+)
+
+BASE_METHODS = ("fedavg",)
+
+
+@dataclass(frozen=True)
+class Key:
+    """One `ggeur.*` key; `name` is without the prefix."""
+
+    name: str
+    default: object
+    meaning: str
+    rule: Rule
+
+
+KEYS = (
+    Key(
+        "base_method",
+        "fedavg",
+        "Federated optimisation method that GGEUR is combined with.",
+        one_of(*BASE_METHODS),
+    ),
+    Key(
+        "steps",
+        [1, 2],
+        "Augmentation: [] none, [1] single-domain, [1, 2] multi-domain, [2] prototypes "
+        "alone.",
+        steps,
+    ),
+    Key(
+        "scale",
+        "covariance",
+        "Length of the noise along direction m: covariance sqrt(lambda_m), eigenvalue "
+        "lambda_m (the paper's formula).",
+        one_of("covariance", "eigenvalue"),
+    ),
+    Key(
+        "noise",
+        "fixed",
+        "fixed: the same augmented set every round; fresh: new noise every round.",
+        one_of("fixed", "fresh"),
+    ),
+    Key(
+        "prototypes",
+        "domain",
+        "Anchors of step 2: one for each class and other domain, or other client.",
+        one_of("domain", "client"),
+    ),
+    Key(
+        "step1_size",
+        NOT_SET,
+        "Rows of a class after step 1, originals included; -1: 2000 with steps [1], "
+        "else 500.",
+        whole(0, not_set_allowed=True),
+    ),
+    Key(
+        "step2_size",
+        NOT_SET,
+        "New rows for each prototype in step 2; -1: 500.",
+        whole(0, not_set_allowed=True),
+    ),
+    Key(
+        "num_generated_per_sample",
+        NOT_SET,
+        "Instead of step1_size: new rows around each embedding; -1: not used.",
+        whole(0, not_set_allowed=True),
+    ),
+    Key(
+        "num_generated_per_prototype",
+        NOT_SET,
+        "Instead of step2_size: new rows around each prototype; -1: not used.",
+        whole(0, not_set_allowed=True),
+    ),
+    Key(
+        "target_size_per_class",
+        NOT_SET,
+        "With the two above: rows of a class that a random cut leaves, originals "
+        "included; -1: no cut.",
+        whole(1, not_set_allowed=True),
+    ),
+    Key(
+        "mlp_hidden_dim",
+        0.0,
+        "Hidden units of the head (dropout: model.dropout); 0: a linear head.",
+        whole(0),
+    ),
+    Key(
+        "weight",
+        "augmented",
+        "Rows that a client counts for in averages, and so tells the server of: "
+        "augmented, or its original ones.",
+        one_of("augmented", "original"),
+    ),
+    Key(
+        "privacy.min_samples",
+        5.0,
+        "A client says nothing of a class it has fewer samples of. 1 reproduces the "
+        "paper and reveals single embeddings.",
+        whole(1),
+    ),
+    Key(
+        "unseen_domains",
+        [],
+        "Domains that no client holds and every evaluation scores (leave one out).",
+        names,
+    ),
+    Key(
+        "round0_window",
+        8.0,
+        "Clients asked for their statistics at a time.",
+        whole(1),
+    ),
+    Key(
+        "quorum",
+        NOT_SET,
+        "The run ends with an error when fewer clients than this are left, joining "
+        "included; -1: all must be there.",
+        whole(1, not_set_allowed=True),
+    ),
+    Key(
+        "client_number",
+        NOT_SET,
+        "Distributed, with distribute.data_idx -1: this client's number, 1, 2, ...; "
+        "otherwise data_idx is the number.",
+        whole(1, not_set_allowed=True),
+    ),
+    Key(
+        "domain",
+        "",
+        "Distributed, with distribute.data_idx -1: the domain of this client's data.",
+        text,
+    ),
+    Key(
+        "deadline.join",
+        600.0,
+        "Distributed: seconds that the server waits for clients to join, and a client "
+        "for a server that it cannot reach.",
+        positive,
+    ),
+    Key(
+        "deadline.round0",
+        600.0,
+        "Distributed: seconds for the answers to one request of round 0.",
+        positive,
+    ),
+    Key(
+        "deadline.train",
+        600.0,
+        "Distributed: seconds for the local training of a round.",
+        positive,
+    ),
+    Key(
+        "deadline.evaluate",
+        600.0,
+        "Distributed: seconds for the clients' evaluation of a round.",
+        positive,
+    ),
+    Key(
+        "tls.certificate",
+        "",
+        "Distributed: this process's own certificate chain (PEM file); on the server "
+        "it switches TLS on.",
+        text,
+    ),
+    Key("tls.key", "", "Private key of tls.certificate (PEM file).", text),
+    Key(
+        "tls.authority",
+        "",
+        "Distributed: certificates to trust (PEM file); on a client it switches TLS "
+        "on, on the server it demands certificates of the clients.",
+        text,
+    ),
+    Key(
+        "join_secret",
+        "",
+        "Distributed, server: file with the secret that join tokens are made of "
+        "(`federatedscope-ggeur token`); clients must then have one.",
+        text,
+    ),
+    Key("join_token", "", "Distributed, client: file with its join token.", text),
+    Key("num_threads", 1.0, "torch threads of each process.", whole(1, maximum=1024)),
+    Key(
+        "memory_limit",
+        1e9,
+        "Bytes of augmented sets that a process keeps; the rest is redrawn each round.",
+        not_negative,
+    ),
+)

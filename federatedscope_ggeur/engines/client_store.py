@@ -1,0 +1,75 @@
+"""The file in which a client keeps its method's state between restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from federatedscope_ggeur.errors import ConfigError, MessageError
+from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.reporting import write_atomically
+
+States = Mapping[int, Mapping[str, Tensor]]
+
+
+class ClientStore:
+    """State tensors of one client, by the round that left them.
+
+    Parameters
+    ----------
+    checkpoint : path
+        Of the server's checkpoint; the file stands in ``<checkpoint>.clients/``.
+    number : int
+    """
+
+    def __init__(self, checkpoint: str | Path, number: int):
+        folder = Path(f"{checkpoint}.clients")
+        self.path = folder / f"client_{number:04d}.safetensors"
+        self._number = number
+
+    def save(self, states: States) -> None:
+        """Write `states`, if there are any; whole or not at all."""
+        if not any(states.values()):
+            return
+        tensors = {
+            f"state.{number}.{name}": tensor
+            for number, state in states.items()
+            for name, tensor in state.items()
+        }
+        numbers = {"client": self._number, "rounds": sorted(states)}
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"federate.save_to: cannot make the folder '{self.path.parent}': "
+                f"{error.strerror}"
+            ) from error
+        write_atomically(self.path, wire.pack("client state", numbers, tensors))
+
+    def load(self) -> dict[int, dict[str, Tensor]]:
+        """What was saved; nothing if there is no file.
+
+        Raises
+        ------
+        ConfigError
+            The file cannot be read or is another client's.
+        """
+        if not self.path.exists():
+            return {}
+        try:
+            message = wire.unpack(
+                self.path.read_bytes(), "client state", f"client {self._number}"
+            )
+            message.client()
+            tensors = message.tensors_under("state")
+        except (OSError, MessageError) as error:
+            raise ConfigError(
+                f"federate.restore_from: '{self.path}' cannot be used: {error}"
+            ) from error
+        states: dict[int, dict[str, Tensor]] = {}
+        for key, tensor in tensors.items():
+            number, _, name = key.partition(".")
+            states.setdefault(int(number), {})[name] = tensor
+        return states

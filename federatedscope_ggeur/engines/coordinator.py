@@ -1,0 +1,322 @@
+"""The course of a federation, as the server sees it, whatever carries the messages.
+
+`Coordinator` turns the server role into conversations: generators that yield a
+`Request` and are sent the replies. An engine carries each request to its clients and
+the replies back; what is asked in which order, who is waited for, what counts as an
+answer and what is recorded stands here, once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Generator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar, Union
+
+from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.engines.records import round_record
+from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.federation import Score, Server
+from federatedscope_ggeur.federation.messages import (
+    ClientUpdate,
+    Ready,
+    ScoreReport,
+    StatisticsUpload,
+)
+from federatedscope_ggeur.federation.server import windows
+from federatedscope_ggeur.reporting import Round0, RoundRecord
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Request:
+    """Something to carry to clients.
+
+    Attributes
+    ----------
+    kind : {"statistics", "prepare", "share", "train", "score"}
+    round_number : int
+    parts : mapping from client number to tuple of bytes
+        What goes to whom, in client order. The same bytes often go to many.
+    answered : bool
+        Whether each of them answers; "share" alone has no answer.
+    """
+
+    kind: str
+    round_number: int
+    parts: Mapping[int, tuple[bytes, ...]]
+    answered: bool = True
+
+
+@dataclass(frozen=True)
+class Absence:
+    """In place of an answer: why none came."""
+
+    reason: str
+
+
+Replies = Mapping[int, Union[tuple[bytes, ...], Absence]]
+Conversation = Generator[Request, Replies, T]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a federation is carried out.
+
+    Attributes
+    ----------
+    round0_window : int
+        Clients asked at a time in round 0.
+    quorum : int
+        The run ends with an error when fewer clients are there.
+    server_evaluates : bool
+        The server scores its own test sets; else every client scores its own.
+    """
+
+    round0_window: int
+    quorum: int
+    server_evaluates: bool
+
+
+class Coordinator:
+    """Leads one federation.
+
+    Parameters
+    ----------
+    server : Server
+    plan : Plan
+    tests : mapping from domain to Embeddings
+        Test sets of the server: all domains' if it evaluates, else the unseen ones'.
+    dismiss : callable (client number, reason)
+        Called when a client's message is refused; the engine ends its connection.
+
+    Attributes
+    ----------
+    absent : dict from client number to the reason why it is not there
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        plan: Plan,
+        tests: Mapping[str, Embeddings],
+        dismiss: Callable[[int, str], None] = lambda number, reason: None,
+    ):
+        self.server, self.plan = server, plan
+        self.absent: dict[int, str] = {}
+        self.geometry = b""
+        self.shared = b""
+        self._tests, self._dismiss = tests, dismiss
+        self._prepared: set[int] = set()
+        self._refusal: MessageError | None = None
+        self._down = self._up = 0
+
+    # who is there
+
+    def leave(self, number: int, reason: str) -> None:
+        """A client is gone: it is asked for nothing until it comes back."""
+        self.absent.setdefault(number, reason)
+        self._prepared.discard(number)
+
+    def come_back(self, number: int, prepared: bool = False) -> None:
+        """A client is there again; `prepared` if it still holds what round 0 sent."""
+        self.absent.pop(number, None)
+        if prepared and number in self.server.ready:
+            self._prepared.add(number)
+
+    def check_quorum(self, when: str) -> None:
+        """Raise `GGEURError`, naming who is missing, if too few clients are there."""
+        there = len(self.server.roster) - len(self.absent)
+        if there >= self.plan.quorum:
+            return
+        missing = "; ".join(f"client {k}: {why}" for k, why in self.absent.items())
+        raise GGEURError(
+            f"{when}: {there} of {len(self.server.roster)} clients are left and "
+            f"ggeur.quorum asks for {self.plan.quorum}. Missing: {missing}"
+        ) from self._refusal
+
+    # the course
+
+    def round0(self) -> Conversation[Round0]:
+        """Statistics up, geometry and prototypes down, readiness up."""
+        started = time.perf_counter()
+        sizes: dict[str, int] = {}
+        pairs = 0
+        if self.server.needs_statistics:
+            for window in self.server.windows(self.plan.round0_window):
+                pairs += yield from self._collect(window, sizes)
+            self.geometry = self.server.geometry().to_bytes()
+        geometry, prototypes, ready_up = yield from self._prepare(
+            self._here(self.server.participants)
+        )
+        shared = self.server.start(self.absent)
+        shared_down = 0
+        if shared is not None:
+            self.shared = shared.to_bytes()
+            shared_down = yield from self._share(sorted(self._prepared))
+        return Round0(
+            clients=sorted(self._prepared),
+            seconds=time.perf_counter() - started,
+            statistics_bytes_up=sizes,
+            geometry_bytes_down=geometry,
+            prototypes_bytes_down=prototypes,
+            uploaded_pairs=pairs,
+            withheld_pairs=None if sizes else 0,
+            ready_bytes_up=ready_up,
+            shared_bytes_down=shared_down,
+        )
+
+    def round(self, number: int) -> Conversation[RoundRecord]:
+        """One round of training and, where it is due, of evaluation."""
+        started = time.perf_counter()
+        self._down = self._up = 0
+        yield from self._welcome_back()
+        drawn = self.server.sample(number, set(self.absent))
+        updates = yield from self._ask("train", number, self._broadcast(number, drawn))
+        if updates:
+            self.server.step(number, updates, drawn)
+        else:
+            logger.warning("round %d: no client trained, the head stays", number)
+        scores = unseen = None
+        if self.server.evaluates(number):
+            scores, unseen = yield from self._evaluate(number)
+        return round_record(
+            number,
+            [update.client for update in updates],
+            scores,
+            unseen,
+            time.perf_counter() - started,
+            self._up,
+            self._down,
+        )
+
+    # round 0
+
+    def _collect(self, window: list[int], sizes: dict[str, int]) -> Conversation[int]:
+        """One window of statistics; how many (client, class) pairs they hold."""
+        asked = dict.fromkeys(self._here(window), ())
+        uploads = yield from self._ask("statistics", 0, asked, sizes)
+        self.server.add_statistics(uploads)
+        return sum(len(upload.statistics.classes) for upload in uploads)
+
+    def _prepare(self, numbers: list[int]) -> Conversation[tuple[int, int, int]]:
+        """Prepare clients for training; bytes of geometry, prototypes, readiness."""
+        geometry = prototypes = 0
+        before = self._up
+        for window in windows(numbers, self.plan.round0_window):
+            asked = {}
+            for k in self._here(window):
+                around = self.server.prototypes(k)
+                asked[k] = (self.geometry, around.to_bytes() if around else b"")
+                geometry += len(self.geometry)
+                prototypes += len(asked[k][1])
+            for ready in (yield from self._ask("prepare", 0, asked)):
+                self.server.add_ready(ready, again=True)
+                self._prepared.add(ready.client)
+        return geometry, prototypes, self._up - before
+
+    def _share(self, numbers: list[int]) -> Conversation[int]:
+        asked = dict.fromkeys(numbers, (self.shared,))
+        yield Request("share", 0, asked, answered=False)
+        return len(self.shared) * len(asked)
+
+    def _welcome_back(self) -> Conversation[None]:
+        """Prepare the clients that came back without what round 0 sent."""
+        here = self._here(self.server.participants)
+        numbers = [k for k in here if k not in self._prepared]
+        if not numbers:
+            return
+        yield from self._prepare(numbers)
+        if self.shared:
+            self._down += yield from self._share(self._here(numbers))
+
+    # every round
+
+    def _evaluate(
+        self, number: int
+    ) -> Conversation[tuple[dict[str, Score], dict[str, Score] | None]]:
+        """Scores by domain, and those of the unseen clients where there are any."""
+        server = self.server
+        scores: dict[str, Score] = {}
+        unseen = None
+        if not self.plan.server_evaluates:
+            asked = self._broadcast(number, self._here(server.roster))
+            reports = yield from self._ask("score", number, asked)
+            scores = server.add_up(number, reports, server.participants)
+            if server.unseen:
+                unseen = server.add_up(number, reports, server.unseen)
+        for name, test in self._tests.items():
+            scores[name] = server.score(test.features, test.labels)
+        return scores, unseen
+
+    def _broadcast(self, number: int, clients: Collection[int]) -> dict:
+        data = self.server.broadcast(number).to_bytes()
+        return dict.fromkeys(clients, (data,))
+
+    def _here(self, numbers: Collection[int]) -> list[int]:
+        return [k for k in numbers if k not in self.absent]
+
+    def _ask(
+        self,
+        kind: str,
+        number: int,
+        parts: Mapping[int, tuple[bytes, ...]],
+        sizes: dict[str, int] | None = None,
+    ) -> Conversation[list]:
+        """Ask clients; the answers that can be used, decoded, in client order."""
+        if not parts:
+            return []
+        replies = yield Request(kind, number, parts)
+        answers = []
+        self._down += sum(len(part) for sent in parts.values() for part in sent)
+        for k in sorted(parts):
+            reply = replies.get(k, Absence("no answer"))
+            if isinstance(reply, Absence):
+                self.leave(k, reply.reason)
+                continue
+            self._up += sum(map(len, reply))
+            if sizes is not None:
+                sizes[str(k)] = sum(map(len, reply))
+            try:
+                answers.append(self._decode(kind, number, k, reply, parts))
+            except MessageError as error:
+                self._refuse(k, error)
+        when = f"round {number}, {kind}" if number else f"round 0, {kind}"
+        self.check_quorum(when)
+        return answers
+
+    def _decode(self, kind, number, client, reply, parts):
+        if len(reply) != 1:
+            raise MessageError(
+                f"expected one part, got {len(reply)}",
+                field="parts",
+                sender=f"client {client}",
+            )
+        types = {
+            "statistics": StatisticsUpload,
+            "prepare": Ready,
+            "train": ClientUpdate,
+            "score": ScoreReport,
+        }
+        payload = types[kind].from_bytes(
+            reply[0], self.server.contract, f"client {client}"
+        )
+        admission = self.server.admission
+        if kind == "statistics":
+            admission.statistics(payload, self.server.uploaded)
+        elif kind == "prepare":
+            admission.ready(payload, self.server.ready.get(client), again=True)
+        elif kind == "train":
+            admission.update(payload, number, parts)
+        else:
+            admission.scores(payload, number)
+        return payload
+
+    def _refuse(self, client: int, error: MessageError) -> None:
+        logger.warning("%s", error)
+        self._refusal = error
+        self.leave(client, str(error))
+        self._dismiss(client, str(error))

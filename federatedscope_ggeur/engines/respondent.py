@@ -1,0 +1,115 @@
+"""A client's side of the conversation: what it answers to each kind of request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.engines.client_store import ClientStore
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation import Client
+from federatedscope_ggeur.federation.messages import (
+    Broadcast,
+    Contract,
+    Geometry,
+    Prototypes,
+    Shared,
+)
+
+
+class GeometryCache:
+    """The last geometry decoded, for all clients of a process that get the same."""
+
+    def __init__(self):
+        self._data, self._geometry = b"", None
+
+    def decode(self, data: bytes, contract: Contract) -> Geometry:
+        if self._geometry is None or data != self._data:
+            self._geometry = Geometry.from_bytes(data, contract)
+            self._data = data
+        return self._geometry
+
+    def clear(self) -> None:
+        self._data, self._geometry = b"", None
+
+
+class Respondent:
+    """Answers for one client.
+
+    Parameters
+    ----------
+    client : Client
+    contract : Contract
+    test : Embeddings
+        The client's own test rows.
+    cache : GeometryCache
+        Shared by the clients of a process.
+    store : ClientStore, optional
+        Where the method's state on this client is kept over restarts.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        contract: Contract,
+        test: Embeddings,
+        cache: GeometryCache,
+        store: ClientStore | None = None,
+    ):
+        self.client, self._contract, self._test = client, contract, test
+        self._cache, self._store = cache, store
+
+    def answer(self, kind: str, parts: Sequence[bytes]) -> tuple[bytes, ...]:
+        """The answer to a `Request` of this kind; empty where none is due.
+
+        Raises
+        ------
+        MessageError
+            The request is of an unknown kind, or its parts cannot be used.
+        GGEURError
+            Training diverged.
+        """
+        answers = {
+            "statistics": self._statistics,
+            "prepare": self._prepare,
+            "share": self._share,
+            "train": self._train,
+            "score": self._score,
+        }
+        if kind not in answers:
+            raise MessageError(
+                f"unknown request {kind!r:.80}", field="kind", sender="the server"
+            )
+        counts = {"statistics": 0, "prepare": 2}
+        if len(parts) != counts.get(kind, 1):
+            raise MessageError(
+                f"{kind} with {len(parts)} parts", field="parts", sender="the server"
+            )
+        if kind != "prepare":
+            self._cache.clear()
+        return answers[kind](*parts)
+
+    def _statistics(self) -> tuple[bytes, ...]:
+        return (self.client.statistics().to_bytes(),)
+
+    def _prepare(self, geometry: bytes, prototypes: bytes) -> tuple[bytes, ...]:
+        ready = self.client.prepare(
+            self._cache.decode(geometry, self._contract) if geometry else None,
+            Prototypes.from_bytes(prototypes, self._contract) if prototypes else None,
+        )
+        return (ready.to_bytes(),)
+
+    def _share(self, shared: bytes) -> tuple[bytes, ...]:
+        self.client.receive(Shared.from_bytes(shared, self._contract))
+        return ()
+
+    def _train(self, broadcast: bytes) -> tuple[bytes, ...]:
+        update = self.client.train(Broadcast.from_bytes(broadcast, self._contract))
+        if self._store is not None:
+            self._store.save(self.client.states)
+        return (update.to_bytes(),)
+
+    def _score(self, broadcast: bytes) -> tuple[bytes, ...]:
+        weights = Broadcast.from_bytes(broadcast, self._contract)
+        test = self._test
+        return (self.client.score(weights, test.features, test.labels).to_bytes(),)

@@ -1,0 +1,120 @@
+"""What the server takes, from whom: every other message is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
+
+from torch import Tensor
+
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.messages import (
+    ClientUpdate,
+    Ready,
+    ScoreReport,
+    StatisticsUpload,
+)
+from federatedscope_ggeur.federation.wire import shape_problem
+from federatedscope_ggeur.heads import Head
+from federatedscope_ggeur.methods import Method
+
+_FromClient = TypeVar("_FromClient", StatisticsUpload, ClientUpdate, ScoreReport)
+
+
+class Admission:
+    """Checks that need to know the federation; `from_bytes` has done all others.
+
+    Every method raises `MessageError`, with the client and the field, unless the
+    message can be used.
+
+    Parameters
+    ----------
+    roster : mapping from client number to domain
+    method : Method
+    head : Head
+    """
+
+    def __init__(self, roster: Mapping[int, str], method: Method, head: Head):
+        self._roster, self._method, self._head = roster, method, head
+
+    def sender(self, client: int, repeated: bool = False) -> None:
+        """A client of this run, that has not sent this before."""
+        if client not in self._roster or repeated:
+            raise MessageError(
+                "sent twice" if repeated else "not a client of this run",
+                field="client",
+                sender=f"client {client}",
+            )
+
+    def in_client_order(self, messages: Iterable[_FromClient]) -> list[_FromClient]:
+        """`messages` sorted by client; each from one of this run, no two from one."""
+        ordered = sorted(messages, key=lambda message: message.client)
+        seen: set[int] = set()
+        for message in ordered:
+            self.sender(message.client, message.client in seen)
+            seen.add(message.client)
+        return ordered
+
+    def statistics(self, upload: StatisticsUpload, earlier: Collection[int]) -> None:
+        """A first upload, of the domain the client joined with."""
+        self.sender(upload.client, upload.client in earlier)
+        if upload.domain != self._roster[upload.client]:
+            raise MessageError(
+                f"{upload.domain!r}, but it joined as {self._roster[upload.client]!r}",
+                field="domain",
+                sender=f"client {upload.client}",
+            )
+
+    def ready(self, ready: Ready, before: Ready | None, again: bool) -> None:
+        """A first readiness, or one `again` with the weight it had `before`."""
+        self.sender(ready.client, before is not None and not again)
+        shapes = self._method.share_shapes(self._head)
+        _check_tensors(ready.shared, shapes, "shared", ready.client)
+        if before is not None and before.weight != ready.weight:
+            raise MessageError(
+                f"came back with {ready.weight:g} in place of {before.weight:g}; it "
+                "must have the data and settings it began with",
+                field="weight",
+                sender=f"client {ready.client}",
+            )
+
+    def update(
+        self, update: ClientUpdate, round_number: int, drawn: Collection[int]
+    ) -> None:
+        """An update of this round, of a client drawn for it."""
+        if update.round_number != round_number or update.client not in drawn:
+            raise MessageError(
+                f"an update of round {update.round_number} from a client that "
+                f"{'was' if update.client in drawn else 'was not'} drawn, in round "
+                f"{round_number}",
+                field="round",
+                sender=f"client {update.client}",
+            )
+        shapes = self._method.upload_shapes(self._head)
+        _check_tensors(update.upload, shapes, "upload", update.client)
+
+    def scores(self, report: ScoreReport, round_number: int) -> None:
+        """Scores of this round."""
+        self.sender(report.client)
+        if report.round_number != round_number:
+            raise MessageError(
+                f"scores of round {report.round_number} in round {round_number}",
+                field="round_number",
+                sender=f"client {report.client}",
+            )
+
+
+def _check_tensors(
+    tensors: Mapping[str, Tensor], shapes: Mapping, field: str, client: int
+) -> None:
+    sender = f"client {client}"
+    if tensors.keys() != shapes.keys():
+        raise MessageError(
+            f"the method sends {sorted(shapes)}, got {sorted(tensors)}",
+            field=field,
+            sender=sender,
+        )
+    for name, shape in shapes.items():
+        problem = shape_problem(tensors[name], shape)
+        if problem:
+            raise MessageError(problem, field=f"{field}.{name}", sender=sender)
