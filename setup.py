@@ -40,9 +40,12 @@ setup(
         "matplotlib>=3.6",
     ],
     extras_require={
-        "test": ["pytest", "hypothesis"],
+        # What FederatedScope needs beside the above; it is not on PyPI itself.
+        "federatedscope": ["pandas", "grpcio", "protobuf", "pympler"],
+        # grpcio and protobuf: parts of the plugin are tested without FederatedScope.
+        "test": ["pytest", "hypothesis", "grpcio", "protobuf"],
         # ruff's formatting changes between minor releases.
-        "dev": ["pytest", "hypothesis", "ruff==0.17.*"],
+        "dev": ["pytest", "hypothesis", "grpcio", "protobuf", "ruff==0.17.*"],
     },
     entry_points={
         "console_scripts": ["federatedscope-ggeur=federatedscope_ggeur.cli:main"]

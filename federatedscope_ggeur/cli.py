@@ -1,4 +1,4 @@
-"""The commands: run a config, list the example configs, list the keys, doctor."""
+"""The commands: run a config, list examples and keys, enable, disable, doctor."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ EPILOG = """\
 other commands:
   configs [FOLDER]   list the example configs, or copy them into FOLDER
   keys               list every ggeur.* setting with its default and meaning
+  enable [FOLDER]    let FederatedScope (in FOLDER) load the plugin
+  disable [FOLDER]   undo that
   doctor             say what is installed and what is missing for which feature
 
-example:
+examples:
   %(prog)s --cfg ggeur_quickstart.yaml federate.total_round_num 5 ggeur.steps [1]
+  %(prog)s --engine federatedscope --cfg ggeur_quickstart.yaml
 """
 
 
@@ -46,11 +49,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Run a federated experiment on the embedded engine.",
+        description="Run a federated experiment.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--cfg", metavar="FILE", help="YAML file of the experiment")
+    parser.add_argument(
+        "--engine",
+        choices=("embedded", "federatedscope"),
+        default="embedded",
+        help="what runs it: this package alone (default), or FederatedScope",
+    )
+    parser.add_argument(
+        "--client_cfg",
+        metavar="FILE",
+        help="YAML file of single clients' settings (FederatedScope only)",
+    )
     parser.add_argument(
         "--version", action="version", version=federatedscope_ggeur.__version__
     )
@@ -62,20 +76,30 @@ def _run(arguments: Sequence[str]) -> int:
     )
     options = parser.parse_args(arguments)
     if options.cfg is None:
-        if options.settings:
+        if arguments:
             parser.error(_what_is_missing(options.settings))
         parser.print_help()
         return 2
+    config = _find(options.cfg)
     # Imported here: torch takes seconds, and --help needs none of it.
+    if options.engine == "federatedscope":
+        from federatedscope_ggeur.engines.fs.launch import launch
+
+        return launch(config, options.settings, options.client_cfg)
+    if options.client_cfg is not None:
+        raise ConfigError(
+            "--client_cfg: the embedded engine gives all clients the same settings; "
+            "run it with --engine federatedscope"
+        )
     from federatedscope_ggeur.engines.config import load_config
     from federatedscope_ggeur.engines.console import run_with_files
 
-    return run_with_files(load_config(_find(options.cfg), options.settings))
+    return run_with_files(load_config(config, options.settings))
 
 
 def _what_is_missing(words: Sequence[str]) -> str:
-    """What is wrong with a command line that does not begin with ``--cfg FILE``."""
-    if "." in words[0] or any(word.startswith("--cfg") for word in words):
+    """What is wrong with a command line that has no ``--cfg FILE`` before settings."""
+    if not words or "." in words[0] or any(word.startswith("--cfg") for word in words):
         return "--cfg FILE is missing; settings go behind it"
     return (
         f"unknown command '{words[0]}'; the commands are {', '.join(COMMANDS)}; "
@@ -161,6 +185,35 @@ def _keys(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _enable(arguments: Sequence[str]) -> int:
+    from federatedscope_ggeur.engines.fs import install
+
+    folder = _fs_folder("enable", "Let FederatedScope load the plugin.", arguments)
+    print(install.enable(folder))
+    print(f"run: {install.run_command(folder)}")
+    return 0
+
+
+def _disable(arguments: Sequence[str]) -> int:
+    from federatedscope_ggeur.engines.fs import install
+
+    folder = _fs_folder("disable", "Undo enable; nothing else changes.", arguments)
+    print(install.disable(folder))
+    return 0
+
+
+def _fs_folder(name: str, description: str, arguments: Sequence[str]) -> str | None:
+    parser = argparse.ArgumentParser(prog=f"{PROGRAM} {name}", description=description)
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        metavar="FOLDER",
+        help="FederatedScope's checkout or package folder (default: the one that can "
+        "be imported, else FEDERATEDSCOPE_HOME)",
+    )
+    return parser.parse_args(arguments).folder
+
+
 def _doctor(arguments: Sequence[str]) -> int:
     argparse.ArgumentParser(
         prog=f"{PROGRAM} doctor",
@@ -173,4 +226,10 @@ def _doctor(arguments: Sequence[str]) -> int:
     return 0 if healthy else 1
 
 
-COMMANDS = {"configs": _configs, "keys": _keys, "doctor": _doctor}
+COMMANDS = {
+    "configs": _configs,
+    "keys": _keys,
+    "enable": _enable,
+    "disable": _disable,
+    "doctor": _doctor,
+}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import platform
+import shlex
 import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -11,6 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import federatedscope_ggeur
+from federatedscope_ggeur.engines.fs import install
+from federatedscope_ggeur.engines.fs.install import State
+from federatedscope_ggeur.engines.fs.protobuf import outlook
+from federatedscope_ggeur.errors import ConfigError
 
 #: package on PyPI, module, what it is for
 _CORE = (
@@ -44,7 +48,7 @@ def diagnose() -> tuple[str, bool]:
         lines.append(f"{'ok     ' if works else 'MISSING'} {package}: {state}")
         if not works:
             lines.append(f"        needed for {purpose}; pip install {package}")
-    lines += ["", _accelerator(), _federatedscope()]
+    lines += ["", _accelerator(), *_federatedscope()]
     return "\n".join(lines), healthy
 
 
@@ -76,23 +80,51 @@ def _accelerator() -> str:
     return "accelerator: none, and none is needed for heads on embeddings"
 
 
-def _federatedscope() -> str:
-    optional = (
-        "the embedded engine needs none of it; this release has no plugin for it yet"
-    )
+def _federatedscope() -> list[str]:
+    """Where FS is, whether it loads the plugin, how to repair what does not work."""
     try:
-        found = find_spec("federatedscope")
-    except (ImportError, ValueError):
-        found = None
-    if found is not None:
-        where = found.origin or "an unknown place"
-        return f"FederatedScope: importable from {where}; {optional}"
-    home = os.environ.get("FEDERATEDSCOPE_HOME")
-    if home:
-        there = (Path(home) / "federatedscope" / "main.py").is_file()
-        state = "a checkout is there" if there else "but no checkout is there"
-        return f"FederatedScope: FEDERATEDSCOPE_HOME is {home}, {state}; {optional}"
-    return (
-        "FederatedScope: not installed, and FEDERATEDSCOPE_HOME is not set; "
-        f"{optional}. To get it: git clone https://github.com/alibaba/FederatedScope"
-    )
+        package = install.find()
+    except ConfigError as error:
+        return [f"{error}", "        the embedded engine needs none of it"]
+    if install.importable_package() is None:
+        how = f"in the checkout that {install.HOME_VARIABLE} names, not importable"
+    else:
+        how = "importable"
+    lines = [f"FederatedScope: {package} ({how}); the embedded engine needs none of it"]
+    try:
+        lines += [*_plugin(package), *_messages(package)]
+    except ConfigError as error:
+        lines.append(f"        {error}")
+    missing = install.missing_packages()
+    if missing:
+        lines.append(f"MISSING for FederatedScope: {', '.join(missing)}")
+        lines.append(
+            f"        pip install {' '.join(missing)}; or all: {install.EXTRA}"
+        )
+    return lines
+
+
+def _plugin(package: Path) -> list[str]:
+    state = install.state(package)
+    lines = [f"        plugin: {state.value}"]
+    folder = shlex.quote(str(package))
+    if state is State.ENABLED:
+        lines.append(f"        run: {install.run_command(package)}")
+    elif state is State.NOT_IMPORTABLE:
+        lines.append(f"        pip install it, or run: {install.run_command(package)}")
+    elif state is State.FOREIGN:
+        lines.append(f"        move away {install.plugin_file(package)}, then:")
+    if state in (State.NOT_ENABLED, State.OTHER_VERSION, State.FOREIGN):
+        lines += [
+            f"        federatedscope-ggeur enable {folder}",
+            "        or, without enabling it: federatedscope-ggeur --engine "
+            "federatedscope --cfg FILE.yaml",
+        ]
+    return lines
+
+
+def _messages(package: Path) -> list[str]:
+    try:
+        return [f"        {outlook(package)}"]
+    except ImportError as error:
+        return [f"        protobuf compatibility: unknown ({error})"]

@@ -25,10 +25,14 @@ def test_wrong_settings_exit_with_1_and_no_traceback(capsys):
         (["a.b", "3"], "--cfg FILE is missing; settings go behind it"),
         (
             ["config"],
-            "unknown command 'config'; the commands are configs, keys, doctor",
+            "unknown command 'config'; the commands are configs, keys, enable, "
+            "disable, doctor",
         ),
         (["--what"], "--what"),
         (["--cfg"], "--cfg"),
+        (["--engine", "embedded"], "--cfg FILE is missing"),
+        (["--engine", "other", "--cfg", "X"], "invalid choice: 'other'"),
+        (["enable", "here", "there"], "unrecognized arguments: there"),
     ],
 )
 def test_a_mistyped_command_line_is_a_named_error(capsys, arguments, message):
@@ -55,6 +59,14 @@ def test_an_interruption_anywhere_has_no_traceback(monkeypatch, capsys):
     monkeypatch.setattr(cli, "_find", interrupted)
     assert main(["--cfg", "ggeur_quickstart.yaml"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_settings_of_single_clients_need_federatedscope(capsys):
+    command = ["--cfg", "ggeur_quickstart.yaml", "--client_cfg", "clients.yaml"]
+    assert main(command) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: --client_cfg: ")
+    assert "--engine federatedscope" in error
 
 
 def test_help_and_no_arguments(capsys):

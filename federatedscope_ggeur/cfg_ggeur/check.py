@@ -40,8 +40,6 @@ def extend_ggeur_cfg(cfg) -> None:
             parent = parent[part]
         default = key.default
         parent[name] = list(default) if isinstance(default, list) else default
-    if hasattr(cfg, "register_cfg_check_fun"):
-        cfg.register_cfg_check_fun(check_ggeur_cfg)
 
 
 def check_ggeur_cfg(cfg) -> None:

@@ -9,6 +9,7 @@ from federatedscope_ggeur.data.partition import (
     partition,
 )
 from federatedscope_ggeur.data.registry import (
+    SUFFIX,
     check_data_type,
     load_data,
     register_reader,
@@ -17,6 +18,7 @@ from federatedscope_ggeur.data.split import check_splits
 from federatedscope_ggeur.data.splitters import check_splitter, lds_matrix
 
 __all__ = [
+    "SUFFIX",
     "ClientData",
     "DataSet",
     "Domain",

@@ -1,13 +1,16 @@
 """Checkpoints: what a server needs to go on after round 0 or any later round.
 
-Two safetensors files: ``<path>.round0`` is written once, after round 0 (geometry,
-prototypes, who is ready); ``<path>`` after round 0 and after every round (the head, the
-method's state, the records so far). Both carry the run's id and belong together.
+Two safetensors files: ``<path>.round0`` is written after round 0 (geometry, prototypes,
+who is ready), and again when a client more is ready; ``<path>`` after round 0 and after
+every round (the head, the method's state, the records so far). Both carry the run's id
+and belong together.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,21 +20,22 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.engines.coordinator import Coordinator
-from federatedscope_ggeur.errors import ConfigError, DataError, MessageError
+from federatedscope_ggeur.engines.fs_checkpoint import weights_of_fs
+from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.join import Agreement
 from federatedscope_ggeur.federation.messages import Ready
-from federatedscope_ggeur.heads import Head, to_vector
 from federatedscope_ggeur.reporting import Round0, RoundRecord, write_atomically
 from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What a restored run has behind it."""
+    """What a restored run has behind it; `run` is its id."""
 
     round0: Round0
     rounds: list[RoundRecord]
+    run: str
 
 
 class CheckpointWriter:
@@ -43,12 +47,31 @@ class CheckpointWriter:
         ``federate.save_to``.
     agreement : Agreement
         Kept in the file; only a run with the same one can go on from it.
+    restored : Progress, optional
+        Of the run that goes on; it keeps its id, and its round 0 is not written twice.
+
+    Raises
+    ------
+    ConfigError
+        `path` is a folder, or cannot have a file.
     """
 
-    def __init__(self, path: str | Path, agreement: Agreement):
+    def __init__(
+        self, path: str | Path, agreement: Agreement, restored: Progress | None = None
+    ):
         self._path, self._agreement = Path(path), agreement
-        self._run = secrets.token_hex(8)
-        self._has_round0 = False
+        self._run = restored.run if restored else secrets.token_hex(8)
+        #: Whose readiness the file of round 0 holds.
+        self._ready = _ready_at(_round0_path(self._path), restored)
+        if self._path.is_dir():
+            raise ConfigError(
+                f"federate.save_to: '{path}' is a folder; name a file, such as "
+                f"'{self._path / 'checkpoint'}'"
+            )
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(f"no folder for '{path}': {error.strerror}") from error
 
     def write(
         self, coordinator: Coordinator, round0: Round0, rounds: list[RoundRecord]
@@ -60,17 +83,6 @@ class CheckpointWriter:
         ConfigError
             A file cannot be written; the earlier checkpoint stays whole.
         """
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(
-                f"federate.save_to: cannot make the folder '{self._path.parent}': "
-                f"{error.strerror}"
-            ) from error
-        if not self._has_round0:
-            data = _round0_bytes(self._run, coordinator, self._agreement)
-            write_atomically(_round0_path(self._path), data)
-            self._has_round0 = True
         records = {
             "round0": as_json_value(round0, "round0"),
             "rounds": as_json_value(rounds, "rounds"),
@@ -79,10 +91,33 @@ class CheckpointWriter:
         tensors = {"params": server.params}
         tensors.update({f"method.{k}": v for k, v in server.method_state.items()})
         numbers = {"run": self._run, "records": json.dumps(records)}
-        write_atomically(self._path, wire.pack("checkpoint", numbers, tensors))
+        data = wire.pack("checkpoint", numbers, tensors)
+        try:
+            if self._ready == server.ready.keys():
+                write_atomically(self._path, data)
+            else:
+                self._write_both(data, coordinator)
+                self._ready = set(server.ready)
+        except (OSError, ConfigError) as error:
+            raise _unwritable(error) from error
+
+    def _write_both(self, data: bytes, coordinator: Coordinator) -> None:
+        """Replace an earlier run's pair of files only when there is room for both."""
+        following = self._path.with_name(self._path.name + ".new")
+        try:
+            write_atomically(following, data)
+            round0 = _round0_bytes(self._run, coordinator, self._agreement)
+            write_atomically(_round0_path(self._path), round0)
+            os.replace(following, self._path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                following.unlink()
+            raise
 
 
-def restore(path: str | Path, coordinator: Coordinator, agreement: Agreement):
+def restore(
+    path: str | Path, coordinator: Coordinator, agreement: Agreement
+) -> Progress | None:
     """Set `coordinator` to where the run of the checkpoint at `path` was.
 
     Parameters
@@ -102,29 +137,44 @@ def restore(path: str | Path, coordinator: Coordinator, agreement: Agreement):
     Raises
     ------
     ConfigError
-        The file is missing or broken, or of a run with other clients or settings; it
-        says which.
+        The file is missing or broken, of a run with other clients or settings, or of
+        a later round than the last one; it says which.
     """
-    path = Path(path)
+    try:
+        return _restore(Path(path), coordinator, agreement)
+    except ConfigError:
+        raise
+    # A file that was changed; MessageError and DataError are ValueErrors.
+    except (ValueError, KeyError) as error:
+        raise _refusal(path, str(error)) from error
+
+
+def _restore(
+    path: Path, coordinator: Coordinator, agreement: Agreement
+) -> Progress | None:
     data = _read(path)
     server = coordinator.server
     if not _is_safetensors(data):
-        server.params = _weights_of_fs(path, server.head)
+        server.params = weights_of_fs(path, server.head)
         return None
     progress = _unpack(data, "checkpoint", path)
     started = _unpack(_read(_round0_path(path)), "round 0", _round0_path(path))
     if progress.text("run") != started.text("run"):
         raise _refusal(path, f"'{_round0_path(path)}' is of another run")
     _check_same(path, started, server.roster, agreement)
-    try:
-        records = json.loads(progress.text("records"))
-        params = progress.tensor("params", torch.float32, server.params.shape)
-        done = Progress(
-            from_json_value(Round0, records["round0"], "round0"),
-            from_json_value(list[RoundRecord], records["rounds"], "rounds"),
+    params = progress.tensor("params", torch.float32, server.params.shape)
+    records = json.loads(progress.text("records"))
+    done = Progress(
+        from_json_value(Round0, records["round0"], "round0"),
+        from_json_value(list[RoundRecord], records["rounds"], "rounds"),
+        progress.text("run"),
+    )
+    if len(done.rounds) > server.settings.total_rounds:
+        raise _refusal(
+            path,
+            f"it is of round {len(done.rounds)} and federate.total_round_num is "
+            f"{server.settings.total_rounds}; raise it",
         )
-    except (MessageError, DataError, ValueError, KeyError) as error:
-        raise _refusal(path, str(error)) from error
     server.resume(
         _ready_from(started),
         started.tensors_under("prototypes"),
@@ -134,6 +184,23 @@ def restore(path: str | Path, coordinator: Coordinator, agreement: Agreement):
     coordinator.geometry = _bytes_of(started, "geometry")
     coordinator.shared = _bytes_of(started, "shared")
     return done
+
+
+def checkpoint_roster(path: str | Path) -> dict[int, str]:
+    """The clients, number to domain, of the run whose checkpoint stands at `path`.
+
+    Empty where it holds weights alone.
+
+    Raises
+    ------
+    ConfigError
+        The file is missing or broken.
+    """
+    path = Path(path)
+    if not _is_safetensors(_read(path)):
+        return {}
+    started = _unpack(_read(_round0_path(path)), "round 0", _round0_path(path))
+    return {int(k): domain for k, domain in started.mapping("roster").items()}
 
 
 def _round0_path(path: Path) -> Path:
@@ -146,19 +213,15 @@ def _round0_bytes(run: str, coordinator: Coordinator, agreement: Agreement) -> b
         "geometry": _as_tensor(coordinator.geometry),
         "shared": _as_tensor(coordinator.shared),
     }
-    tensors.update(
-        {f"prototypes.{k}": v for k, v in server.round0_tensors().items()},
-    )
+    held = server.round0_tensors()
+    tensors.update({f"prototypes.{k}": v for k, v in held.items()})
     for k, ready in server.ready.items():
         tensors.update({f"share.{k}.{n}": t for n, t in ready.shared.items()})
     numbers = {
         "run": run,
         "roster": {str(k): domain for k, domain in server.roster.items()},
         "weights": {str(k): repr(r.weight) for k, r in server.ready.items()},
-        "class_names": list(agreement.class_names),
-        "dim": agreement.dim,
-        "encoder": agreement.encoder,
-        "settings": dict(agreement.settings),
+        **agreement.numbers(),
     }
     return wire.pack("round 0", numbers, tensors)
 
@@ -166,13 +229,7 @@ def _round0_bytes(run: str, coordinator: Coordinator, agreement: Agreement) -> b
 def _check_same(
     path: Path, started: wire.Message, roster: Mapping[int, str], agreement: Agreement
 ) -> None:
-    kept = Agreement(
-        started.texts("class_names"),
-        started.integer("dim", 1),
-        started.text("encoder"),
-        started.mapping("settings"),
-    )
-    difference = agreement.difference(kept)
+    difference = agreement.difference(Agreement.of_message(started))
     if difference:
         raise _refusal(path, f"it is of a run with other settings: {difference}")
     before = started.mapping("roster")
@@ -198,22 +255,6 @@ def _ready_from(started: wire.Message) -> dict[int, Ready]:
     }
 
 
-def _weights_of_fs(path: Path, head: Head) -> Tensor:
-    """The weights in a checkpoint of FederatedScope; no code in it is run."""
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        state = content["model"]
-        head.load_state_dict(state)
-    # torch.load raises whatever its unpickler meets in a foreign file.
-    except Exception as error:
-        raise _refusal(
-            path,
-            f"it is neither a checkpoint of this program nor FederatedScope's with the "
-            f"weights of this head ({type(error).__name__}: {error})",
-        ) from error
-    return to_vector(head)
-
-
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -228,6 +269,17 @@ def _unpack(data: bytes, kind: str, path: Path) -> wire.Message:
         raise _refusal(path, error.problem) from error
 
 
+def _ready_at(path: Path, restored: Progress | None) -> set[int]:
+    """The clients ready in the restored run's file of round 0, if it is at `path`."""
+    try:
+        started = _unpack(_read(path), "round 0", path)
+        if restored is not None and started.text("run") == restored.run:
+            return set(_ready_from(started))
+    except ConfigError:
+        pass  # Nothing there that could be kept.
+    return set()
+
+
 def _is_safetensors(data: bytes) -> bool:
     return data[8:9] == b"{"
 
@@ -240,5 +292,9 @@ def _bytes_of(message: wire.Message, field: str) -> bytes:
     return message.tensor(field, torch.uint8, (None,)).numpy().tobytes()
 
 
-def _refusal(path: Path, problem: str) -> ConfigError:
+def _unwritable(problem: object) -> ConfigError:
+    return ConfigError(f"federate.save_to: {problem}; make room or name another place")
+
+
+def _refusal(path: str | Path, problem: str) -> ConfigError:
     return ConfigError(f"federate.restore_from: '{path}' cannot be used: {problem}")

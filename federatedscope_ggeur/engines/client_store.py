@@ -30,23 +30,29 @@ class ClientStore:
         self._number = number
 
     def save(self, states: States) -> None:
-        """Write `states`, if there are any; whole or not at all."""
+        """Write `states`, whole or not at all; without any, no file stays.
+
+        Raises
+        ------
+        ConfigError
+            The file cannot be written; the earlier one stays whole.
+        """
         if not any(states.values()):
+            self._remove()
             return
         tensors = {
             f"state.{number}.{name}": tensor
             for number, state in states.items()
             for name, tensor in state.items()
         }
-        numbers = {"client": self._number, "rounds": sorted(states)}
+        rounds = [str(number) for number in sorted(states)]
+        numbers = {"client": self._number, "rounds": rounds}
+        data = wire.pack("client state", numbers, tensors)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(
-                f"federate.save_to: cannot make the folder '{self.path.parent}': "
-                f"{error.strerror}"
-            ) from error
-        write_atomically(self.path, wire.pack("client state", numbers, tensors))
+            write_atomically(self.path, data)
+        except (OSError, ConfigError) as error:
+            raise ConfigError(f"federate.save_to: {error}") from error
 
     def load(self) -> dict[int, dict[str, Tensor]]:
         """What was saved; nothing if there is no file.
@@ -64,12 +70,22 @@ class ClientStore:
             )
             message.client()
             tensors = message.tensors_under("state")
-        except (OSError, MessageError) as error:
+            states: dict = {int(number): {} for number in message.texts("rounds")}
+            for key, tensor in tensors.items():
+                number, _, name = key.partition(".")
+                states[int(number)][name] = tensor
+        except (OSError, MessageError, ValueError, KeyError) as error:
             raise ConfigError(
                 f"federate.restore_from: '{self.path}' cannot be used: {error}"
             ) from error
-        states: dict[int, dict[str, Tensor]] = {}
-        for key, tensor in tensors.items():
-            number, _, name = key.partition(".")
-            states.setdefault(int(number), {})[name] = tensor
         return states
+
+    def _remove(self) -> None:
+        """A file of an earlier run must not pass for this one's."""
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"federate.save_to: cannot remove '{self.path}', the state of an "
+                f"earlier run: {error.strerror}"
+            ) from error

@@ -12,9 +12,19 @@ import torch
 import yaml
 from yacs.config import CfgNode
 
-from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg, get_key, ggeur_problems
+from federatedscope_ggeur.cfg_ggeur import (
+    Rule,
+    extend_ggeur_cfg,
+    get_key,
+    ggeur_problems,
+)
 from federatedscope_ggeur.data import check_data_type, check_splits, check_splitter
-from federatedscope_ggeur.engines.fs_keys import FS_KEYS, OPEN_SECTION
+from federatedscope_ggeur.engines.fs_keys import (
+    FS_KEYS,
+    OPEN_SECTION,
+    FSKey,
+    settings_in,
+)
 from federatedscope_ggeur.errors import ConfigError
 
 _HINT = "'federatedscope-ggeur configs' lists configs to start from."
@@ -75,12 +85,12 @@ def load_config(
     return cfg
 
 
-def config_problems(cfg: CfgNode) -> list[str]:
-    """What the embedded engine cannot do of `cfg`, a line each."""
+def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
+    """What the embedded engine, or FS with the plugin, cannot do of `cfg`, by line."""
     problems = [
         f"  {key.name}: {problem}"
         for key in FS_KEYS
-        if (problem := key.rule(get_key(cfg, key.name)))
+        if (problem := _rule(key, on_fs)(get_key(cfg, key.name)))
     ]
     checks = (
         lambda: check_data_type(cfg.data.type),
@@ -95,6 +105,10 @@ def config_problems(cfg: CfgNode) -> list[str]:
             "augmented rows stand class by class, and only the first would be seen"
         )
     return problems + ggeur_problems(cfg)
+
+
+def _rule(key: FSKey, on_fs: bool) -> Rule:
+    return key.on_fs if on_fs and key.on_fs is not None else key.rule
 
 
 def _refusal(check: Callable[[], None]) -> str:
@@ -201,7 +215,7 @@ def _optimizer_problems(node: CfgNode) -> list[str]:
     if make is None:
         return []
     known = set(inspect.signature(make).parameters) - {"params", "lr"}
-    options = {k: v for k, v in node.items() if k not in ("type", "lr")}
+    options = {k: v for k, v in settings_in(node).items() if k not in ("type", "lr")}
     unknown = sorted(options.keys() - known)
     if unknown:
         return [

@@ -53,9 +53,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Absence:
-    """In place of an answer: why none came."""
+    """In place of an answer: why none came; `connected` if the client is still there."""
 
     reason: str
+    connected: bool = False
 
 
 Replies = Mapping[int, Union[tuple[bytes, ...], Absence]]
@@ -96,6 +97,10 @@ class Coordinator:
     Attributes
     ----------
     absent : dict from client number to the reason why it is not there
+    scores : dict from domain to Score
+        Of the last evaluation.
+    reports : dict from client number to ScoreReport
+        What clients scored in it on their own test rows, unseen clients included.
     """
 
     def __init__(
@@ -107,25 +112,34 @@ class Coordinator:
     ):
         self.server, self.plan = server, plan
         self.absent: dict[int, str] = {}
+        self.scores: dict[str, Score] = {}
+        self.reports: dict[int, ScoreReport] = {}
         self.geometry = b""
         self.shared = b""
         self._tests, self._dismiss = tests, dismiss
         self._prepared: set[int] = set()
+        # Since the last request: whose connection was lost, and who is there again.
+        self._lost: set[int] = set()
+        self._back: set[int] = set()
         self._refusal: MessageError | None = None
         self._down = self._up = 0
 
     # who is there
 
-    def leave(self, number: int, reason: str) -> None:
-        """A client is gone: it is asked for nothing until it comes back."""
-        self.absent.setdefault(number, reason)
-        self._prepared.discard(number)
+    def leave(self, number: int, reason: str, connected: bool = False) -> None:
+        """A client is asked for nothing until it comes back.
 
-    def come_back(self, number: int, prepared: bool = False) -> None:
-        """A client is there again; `prepared` if it still holds what round 0 sent."""
+        One that is still connected, and only late, keeps what round 0 sent.
+        """
+        self.absent.setdefault(number, reason)
+        if not connected:
+            self._prepared.discard(number)
+            self._lost.add(number)
+
+    def come_back(self, number: int) -> None:
+        """A client is there again; it is prepared anew if its connection was lost."""
         self.absent.pop(number, None)
-        if prepared and number in self.server.ready:
-            self._prepared.add(number)
+        self._back.add(number)
 
     def check_quorum(self, when: str) -> None:
         """Raise `GGEURError`, naming who is missing, if too few clients are there."""
@@ -135,7 +149,8 @@ class Coordinator:
         missing = "; ".join(f"client {k}: {why}" for k, why in self.absent.items())
         raise GGEURError(
             f"{when}: {there} of {len(self.server.roster)} clients are left and "
-            f"ggeur.quorum asks for {self.plan.quorum}. Missing: {missing}"
+            f"ggeur.quorum asks for {self.plan.quorum}; lower it or see to the missing "
+            f"ones. Missing: {missing or 'nobody'}"
         ) from self._refusal
 
     # the course
@@ -152,7 +167,8 @@ class Coordinator:
         geometry, prototypes, ready_up = yield from self._prepare(
             self._here(self.server.participants)
         )
-        shared = self.server.start(self.absent)
+        # One may be back already, but too late for its window.
+        shared = self.server.start(self._unprepared())
         shared_down = 0
         if shared is not None:
             self.shared = shared.to_bytes()
@@ -173,8 +189,9 @@ class Coordinator:
         """One round of training and, where it is due, of evaluation."""
         started = time.perf_counter()
         self._down = self._up = 0
-        yield from self._welcome_back()
-        drawn = self.server.sample(number, set(self.absent))
+        yield from self.welcome_back()
+        out = self.absent.keys() | self._unprepared()
+        drawn = self.server.sample(number, out)
         updates = yield from self._ask("train", number, self._broadcast(number, drawn))
         if updates:
             self.server.step(number, updates, drawn)
@@ -192,6 +209,21 @@ class Coordinator:
             self._up,
             self._down,
         )
+
+    def welcome_back(self) -> Conversation[None]:
+        """Prepare the clients that are there without what round 0 sent.
+
+        Every round begins with it. After a restart it may go before, so that what is
+        sent a second time does not count among the bytes of a round.
+        """
+        here = self._here(self.server.participants)
+        numbers = [k for k in here if k not in self._prepared]
+        if not numbers:
+            return
+        yield from self._prepare(numbers)
+        if self.shared:
+            prepared = [k for k in numbers if k in self._prepared]
+            self._down += yield from self._share(prepared)
 
     # round 0
 
@@ -215,23 +247,16 @@ class Coordinator:
                 prototypes += len(asked[k][1])
             for ready in (yield from self._ask("prepare", 0, asked)):
                 self.server.add_ready(ready, again=True)
-                self._prepared.add(ready.client)
+                if ready.client not in self._lost:
+                    self._prepared.add(ready.client)
         return geometry, prototypes, self._up - before
 
     def _share(self, numbers: list[int]) -> Conversation[int]:
+        if not numbers:
+            return 0
         asked = dict.fromkeys(numbers, (self.shared,))
         yield Request("share", 0, asked, answered=False)
         return len(self.shared) * len(asked)
-
-    def _welcome_back(self) -> Conversation[None]:
-        """Prepare the clients that came back without what round 0 sent."""
-        here = self._here(self.server.participants)
-        numbers = [k for k in here if k not in self._prepared]
-        if not numbers:
-            return
-        yield from self._prepare(numbers)
-        if self.shared:
-            self._down += yield from self._share(self._here(numbers))
 
     # every round
 
@@ -245,11 +270,13 @@ class Coordinator:
         if not self.plan.server_evaluates:
             asked = self._broadcast(number, self._here(server.roster))
             reports = yield from self._ask("score", number, asked)
+            self.reports = {report.client: report for report in reports}
             scores = server.add_up(number, reports, server.participants)
             if server.unseen:
                 unseen = server.add_up(number, reports, server.unseen)
         for name, test in self._tests.items():
             scores[name] = server.score(test.features, test.labels)
+        self.scores = scores
         return scores, unseen
 
     def _broadcast(self, number: int, clients: Collection[int]) -> dict:
@@ -259,6 +286,9 @@ class Coordinator:
     def _here(self, numbers: Collection[int]) -> list[int]:
         return [k for k in numbers if k not in self.absent]
 
+    def _unprepared(self) -> set[int]:
+        return set(self.server.participants) - self._prepared
+
     def _ask(
         self,
         kind: str,
@@ -267,15 +297,18 @@ class Coordinator:
         sizes: dict[str, int] | None = None,
     ) -> Conversation[list]:
         """Ask clients; the answers that can be used, decoded, in client order."""
+        when = f"round {number}, {kind}"
+        self.check_quorum(when)
         if not parts:
             return []
+        self._lost, self._back = set(), set()
         replies = yield Request(kind, number, parts)
         answers = []
         self._down += sum(len(part) for sent in parts.values() for part in sent)
         for k in sorted(parts):
             reply = replies.get(k, Absence("no answer"))
             if isinstance(reply, Absence):
-                self.leave(k, reply.reason)
+                self._miss(k, reply)
                 continue
             self._up += sum(map(len, reply))
             if sizes is not None:
@@ -284,9 +317,14 @@ class Coordinator:
                 answers.append(self._decode(kind, number, k, reply, parts))
             except MessageError as error:
                 self._refuse(k, error)
-        when = f"round {number}, {kind}" if number else f"round 0, {kind}"
         self.check_quorum(when)
         return answers
+
+    def _miss(self, client: int, absence: Absence) -> None:
+        self.leave(client, absence.reason, absence.connected)
+        if client in self._back:
+            # It lost its answer and came back while the others were waited for.
+            self.absent.pop(client)
 
     def _decode(self, kind, number, client, reply, parts):
         if len(reply) != 1:

@@ -85,13 +85,17 @@ class EmbeddedEngine:
         """
         writer = None
         if self.settings.save_to:
-            writer = CheckpointWriter(self.settings.save_to, self._agreement)
+            writer = CheckpointWriter(
+                self.settings.save_to, self._agreement, self.progress
+            )
         with torch_threads(self.settings.num_threads):
             round0, rounds = self._so_far()
-            yield round0
-            yield from rounds
             if writer:
                 writer.write(self.coordinator, round0, rounds)
+                for respondent in self._respondents.values():
+                    respondent.keep_state()
+            yield round0
+            yield from rounds
             for number in range(len(rounds) + 1, self.settings.rounds + 1):
                 rounds.append(self._carry(self.coordinator.round(number)))
                 if writer:
@@ -100,6 +104,7 @@ class EmbeddedEngine:
 
     def _so_far(self) -> tuple[Round0, list[RoundRecord]]:
         if self.progress is not None:
+            self._carry(self.coordinator.welcome_back())
             return self.progress.round0, list(self.progress.rounds)
         round0 = self._carry(self.coordinator.round0())
         if round0.statistics_bytes_up:
@@ -129,9 +134,14 @@ class EmbeddedEngine:
         path = self.settings.restore_from
         if not path:
             return None
-        for number, client in self.clients.items():
-            client.states = ClientStore(path, number).load()
-        return restore(path, self.coordinator, self._agreement)
+        progress = restore(path, self.coordinator, self._agreement)
+        if progress is not None:
+            # A state may be newer than the checkpoint, by the round that was cut off.
+            done = len(progress.rounds)
+            for number, client in self.clients.items():
+                states = ClientStore(path, number).load()
+                client.states = {n: s for n, s in states.items() if n <= done}
+        return progress
 
 
 @contextmanager

@@ -1,7 +1,9 @@
-"""FederatedScope's own keys, as the embedded engine knows them.
+"""FederatedScope's (FS's) own keys, as the engines know them.
 
 Each key stands here with FS's default. It is either honoured, with FS's meaning, or
-accepted only at the values that fit what the engine does. Any other key is an error.
+accepted only at the values that fit what the engines do. On the embedded engine any
+other key is an error; inside FS some keys more can be honoured, and others must be
+refused.
 """
 
 from __future__ import annotations
@@ -15,11 +17,15 @@ LARGEST = 2**31 - 1  # FS sends whole numbers in 32 bits
 
 @dataclass(frozen=True)
 class FSKey:
-    """One key of FS: `rule` says what is wrong with a value, "" if nothing."""
+    """One key of FS: `rule` says what is wrong with a value, "" if nothing.
+
+    `on_fs` stands in for `rule` inside FS, where that is another one.
+    """
 
     name: str
     default: object
     rule: Rule
+    on_fs: Rule | None = None
 
 
 def _anything(value) -> str:
@@ -31,7 +37,7 @@ def _only(*accepted) -> Rule:
         if value in accepted:
             return ""
         wanted = " or ".join(repr(a) for a in accepted)
-        return f"the embedded engine takes only {wanted}, got {value!r}"
+        return f"the plugin takes only {wanted}, got {value!r}"
 
     return rule
 
@@ -59,11 +65,15 @@ def _unset_or(low, high) -> Rule:
 def _metrics(value) -> str:
     if all(v in ("acc", "correct", "loss", "total", "avg_loss") for v in value):
         return ""
-    return f"the embedded engine reports acc, loss and total, got {value!r}"
+    return f"the plugin reports acc, loss and total, got {value!r}"
 
 
 def _rate(value) -> str:
     return "" if 0 <= value < 1 else f"must be in [0, 1), got {value!r}"
+
+
+def _one_process(value) -> str:
+    return "" if value <= 1 else f"the plugin runs in one process, got {value!r}"
 
 
 HONOURED = (
@@ -104,27 +114,32 @@ HONOURED = (
 FIXED = (
     FSKey("backend", "torch", _only("torch")),
     FSKey("use_gpu", False, _only(False)),
-    FSKey("check_completeness", False, _only(False)),
-    FSKey("print_decimal_digits", 6, _only(6)),
-    FSKey("federate.mode", "standalone", _only("standalone")),
+    FSKey("check_completeness", False, _only(False), _anything),
+    FSKey("print_decimal_digits", 6, _only(6), _anything),
+    FSKey(
+        "federate.mode",
+        "standalone",
+        _only("standalone"),
+        one_of("standalone", "distributed"),
+    ),
     FSKey("federate.share_local_model", False, _only(False)),
     FSKey("federate.data_weighted_aggr", False, _only(False)),
     FSKey("federate.online_aggr", False, _only(False)),
-    FSKey("federate.use_diff", False, _only(False)),
+    FSKey("federate.use_diff", False, _only(False), _anything),
     FSKey("federate.merge_test_data", False, _only(False)),
     FSKey("federate.merge_val_data", False, _only(False)),
     FSKey("federate.use_ss", False, _only(False)),
     FSKey("federate.sampler", "uniform", _only("uniform")),
-    FSKey("federate.process_num", 1, _only(1)),
-    FSKey("distribute.use", False, _only(False)),
+    FSKey("federate.process_num", 1, _only(1), _one_process),
+    FSKey("distribute.use", False, _only(False), _anything),
     FSKey("vertical.use", False, _only(False)),
     FSKey("asyn.use", False, _only(False)),
-    FSKey("fedopt.use", False, _only(False)),
-    FSKey("fedprox.use", False, _only(False)),
+    FSKey("fedopt.use", False, _only(False), _anything),
+    FSKey("fedprox.use", False, _only(False), _anything),
     FSKey("fedswa.use", False, _only(False)),
     FSKey("nbafl.use", False, _only(False)),
     FSKey("sgdmf.use", False, _only(False)),
-    FSKey("wandb.use", False, _only(False)),
+    FSKey("wandb.use", False, _only(False), _anything),
     FSKey("attack.attack_method", "", _only("")),
     FSKey("quantization.method", "none", _only("none")),
     FSKey("personalization.local_param", [], _only([])),
@@ -155,5 +170,26 @@ FIXED = (
 
 FS_KEYS = HONOURED + FIXED
 
+#: Keys of FS that the embedded engine does not have, as the plugin takes them in FS.
+FS_RULES: dict[str, Rule] = {
+    "aggregator.robust_rule": one_of(
+        "fedavg", "krum", "median", "trimmedmean", "bulyan", "normbounding"
+    ),
+    "federate.join_in_info": _only([]),
+    "federate.resource_info_file": _only(""),
+    "hpo.fedex.use": _only(False, None),
+    "hpo.fts.use": _only(False, None),
+    "hpo.pfedhpo.use": _only(False, None),
+    "model.model_num_per_trainer": _only(1),
+}
+
 #: Sections in which FS takes new keys: they go to the torch optimiser.
 OPEN_SECTION = "train.optimizer"
+
+#: What FS keeps in every section beside the settings.
+_AUXILIARY = ("__cfg_check_funcs__", "__help_info__", "is_ready_for_run")
+
+
+def settings_in(node) -> dict:
+    """The settings of one section, without what FS keeps beside them."""
+    return {name: value for name, value in node.items() if name not in _AUXILIARY}

@@ -89,6 +89,14 @@ class Respondent:
             self._cache.clear()
         return answers[kind](*parts)
 
+    def keep_state(self) -> None:
+        """Put the method's state on this client where it outlives the process.
+
+        Called before round 1 it also removes what an earlier run left there.
+        """
+        if self._store is not None:
+            self._store.save(self.client.states)
+
     def _statistics(self) -> tuple[bytes, ...]:
         return (self.client.statistics().to_bytes(),)
 
@@ -105,8 +113,7 @@ class Respondent:
 
     def _train(self, broadcast: bytes) -> tuple[bytes, ...]:
         update = self.client.train(Broadcast.from_bytes(broadcast, self._contract))
-        if self._store is not None:
-            self._store.save(self.client.states)
+        self.keep_state()
         return (update.to_bytes(),)
 
     def _score(self, broadcast: bytes) -> tuple[bytes, ...]:

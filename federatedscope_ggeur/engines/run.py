@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import platform
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 
-from safetensors.torch import save as save_safetensors
-
-import federatedscope_ggeur
 from federatedscope_ggeur.data import FederatedData, load_data, partition
 from federatedscope_ggeur.engines.config import to_plain
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order, torch_threads
+from federatedscope_ggeur.engines.report import Setting
 from federatedscope_ggeur.engines.settings import run_settings
-from federatedscope_ggeur.heads import named_tensors
-from federatedscope_ggeur.reporting import (
-    SCHEMA_VERSION,
-    ClientInfo,
-    Results,
-    Round0,
-    RoundRecord,
-    summarise,
-)
-
-_REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
+from federatedscope_ggeur.reporting import ClientInfo, Results, Round0, RoundRecord
 
 
 class Run:
@@ -52,6 +37,7 @@ class Run:
             cfg, self.data.num_classes, self.data.dim, len(self.data.clients)
         )
         self.engine = EmbeddedEngine(self.data, self.settings, order)
+        self._setting = _setting(cfg, self.data)
         self.round0: Round0 | None = None
         self.rounds: list[RoundRecord] = []
         self._params = self.engine.server.params
@@ -98,36 +84,11 @@ class Run:
 
     def results(self, status: str = "finished") -> Results:
         """What is known so far; `status` is finished, interrupted or failed."""
-        data = self.data
-        unseen = [domain.name for domain in data.unseen]
-        return Results(
-            schema_version=SCHEMA_VERSION,
-            engine="embedded",
-            status=status,
-            config=to_plain(self.cfg),
-            versions=_versions(),
-            seed=self.cfg.seed,
-            domains=[*data.domains, *unseen],
-            unseen_domains=unseen,
-            class_names=list(data.class_names),
-            encoder=data.encoder,
-            clients=[
-                ClientInfo(c.number, c.domain, len(c.train), len(c.test))
-                for c in data.clients
-            ],
-            round0=self.round0,
-            rounds=list(self.rounds),
-            final=summarise(self.rounds, self.round0),
-        )
+        return self._setting.results(status, self.round0, self.rounds)
 
     def head_bytes(self) -> bytes:
         """The head of the last recorded round as safetensors, with class names."""
-        tensors = named_tensors(self.engine.server.head, self._params)
-        metadata = {
-            "class_names": json.dumps(list(self.data.class_names)),
-            "encoder": self.data.encoder,
-        }
-        return save_safetensors({k: t.clone() for k, t in tensors.items()}, metadata)
+        return self._setting.head_bytes(self.engine.server.head, self._params)
 
 
 def run(cfg, data: FederatedData | None = None, order: Order = sorted) -> Results:
@@ -149,14 +110,18 @@ def load_federated_data(cfg) -> FederatedData:
         )
 
 
-def _versions() -> dict[str, str]:
-    found = {
-        "federatedscope_ggeur": federatedscope_ggeur.__version__,
-        "python": platform.python_version(),
-    }
-    for name in _REPORTED_PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+def _setting(cfg, data: FederatedData) -> Setting:
+    unseen = [domain.name for domain in data.unseen]
+    return Setting(
+        engine="embedded",
+        config=to_plain(cfg),
+        seed=cfg.seed,
+        domains=[*data.domains, *unseen],
+        unseen_domains=unseen,
+        class_names=list(data.class_names),
+        encoder=data.encoder,
+        clients=[
+            ClientInfo(c.number, c.domain, len(c.train), len(c.test))
+            for c in data.clients
+        ],
+    )

@@ -13,6 +13,7 @@ from federatedscope_ggeur.cfg_ggeur import (
     get_key,
 )
 from federatedscope_ggeur.engines.coordinator import Plan
+from federatedscope_ggeur.engines.fs_keys import settings_in
 from federatedscope_ggeur.federation import (
     ClientSettings,
     OptimizerSettings,
@@ -26,9 +27,6 @@ from federatedscope_ggeur.geometry import (
 )
 from federatedscope_ggeur.heads import HeadSettings
 from federatedscope_ggeur.methods import build_method
-
-#: What FS keeps in every section beside the settings.
-_FS_AUXILIARY = ("__cfg_check_funcs__", "__help_info__", "is_ready_for_run")
 
 
 @dataclass(frozen=True)
@@ -111,11 +109,7 @@ def augmentation_settings(ggeur) -> AugmentationSettings:
 
 def training_settings(cfg) -> TrainingSettings:
     """Local training in FS's keys."""
-    chosen = {
-        name: value
-        for name, value in cfg.train.optimizer.items()
-        if name not in _FS_AUXILIARY
-    }
+    chosen = settings_in(cfg.train.optimizer)
     kind, lr = chosen.pop("type"), chosen.pop("lr")
     return TrainingSettings(
         optimizer=OptimizerSettings(kind, lr, chosen),

@@ -1,0 +1,113 @@
+"""FederatedScope's (FS's) communication managers over the plugin's streams.
+
+In standalone mode FS's own queue carries the messages. In distributed mode these stand
+in for ``gRPCCommManager``, which unpickles what it receives: same methods, other bytes.
+"""
+
+from __future__ import annotations
+
+from federatedscope.core.message import Message
+
+from federatedscope_ggeur.engines.fs.transport import (
+    Envelope,
+    Hub,
+    Link,
+    Security,
+    TransportSettings,
+)
+
+SERVER = 0
+
+
+def transport_settings(cfg) -> TransportSettings:
+    """The transport in `cfg.distribute` and `cfg.ggeur`."""
+    distribute, ggeur = cfg.distribute, cfg.ggeur
+    longest = min(
+        distribute.grpc_max_send_message_length,
+        distribute.grpc_max_receive_message_length,
+    )
+    return TransportSettings(
+        max_message=longest,
+        max_frame=min(TransportSettings.max_frame, longest),
+        compression=distribute.grpc_compression.lower(),
+        join_deadline=ggeur.deadline.join,
+        security=Security(
+            certificate=ggeur.tls.certificate,
+            key=ggeur.tls.key,
+            authority=ggeur.tls.authority,
+            join_secret=ggeur.join_secret,
+            join_token=ggeur.join_token,
+        ),
+        http_proxy=distribute.grpc_enable_http_proxy,
+    )
+
+
+class _Manager:
+    """What FS's workers ask of either end."""
+
+    def __init__(self):
+        self.neighbors: dict[int, object] = {}
+        self.monitor = None
+
+    def add_neighbors(self, neighbor_id, address=None) -> None:
+        self.neighbors[neighbor_id] = address
+
+    def get_neighbors(self, neighbor_id=None):
+        if neighbor_id is None:
+            return self.neighbors
+        return self.neighbors[neighbor_id]
+
+
+class ServerManager(_Manager):
+    """The server's end: a `Hub`, with FS's messages going out."""
+
+    def __init__(self, host: str, port: int, client_num: int, cfg):
+        super().__init__()
+        self.hub = Hub(host, port, client_num, transport_settings(cfg))
+        self.host, self.port = host, self.hub.port
+
+    def send(self, message: Message) -> None:
+        receivers = message.receiver
+        if not isinstance(receivers, (list, tuple)):
+            receivers = [receivers]
+        for number in receivers:
+            self.hub.send(number, _envelope(message))
+
+
+class ClientManager(_Manager):
+    """A client's end: one `Link`, opened anew when the server comes back."""
+
+    def __init__(self, host: str, port: int, cfg):
+        super().__init__()
+        self.add_neighbors(SERVER, {"host": host, "port": port})
+        self._address = f"{host}:{port}"
+        self._settings = transport_settings(cfg)
+        self.link: Link | None = None
+
+    def send(self, message: Message) -> None:
+        if message.msg_type == "join_in":
+            self.close()
+            self.link = Link(
+                self._address, message.sender, _envelope(message), self._settings
+            )
+        else:
+            self.link.send(_envelope(message))
+
+    def receive(self) -> Message:
+        envelope = self.link.receive()
+        return Message(
+            msg_type=envelope.kind,
+            sender=SERVER,
+            receiver=[],
+            state=envelope.state,
+            content=envelope.parts,
+        )
+
+    def close(self) -> None:
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+
+
+def _envelope(message: Message) -> Envelope:
+    return Envelope(message.msg_type, message.state, tuple(message.content))

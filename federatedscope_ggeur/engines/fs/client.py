@@ -1,0 +1,170 @@
+"""The client worker: carries requests to the client role, inside FederatedScope (FS)."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from federatedscope.core.communication import StandaloneCommManager
+from federatedscope.core.message import Message
+from federatedscope.core.workers import Client as FSClient
+
+from federatedscope_ggeur.engines.fs.channel import SERVER, ClientManager
+from federatedscope_ggeur.engines.fs.config import check
+from federatedscope_ggeur.engines.fs.setup import DeferredMode, follow_fs_logging
+from federatedscope_ggeur.engines.fs.transport import ConnectionLost
+from federatedscope_ggeur.engines.fs.vocabulary import (
+    DOWN,
+    FAILED,
+    FINISH,
+    JOIN,
+    KIND_OF_DOWN,
+    UP,
+)
+from federatedscope_ggeur.engines.settings import agreed_settings
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.federation.join import Agreement, Join
+from federatedscope_ggeur.federation.messages import Broadcast, Contract
+from federatedscope_ggeur.heads import num_parameters
+
+logger = logging.getLogger(__name__)
+
+
+class GGEURClient(DeferredMode, FSClient):
+    """One client of ``federate.method: ggeur``.
+
+    Its number is its data index, whatever FS calls it. All that it does is done by the
+    client role in its trainer; this worker carries messages, and in distributed mode
+    joins again when the server was restarted.
+    """
+
+    def __init__(
+        self,
+        ID=-1,
+        server_id=None,
+        state=-1,
+        config=None,
+        data=None,
+        model=None,
+        device="cpu",
+        strategy=None,
+        is_unseen_client=False,
+        *args,
+        **kwargs,
+    ):
+        if config is not None:
+            check(config)
+            follow_fs_logging()
+            torch.set_num_threads(int(config.ggeur.num_threads))
+        super().__init__(
+            ID,
+            server_id,
+            state,
+            config,
+            data,
+            model,
+            device,
+            strategy,
+            is_unseen_client,
+            *args,
+            **kwargs,
+        )
+        if config is None:
+            return
+        self.set_up()
+        self.number = data.held.number
+        self.ID = self.number
+        if self.mode == "standalone":
+            self.comm_manager = StandaloneCommManager(
+                comm_queue=kwargs["shared_comm_queue"], monitor=self._monitor
+            )
+        else:
+            self.comm_manager = ClientManager(
+                kwargs["server_host"], kwargs["server_port"], config
+            )
+        self.local_address = None
+
+    def _register_default_handlers(self):
+        for kind, message_type in DOWN.items():
+            answers = [UP[kind]] if kind in UP else [None]
+            self.register_handlers(message_type, self.callback_for_request, answers)
+        self.register_handlers(FINISH, self.callback_funcs_for_finish, [None])
+        self.register_handlers("converged", self.callback_funcs_for_converged, [None])
+
+    def join_in(self):
+        """Tell the server who this is and what it must have in common with it."""
+        data = self.data
+        agreement = Agreement(
+            data.class_names, data.dim, data.encoder, agreed_settings(self._cfg)
+        )
+        join = Join(self.number, data.held.domain, agreement)
+        self._send(JOIN, 0, (join.to_bytes(),))
+
+    def run(self):
+        """Distributed mode: answer the server until it finishes.
+
+        Raises
+        ------
+        GGEURError
+            The server refused this client or ended the run with an error, or could not
+            be reached again within ``ggeur.deadline.join`` seconds.
+        """
+        try:
+            while True:
+                try:
+                    message = self.comm_manager.receive()
+                    self.msg_handlers.get(message.msg_type, self._unknown)(message)
+                    if message.msg_type == FINISH:
+                        return
+                except ConnectionLost as error:
+                    logger.warning("%s; joining again", error)
+                    self.join_in()
+        finally:
+            self.comm_manager.close()
+
+    def callback_for_request(self, message: Message):
+        """Any request of the server: the role's answer goes back."""
+        kind = KIND_OF_DOWN[message.msg_type]
+        self.state = message.state
+        try:
+            answer = self.trainer.answer(kind, message.content)
+        except GGEURError as error:
+            if self.mode == "distributed":
+                self._send(FAILED, message.state, (str(error).encode(),))
+            raise
+        if answer:
+            self._send(UP[kind], message.state, answer)
+
+    # FS's own names for two of the requests.
+    callback_funcs_for_model_para = callback_for_request
+    callback_funcs_for_evaluate = callback_for_request
+
+    def callback_funcs_for_finish(self, message: Message):
+        """The final head comes into `model`, and the metrics of FS are written."""
+        data = self.data
+        head = self.trainer.client.head
+        contract = Contract(data.num_classes, data.dim, num_parameters(head))
+        final = Broadcast.from_bytes(message.content[0], contract)
+        self.trainer.set_weights(final.params)
+        logger.info("client %d: the run is finished", self.number)
+        self._monitor.finish_fl()
+
+    def _unknown(self, message: Message) -> None:
+        raise GGEURError(
+            f"the server sent a message of the unknown type {message.msg_type!r}; run "
+            "the same release of federatedscope_ggeur everywhere"
+        )
+
+    def _send(self, message_type: str, state: int, parts: tuple[bytes, ...]) -> None:
+        size = sum(map(len, parts))
+        self._monitor.track_upload_bytes(size)
+        self.comm_manager.send(
+            Message(
+                msg_type=message_type,
+                sender=self.number,
+                receiver=[SERVER],
+                state=state,
+                timestamp=0,
+                content=parts,
+            )
+        )

@@ -1,0 +1,162 @@
+"""What the plugin checks of FederatedScope's (FS's) config, and what it settles in it.
+
+FS runs every registered check after each merge (file, command line, data) and rewrites
+some values in its own checks. A setting of the file may still be overridden by the
+command line, so refusals wait until all of it is there: `check` is called by the data
+function and by the workers. Only what FS would hide is looked at during the merges.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg, get_key
+from federatedscope_ggeur.engines.config import config_problems
+from federatedscope_ggeur.engines.fs_keys import FS_RULES
+from federatedscope_ggeur.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+#: `ggeur.base_method` is the one selector; FS's own switches follow it.
+_SWITCHES = {"fedprox": "fedprox", "fedopt": "fedopt"}
+
+
+class _Merge:
+    """The values that FS's checks rewrite, as they were before them."""
+
+    def __init__(self):
+        self._sample_client_num = -1
+
+    def before(self, cfg) -> None:
+        # FS's own checks come behind ours where the plugin was registered first.
+        checks = cfg.__cfg_check_funcs__
+        checks.append(checks.pop(checks.index(self.after)))
+        if not cfg.ggeur.use:
+            return
+        self._sample_client_num = cfg.federate.sample_client_num
+        if cfg.federate.process_num > 1:
+            others = [p for p in problems(cfg) if "process_num" not in p]
+            raise ConfigError(
+                "\n".join(
+                    [
+                        "wrong settings:",
+                        "  federate.process_num: the plugin runs in one process, got "
+                        f"{cfg.federate.process_num}",
+                        *others,
+                    ]
+                )
+            )
+
+    def after(self, cfg) -> None:
+        if not cfg.ggeur.use:
+            return
+        # FS writes the number of clients in place of -1 and would keep it when a later
+        # override changes that number.
+        cfg.federate.sample_client_num = self._sample_client_num
+        settle_switches(cfg)
+
+
+def extend_config(cfg) -> None:
+    """Add the `ggeur.*` keys to FS's config, and the checks."""
+    extend_ggeur_cfg(cfg)
+    merge = _Merge()
+    cfg.__cfg_check_funcs__.insert(0, merge.before)
+    cfg.register_cfg_check_fun(merge.after)
+
+
+def settle_switches(cfg) -> None:
+    """Switch on FS's section of the base method, before FS strips unused sections.
+
+    A section that is on although another method is chosen is left for `check`.
+    """
+    section = _SWITCHES.get(cfg.ggeur.base_method)
+    if section is None or section not in cfg:
+        return
+    cfg[section].use = True
+    if section == "fedprox" and cfg.fedprox.mu == 0:
+        logger.warning("fedprox.mu is 0: fedprox is the same as fedavg then")
+
+
+def check(cfg) -> None:
+    """Refuse what the plugin cannot honour in FS, all in one error.
+
+    Raises
+    ------
+    ConfigError
+        One line for each key.
+    """
+    found = problems(cfg)
+    if found:
+        raise ConfigError("\n".join(["wrong settings:", *found]))
+
+
+def problems(cfg) -> list[str]:
+    """What `check` would complain of, a line each."""
+    if not cfg.ggeur.use:
+        if cfg.federate.method == "ggeur" or cfg.data.type.endswith("@ggeur"):
+            return [
+                "  ggeur.use: must be True with federate.method: ggeur or a data.type "
+                "of the plugin"
+            ]
+        return []
+    found = [
+        f"  {name}: {problem}"
+        for name, rule in FS_RULES.items()
+        if (problem := rule(_value(cfg, name)))
+    ]
+    return (
+        found
+        + _switch_problems(cfg)
+        + _identity_problems(cfg)
+        + config_problems(cfg, on_fs=True)
+    )
+
+
+def _value(cfg, name: str):
+    """A key's value; None where FS has stripped its unused section."""
+    try:
+        return get_key(cfg, name)
+    except KeyError:
+        return None
+
+
+def _switch_problems(cfg) -> list[str]:
+    chosen = cfg.ggeur.base_method
+    return [
+        f"  {section}.use: must be False with ggeur.base_method: {chosen}, which alone "
+        "selects the method"
+        for method, section in _SWITCHES.items()
+        if method != chosen and _value(cfg, f"{section}.use")
+    ]
+
+
+def _identity_problems(cfg) -> list[str]:
+    """Who a client of a distributed run is must be said once."""
+    if cfg.federate.mode != "distributed" or cfg.distribute.role != "client":
+        return []
+    index, number = cfg.distribute.data_idx, int(cfg.ggeur.client_number)
+    if index == -1:
+        found = []
+        if number == -1:
+            found.append(
+                "  ggeur.client_number: must be set with distribute.data_idx -1, to "
+                "1, 2, ... for each client its own"
+            )
+        if not cfg.ggeur.domain:
+            found.append(
+                "  ggeur.domain: must name this client's domain with "
+                "distribute.data_idx -1"
+            )
+        return found
+    if not 1 <= index <= cfg.federate.client_num:
+        return [
+            f"  distribute.data_idx: must lie in 1..{cfg.federate.client_num} "
+            f"(federate.client_num), or be -1 for a client with its own data; got "
+            f"{index}"
+        ]
+    if number not in (-1, index):
+        return [
+            f"  ggeur.client_number: is {number}, but distribute.data_idx {index} is "
+            "this client's number; leave one of them out"
+        ]
+    return []

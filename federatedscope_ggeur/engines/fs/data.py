@@ -1,0 +1,156 @@
+"""``data.type: <name>@ggeur`` in FederatedScope (FS).
+
+FS wants a dict from client number to a dict of splits (standalone) or the splits of
+this process (distributed). Splits are arrays, so that a client with no rows works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from federatedscope_ggeur.data import (
+    SUFFIX,
+    ClientData,
+    DataSet,
+    Embeddings,
+    FederatedData,
+    load_data,
+)
+from federatedscope_ggeur.engines.embedded import torch_threads
+from federatedscope_ggeur.engines.fs.config import check
+from federatedscope_ggeur.engines.respondent import GeometryCache
+from federatedscope_ggeur.engines.run import load_federated_data
+from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.federation import MemoryBudget
+
+
+class Splits(dict):
+    """The splits of one process' data, as FS wants them, and what the roles need.
+
+    Parameters
+    ----------
+    splits : mapping from split to Embeddings
+    class_names : sequence of str
+    encoder : str
+    dim : int
+    """
+
+    def __init__(
+        self,
+        splits: Mapping[str, Embeddings],
+        class_names: tuple[str, ...],
+        encoder: str,
+        dim: int,
+    ):
+        super().__init__(
+            {
+                name: {"x": rows.features.numpy(), "y": rows.labels.numpy()}
+                for name, rows in splits.items()
+            }
+        )
+        self.class_names, self.encoder, self.dim = tuple(class_names), encoder, dim
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+
+class ClientSplits(Splits):
+    """What one client holds; `memory` and `cache` are shared within the process."""
+
+    def __init__(self, held: ClientData, data, memory, cache):
+        splits = {"train": held.train, "test": held.test}
+        super().__init__(splits, data.class_names, data.encoder, data.dim)
+        self.held: ClientData = held
+        self.memory: MemoryBudget = memory
+        self.cache: GeometryCache = cache
+
+
+class ServerSplits(Splits):
+    """What the server holds: test sets by domain, of all or of unseen domains."""
+
+    def __init__(self, tests: Mapping[str, Embeddings], unseen: list[str], data):
+        every = next(iter(tests.values()), None)
+        empty = data.clients[0].test.select([])
+        splits = {"test": empty if every is None else every}
+        super().__init__(splits, data.class_names, data.encoder, data.dim)
+        self.tests, self.unseen = dict(tests), unseen
+        self.domains = [*data.domains, *unseen]
+
+
+def load_fs_data(config, client_cfgs=None):
+    """FS's data function: (data, config); None for a ``data.type`` of another kind.
+
+    Raises
+    ------
+    ConfigError
+        Every setting that the plugin cannot honour, a line each.
+    DataError
+        The data cannot be used as they are.
+    """
+    if not config.data.type.lower().endswith(SUFFIX):
+        return None
+    check(config)
+    data = _load(config)
+    # FS seeds its global generators by a constant while data are loaded.
+    from federatedscope.core.auxiliaries.utils import setup_seed
+
+    setup_seed(config.seed)
+    if data is not None:
+        held = (
+            next(iter(data.values())) if config.federate.mode == "standalone" else data
+        )
+        config.model.out_channels = held.num_classes
+        config.model.input_shape = (held.dim,)
+    config.model.hidden = int(config.ggeur.mlp_hidden_dim)
+    return data, config
+
+
+def _load(config):
+    if config.federate.mode == "standalone":
+        data = load_federated_data(config)
+        memory, cache = MemoryBudget(config.ggeur.memory_limit), GeometryCache()
+        clients = {
+            held.number: ClientSplits(held, data, memory, cache)
+            for held in data.clients
+        }
+        return {0: _server_splits(config, data), **clients}
+    if config.distribute.role == "server":
+        if not (config.federate.make_global_eval or config.ggeur.unseen_domains):
+            return None
+        return _server_splits(config, load_federated_data(config))
+    memory, cache = MemoryBudget(config.ggeur.memory_limit), GeometryCache()
+    if config.distribute.data_idx == -1:
+        return _own_data(config, memory, cache)
+    data = load_federated_data(config)
+    held = data.clients[config.distribute.data_idx - 1]
+    return ClientSplits(held, data, memory, cache)
+
+
+def _server_splits(config, data: FederatedData) -> ServerSplits:
+    unseen = {domain.name: domain.test for domain in data.unseen}
+    tests = data.test_sets() if config.federate.make_global_eval else unseen
+    return ServerSplits(tests, list(unseen), data)
+
+
+def _own_data(config, memory: MemoryBudget, cache: GeometryCache) -> ClientSplits:
+    """All of this process' own ``data.root``, as one client's."""
+    with torch_threads(int(config.ggeur.num_threads)):
+        dataset: DataSet = load_data(
+            config.data.type, config.data.root, config.data.splits, config.seed
+        )
+    name = config.ggeur.domain
+    parts = {
+        split: Embeddings.concatenate(
+            [_renamed(getattr(domain, split), name) for domain in dataset.domains]
+        )
+        for split in ("train", "test")
+    }
+    if not len(parts["train"]) and not len(parts["test"]):
+        raise DataError(f"data.root '{config.data.root}' holds no rows")
+    held = ClientData(int(config.ggeur.client_number), name, **parts)
+    return ClientSplits(held, dataset, memory, cache)
+
+
+def _renamed(rows: Embeddings, domain: str) -> Embeddings:
+    return Embeddings(rows.features, rows.labels, domain)

@@ -1,0 +1,71 @@
+"""A round's scores in FederatedScope's (FS's) own files and best results."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from federatedscope.core.auxiliaries.utils import merge_dict_of_results
+
+from federatedscope_ggeur.engines.fs.trainer import fs_metrics
+from federatedscope_ggeur.federation import Score
+from federatedscope_ggeur.federation.messages import ScoreReport
+from federatedscope_ggeur.reporting import RoundRecord
+
+logger = logging.getLogger(__name__)
+RESULTS_TYPE = "server_global_eval"
+
+
+def domain_metrics(
+    record: RoundRecord, scores: Iterable[Score], update_key: str
+) -> dict[str, float]:
+    """FS's metrics of a round: over all test rows, for each domain, and over domains.
+
+    FS finds its key for best results by the first part of a name that fits. A domain
+    whose metric would fit too is spelt with a hyphen.
+    """
+    metrics = fs_metrics(sum(scores, Score()))
+    for domain, accuracy in record.accuracy.items():
+        if accuracy is not None:
+            name = f"test_{domain}_acc"
+            metrics[name.replace("_acc", "-acc") if update_key in name else name] = (
+                accuracy
+            )
+    if record.avg is not None:
+        metrics["test_domain_avg_acc"] = record.avg
+        metrics["test_domain_std_acc"] = record.std
+    return metrics
+
+
+def write_scores(
+    worker, round_number: int, metrics: dict, reports: Mapping[int, ScoreReport]
+) -> None:
+    """Log the scores of a round, keep the best, and write ``eval_results.log``.
+
+    Parameters
+    ----------
+    worker : the server worker
+    round_number : int
+    metrics : dict
+        From `domain_metrics`.
+    reports : mapping from client number to ScoreReport
+        What clients scored on their own test rows; FS merges these its own way.
+    """
+    monitor = worker._monitor
+    line = monitor.format_eval_res(
+        metrics, rnd=round_number, role="Server #", forms=["raw"], return_raw=True
+    )
+    monitor.update_best_result(
+        worker.best_results, line["Results_raw"], results_type=RESULTS_TYPE
+    )
+    worker.history_results = merge_dict_of_results(worker.history_results, line)
+    monitor.save_formatted_results(line)
+    logger.info(line)
+    worker.msg_buffer["eval"][round_number] = {
+        number: fs_metrics(Score(report.correct, report.total, report.loss_sum))
+        for number, report in reports.items()
+        if report.total
+    }
+    if worker.msg_buffer["eval"][round_number]:
+        merged = worker.merge_eval_results_from_all_clients()
+        worker.history_results = merge_dict_of_results(worker.history_results, merged)

@@ -1,0 +1,287 @@
+"""Where FederatedScope (FS) is, and whether it loads the plugin: enable, disable.
+
+FS imports every file of ``federatedscope/contrib/configs`` when it builds its config.
+`enable` writes one file there, `disable` removes it; nothing else of FS is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from enum import Enum
+from importlib.util import find_spec
+from pathlib import Path
+
+import federatedscope_ggeur
+from federatedscope_ggeur.errors import ConfigError
+
+PLUGIN_FILE = "federatedscope_ggeur_plugin.py"
+HOME_VARIABLE = "FEDERATEDSCOPE_HOME"
+EXTRA = "pip install 'federatedscope-ggeur[federatedscope]'"
+HOW_TO_GET_IT = (
+    "To get FederatedScope: (1) git clone https://github.com/alibaba/FederatedScope "
+    f"and set {HOME_VARIABLE} to that folder; or (2) install the checkout: "
+    "pip install --no-deps -e FederatedScope; or (3) name the checkout: "
+    "federatedscope-ggeur enable FOLDER"
+)
+#: What FS cannot run without: package on PyPI, module.
+FS_PACKAGES = (
+    ("torch", "torch"),
+    ("numpy", "numpy"),
+    ("scipy", "scipy"),
+    ("scikit-learn", "sklearn"),
+    ("pandas", "pandas"),
+    ("pyyaml", "yaml"),
+    ("grpcio", "grpc"),
+    ("protobuf", "google.protobuf"),
+    ("pympler", "pympler"),
+)
+_OF_FS = (
+    "main.py",
+    "register.py",
+    "core/configs/config.py",
+    "contrib/configs/__init__.py",
+)
+_MARK = "# Written by `federatedscope-ggeur enable`"
+_CONTENT = f"""\
+{_MARK}, version {federatedscope_ggeur.__version__};
+# `federatedscope-ggeur disable` removes it.
+import logging
+
+logger = logging.getLogger(__name__)
+
+try:
+    from federatedscope_ggeur.engines.fs import register
+
+    register()
+except ImportError as error:
+    # Without the guard, no run of FederatedScope would work once the plugin is gone.
+    if error.name == "federatedscope_ggeur":
+        logger.info("federatedscope_ggeur is not installed; running without it")
+    else:
+        logger.warning("running without federatedscope_ggeur: %s", error)
+"""
+_LOOK_UP = """\
+from importlib.util import find_spec
+for name in ("federatedscope", "federatedscope_ggeur"):
+    spec = find_spec(name)
+    print(list(spec.submodule_search_locations or [""])[0] if spec else "")
+"""
+
+
+class State(Enum):
+    """Whether an FS loads the plugin; the value is what to tell a person."""
+
+    ENABLED = "enabled"
+    NOT_ENABLED = "not enabled"
+    OTHER_VERSION = "enabled by another version of the plugin"
+    NOT_IMPORTABLE = "enabled, but Python does not find the plugin there"
+    FOREIGN = "not enabled; a file that is not the plugin's has its name"
+
+
+def find(folder: str | os.PathLike | None = None) -> Path:
+    """FS's package folder, the one that holds ``main.py``.
+
+    Parameters
+    ----------
+    folder : path, optional
+        A checkout of FS or the package folder in it. Without it: the ``federatedscope``
+        that can be imported here, else the folder that FEDERATEDSCOPE_HOME names.
+
+    Raises
+    ------
+    ConfigError
+        There is no FS.
+    """
+    if folder is not None:
+        return _package_in(folder, "the folder")
+    importable = importable_package()
+    if importable is not None:
+        return importable
+    home = os.environ.get(HOME_VARIABLE)
+    if home:
+        return _package_in(home, f"{HOME_VARIABLE}: the folder")
+    raise ConfigError(
+        "FederatedScope is not found: it cannot be imported, and the environment "
+        f"variable {HOME_VARIABLE} is not set. {HOW_TO_GET_IT}"
+    )
+
+
+def importable_package() -> Path | None:
+    """The folder of the ``federatedscope`` that this process would import, if any."""
+    try:
+        spec = find_spec("federatedscope")
+    except (ImportError, ValueError):
+        return None
+    folders = spec.submodule_search_locations if spec is not None else None
+    package = Path(next(iter(folders or ()), "")).resolve()
+    return package if _is_package(package) else None
+
+
+def missing_packages() -> list[str]:
+    """Names on PyPI of the packages that FS needs and that are not installed."""
+    return [package for package, module in FS_PACKAGES if not _is_installed(module)]
+
+
+def enable(folder: str | os.PathLike | None = None) -> str:
+    """Let the FS in `folder` (see `find`) load the plugin; returns what was done.
+
+    Raises
+    ------
+    ConfigError
+        There is no FS, the folder cannot be written to, or a file that is not the
+        plugin's is in the way. Then nothing has changed.
+    """
+    package = find(folder)
+    file = plugin_file(package)
+    content = _content(file)
+    if content == _CONTENT:
+        return f"already enabled: {file}"
+    if content is not None and _MARK not in content:
+        raise ConfigError(
+            f"'{file}' was not written by this program; move it away, then enable again"
+        )
+    write = _writer()
+    try:
+        write(file, _CONTENT)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error}. Become a user who may write there, or leave FederatedScope as "
+            "it is: federatedscope-ggeur --engine federatedscope --cfg FILE"
+        ) from error
+    return f"{'enabled' if content is None else 'updated'}: {file}"
+
+
+def disable(folder: str | os.PathLike | None = None) -> str:
+    """Undo `enable`, and remove the compiled file with it; returns what was done.
+
+    Raises
+    ------
+    ConfigError
+        There is no FS, or the file is not the plugin's or cannot be removed.
+    """
+    file = plugin_file(find(folder))
+    content = _content(file)
+    if content is None:
+        return f"not enabled: there is no {file}"
+    if _MARK not in content:
+        raise ConfigError(
+            f"'{file}' was not written by this program and is left as it is"
+        )
+    try:
+        for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
+            compiled.unlink()
+        file.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot remove '{error.filename}': {error.strerror}; become a user who "
+            "may, and disable again"
+        ) from error
+    return f"disabled: {file} is removed"
+
+
+def state(folder: str | os.PathLike | None = None) -> State:
+    """Whether the FS in `folder` (see `find`) loads the plugin.
+
+    Raises
+    ------
+    ConfigError
+        There is no FS, or its files cannot be read.
+    """
+    package = find(folder)
+    content = _content(plugin_file(package))
+    if content is None:
+        return State.NOT_ENABLED
+    if _MARK not in content:
+        return State.FOREIGN
+    if content != _CONTENT:
+        return State.OTHER_VERSION
+    found = _seen_from(package)[1]
+    return State.NOT_IMPORTABLE if found is None else State.ENABLED
+
+
+def run_command(folder: str | os.PathLike | None = None) -> str:
+    """What to type to run the FS in `folder`, wherever one stands.
+
+    FS's main.py does not find its own package unless that is installed or on
+    PYTHONPATH; nor does it find a plugin that is not installed.
+    """
+    package = find(folder)
+    fs, plugin = _seen_from(package)
+    here = Path(federatedscope_ggeur.__file__).resolve().parent
+    lacking = [
+        str(wanted.parent)
+        for wanted, found in ((package, fs), (here, plugin))
+        if found != wanted
+    ]
+    command = f"python {shlex.quote(str(package / 'main.py'))} --cfg FILE.yaml"
+    if not lacking:
+        return command
+    lacking += filter(None, [os.environ.get("PYTHONPATH")])
+    return f"PYTHONPATH={shlex.quote(os.pathsep.join(lacking))} {command}"
+
+
+def plugin_file(package: Path) -> Path:
+    """The file that `enable` writes."""
+    return package / "contrib" / "configs" / PLUGIN_FILE
+
+
+def _seen_from(package: Path) -> tuple[Path | None, Path | None]:
+    """The folders of FS and of the plugin that ``python main.py`` would import."""
+    # A new process, since this one's sys.path holds what main.py's would not.
+    looked = subprocess.run(
+        [sys.executable, "-c", _LOOK_UP],
+        cwd=package,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = [
+        Path(line).resolve() if line else None for line in looked.stdout.split("\n")
+    ]
+    return (found[0], found[1]) if len(found) > 2 else (None, None)
+
+
+def _package_in(folder: str | os.PathLike, what: str) -> Path:
+    for package in (Path(folder, "federatedscope"), Path(folder)):
+        if _is_package(package):
+            return package.resolve()
+    raise ConfigError(
+        f"{what} '{folder}' holds no FederatedScope ({', '.join(_OF_FS)} are not all "
+        f"there). {HOW_TO_GET_IT}"
+    )
+
+
+def _is_package(folder: Path) -> bool:
+    return all(os.path.isfile(folder / name) for name in _OF_FS)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _writer() -> Callable[[Path, str], None]:
+    # Imported here: doctor uses this module where such packages are missing.
+    try:
+        from federatedscope_ggeur.reporting.files import write_atomically
+    except ImportError as error:
+        raise ConfigError(
+            f"a package that the plugin needs is missing ({error}); "
+            "federatedscope-ggeur doctor lists them all"
+        ) from error
+    return write_atomically
+
+
+def _content(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"cannot read '{file}': {error.strerror}") from error

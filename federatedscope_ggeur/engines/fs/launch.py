@@ -1,0 +1,110 @@
+"""Run FederatedScope's own main with the plugin, without touching FS's files."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+from federatedscope_ggeur.engines.fs import register
+from federatedscope_ggeur.engines.fs.install import (
+    EXTRA,
+    find,
+    importable_package,
+    missing_packages,
+)
+from federatedscope_ggeur.errors import ConfigError
+
+_CONFIG_MODULE = "federatedscope.core.configs.config"
+
+
+def launch(
+    config: str | os.PathLike,
+    settings: Sequence[str] = (),
+    client_config: str | os.PathLike | None = None,
+) -> int:
+    """Do what ``python federatedscope/main.py --cfg FILE ...`` does, plugin included.
+
+    FS is the ``federatedscope`` that can be imported, else the checkout that
+    FEDERATEDSCOPE_HOME names. If FS starts processes of its own
+    (``federate.process_num`` above 1), those know the plugin only where it is enabled.
+
+    Parameters
+    ----------
+    config : path of the experiment's YAML file
+    settings : sequence of str
+        ``["federate.total_round_num", "5", ...]``, read by FS.
+    client_config : path of FS's YAML file of single clients' settings, optional
+
+    Returns
+    -------
+    int
+        Exit status: 0. Where FS itself exits, `SystemExit` passes.
+
+    Raises
+    ------
+    ConfigError
+        FS or a package that it needs is missing, or `client_config` does not exist.
+    Exception
+        Whatever stopped the run in FS, a `GGEURError` if it came from the plugin.
+    """
+    arguments = ["--cfg", str(config)]
+    if client_config is not None:
+        if not os.path.isfile(client_config):
+            raise ConfigError(
+                f"--client_cfg: the file '{client_config}' does not exist"
+            )
+        arguments += ["--client_cfg", str(client_config)]
+    main = _prepare() / "main.py"
+    before = sys.argv
+    # FS's parser reads sys.argv.
+    sys.argv = [str(main), *arguments, *_guarded(settings)]
+    try:
+        runpy.run_path(str(main), run_name="__main__")
+    finally:
+        sys.argv = before
+    return 0
+
+
+def _guarded(settings: Sequence[str]) -> list[str]:
+    """FS takes every word that begins with "client" for a setting of one client, even
+    the value of ``distribute.role client``; in quotes it reads it as what it is."""
+    keys, values = settings[::2], settings[1::2]
+    values = [repr(v) if v.startswith("client") else v for v in values]
+    return [
+        word for pair in zip_longest(keys, values) for word in pair if word is not None
+    ]
+
+
+def _prepare() -> Path:
+    """FS's package folder, once FS can be imported and knows the plugin."""
+    package = find()
+    missing = missing_packages()
+    if missing:
+        raise ConfigError(
+            f"FederatedScope needs packages that are not installed: "
+            f"{', '.join(missing)}. Install all that it needs: {EXTRA}"
+        )
+    if importable_package() is None:
+        sys.path.insert(0, str(package.parent))
+    try:
+        register()
+        _extend_built_config()
+    except ImportError as error:
+        raise ConfigError(
+            f"the plugin cannot be loaded into FederatedScope in '{package}': {error}; "
+            "federatedscope-ggeur doctor says what is missing"
+        ) from error
+    return package
+
+
+def _extend_built_config() -> None:
+    """Add the plugin's keys to FS's config if that was built before they were known."""
+    from federatedscope.register import config_dict
+
+    built = sys.modules.get(_CONFIG_MODULE)
+    if built is not None and "ggeur" not in built.global_cfg:
+        config_dict["ggeur"](built.global_cfg)

@@ -1,0 +1,74 @@
+"""What the plugin adds to FederatedScope's (FS's) registries."""
+
+from __future__ import annotations
+
+import logging
+
+from federatedscope import register as registries
+
+from federatedscope_ggeur.engines.fs.protobuf import ensure_messages
+
+METHOD = "ggeur"
+
+
+def register() -> None:
+    """Register the plugin; a second call changes nothing."""
+    ensure_messages()
+    if "ggeur" in registries.config_dict:
+        return
+    # These import what this process' FS needs to be ready for: config last.
+    registries.register_worker("ggeur", find_workers)
+    registries.register_trainer("ggeur", find_trainer)
+    registries.register_data("ggeur", find_data)
+    registries.register_model("ggeur", find_model)
+    registries.register_config("ggeur", extend_config)
+    logging.getLogger("federatedscope.core.auxiliaries.trainer_builder").addFilter(
+        _no_hook_warning
+    )
+
+
+def extend_config(cfg) -> None:
+    """The settings of the plugin."""
+    from federatedscope_ggeur.engines.fs.config import extend_config as extend
+
+    extend(cfg)
+
+
+def find_workers(method: str) -> dict | None:
+    """The worker classes of ``federate.method: ggeur``."""
+    if method.lower() != METHOD:
+        return None
+    from federatedscope_ggeur.engines.fs.client import GGEURClient
+    from federatedscope_ggeur.engines.fs.server import GGEURServer
+
+    return {"client": GGEURClient, "server": GGEURServer}
+
+
+def find_trainer(trainer_type: str) -> type | None:
+    """The class of ``trainer.type: ggeur_trainer``."""
+    if trainer_type.lower() != "ggeur_trainer":
+        return None
+    from federatedscope_ggeur.engines.fs.trainer import GGEURTrainer
+
+    return GGEURTrainer
+
+
+def find_data(config, client_cfgs=None):
+    """The data and config of ``data.type: <name>@ggeur``."""
+    if not config.data.type.lower().endswith("@ggeur"):
+        return None
+    from federatedscope_ggeur.engines.fs.data import load_fs_data
+
+    return load_fs_data(config, client_cfgs)
+
+
+def find_model(model_config, input_shape):
+    """The head of ``model.type: ggeur_head``."""
+    from federatedscope_ggeur.engines.fs.model import build_model
+
+    return build_model(model_config, input_shape)
+
+
+def _no_hook_warning(record: logging.LogRecord) -> bool:
+    """FS says for every client that wrappers of its own trainers do not act on ours."""
+    return not str(record.msg).startswith("Hook-like plug-in functions")

@@ -1,0 +1,355 @@
+"""The server worker: carries the coordinator's requests inside FederatedScope (FS)."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+
+import torch
+from federatedscope.core.communication import StandaloneCommManager
+from federatedscope.core.message import Message
+from federatedscope.core.workers import Server as FSServer
+
+from federatedscope_ggeur.engines.fs.channel import SERVER, ServerManager
+from federatedscope_ggeur.engines.fs.config import check
+from federatedscope_ggeur.engines.fs.exchange import Exchange
+from federatedscope_ggeur.engines.fs.federation import Federation
+from federatedscope_ggeur.engines.fs.fs_results import domain_metrics, write_scores
+from federatedscope_ggeur.engines.fs.robust import RobustFedAvg
+from federatedscope_ggeur.engines.fs.setup import DeferredMode, follow_fs_logging
+from federatedscope_ggeur.engines.fs.vocabulary import (
+    DOWN,
+    FAILED,
+    FINISH,
+    JOIN,
+    KIND_OF_UP,
+)
+from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.federation.join import Join
+from federatedscope_ggeur.heads import load_vector
+
+logger = logging.getLogger(__name__)
+
+
+class GGEURServer(DeferredMode, FSServer):
+    """The server of ``federate.method: ggeur``.
+
+    FS's course stays: clients join, `trigger_for_feat_engr` is round 0, every training
+    round begins with `broadcast_model_para`, scores go through `eval`, and
+    `check_and_save` ends the run. What is asked, waited for and computed in each of
+    them is the coordinator's.
+    """
+
+    def __init__(
+        self,
+        ID=-1,
+        state=0,
+        config=None,
+        data=None,
+        model=None,
+        client_num=5,
+        total_round_num=10,
+        device="cpu",
+        strategy=None,
+        unseen_clients_id=None,
+        **kwargs,
+    ):
+        if config is not None:
+            check(config)
+            follow_fs_logging()
+            torch.set_num_threads(int(config.ggeur.num_threads))
+        super().__init__(
+            ID,
+            state,
+            config and _without_restore(config),
+            data,
+            model,
+            client_num,
+            total_round_num,
+            device,
+            strategy,
+            unseen_clients_id,
+            **kwargs,
+        )
+        if config is None:
+            return
+        self.set_up()
+        self._cfg = config
+        self.federation = Federation(config, data, self._dismiss)
+        ggeur = config.ggeur
+        self._exchange = Exchange(
+            self._send_request,
+            {
+                "statistics": ggeur.deadline.round0,
+                "prepare": ggeur.deadline.round0,
+                "train": ggeur.deadline.train,
+                "score": ggeur.deadline.evaluate,
+            },
+        )
+        if self.mode == "standalone":
+            self.comm_manager = StandaloneCommManager(
+                comm_queue=kwargs["shared_comm_queue"], monitor=self._monitor
+            )
+        else:
+            self.comm_manager = ServerManager(
+                kwargs["host"], kwargs["port"], client_num, config
+            )
+            logger.info("listening on %s:%d", kwargs["host"], self.comm_manager.port)
+        atexit.register(self.federation.write_unfinished)
+
+    def _register_default_handlers(self):
+        self.register_handlers(
+            JOIN, self.callback_funcs_for_join_in, [DOWN["statistics"]]
+        )
+        answers = {
+            "statistics": [DOWN["prepare"]],
+            "prepare": [DOWN["share"], DOWN["train"]],
+            "train": [DOWN["train"], DOWN["score"], FINISH],
+            "score": [DOWN["train"], "converged", FINISH],
+        }
+        for message_type, kind in KIND_OF_UP.items():
+            self.register_handlers(
+                message_type, self.callback_for_answer, answers[kind]
+            )
+        self.register_handlers(FAILED, self.callback_for_failure, [None])
+
+    # joining
+
+    def callback_funcs_for_join_in(self, message: Message):
+        """A client joins, or joins again after its connection was lost.
+
+        Raises
+        ------
+        GGEURError
+            In standalone mode, where a client that does not fit is a wrong setting.
+        """
+        number = message.sender
+        try:
+            if len(message.content) != 1:
+                raise MessageError(
+                    f"expected one part, got {len(message.content)}",
+                    field="parts",
+                    sender=f"client {number}",
+                )
+            join = Join.from_bytes(message.content[0], f"client {number}")
+            self.federation.admit(join)
+        except GGEURError as error:
+            if self.mode == "standalone":
+                raise
+            logger.warning("%s", error)
+            self._dismiss(number, str(error))
+            return
+        self.comm_manager.add_neighbors(number)
+        self.join_in_client_num = len(self.federation.joined)
+        logger.info(
+            "client %d (domain %s) has joined: %d of %d",
+            number,
+            join.domain,
+            self.join_in_client_num,
+            self.client_num,
+        )
+        if not self.federation.started:
+            self.trigger_for_start()
+
+    def trigger_for_feat_engr(
+        self, trigger_train_func, kwargs_for_trigger_train_func=None
+    ):
+        """Round 0, then FS's training; a restored run goes on where it was."""
+        kwargs = kwargs_for_trigger_train_func or {}
+        federation = self.federation
+        federation.start(self._robust_method())
+        self.unseen_clients_id = federation.coordinator.server.unseen
+        self.models[0] = self._model = federation.coordinator.server.head
+
+        def begin_training(round0=None):
+            federation.note_round0(round0)
+            self.state = len(federation.rounds)
+            if self.state >= self.total_round_num:
+                raise GGEURError(
+                    f"federate.restore_from: all {self.state} rounds of the run are "
+                    "over; raise federate.total_round_num to go on"
+                )
+            trigger_train_func(**kwargs)
+
+        if federation.round0 is not None:
+            begin_training(federation.round0)
+        else:
+            self._exchange.start(federation.coordinator.round0(), begin_training)
+
+    def _robust_method(self):
+        rule = self._cfg.aggregator.robust_rule
+        return None if rule == "fedavg" else RobustFedAvg(self.aggregator)
+
+    # rounds
+
+    def broadcast_model_para(
+        self,
+        msg_type="model_para",
+        sample_client_num=-1,
+        filter_unseen_clients=True,
+    ):
+        """Begin the next round: the clients that the server role draws train."""
+        number = self.state + 1
+        self._exchange.start(
+            self.federation.coordinator.round(number), self._end_of_round
+        )
+
+    def _end_of_round(self, record) -> None:
+        server = self.federation.coordinator.server
+        load_vector(server.head, server.params)
+        self.federation.note_round(record)
+        self.state = record.round
+        if record.evaluated:
+            self.eval()
+        if self.state < self.total_round_num:
+            self._start_new_training_round()
+
+    def eval(self):
+        """The scores of the round that is over, in FS's files and best results."""
+        coordinator = self.federation.coordinator
+        metrics = domain_metrics(
+            self.federation.rounds[-1],
+            coordinator.scores.values(),
+            self._cfg.eval.best_res_update_round_wise_key,
+        )
+        write_scores(self, self.state, metrics, coordinator.reports)
+        self.check_and_save()
+
+    def save_best_results(self):
+        """The end of FS's own result files; checkpoints are written every round."""
+        line = self._monitor.format_eval_res(
+            results=self.best_results,
+            rnd="Final",
+            role="Server #",
+            forms=["raw"],
+            return_raw=True,
+        )
+        logger.info(line)
+        self._monitor.save_formatted_results(line)
+
+    def save_client_eval_results(self):
+        """Each client's last scores, where clients score their own test rows."""
+        if self.msg_buffer["eval"].get(self.state):
+            super().save_client_eval_results()
+
+    def terminate(self, msg_type=FINISH):
+        """End the run: the final head goes to all clients, our files are written."""
+        self.is_finish = True
+        self._monitor.finish_fl()
+        self.federation.write("finished")
+        final = self.federation.coordinator.server.broadcast(self.total_round_num)
+        self._send(msg_type, list(self.federation.here), (final.to_bytes(),))
+
+    def callback_for_answer(self, message: Message):
+        """An answer to the request under way; any other is ignored with a log line."""
+        number = message.sender
+        kind = KIND_OF_UP[message.msg_type]
+        federation = self.federation
+        if not self._exchange.answer(
+            number, kind, message.state, tuple(message.content)
+        ):
+            federation.heard_from(number)
+
+    # FS's own names for answers.
+    callback_funcs_model_para = callback_for_answer
+    callback_funcs_for_metrics = callback_for_answer
+
+    def callback_for_failure(self, message: Message):
+        """A client says why it stops."""
+        reason = b"".join(message.content)[:1000].decode(errors="replace")
+        self._lose(message.sender, reason)
+
+    # distributed mode
+
+    def run(self):
+        """Distributed mode: lead the federation to its end.
+
+        Raises
+        ------
+        GGEURError
+            Too few clients joined or are left (``ggeur.quorum``); it names the missing.
+        """
+        hub = self.comm_manager.hub
+        try:
+            self._await_clients(hub)
+            while not self.is_finish:
+                event = hub.receive(self._exchange.seconds_left())
+                if event is None:
+                    self._exchange.give_up()
+                else:
+                    self._take(event)
+        except BaseException as error:
+            hub.close(f"the server ended the run: {error or type(error).__name__}")
+            raise
+        hub.close()
+
+    def _await_clients(self, hub) -> None:
+        self.federation.begin_waiting()
+        while not self.federation.started:
+            event = hub.receive(self.federation.seconds_to_join())
+            if event is None:
+                self.federation.close_joining()
+                self.trigger_for_start()
+            else:
+                self._take(event)
+
+    def check_client_join_in(self):
+        return self.federation.complete
+
+    def _take(self, event) -> None:
+        envelope = event.envelope
+        if envelope is None:
+            self._lose(event.number, event.reason)
+            return
+        message = Message(
+            msg_type=envelope.kind,
+            sender=event.number,
+            receiver=[SERVER],
+            state=envelope.state,
+            content=envelope.parts,
+        )
+        handler = self.msg_handlers.get(envelope.kind)
+        if handler is None:
+            self._dismiss(event.number, f"unknown message type {envelope.kind!r:.80}")
+            return
+        self._monitor.track_download_bytes(sum(map(len, envelope.parts)))
+        handler(message)
+
+    def _lose(self, number: int, reason: str) -> None:
+        logger.warning("client %d is gone: %s", number, reason)
+        self.federation.lose(number, reason)
+        self._exchange.gone(number, reason)
+
+    def _dismiss(self, number: int, reason: str) -> None:
+        if self.mode == "distributed":
+            self.comm_manager.hub.dismiss(number, reason)
+
+    def _send_request(self, request) -> None:
+        by_content: dict[tuple, list[int]] = {}
+        for number, parts in request.parts.items():
+            by_content.setdefault(tuple(map(id, parts)), []).append(number)
+        for numbers in by_content.values():
+            parts = request.parts[numbers[0]]
+            self._send(DOWN[request.kind], numbers, parts, request.round_number)
+
+    def _send(self, message_type, receivers, parts, state: int | None = None) -> None:
+        self._monitor.track_upload_bytes(sum(map(len, parts)) * len(receivers))
+        self.comm_manager.send(
+            Message(
+                msg_type=message_type,
+                sender=SERVER,
+                receiver=receivers,
+                state=self.state if state is None else state,
+                timestamp=0,
+                content=parts,
+            )
+        )
+
+
+def _without_restore(config):
+    """FS would unpickle the file in ``federate.restore_from``."""
+    copy = config.clone()
+    copy.defrost()
+    copy.federate.restore_from = ""
+    copy.freeze(inform=False, save=False)
+    return copy

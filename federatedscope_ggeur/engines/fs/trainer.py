@@ -1,0 +1,130 @@
+"""``trainer.type: ggeur_trainer`` in FederatedScope (FS)."""
+
+from __future__ import annotations
+
+import torch
+from federatedscope.core.trainers.base_trainer import BaseTrainer
+
+from federatedscope_ggeur.engines.client_store import ClientStore
+from federatedscope_ggeur.engines.fs.data import ClientSplits, Splits
+from federatedscope_ggeur.engines.respondent import Respondent
+from federatedscope_ggeur.engines.settings import run_settings
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation import Client, Score, evaluate
+from federatedscope_ggeur.federation.messages import Broadcast, Contract
+from federatedscope_ggeur.heads import load_vector, num_parameters, to_vector
+
+TRAINER = "ggeur_trainer"
+
+
+class GGEURTrainer(BaseTrainer):
+    """Trains and scores a head by the same `fit` and `evaluate` as every engine.
+
+    The worker hands each request of the server to `answer`. The methods of FS's
+    trainers act on `model` and are there for code of FS that calls them.
+
+    Parameters
+    ----------
+    model : Head
+    data : Splits
+        Of the plugin's data function; a client's or the server's.
+    device, config, only_for_eval, monitor : as FS gives them
+
+    Raises
+    ------
+    ConfigError
+        The data are not the plugin's.
+    """
+
+    def __init__(self, model, data, device, config, only_for_eval=False, monitor=None):
+        if not isinstance(data, Splits):
+            raise ConfigError(
+                f"trainer.type {TRAINER} needs a data.type of the plugin, '<name>@ggeur'"
+            )
+        super().__init__(model, data, device)
+        self.config, self.only_for_eval, self.monitor = config, only_for_eval, monitor
+        self._rounds = 0
+        if isinstance(data, ClientSplits):
+            self._set_up_role(data, config)
+
+    def _set_up_role(self, data: ClientSplits, config) -> None:
+        settings = run_settings(
+            config, data.num_classes, data.dim, config.federate.client_num
+        )
+        held = data.held
+        self.client = Client(
+            held.number,
+            held.domain,
+            held.train.features,
+            held.train.labels,
+            settings.client,
+            data.memory,
+        )
+        contract = Contract(
+            data.num_classes, data.dim, num_parameters(self.client.head)
+        )
+        save_to, restore_from = settings.save_to, settings.restore_from
+        store = ClientStore(save_to, held.number) if save_to else None
+        self._respondent = Respondent(
+            self.client, contract, held.test, data.cache, store
+        )
+        if restore_from:
+            self.client.states = ClientStore(restore_from, held.number).load()
+
+    def answer(self, kind: str, parts) -> tuple[bytes, ...]:
+        """See `Respondent.answer`."""
+        return self._respondent.answer(kind, parts)
+
+    def train(self):
+        """One round of local training from the weights of `model`.
+
+        Returns
+        -------
+        rows : float
+            The client's weight in averages.
+        state_dict : dict
+        results : dict
+            Empty.
+        """
+        if self.client.recipe is None:
+            ready = self.client.prepare(None, None)
+            self._weight = ready.weight
+        self._rounds += 1
+        update = self.client.train(Broadcast(self._rounds, to_vector(self.model)))
+        self.set_weights(update.params)
+        return self._weight, self.get_model_para(), {}
+
+    def evaluate(self, target_data_split_name="test"):
+        """FS's metrics of `model` on a split: acc, correct, loss, avg_loss, total."""
+        split = self.data[target_data_split_name]
+        features, labels = torch.from_numpy(split["x"]), torch.from_numpy(split["y"])
+        score = evaluate(self.model, to_vector(self.model), features, labels)
+        return fs_metrics(score, target_data_split_name)
+
+    def update(self, model_parameters, strict=False):
+        """Load a state dict into `model`."""
+        self.model.load_state_dict(model_parameters, strict=strict)
+
+    def get_model_para(self):
+        """A copy of the state dict of `model`."""
+        return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
+
+    def set_weights(self, params: torch.Tensor) -> None:
+        """Load a flat vector [P] into `model`."""
+        load_vector(self.model, params)
+
+    def print_trainer_meta_info(self):
+        """One line about the trainer."""
+        return f"{type(self).__name__}({type(self.model).__name__})"
+
+
+def fs_metrics(score: Score, split: str = "test") -> dict[str, float]:
+    """A score by the names of FS's metrics."""
+    total = max(score.total, 1)
+    return {
+        f"{split}_acc": score.correct / total,
+        f"{split}_correct": score.correct,
+        f"{split}_loss": score.loss_sum,
+        f"{split}_avg_loss": score.loss_sum / total,
+        f"{split}_total": score.total,
+    }

@@ -1,0 +1,38 @@
+"""The weights in a checkpoint that FederatedScope wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.heads import Head, to_vector
+
+
+def weights_of_fs(path: Path, head: Head) -> Tensor:
+    """Weights [P] for `head` from the file at `path`; no code in it is run.
+
+    Raises
+    ------
+    ConfigError
+        The file is of another kind or of another head, or holds NaN or infinity.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        head.load_state_dict(content["model"])
+    # torch.load raises whatever its unpickler meets in a foreign file.
+    except Exception as error:
+        raise ConfigError(
+            f"federate.restore_from: '{path}' cannot be used: it is neither a "
+            f"checkpoint of this program nor FederatedScope's with the weights of this "
+            f"head ({type(error).__name__}: {error})"
+        ) from error
+    weights = to_vector(head)
+    if not torch.isfinite(weights).all():
+        raise ConfigError(
+            f"federate.restore_from: '{path}' cannot be used: its weights hold NaN or "
+            "infinity"
+        )
+    return weights

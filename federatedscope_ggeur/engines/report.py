@@ -1,0 +1,95 @@
+"""What any engine's run leaves: its results, and the head as a file."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from safetensors.torch import save as save_safetensors
+from torch import Tensor
+
+import federatedscope_ggeur
+from federatedscope_ggeur.heads import Head, named_tensors
+from federatedscope_ggeur.reporting import (
+    SCHEMA_VERSION,
+    ClientInfo,
+    Results,
+    Round0,
+    RoundRecord,
+    summarise,
+)
+
+_REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a run's results say of it beside its rounds.
+
+    Attributes
+    ----------
+    engine : str
+    config : dict
+        All settings, plain values.
+    seed : int
+    domains, unseen_domains : list of str
+        All that are scored, seen ones first; those that no client holds.
+    class_names : list of str
+    encoder : str
+    clients : list of ClientInfo
+    """
+
+    engine: str
+    config: dict
+    seed: int
+    domains: list[str]
+    unseen_domains: list[str]
+    class_names: list[str]
+    encoder: str
+    clients: list[ClientInfo]
+
+    def results(
+        self, status: str, round0: Round0 | None, rounds: Sequence[RoundRecord]
+    ) -> Results:
+        """The results of the rounds that are over."""
+        return Results(
+            schema_version=SCHEMA_VERSION,
+            engine=self.engine,
+            status=status,
+            config=self.config,
+            versions=_versions(),
+            seed=self.seed,
+            domains=self.domains,
+            unseen_domains=self.unseen_domains,
+            class_names=self.class_names,
+            encoder=self.encoder,
+            clients=self.clients,
+            round0=round0,
+            rounds=list(rounds),
+            final=summarise(rounds, round0),
+        )
+
+    def head_bytes(self, head: Head, params: Tensor) -> bytes:
+        """The head at weights `params` [P] as safetensors, with class names."""
+        tensors = named_tensors(head, params)
+        metadata = {
+            "class_names": json.dumps(self.class_names),
+            "encoder": self.encoder,
+        }
+        return save_safetensors({k: t.clone() for k, t in tensors.items()}, metadata)
+
+
+def _versions() -> dict[str, str]:
+    found = {
+        "federatedscope_ggeur": federatedscope_ggeur.__version__,
+        "python": platform.python_version(),
+    }
+    for name in _REPORTED_PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,270 @@
+"""enable, disable and what doctor tells, on folders that look like FederatedScope."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.doctor import diagnose
+from federatedscope_ggeur.engines.fs import install
+from federatedscope_ggeur.engines.fs.install import State, disable, enable, state
+from federatedscope_ggeur.errors import ConfigError
+
+ROOT = Path(__file__).parents[3]
+FILES = (
+    "__init__.py",
+    "main.py",
+    "register.py",
+    "core/configs/config.py",
+    "contrib/configs/__init__.py",
+)
+
+
+def write_checkout(folder: Path) -> Path:
+    for name in FILES:
+        path = folder / "federatedscope" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return folder
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    return write_checkout(tmp_path / "FS of mine")
+
+
+@pytest.fixture
+def found_by_home(checkout, monkeypatch) -> Path:
+    """The checkout, as the only FS that can be found."""
+    monkeypatch.setitem(sys.modules, "federatedscope", None)
+    monkeypatch.setenv("FEDERATEDSCOPE_HOME", str(checkout))
+    return checkout
+
+
+def files_in(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("inner", ["", "federatedscope"])
+def test_enable_and_disable_leave_nothing_behind(checkout, inner):
+    folder, before = checkout / inner, files_in(checkout)
+    assert state(folder) is State.NOT_ENABLED
+    assert enable(folder).startswith("enabled: ")
+    (new,) = files_in(checkout) - before
+    assert new.parent == checkout / "federatedscope" / "contrib" / "configs"
+    assert enable(folder) == f"already enabled: {new}"
+    compiled = new.parent / "__pycache__" / f"{new.stem}.cpython-311.pyc"
+    compiled.parent.mkdir()
+    compiled.touch()
+    other = compiled.with_name("__init__.cpython-311.pyc")
+    other.touch()
+    assert disable(folder) == f"disabled: {new} is removed"
+    assert disable(folder).startswith("not enabled")
+    assert files_in(checkout) == before | {other}
+
+
+def test_another_version_is_updated(checkout):
+    enable(checkout)
+    file = install.plugin_file(checkout / "federatedscope")
+    file.write_text(file.read_text().replace("version ", "version 9"))
+    assert state(checkout) is State.OTHER_VERSION
+    assert enable(checkout) == f"updated: {file}"
+    assert "version 9" not in file.read_text()
+
+
+def test_a_file_of_someone_else_is_never_touched(checkout):
+    file = install.plugin_file(checkout / "federatedscope")
+    file.write_text("mine = 1\n")
+    for change in (enable, disable):
+        with pytest.raises(ConfigError, match="was not written by this program"):
+            change(checkout)
+    assert file.read_text() == "mine = 1\n"
+    assert state(checkout) is State.FOREIGN
+
+
+@pytest.mark.parametrize("name", FILES[1:])
+def test_a_folder_that_is_not_federatedscope_is_refused(checkout, name):
+    (checkout / "federatedscope" / name).unlink()
+    with pytest.raises(ConfigError, match=r"holds no FederatedScope.*git clone"):
+        enable(checkout)
+
+
+def test_a_folder_that_cannot_be_written_to():
+    if not hasattr(os, "seteuid"):
+        pytest.skip("users cannot be changed here")
+    # Not tmp_path, which no other user can enter; root may write anywhere.
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        checkout = write_checkout(Path(name))
+        enabled = write_checkout(Path(name, "enabled"))
+        enable(enabled)
+        for folder in (checkout, enabled):
+            os.chmod(folder / "federatedscope" / "contrib" / "configs", 0o555)
+        user = os.geteuid()
+        os.seteuid(65534 if user == 0 else user)
+        try:
+            with pytest.raises(ConfigError, match=r"cannot write.*--engine feder"):
+                enable(checkout)
+            with pytest.raises(ConfigError, match=r"cannot remove.*disable again"):
+                disable(enabled)
+        finally:
+            os.seteuid(user)
+            for folder in (checkout, enabled):
+                os.chmod(folder / "federatedscope" / "contrib" / "configs", 0o755)
+        assert state(checkout) is State.NOT_ENABLED
+        assert install.plugin_file(enabled / "federatedscope").is_file()
+
+
+def test_without_a_folder_the_environment_variable_counts(found_by_home):
+    assert install.find() == (found_by_home / "federatedscope").resolve()
+    assert str(found_by_home) in enable()
+
+
+def test_no_federatedscope_anywhere(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "federatedscope", None)
+    monkeypatch.delenv("FEDERATEDSCOPE_HOME", raising=False)
+    for command in ("enable", "disable"):
+        assert main([command]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith("error: FederatedScope is not found")
+        for way in ("git clone", "pip install", "enable FOLDER"):
+            assert way in error
+    assert "FederatedScope is not found" in diagnose()[0]
+
+
+def test_the_commands_say_what_to_type(checkout, capsys):
+    assert main(["enable", str(checkout)]) == 0
+    done, run = capsys.readouterr().out.splitlines()
+    assert done.startswith("enabled: ")
+    main_file = checkout.resolve() / "federatedscope" / "main.py"
+    assert run.startswith(f"run: PYTHONPATH='{checkout.resolve()}")
+    assert run.endswith(f"python '{main_file}' --cfg FILE.yaml")
+    assert main(["disable", str(checkout)]) == 0
+    assert capsys.readouterr().out.startswith("disabled: ")
+
+
+def test_what_is_importable_needs_no_path(checkout, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(checkout), str(ROOT)]))
+    assert install.run_command(checkout).startswith("python ")
+
+
+def test_a_plugin_that_main_would_not_find(checkout, monkeypatch, tmp_path):
+    enable(checkout)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    assert state(checkout) is State.ENABLED
+    # Before any installed package, an empty one of the same name that is no package.
+    (tmp_path / "federatedscope_ggeur.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert state(checkout) is State.NOT_IMPORTABLE
+    assert str(ROOT) in install.run_command(checkout)
+
+
+def test_doctor_tells_the_state_and_the_command_that_repairs_it(
+    found_by_home, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    report, healthy = diagnose()
+    assert healthy
+    assert "plugin: not enabled" in report
+    package = found_by_home.resolve() / "federatedscope"
+    assert f"federatedscope-ggeur enable '{package}'" in report
+    enable(found_by_home)
+    report, healthy = diagnose()
+    assert healthy
+    assert "plugin: enabled\n" in report
+    assert f"run: {install.run_command(found_by_home)}" in report
+
+
+def test_doctor_names_the_packages_that_federatedscope_lacks(
+    found_by_home, monkeypatch
+):
+    for module in ("pympler", "google.protobuf"):
+        monkeypatch.setitem(sys.modules, module, None)
+    report, healthy = diagnose()
+    assert healthy
+    missing = report.split("MISSING for FederatedScope: ")[1]
+    assert {"pympler", "protobuf"} <= set(missing.splitlines()[0].split(", "))
+    assert "federatedscope-ggeur[federatedscope]" in missing
+
+
+def test_doctor_reports_a_wrong_switch(found_by_home, monkeypatch):
+    monkeypatch.setenv("FEDERATEDSCOPE_GGEUR_PROTOBUF", "no")
+    report, healthy = diagnose()
+    assert healthy
+    assert "must be 'on' or 'off', got 'no'" in report
+
+
+RUN_FILE = """\
+import logging, runpy, sys
+logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+sys.path += sys.argv[2:]
+runpy.run_path(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("paths", "line"),
+    [
+        ([], "INFO federatedscope_ggeur is not installed; running without it"),
+        (
+            [ROOT],
+            "WARNING running without federatedscope_ggeur: No module named 'torch'",
+        ),
+    ],
+)
+def test_federatedscope_runs_on_without_the_plugin(checkout, paths, line):
+    enable(checkout)
+    file = install.plugin_file(checkout / "federatedscope")
+    done = subprocess.run(
+        # -I and -S: without the packages that are installed here.
+        [sys.executable, "-I", "-S", "-c", RUN_FILE, file, *paths],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == [line]
+
+
+TOY = """\
+data: {type: toy}
+model: {type: lr}
+federate: {client_num: 2, total_round_num: 1}
+eval: {count_flops: False}
+"""
+
+
+def test_an_enabled_federatedscope_knows_the_plugin(federatedscope, tmp_path):
+    package = Path(federatedscope.__file__).parents[2]
+    copy = tmp_path / "federatedscope"
+    ignored = shutil.ignore_patterns("__pycache__", install.PLUGIN_FILE)
+    shutil.copytree(package, copy, ignore=ignored)
+    before = files_in(copy)
+    enable(tmp_path)
+    (tmp_path / "FILE.yaml").write_text(TOY)
+    command = install.run_command(tmp_path) + " ggeur.privacy.min_samples 3"
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    done = subprocess.run(
+        command,
+        shell=True,
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Server: Final evaluation is finished" in done.stderr
+    disable(tmp_path)
+    left = {p for p in files_in(copy) if "__pycache__" not in p.parts}
+    assert left == before
+    assert not list(copy.rglob(f"{Path(install.PLUGIN_FILE).stem}*"))
