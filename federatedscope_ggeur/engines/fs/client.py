@@ -113,6 +113,7 @@ class GGEURClient(DeferredMode, FSClient):
             while True:
                 try:
                     message = self.comm_manager.receive()
+                    self._monitor.track_download_bytes(sum(map(len, message.content)))
                     self.msg_handlers.get(message.msg_type, self._unknown)(message)
                     if message.msg_type == FINISH:
                         return

@@ -26,6 +26,7 @@ from federatedscope_ggeur.reporting import (
     ClientInfo,
     Round0,
     RoundRecord,
+    results_table,
     write_atomically,
     write_run,
 )
@@ -235,16 +236,24 @@ class Federation:
 
     # files
 
-    def write(self, status: str) -> None:
-        """Write our files of the rounds that are over into FS's run folder."""
+    def write(self, status: str) -> str:
+        """Write our files of the rounds that are over into FS's run folder.
+
+        Returns
+        -------
+        str
+            The results as a table, for a person.
+        """
         self._written = True
         folder = Path(self._cfg.outdir)
         setting = self._setting()
         server = self.coordinator.server
-        write_run(folder, setting.results(status, self.round0, self.rounds))
+        results = setting.results(status, self.round0, self.rounds)
+        write_run(folder, results)
         write_atomically(
             folder / "head.safetensors", setting.head_bytes(server.head, server.params)
         )
+        return results_table(results)
 
     def write_unfinished(self) -> None:
         """At the end of the process: what an unfinished run leaves."""

@@ -14,8 +14,13 @@ from federatedscope_ggeur.engines.fs.channel import SERVER, ServerManager
 from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.fs.exchange import Exchange
 from federatedscope_ggeur.engines.fs.federation import Federation
-from federatedscope_ggeur.engines.fs.fs_results import domain_metrics, write_scores
+from federatedscope_ggeur.engines.fs.fs_scores import (
+    domain_metrics,
+    use_plain_floats,
+    write_scores,
+)
 from federatedscope_ggeur.engines.fs.robust import RobustFedAvg
+from federatedscope_ggeur.engines.fs.serving import ServesStreams
 from federatedscope_ggeur.engines.fs.setup import DeferredMode, follow_fs_logging
 from federatedscope_ggeur.engines.fs.vocabulary import (
     DOWN,
@@ -31,7 +36,7 @@ from federatedscope_ggeur.heads import load_vector
 logger = logging.getLogger(__name__)
 
 
-class GGEURServer(DeferredMode, FSServer):
+class GGEURServer(DeferredMode, ServesStreams, FSServer):
     """The server of ``federate.method: ggeur``.
 
     FS's course stays: clients join, `trigger_for_feat_engr` is round 0, every training
@@ -75,6 +80,7 @@ class GGEURServer(DeferredMode, FSServer):
             return
         self.set_up()
         self._cfg = config
+        use_plain_floats(self._monitor)
         self.federation = Federation(config, data, self._dismiss)
         ggeur = config.ggeur
         self._exchange = Exchange(
@@ -150,6 +156,9 @@ class GGEURServer(DeferredMode, FSServer):
         )
         if not self.federation.started:
             self.trigger_for_start()
+
+    def check_client_join_in(self):
+        return self.federation.complete
 
     def trigger_for_feat_engr(
         self, trigger_train_func, kwargs_for_trigger_train_func=None
@@ -236,7 +245,7 @@ class GGEURServer(DeferredMode, FSServer):
         """End the run: the final head goes to all clients, our files are written."""
         self.is_finish = True
         self._monitor.finish_fl()
-        self.federation.write("finished")
+        logger.info("\n%s", self.federation.write("finished"))
         final = self.federation.coordinator.server.broadcast(self.total_round_num)
         self._send(msg_type, list(self.federation.here), (final.to_bytes(),))
 
@@ -258,67 +267,6 @@ class GGEURServer(DeferredMode, FSServer):
         """A client says why it stops."""
         reason = b"".join(message.content)[:1000].decode(errors="replace")
         self._lose(message.sender, reason)
-
-    # distributed mode
-
-    def run(self):
-        """Distributed mode: lead the federation to its end.
-
-        Raises
-        ------
-        GGEURError
-            Too few clients joined or are left (``ggeur.quorum``); it names the missing.
-        """
-        hub = self.comm_manager.hub
-        try:
-            self._await_clients(hub)
-            while not self.is_finish:
-                event = hub.receive(self._exchange.seconds_left())
-                if event is None:
-                    self._exchange.give_up()
-                else:
-                    self._take(event)
-        except BaseException as error:
-            hub.close(f"the server ended the run: {error or type(error).__name__}")
-            raise
-        hub.close()
-
-    def _await_clients(self, hub) -> None:
-        self.federation.begin_waiting()
-        while not self.federation.started:
-            event = hub.receive(self.federation.seconds_to_join())
-            if event is None:
-                self.federation.close_joining()
-                self.trigger_for_start()
-            else:
-                self._take(event)
-
-    def check_client_join_in(self):
-        return self.federation.complete
-
-    def _take(self, event) -> None:
-        envelope = event.envelope
-        if envelope is None:
-            self._lose(event.number, event.reason)
-            return
-        message = Message(
-            msg_type=envelope.kind,
-            sender=event.number,
-            receiver=[SERVER],
-            state=envelope.state,
-            content=envelope.parts,
-        )
-        handler = self.msg_handlers.get(envelope.kind)
-        if handler is None:
-            self._dismiss(event.number, f"unknown message type {envelope.kind!r:.80}")
-            return
-        self._monitor.track_download_bytes(sum(map(len, envelope.parts)))
-        handler(message)
-
-    def _lose(self, number: int, reason: str) -> None:
-        logger.warning("client %d is gone: %s", number, reason)
-        self.federation.lose(number, reason)
-        self._exchange.gone(number, reason)
 
     def _dismiss(self, number: int, reason: str) -> None:
         if self.mode == "distributed":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 from federatedscope.core.auxiliaries.utils import merge_dict_of_results
 
 from federatedscope_ggeur.engines.fs.trainer import fs_metrics
@@ -35,6 +37,30 @@ def domain_metrics(
         metrics["test_domain_avg_acc"] = record.avg
         metrics["test_domain_std_acc"] = record.std
     return metrics
+
+
+def use_plain_floats(monitor) -> None:
+    """Have FS's monitor hand out Python floats, and leave out what is not a number.
+
+    With numpy 2 FS's lines hold ``np.float64(...)`` and with fewer than ten clients
+    NaN; neither FS's own reader of these lines nor JSON takes them.
+    """
+    original = monitor.format_eval_res
+
+    def format_eval_res(*args, **kwargs):
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            # FS takes the mean of the worst tenth of the clients, which may be nobody.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            return _plain(original(*args, **kwargs))
+
+    monitor.format_eval_res = format_eval_res
+
+
+def _plain(value):
+    if isinstance(value, dict):
+        plain = {key: _plain(part) for key, part in value.items()}
+        return {key: part for key, part in plain.items() if part == part}
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def write_scores(
