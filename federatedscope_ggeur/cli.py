@@ -20,6 +20,7 @@ other commands:
   keys               list every ggeur.* setting with its default and meaning
   enable [FOLDER]    let FederatedScope (in FOLDER) load the plugin
   disable [FOLDER]   undo that
+  token SECRET N     make client N's join token for a distributed run
   doctor             say what is installed and what is missing for which feature
 
 examples:
@@ -226,10 +227,36 @@ def _doctor(arguments: Sequence[str]) -> int:
     return 0 if healthy else 1
 
 
+def _token(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog=f"{PROGRAM} token",
+        description="Make the join token of one client of a distributed run; put it "
+        "into a file on the client and name that in ggeur.join_token.",
+    )
+    parser.add_argument(
+        "secret", help="the server's secret file (ggeur.join_secret); made if missing"
+    )
+    parser.add_argument("number", type=int, help="the client's number")
+    options = parser.parse_args(arguments)
+    if options.number < 1:
+        parser.error(f"clients are numbered from 1, got {options.number}")
+    from federatedscope_ggeur.engines.fs.transport.security import (
+        Security,
+        make_secret,
+        make_token,
+    )
+
+    if make_secret(options.secret):
+        print(f"made the secret {options.secret}", file=sys.stderr)
+    print(make_token(Security(join_secret=options.secret).secret(), options.number))
+    return 0
+
+
 COMMANDS = {
     "configs": _configs,
     "keys": _keys,
     "enable": _enable,
     "disable": _disable,
+    "token": _token,
     "doctor": _doctor,
 }

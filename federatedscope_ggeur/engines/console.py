@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from federatedscope_ggeur.engines.report import round0_line
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.reporting import (
@@ -116,7 +117,7 @@ def _log_error(what: str, error: Exception) -> None:
 def _show(record: Round0 | RoundRecord, bar: tqdm) -> None:
     if isinstance(record, Round0):
         bar.clear()
-        logger.info(_round0_line(record))
+        logger.info(round0_line(record))
         bar.refresh()
         return
     bar.update()
@@ -136,21 +137,6 @@ def _show(record: Round0 | RoundRecord, bar: tqdm) -> None:
         record.seconds,
         record.bytes_up,
         record.bytes_down,
-    )
-
-
-def _round0_line(record: Round0) -> str:
-    if not record.statistics_bytes_up:
-        return (
-            f"round 0: no statistics asked for (ggeur.steps []); {record.seconds:.2f} s"
-        )
-    up = sum(record.statistics_bytes_up.values())
-    pairs = record.uploaded_pairs + (record.withheld_pairs or 0)
-    return (
-        f"round 0: statistics of {record.uploaded_pairs} of {pairs} (client, class) "
-        f"pairs up, {up / 1e6:.2f} MB ({up / len(record.clients) / 1e6:.2f} MB a "
-        f"client); geometry down {record.geometry_bytes_down / 1e6:.2f} MB, prototypes "
-        f"down {record.prototypes_bytes_down / 1e6:.2f} MB; {record.seconds:.2f} s"
     )
 
 

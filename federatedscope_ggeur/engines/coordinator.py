@@ -53,7 +53,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Absence:
-    """In place of an answer: why none came; `connected` if the client is still there."""
+    """In place of an answer: why none came, and whether the client is still there."""
 
     reason: str
     connected: bool = False

@@ -82,6 +82,24 @@ class Setting:
         return save_safetensors({k: t.clone() for k, t in tensors.items()}, metadata)
 
 
+def round0_line(record: Round0) -> str:
+    """What round 0 sent, in one line for a person."""
+    if not record.statistics_bytes_up:
+        return (
+            f"round 0: no statistics asked for (ggeur.steps []); {record.seconds:.2f} s"
+        )
+    up = sum(record.statistics_bytes_up.values())
+    pairs = f"{record.uploaded_pairs}"
+    if record.withheld_pairs is not None:
+        pairs += f" of {record.uploaded_pairs + record.withheld_pairs}"
+    return (
+        f"round 0: statistics of {pairs} (client, class) pairs up, "
+        f"{up / 1e6:.2f} MB ({up / len(record.clients) / 1e6:.2f} MB a "
+        f"client); geometry down {record.geometry_bytes_down / 1e6:.2f} MB, prototypes "
+        f"down {record.prototypes_bytes_down / 1e6:.2f} MB; {record.seconds:.2f} s"
+    )
+
+
 def _versions() -> dict[str, str]:
     found = {
         "federatedscope_ggeur": federatedscope_ggeur.__version__,

@@ -1,4 +1,4 @@
-"""The client worker: carries requests to the client role, inside FederatedScope (FS)."""
+"""The client worker: carries requests to the client role, in FederatedScope (FS)."""
 
 from __future__ import annotations
 

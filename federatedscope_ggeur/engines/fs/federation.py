@@ -16,7 +16,7 @@ from federatedscope_ggeur.engines.checkpoint import (
 from federatedscope_ggeur.engines.config import to_plain
 from federatedscope_ggeur.engines.coordinator import Coordinator
 from federatedscope_ggeur.engines.fs.data import ServerSplits
-from federatedscope_ggeur.engines.report import Setting
+from federatedscope_ggeur.engines.report import Setting, round0_line
 from federatedscope_ggeur.engines.settings import agreed_settings, run_settings
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Server
@@ -223,6 +223,7 @@ class Federation:
     def note_round0(self, round0: Round0) -> None:
         """Round 0 is over."""
         self.round0 = round0
+        logger.info("%s", round0_line(round0))
         self._checkpoint()
 
     def note_round(self, record: RoundRecord) -> None:

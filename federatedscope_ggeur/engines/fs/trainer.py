@@ -39,7 +39,8 @@ class GGEURTrainer(BaseTrainer):
     def __init__(self, model, data, device, config, only_for_eval=False, monitor=None):
         if not isinstance(data, Splits):
             raise ConfigError(
-                f"trainer.type {TRAINER} needs a data.type of the plugin, '<name>@ggeur'"
+                f"trainer.type {TRAINER} needs a data.type of the plugin, "
+                "'<name>@ggeur'"
             )
         super().__init__(model, data, device)
         self.config, self.only_for_eval, self.monitor = config, only_for_eval, monitor
