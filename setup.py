@@ -11,6 +11,9 @@ VERSION = re.search(
     (HERE / "federatedscope_ggeur" / "__init__.py").read_text(encoding="utf-8"),
     re.MULTILINE,
 ).group(1)
+#: What FederatedScope needs beside our own; it is not on PyPI itself.
+FEDERATEDSCOPE = ["pandas", "grpcio", "protobuf", "pympler"]
+TEST = ["pytest", "hypothesis"]
 EXAMPLES = "federatedscope_ggeur.example_configs"
 
 setup(
@@ -40,12 +43,11 @@ setup(
         "matplotlib>=3.6",
     ],
     extras_require={
-        # What FederatedScope needs beside the above; it is not on PyPI itself.
-        "federatedscope": ["pandas", "grpcio", "protobuf", "pympler"],
-        # grpcio and protobuf: parts of the plugin are tested without FederatedScope.
-        "test": ["pytest", "hypothesis", "grpcio", "protobuf"],
+        "federatedscope": FEDERATEDSCOPE,
+        # Tests that need FederatedScope run wherever a checkout of it is named.
+        "test": [*TEST, *FEDERATEDSCOPE],
         # ruff's formatting changes between minor releases.
-        "dev": ["pytest", "hypothesis", "grpcio", "protobuf", "ruff==0.17.*"],
+        "dev": [*TEST, *FEDERATEDSCOPE, "ruff==0.17.*"],
     },
     entry_points={
         "console_scripts": ["federatedscope-ggeur=federatedscope_ggeur.cli:main"]
