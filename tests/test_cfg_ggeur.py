@@ -149,8 +149,9 @@ class TestFederatedScope:
 
     def test_a_fraction_is_refused_and_not_cut_off(self, cfg, quickstart):
         cfg.merge_from_file(str(quickstart))
+        cfg.merge_from_list(["ggeur.step1_size", "2.5"])
         with pytest.raises(ConfigError, match=r"step1_size.*2\.5"):
-            cfg.merge_from_list(["ggeur.step1_size", "2.5"])
+            check_ggeur_cfg(cfg)
 
     def test_an_unused_section_survives_being_stripped(self, cfg):
         cfg.ready_for_run()

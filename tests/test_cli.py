@@ -26,7 +26,7 @@ def test_wrong_settings_exit_with_1_and_no_traceback(capsys):
         (
             ["config"],
             "unknown command 'config'; the commands are configs, keys, enable, "
-            "disable, doctor",
+            "disable, token, doctor",
         ),
         (["--what"], "--what"),
         (["--cfg"], "--cfg"),
@@ -118,3 +118,22 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch, capsys):
     report = capsys.readouterr().out
     assert "MISSING matplotlib" in report
     assert "pip install matplotlib" in report
+
+
+def test_token_makes_a_secret_once_and_a_token_for_each_client(tmp_path, capsys):
+    pytest.importorskip("grpc")
+    secret = tmp_path / "secret.txt"
+    assert main(["token", str(secret), "3"]) == 0
+    first = capsys.readouterr()
+    assert first.out.startswith("3:")
+    assert str(secret) in first.err
+    assert secret.stat().st_mode & 0o077 == 0
+    assert main(["token", str(secret), "3"]) == 0
+    again = capsys.readouterr()
+    assert (again.out, again.err) == (first.out, "")
+    assert main(["token", str(secret), "4"]) == 0
+    assert capsys.readouterr().out != first.out
+    assert main(["token", str(tmp_path / "nowhere" / "secret"), "1"]) == 1
+    assert "nowhere" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["token", str(secret), "0"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 NOT_SET = -1.0
@@ -54,8 +55,10 @@ def text(value) -> str:
 
 
 def positive(value) -> str:
-    return "" if value > 0 else f"must be above 0, got {value!r}"
+    fits = 0 < value < math.inf
+    return "" if fits else f"must be above 0 and finite, got {value!r}"
 
 
 def not_negative(value) -> str:
-    return "" if value >= 0 else f"must not be negative, got {value!r}"
+    fits = 0 <= value < math.inf
+    return "" if fits else f"must be finite and not negative, got {value!r}"

@@ -12,12 +12,7 @@ import torch
 import yaml
 from yacs.config import CfgNode
 
-from federatedscope_ggeur.cfg_ggeur import (
-    Rule,
-    extend_ggeur_cfg,
-    get_key,
-    ggeur_problems,
-)
+from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg, get_key, ggeur_problems
 from federatedscope_ggeur.data import check_data_type, check_splits, check_splitter
 from federatedscope_ggeur.engines.fs_keys import (
     FS_KEYS,
@@ -90,7 +85,7 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
     problems = [
         f"  {key.name}: {problem}"
         for key in FS_KEYS
-        if (problem := _rule(key, on_fs)(get_key(cfg, key.name)))
+        if (problem := _problem(key, get_key(cfg, key.name), on_fs))
     ]
     checks = (
         lambda: check_data_type(cfg.data.type),
@@ -107,8 +102,18 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
     return problems + ggeur_problems(cfg)
 
 
-def _rule(key: FSKey, on_fs: bool) -> Rule:
-    return key.on_fs if on_fs and key.on_fs is not None else key.rule
+def _problem(key: FSKey, value: object, on_fs: bool) -> str:
+    # FS itself takes a list where its default is a whole number, and the reverse.
+    if type(value) is not type(key.default):
+        return _not_of_type(value, key.default)
+    if not _is_finite(value):
+        return f"must be finite, got {value!r}"
+    return (key.on_fs if on_fs and key.on_fs is not None else key.rule)(value)
+
+
+def _not_of_type(value: object, default: object) -> str:
+    wanted = type(default).__name__
+    return f"expected {wanted}, got {type(value).__name__} {value!r}"
 
 
 def _refusal(check: Callable[[], None]) -> str:
@@ -167,7 +172,9 @@ def _set(cfg: CfgNode, dotted: str, value: object) -> str:
     if not isinstance(node, CfgNode) or (name not in node and section != OPEN_SECTION):
         return f"  {dotted}: the embedded engine has no such key{_like(cfg, dotted)}"
     is_text = isinstance(value, str) and isinstance(node.get(name), str)
-    value = value if is_text else _literal(value)
+    literal = _literal(value)
+    # A text may stand in quotes, which it needs in FS if it looks like a number.
+    value = value if is_text and not isinstance(literal, str) else literal
     if not _is_finite(value):
         return f"  {dotted}: must be finite, got {value!r}"
     if section == OPEN_SECTION and name not in ("type", "lr"):
@@ -177,8 +184,7 @@ def _set(cfg: CfgNode, dotted: str, value: object) -> str:
         return f"  {dotted}: is a section, it takes keys below it, not {value!r}"
     cast = _cast(value, node[name])
     if type(cast) is not type(node[name]):
-        wanted = type(node[name]).__name__
-        return f"  {dotted}: expected {wanted}, got {type(value).__name__} {value!r}"
+        return f"  {dotted}: {_not_of_type(value, node[name])}"
     node[name] = cast
     return ""
 
@@ -223,6 +229,8 @@ def _optimizer_problems(node: CfgNode) -> list[str]:
             "take the line out of the file"
             for name in unknown
         ]
+    if not _is_finite(list(options.values())):
+        return [f"  {OPEN_SECTION}: must be finite, got {options}"]
     parameter = torch.nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
     try:

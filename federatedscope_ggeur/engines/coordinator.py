@@ -10,57 +10,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TypeVar, Union
 
 from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.engines.conversation import (
+    Absence,
+    Conversation,
+    Request,
+    decode_answer,
+)
 from federatedscope_ggeur.engines.records import round_record
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Score, Server
-from federatedscope_ggeur.federation.messages import (
-    ClientUpdate,
-    Ready,
-    ScoreReport,
-    StatisticsUpload,
-)
+from federatedscope_ggeur.federation.messages import ScoreReport
 from federatedscope_ggeur.federation.server import windows
 from federatedscope_ggeur.reporting import Round0, RoundRecord
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Request:
-    """Something to carry to clients.
-
-    Attributes
-    ----------
-    kind : {"statistics", "prepare", "share", "train", "score"}
-    round_number : int
-    parts : mapping from client number to tuple of bytes
-        What goes to whom, in client order. The same bytes often go to many.
-    answered : bool
-        Whether each of them answers; "share" alone has no answer.
-    """
-
-    kind: str
-    round_number: int
-    parts: Mapping[int, tuple[bytes, ...]]
-    answered: bool = True
-
-
-@dataclass(frozen=True)
-class Absence:
-    """In place of an answer: why none came, and whether the client is still there."""
-
-    reason: str
-    connected: bool = False
-
-
-Replies = Mapping[int, Union[tuple[bytes, ...], Absence]]
-Conversation = Generator[Request, Replies, T]
 
 
 @dataclass(frozen=True)
@@ -302,7 +269,8 @@ class Coordinator:
         if not parts:
             return []
         self._lost, self._back = set(), set()
-        replies = yield Request(kind, number, parts)
+        request = Request(kind, number, parts)
+        replies = yield request
         answers = []
         self._down += sum(len(part) for sent in parts.values() for part in sent)
         for k in sorted(parts):
@@ -314,7 +282,7 @@ class Coordinator:
             if sizes is not None:
                 sizes[str(k)] = sum(map(len, reply))
             try:
-                answers.append(self._decode(kind, number, k, reply, parts))
+                answers.append(decode_answer(self.server, request, k, reply))
             except MessageError as error:
                 self._refuse(k, error)
         self.check_quorum(when)
@@ -325,33 +293,6 @@ class Coordinator:
         if client in self._back:
             # It lost its answer and came back while the others were waited for.
             self.absent.pop(client)
-
-    def _decode(self, kind, number, client, reply, parts):
-        if len(reply) != 1:
-            raise MessageError(
-                f"expected one part, got {len(reply)}",
-                field="parts",
-                sender=f"client {client}",
-            )
-        types = {
-            "statistics": StatisticsUpload,
-            "prepare": Ready,
-            "train": ClientUpdate,
-            "score": ScoreReport,
-        }
-        payload = types[kind].from_bytes(
-            reply[0], self.server.contract, f"client {client}"
-        )
-        admission = self.server.admission
-        if kind == "statistics":
-            admission.statistics(payload, self.server.uploaded)
-        elif kind == "prepare":
-            admission.ready(payload, self.server.ready.get(client), again=True)
-        elif kind == "train":
-            admission.update(payload, number, parts)
-        else:
-            admission.scores(payload, number)
-        return payload
 
     def _refuse(self, client: int, error: MessageError) -> None:
         logger.warning("%s", error)

@@ -20,7 +20,8 @@ from federatedscope_ggeur.engines.checkpoint import (
     restore,
 )
 from federatedscope_ggeur.engines.client_store import ClientStore
-from federatedscope_ggeur.engines.coordinator import Conversation, Coordinator
+from federatedscope_ggeur.engines.conversation import Conversation
+from federatedscope_ggeur.engines.coordinator import Coordinator
 from federatedscope_ggeur.engines.respondent import GeometryCache, Respondent
 from federatedscope_ggeur.engines.settings import RunSettings
 from federatedscope_ggeur.federation import Client, MemoryBudget, Server
@@ -92,8 +93,6 @@ class EmbeddedEngine:
             round0, rounds = self._so_far()
             if writer:
                 writer.write(self.coordinator, round0, rounds)
-                for respondent in self._respondents.values():
-                    respondent.keep_state()
             yield round0
             yield from rounds
             for number in range(len(rounds) + 1, self.settings.rounds + 1):

@@ -58,6 +58,7 @@ class Respondent:
     ):
         self.client, self._contract, self._test = client, contract, test
         self._cache, self._store = cache, store
+        self._begun = False
 
     def answer(self, kind: str, parts: Sequence[bytes]) -> tuple[bytes, ...]:
         """The answer to a `Request` of this kind; empty where none is due.
@@ -87,13 +88,14 @@ class Respondent:
             )
         if kind != "prepare":
             self._cache.clear()
+        if kind in ("train", "score") and not self._begun:
+            # The server's checkpoint is this run's by now: what an earlier run left
+            # here must go, even if this client is not drawn for long.
+            self._begun = True
+            self._keep_state()
         return answers[kind](*parts)
 
-    def keep_state(self) -> None:
-        """Put the method's state on this client where it outlives the process.
-
-        Called before round 1 it also removes what an earlier run left there.
-        """
+    def _keep_state(self) -> None:
         if self._store is not None:
             self._store.save(self.client.states)
 
@@ -113,7 +115,7 @@ class Respondent:
 
     def _train(self, broadcast: bytes) -> tuple[bytes, ...]:
         update = self.client.train(Broadcast.from_bytes(broadcast, self._contract))
-        self.keep_state()
+        self._keep_state()
         return (update.to_bytes(),)
 
     def _score(self, broadcast: bytes) -> tuple[bytes, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from itertools import zip_longest
 
 from federatedscope_ggeur.federation import wire
 
@@ -27,6 +28,23 @@ class Agreement:
     encoder: str
     settings: Mapping[str, str]
 
+    def numbers(self) -> dict:
+        """The fields as plain values for a message's header."""
+        return {**asdict(self), "class_names": list(self.class_names)}
+
+    @classmethod
+    def of_message(cls, message: wire.Message) -> Agreement:
+        """What `numbers` put into a message; `MessageError` where it is not there."""
+        names = message.texts("class_names")
+        if not names:
+            raise message.refuse("class_names", "names no class")
+        return cls(
+            names,
+            message.integer("dim", 1),
+            message.text("encoder"),
+            message.mapping("settings"),
+        )
+
     def difference(self, other: Agreement) -> str:
         """Where `other` differs, with both values; "" where it does not."""
         for field in fields(self):
@@ -34,6 +52,8 @@ class Agreement:
             if mine == theirs:
                 continue
             name = field.name
+            if isinstance(mine, tuple):
+                return _difference_of_names(mine, theirs)
             if isinstance(mine, Mapping):
                 keys = sorted(mine.keys() | theirs.keys())
                 name = next(k for k in keys if mine.get(k) != theirs.get(k))
@@ -59,27 +79,27 @@ class Join:
     agreement: Agreement
 
     def to_bytes(self) -> bytes:
-        agreement = asdict(self.agreement)
-        agreement["class_names"] = list(self.agreement.class_names)
-        numbers = {"client": self.client, "domain": self.domain, **agreement}
+        own = {"client": self.client, "domain": self.domain}
+        numbers = {**self.agreement.numbers(), **own}
         return wire.pack("join", numbers, {})
 
     @classmethod
     def from_bytes(cls, data: bytes, sender: str) -> Join:
         message = wire.unpack(data, "join", sender)
-        names = message.texts("class_names")
-        if not names:
-            raise message.refuse("class_names", "names no class")
-        agreement = Agreement(
-            names,
-            message.integer("dim", 1),
-            message.text("encoder"),
-            message.mapping("settings"),
-        )
+        agreement = Agreement.of_message(message)
         return cls(message.client(), message.text("domain"), agreement)
 
 
+def _difference_of_names(mine: tuple[str, ...], theirs: tuple[str, ...]) -> str:
+    """The first class that differs, counted as labels are."""
+    pairs = zip_longest(theirs, mine)
+    label, pair = next((i, p) for i, p in enumerate(pairs) if p[0] != p[1])
+    there, here = map(_short, pair)
+    problem = f"class_names: class {label} is {there} there and {here} here"
+    if len(mine) == len(theirs):
+        return problem
+    return f"{problem}; {len(theirs)} classes there and {len(mine)} here"
+
+
 def _short(value: object) -> str:
-    if not isinstance(value, tuple):
-        return repr(value)[:200]
-    return f"{len(value)} names, {', '.join(value)}"[:200]
+    return "not set" if value is None else f"{value!r:.100}"

@@ -66,6 +66,9 @@ class StatisticsUpload:
         if ((counts <= 0) | (counts > wire.LARGEST)).any():
             raise message.refuse("counts", f"counts must lie in 1..{wire.LARGEST}")
         means = message.tensor("means", torch.float64, (k, dim))
+        # Beyond it squares overflow; embeddings are float32 themselves.
+        if (means.abs() > torch.finfo(F32).max).any():
+            raise message.refuse("means", "means must lie within the float32 range")
         ranks = message.tensor("ranks", I64, (k,))
         factors, triangles = _take_covariances(message, ranks, counts, dim)
         all_counts = torch.zeros(num_classes, dtype=I64)

@@ -13,26 +13,6 @@ from federatedscope_ggeur.errors import ConfigError, DataError, GGEURError
 from federatedscope_ggeur.federation import evaluate
 from federatedscope_ggeur.reporting import numbers
 
-SHORT = ["federate.total_round_num", "3"]
-
-
-@pytest.fixture
-def config(quickstart, embeddings_folder):
-    """A short run over three small domains, with settings added to it."""
-
-    def load(*overrides):
-        base = [
-            "data.type", "embeddings@ggeur",
-            "data.root", str(embeddings_folder),
-            "federate.client_num", "3",
-            "ggeur.step1_size", "20",
-            "ggeur.step2_size", "10",
-            "data.splitter_args", "[{'alpha': 1.0}]",
-        ]  # fmt: skip
-        return load_config(quickstart, [*base, *SHORT, *map(str, overrides)])
-
-    return load
-
 
 def scores(results) -> dict:
     """What must not depend on how the run was carried out."""
@@ -194,7 +174,7 @@ def test_adam_takes_its_own_settings(config, quickstart, tmp_path):
     )
     path = tmp_path / "adam.yaml"
     path.write_text(text.replace("type: SGD", "type: Adam"))
-    results = run(load_config(path, SHORT))
+    results = run(load_config(path, ["federate.total_round_num", "3"]))
     assert results.rounds[-1].avg > results.rounds[0].avg
 
 
@@ -241,3 +221,69 @@ def test_an_unknown_data_type_is_refused_by_name(config):
 def test_a_missing_folder_is_refused_by_name(config, tmp_path):
     with pytest.raises(DataError, match="nowhere"):
         run(config("data.root", tmp_path / "nowhere"))
+
+
+class TestUnseenClients:
+    """Clients that `federate.unseen_clients_rate` leaves for evaluation alone."""
+
+    SETTINGS = ("federate.client_num", 8, "federate.unseen_clients_rate", 0.5)
+
+    def test_they_send_nothing_and_never_train(self, config):
+        following = Run(config(*self.SETTINGS))
+        results = following.follow(lambda record: None)
+        unseen = set(following.engine.server.unseen)
+        assert len(unseen) == 4
+        seen = sorted(set(range(1, 9)) - unseen)
+        assert list(results.round0.statistics_bytes_up) == [str(k) for k in seen]
+        assert results.round0.clients == seen
+        assert all(record.clients == seen for record in results.rounds)
+        assert following.engine.server.uploaded == set(seen)
+        assert all(following.engine.clients[k].recipe is None for k in unseen)
+
+    def test_they_are_scored_apart_and_count_in_no_average(self, config):
+        following = Run(config(*self.SETTINGS, "eval.freq", 2))
+        results = following.follow(lambda record: None)
+        server, held = following.engine.server, following.data.clients
+        first, *_, last = results.rounds
+        assert first.unseen_clients is None  # not evaluated
+        for numbers_of, found in (
+            (server.participants, last.accuracy),
+            (server.unseen, last.unseen_clients),
+        ):
+            tests = [client.test for client in held if client.number in numbers_of]
+            assert set(found) == {test.domain for test in tests}
+            for domain, accuracy in found.items():
+                scored = [
+                    evaluate(server.head, server.params, test.features, test.labels)
+                    for test in tests
+                    if test.domain == domain
+                ]
+                rows = sum(score.total for score in scored)
+                assert accuracy == sum(score.correct for score in scored) / rows
+        assert last.avg == pytest.approx(np.mean(list(last.accuracy.values())))
+        assert last.accuracy != last.unseen_clients
+
+    def test_without_them_the_field_is_empty(self, config):
+        assert run(config()).rounds[-1].unseen_clients is None
+
+    def test_they_are_drawn_by_seed(self, config):
+        def unseen(seed):
+            return Run(config(*self.SETTINGS, "seed", seed)).engine.server.unseen
+
+        assert unseen(0) == unseen(0)
+        assert len({tuple(unseen(seed)) for seed in range(5)}) > 1
+
+    @pytest.mark.parametrize("rate", [0.01, 0.99])
+    def test_at_least_one_is_unseen_and_one_is_not(self, config, rate):
+        settings = ["federate.client_num", 3, "federate.unseen_clients_rate", rate]
+        server = Run(config(*settings)).engine.server
+        assert len(server.unseen) == (1 if rate < 0.5 else 2)
+
+    def test_the_order_of_the_clients_changes_nothing(self, config):
+        settings = [*self.SETTINGS, "federate.sample_client_num", 2]
+        expected = run(config(*settings))
+        assert expected.rounds[-1].unseen_clients
+        backwards = run(
+            config(*settings), order=lambda clients: sorted(clients, reverse=True)
+        )
+        assert numbers(backwards) == numbers(expected)

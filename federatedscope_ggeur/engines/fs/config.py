@@ -21,11 +21,20 @@ logger = logging.getLogger(__name__)
 _SWITCHES = {"fedprox": "fedprox", "fedopt": "fedopt"}
 
 
+#: Settings that FS's checks rewrite. It would keep what it wrote when a later override
+#: changes the number of clients, and would hide from `check` what was asked for.
+_REWRITTEN = {
+    "federate": ("sample_client_num", "process_num"),
+    "model": ("type",),
+    "trainer": ("type",),
+}
+
+
 class _Merge:
-    """The values that FS's checks rewrite, as they were before them."""
+    """Goes around FS's own checks, which end a merge."""
 
     def __init__(self):
-        self._sample_client_num = -1
+        self._asked: list[tuple[str, str, object]] = []
 
     def before(self, cfg) -> None:
         # FS's own checks come behind ours where the plugin was registered first.
@@ -33,26 +42,33 @@ class _Merge:
         checks.append(checks.pop(checks.index(self.after)))
         if not cfg.ggeur.use:
             return
-        self._sample_client_num = cfg.federate.sample_client_num
-        if cfg.federate.process_num > 1:
-            others = [p for p in problems(cfg) if "process_num" not in p]
-            raise ConfigError(
-                "\n".join(
-                    [
-                        "wrong settings:",
-                        "  federate.process_num: the plugin runs in one process, got "
-                        f"{cfg.federate.process_num}",
-                        *others,
-                    ]
-                )
-            )
+        self._asked = [
+            (section, name, cfg[section][name])
+            for section, names in _REWRITTEN.items()
+            for name in names
+        ]
+        found = problems(cfg)
+        if found:
+            self._speak_first(cfg, found)
+
+    def _speak_first(self, cfg, found: list[str]) -> None:
+        """Where FS's checks will fail, list all that is wrong: theirs name one thing,
+        and may not say which key it is."""
+        copy = cfg.clone()
+        try:
+            for fs_check in cfg.__cfg_check_funcs__:
+                if fs_check not in (self.before, self.after):
+                    fs_check(copy)
+        except Exception as error:  # whatever FS makes of a value it was not made for
+            raise _refusal(found) from error
 
     def after(self, cfg) -> None:
         if not cfg.ggeur.use:
             return
-        # FS writes the number of clients in place of -1 and would keep it when a later
-        # override changes that number.
-        cfg.federate.sample_client_num = self._sample_client_num
+        for section, name, value in self._asked:
+            # A machine without GPU has FS write 0, which does not matter.
+            if (name, value) != ("process_num", 1):
+                cfg[section][name] = value
         settle_switches(cfg)
 
 
@@ -87,13 +103,14 @@ def check(cfg) -> None:
     """
     found = problems(cfg)
     if found:
-        raise ConfigError("\n".join(["wrong settings:", *found]))
+        raise _refusal(found)
 
 
 def problems(cfg) -> list[str]:
     """What `check` would complain of, a line each."""
     if not cfg.ggeur.use:
-        if cfg.federate.method == "ggeur" or cfg.data.type.endswith("@ggeur"):
+        ours = cfg.federate.method.lower() == "ggeur"
+        if ours or cfg.data.type.lower().endswith("@ggeur"):
             return [
                 "  ggeur.use: must be True with federate.method: ggeur or a data.type "
                 "of the plugin"
@@ -110,6 +127,10 @@ def problems(cfg) -> list[str]:
         + _identity_problems(cfg)
         + config_problems(cfg, on_fs=True)
     )
+
+
+def _refusal(found: list[str]) -> ConfigError:
+    return ConfigError("\n".join(["wrong settings:", *found]))
 
 
 def _value(cfg, name: str):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from federatedscope_ggeur.engines.coordinator import Absence, Conversation, Request
+from federatedscope_ggeur.engines.conversation import Absence, Conversation, Request
 
 logger = logging.getLogger(__name__)
 

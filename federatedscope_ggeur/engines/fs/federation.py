@@ -206,19 +206,19 @@ class Federation:
             if method is None
             else replace(settings.server, method=method)
         )
-        plan = settings.plan
-        if int(cfg.ggeur.quorum) == -1 and self._closed:
-            plan = replace(plan, quorum=len(self.joined))
         tests = self._data.tests if self._data is not None else {}
-        self.coordinator = Coordinator(Server(roster, role), plan, tests, self._dismiss)
+        self.coordinator = Coordinator(
+            Server(roster, role), settings.plan, tests, self._dismiss
+        )
         for number in roster.keys() - self.joined.keys():
             self.coordinator.leave(number, "has not joined again")
-        if settings.save_to:
-            self._writer = CheckpointWriter(settings.save_to, agreement)
+        progress = None
         if settings.restore_from:
             progress = restore(settings.restore_from, self.coordinator, agreement)
             if progress is not None:
                 self.round0, self.rounds = progress.round0, list(progress.rounds)
+        if settings.save_to:
+            self._writer = CheckpointWriter(settings.save_to, agreement, progress)
 
     def note_round0(self, round0: Round0) -> None:
         """Round 0 is over."""
@@ -258,7 +258,7 @@ class Federation:
 
     def write_unfinished(self) -> None:
         """At the end of the process: what an unfinished run leaves."""
-        if not self._written and self.rounds:
+        if not self._written and self.rounds and Path(self._cfg.outdir).is_dir():
             self.write("failed")
 
     def _setting(self) -> Setting:

@@ -16,6 +16,7 @@ from federatedscope_ggeur.reporting import RoundRecord
 
 logger = logging.getLogger(__name__)
 RESULTS_TYPE = "server_global_eval"
+_AVG, _STD = "test_domain_avg_acc", "test_domain_std_acc"
 
 
 def domain_metrics(
@@ -29,14 +30,17 @@ def domain_metrics(
     metrics = fs_metrics(sum(scores, Score()))
     for domain, accuracy in record.accuracy.items():
         if accuracy is not None:
-            name = f"test_{domain}_acc"
-            metrics[name.replace("_acc", "-acc") if update_key in name else name] = (
-                accuracy
-            )
+            metrics[_metric_name(domain, update_key)] = accuracy
     if record.avg is not None:
-        metrics["test_domain_avg_acc"] = record.avg
-        metrics["test_domain_std_acc"] = record.std
+        metrics[_AVG], metrics[_STD] = record.avg, record.std
     return metrics
+
+
+def _metric_name(domain: str, update_key: str) -> str:
+    # FS's reader of these lines makes a JSON quote of every apostrophe.
+    name = f"test_{domain}_acc".replace("'", "-").replace('"', "-")
+    clash = update_key in name or name in (_AVG, _STD)
+    return name.replace("_acc", "-acc") if clash else name
 
 
 def use_plain_floats(monitor) -> None:

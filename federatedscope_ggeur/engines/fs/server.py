@@ -170,7 +170,7 @@ class GGEURServer(DeferredMode, ServesStreams, FSServer):
         self.unseen_clients_id = federation.coordinator.server.unseen
         self.models[0] = self._model = federation.coordinator.server.head
 
-        def begin_training(round0=None):
+        def begin_training(round0):
             federation.note_round0(round0)
             self.state = len(federation.rounds)
             if self.state >= self.total_round_num:
@@ -180,10 +180,13 @@ class GGEURServer(DeferredMode, ServesStreams, FSServer):
                 )
             trigger_train_func(**kwargs)
 
-        if federation.round0 is not None:
-            begin_training(federation.round0)
-        else:
+        if federation.round0 is None:
             self._exchange.start(federation.coordinator.round0(), begin_training)
+        else:
+            self._exchange.start(
+                federation.coordinator.welcome_back(),
+                lambda _: begin_training(federation.round0),
+            )
 
     def _robust_method(self):
         rule = self._cfg.aggregator.robust_rule

@@ -1,0 +1,175 @@
+"""Runs that are stopped and go on from their checkpoint, on the embedded engine."""
+
+from __future__ import annotations
+
+import pytest
+from carrier import EXAMPLES
+
+from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.methods import METHODS
+from federatedscope_ggeur.reporting import Round0, numbers
+
+ROUNDS = ("federate.total_round_num", 4)
+STATEFUL = {
+    "scaffold": lambda: EXAMPLES["Scaffold"](0.5),
+    "feddyn": lambda: EXAMPLES["FedDyn"](0.5),
+    "moon": lambda: EXAMPLES["Moon"](1.0),
+    "fedmix": lambda: EXAMPLES["FedMix"](0.1),
+}
+SAMPLED = ("federate.client_num", 6, "federate.sample_client_num", 2)
+
+
+@pytest.fixture
+def config(config):
+    return lambda *settings: config(*ROUNDS, *settings)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "kept" / "checkpoint"
+
+
+def outcome(results):
+    """All that a run and its continuation must have equal."""
+    kept = numbers(results)
+    for key in ("save_to", "restore_from"):
+        del kept["config"]["federate"][key]
+    return kept
+
+
+def stop_after(cfg, last):
+    """Run `cfg` up to round `last` and not on."""
+    for record in Run(cfg).engine.run():
+        done = 0 if isinstance(record, Round0) else record.round
+        if done == last:
+            return
+    raise AssertionError(f"there was no round {last}")
+
+
+def use(monkeypatch, method):
+    monkeypatch.setitem(METHODS, "fedavg", STATEFUL[method])
+
+
+def files_at(path):
+    return {p: p.read_bytes() for p in path.parent.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("last", [0, 2])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["ggeur.steps", []],
+        ["ggeur.steps", [1]],
+        ["ggeur.steps", [1, 2]],
+        ["ggeur.prototypes", "client", "federate.client_num", 6],
+        ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2],
+        SAMPLED,
+        ["federate.client_num", 6, "federate.unseen_clients_rate", 0.5],
+        ["federate.make_global_eval", True, "eval.freq", 3],
+        ["ggeur.noise", "fresh", "ggeur.memory_limit", 0],
+    ],
+    ids=str,
+)
+def test_a_run_that_was_stopped_ends_with_the_same_results(
+    config, path, settings, last
+):
+    stop_after(config("federate.save_to", path, *settings), last)
+    results = run(config("federate.restore_from", path, *settings))
+    assert outcome(results) == outcome(run(config(*settings)))
+
+
+@pytest.mark.parametrize("method", STATEFUL)
+class TestStatefulMethods:
+    @pytest.mark.parametrize("last", [0, 1, 2])
+    def test_states_and_shares_go_on(self, config, path, monkeypatch, method, last):
+        use(monkeypatch, method)
+        stop_after(config("federate.save_to", path, *SAMPLED), last)
+        results = run(config("federate.restore_from", path, *SAMPLED))
+        assert outcome(results) == outcome(run(config(*SAMPLED)))
+
+    def test_a_round_that_was_cut_off_is_repeated(
+        self, config, path, monkeypatch, method
+    ):
+        use(monkeypatch, method)
+        stop_after(config("federate.save_to", path, *SAMPLED), 2)
+        before = path.read_bytes()
+        both = ("federate.save_to", path, "federate.restore_from", path)
+        stop_after(config(*both, *SAMPLED), 3)
+        path.write_bytes(before)  # the clients' files are of round 3
+        results = run(config(*both, *SAMPLED))
+        assert outcome(results) == outcome(run(config(*SAMPLED)))
+
+    def test_a_second_stop_elsewhere(self, config, path, tmp_path, monkeypatch, method):
+        use(monkeypatch, method)
+        stop_after(config("federate.save_to", path, *SAMPLED), 1)
+        second = ("federate.restore_from", path, "federate.save_to", tmp_path / "other")
+        stop_after(config(*second, *SAMPLED), 2)
+        results = run(config("federate.restore_from", tmp_path / "other", *SAMPLED))
+        assert outcome(results) == outcome(run(config(*SAMPLED)))
+
+    def test_states_of_an_earlier_run_are_not_taken(
+        self, config, path, monkeypatch, method
+    ):
+        use(monkeypatch, method)
+        save = ("federate.save_to", path, *SAMPLED)
+        stop_after(config(*save, "seed", 1), 1)
+        states = files_at(path)
+        for last in (0, 1):
+            stop_after(config(*save), last)
+            if last == 0:  # as if it had been cut off before it took them away
+                for file in states.keys() - files_at(path).keys():
+                    file.write_bytes(states[file])
+            results = run(config("federate.restore_from", path, *SAMPLED))
+            assert outcome(results) == outcome(run(config(*SAMPLED)))
+
+
+def test_the_whole_run_is_there_when_it_was_over(config, path):
+    first = run(config("federate.save_to", path))
+    following = Run(config("federate.restore_from", path))
+    again = following.follow(lambda record: None)
+    assert outcome(again) == outcome(first)
+    assert again.rounds == first.rounds  # times included: nothing ran twice
+
+
+def test_more_rounds_may_follow(config, path):
+    more = ("federate.total_round_num", 6)
+    run(config("federate.save_to", path))
+    assert outcome(run(config("federate.restore_from", path, *more))) == outcome(
+        run(config(*more))
+    )
+
+
+def test_fewer_rounds_than_there_were_are_refused(config, path):
+    run(config("federate.save_to", path))
+    with pytest.raises(ConfigError, match=r"of round 4 .*total_round_num is 3; raise"):
+        Run(config("federate.restore_from", path, "federate.total_round_num", 3))
+
+
+def test_round_0_is_written_once(config, path):
+    stop_after(config("federate.save_to", path), 0)
+    round0 = path.with_name("checkpoint.round0")
+    before, head = round0.stat(), path.read_bytes()
+    run(config("federate.save_to", path, "federate.restore_from", path))
+    assert round0.stat().st_ino == before.st_ino
+    assert path.read_bytes() != head
+
+
+def test_nothing_but_the_checkpoint_is_left(config, path):
+    run(config("federate.save_to", path))
+    names = {p.name for p in files_at(path)}
+    assert names == {"checkpoint", "checkpoint.round0"}
+
+
+@pytest.mark.parametrize(
+    ("place", "problem"),
+    [("", "is a folder; name a file"), ("file/checkpoint", "no folder for")],
+)
+def test_a_place_that_cannot_hold_it_is_refused_before_the_run(
+    config, tmp_path, place, problem
+):
+    (tmp_path / "file").write_text("")
+    engine = Run(config("federate.save_to", tmp_path / place)).engine
+    with pytest.raises(ConfigError, match=rf"federate\.save_to: .*{problem}"):
+        next(engine.run())
+    assert engine.clients[1].recipe is None
