@@ -1,0 +1,35 @@
+"""Carries the messages of distributed mode: one gRPC stream for each client.
+
+Knows bytes only: no FederatedScope, no protobuf, and nothing is ever unpickled.
+"""
+
+from federatedscope_ggeur.engines.fs.transport.endings import (
+    ConnectionLost,
+    HubClosed,
+    Refused,
+    StreamEnded,
+)
+from federatedscope_ggeur.engines.fs.transport.frames import Envelope
+from federatedscope_ggeur.engines.fs.transport.hub import Event, Hub
+from federatedscope_ggeur.engines.fs.transport.link import Link
+from federatedscope_ggeur.engines.fs.transport.security import (
+    Security,
+    check_token,
+    make_token,
+)
+from federatedscope_ggeur.engines.fs.transport.settings import TransportSettings
+
+__all__ = [
+    "ConnectionLost",
+    "Envelope",
+    "Event",
+    "Hub",
+    "HubClosed",
+    "Link",
+    "Refused",
+    "Security",
+    "StreamEnded",
+    "TransportSettings",
+    "check_token",
+    "make_token",
+]

@@ -1,0 +1,214 @@
+"""TLS credentials, and tokens that say which client somebody is."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import ssl
+from dataclasses import dataclass
+from typing import Any
+
+from federatedscope_ggeur.errors import ConfigError
+
+CERTIFICATE, KEY = "ggeur.tls.certificate", "ggeur.tls.key"
+AUTHORITY = "ggeur.tls.authority"
+SECRET, TOKEN = "ggeur.join_secret", "ggeur.join_token"
+
+_SHORTEST_SECRET = 16
+_TOKEN = re.compile(r"[1-9][0-9]{0,17}:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Security:
+    """Paths of PEM and text files; "" means that one is not used.
+
+    Attributes
+    ----------
+    certificate, key : str
+        The own certificate (with its chain) and its private key. On a server they
+        switch TLS on; a client presents them.
+    authority : str
+        Certificates to check the other side against. On a client it switches TLS on;
+        a server that has it admits only clients with a certificate.
+    join_secret : str
+        The server's file with the secret that tokens are made of.
+    join_token : str
+        The client's file with its token.
+    """
+
+    certificate: str = ""
+    key: str = ""
+    authority: str = ""
+    join_secret: str = ""
+    join_token: str = ""
+
+    def server_credentials(self) -> Any:
+        """gRPC's credentials of a server; None without TLS.
+
+        Raises
+        ------
+        ConfigError
+            If a file is missing or broken, or a setting that belongs to it is.
+        """
+        pair = self._pair()
+        if pair is None:
+            if self.authority:
+                raise ConfigError(
+                    f"{AUTHORITY} ('{self.authority}') is set but {CERTIFICATE} is "
+                    f"not: a server needs {CERTIFICATE} and {KEY} for TLS"
+                )
+            return None
+        from grpc import ssl_server_credentials
+
+        authority = self._authority()
+        return ssl_server_credentials([pair], authority, authority is not None)
+
+    def channel_credentials(self) -> Any:
+        """gRPC's credentials of a client; None without TLS. Raises as the server's."""
+        pair = self._pair()
+        if not self.authority:
+            if pair is not None:
+                raise ConfigError(
+                    f"{CERTIFICATE} ('{self.certificate}') is set but {AUTHORITY} is "
+                    "not: a client needs it to check the server"
+                )
+            return None
+        from grpc import ssl_channel_credentials
+
+        key, certificate = pair or (None, None)
+        return ssl_channel_credentials(self._authority(), key, certificate)
+
+    def secret(self) -> bytes | None:
+        """The server's secret, without white space around it; None if there is none.
+
+        Raises
+        ------
+        ConfigError
+            If the file cannot be read or the secret is shorter than 16 bytes.
+        """
+        if not self.join_secret:
+            return None
+        secret = _read(SECRET, self.join_secret).strip()
+        if len(secret) < _SHORTEST_SECRET:
+            raise ConfigError(
+                f"{SECRET}: '{self.join_secret}' holds {len(secret)} bytes; a secret "
+                f"has at least {_SHORTEST_SECRET}, e.g. from: openssl rand -hex 32"
+            )
+        return secret
+
+    def token(self) -> str:
+        """The client's token; "" if there is none.
+
+        Raises
+        ------
+        ConfigError
+            If the file cannot be read or does not hold a token.
+        """
+        if not self.join_token:
+            return ""
+        token = _read(TOKEN, self.join_token).decode("ascii", "replace").strip()
+        if not _TOKEN.fullmatch(token):
+            raise ConfigError(
+                f"{TOKEN}: '{self.join_token}' holds no token of the form "
+                "<number>:<64 hexadecimal digits>; ask who runs the server for yours"
+            )
+        return token
+
+    def _pair(self) -> tuple[bytes, bytes] | None:
+        if not self.certificate and not self.key:
+            return None
+        for name, path, other in (
+            (CERTIFICATE, self.certificate, f"{KEY} ('{self.key}')"),
+            (KEY, self.key, f"{CERTIFICATE} ('{self.certificate}')"),
+        ):
+            if not path:
+                raise ConfigError(f"{other} is set but {name} is not: set both or none")
+        certificate = _certificates(CERTIFICATE, self.certificate)
+        key = _read(KEY, self.key)
+        try:
+            # An empty password: OpenSSL would otherwise ask for one on the terminal.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+                self.certificate, self.key, password=""
+            )
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigError(
+                f"{KEY}: '{self.key}' is not the unencrypted PEM key of the "
+                f"certificate '{self.certificate}': {error}"
+            ) from error
+        return key, certificate
+
+    def _authority(self) -> bytes | None:
+        return _certificates(AUTHORITY, self.authority) if self.authority else None
+
+
+def make_secret(path: str) -> bool:
+    """Write a new secret that only its owner can read, unless `path` exists.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be written.
+    """
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        problem = error.strerror or error
+        raise ConfigError(f"{SECRET}: cannot write '{path}': {problem}") from error
+    with os.fdopen(handle, "w") as file:
+        file.write(secrets.token_hex(32) + "\n")
+    return True
+
+
+def make_token(secret: bytes, number: int) -> str:
+    """The token of client `number`: ``<number>:<hex HMAC-SHA256 of the number>``."""
+    digest = hmac.new(secret, f"ggeur client {number}".encode(), hashlib.sha256)
+    return f"{number}:{digest.hexdigest()}"
+
+
+def check_token(secret: bytes, number: int, token: str) -> str:
+    """Why `token` does not show that its bearer is client `number`; "" if it does.
+
+    The time it takes tells nothing about the right token.
+    """
+    if not token:
+        return (
+            f"client {number} sent no token: this server admits only clients whose "
+            f"{TOKEN} is set to the file with their token"
+        )
+    expected = make_token(secret, number).encode()
+    if hmac.compare_digest(expected, token.encode("utf-8", "replace")):
+        return ""
+    named = token.partition(":")[0]
+    if _TOKEN.fullmatch(token) and named != str(number):
+        return (
+            f"client {number} sent the token of client {named}: {TOKEN} must be its own"
+        )
+    return (
+        f"client {number} sent a token that was not made of this server's "
+        f"{SECRET}: ask who runs the server for a new one"
+    )
+
+
+def _read(name: str, path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        problem = error.strerror or error
+        raise ConfigError(f"{name}: cannot read '{path}': {problem}") from error
+
+
+def _certificates(name: str, path: str) -> bytes:
+    data = _read(name, path)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cafile=path)
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(
+            f"{name}: '{path}' holds no certificate in PEM form: {error}"
+        ) from error
+    return data
