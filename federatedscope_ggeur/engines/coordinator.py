@@ -99,6 +99,7 @@ class Coordinator:
         One that is still connected, and only late, keeps what round 0 sent.
         """
         self.absent.setdefault(number, reason)
+        self._back.discard(number)
         if not connected:
             self._prepared.discard(number)
             self._lost.add(number)
@@ -289,10 +290,11 @@ class Coordinator:
         return answers
 
     def _miss(self, client: int, absence: Absence) -> None:
+        # Its answer was lost, but it came back while the others were waited for.
+        is_back = client in self._back
         self.leave(client, absence.reason, absence.connected)
-        if client in self._back:
-            # It lost its answer and came back while the others were waited for.
-            self.absent.pop(client)
+        if is_back:
+            self.come_back(client)
 
     def _refuse(self, client: int, error: MessageError) -> None:
         logger.warning("%s", error)

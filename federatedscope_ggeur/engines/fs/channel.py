@@ -6,17 +6,24 @@ in for ``gRPCCommManager``, which unpickles what it receives: same methods, othe
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
+
 from federatedscope.core.message import Message
 
 from federatedscope_ggeur.engines.fs.transport import (
+    ALREADY_JOINED,
     Envelope,
     Hub,
     Link,
+    Refused,
     Security,
+    StreamEnded,
     TransportSettings,
 )
 
 SERVER = 0
+_PAUSE = 1.0  # s, between attempts to join again
 
 
 def transport_settings(cfg) -> TransportSettings:
@@ -86,12 +93,30 @@ class ClientManager(_Manager):
 
     def send(self, message: Message) -> None:
         if message.msg_type == "join_in":
-            self.close()
-            self.link = Link(
-                self._address, message.sender, _envelope(message), self._settings
-            )
-        else:
+            self._join(message)
+            return
+        # What arrived before the stream ended is to be read first, perhaps the end of
+        # the run; then `receive` raises the same.
+        with suppress(StreamEnded):
             self.link.send(_envelope(message))
+
+    def _join(self, message: Message) -> None:
+        again = self.link is not None
+        until = time.monotonic() + self._settings.join_deadline
+        self.close()
+        while True:
+            try:
+                self.link = Link(
+                    self._address, message.sender, _envelope(message), self._settings
+                )
+                return
+            except Refused as error:
+                # After a silent loss the server takes a while to notice it.
+                if not again or ALREADY_JOINED not in error.reason:
+                    raise
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_PAUSE)
 
     def receive(self) -> Message:
         envelope = self.link.receive()

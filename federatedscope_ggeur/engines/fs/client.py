@@ -86,7 +86,7 @@ class GGEURClient(DeferredMode, FSClient):
 
     def _register_default_handlers(self):
         for kind, message_type in DOWN.items():
-            answers = [UP[kind]] if kind in UP else [None]
+            answers = [UP[kind], FAILED] if kind in UP else [FAILED]
             self.register_handlers(message_type, self.callback_for_request, answers)
         self.register_handlers(FINISH, self.callback_funcs_for_finish, [None])
         self.register_handlers("converged", self.callback_funcs_for_converged, [None])
@@ -127,6 +127,13 @@ class GGEURClient(DeferredMode, FSClient):
         """Any request of the server: the role's answer goes back."""
         kind = KIND_OF_DOWN[message.msg_type]
         self.state = message.state
+        if kind == "train" and self._is_new():
+            logger.warning(
+                "client %d: a request to train that was meant for the connection "
+                "before this one is ignored",
+                self.number,
+            )
+            return
         try:
             answer = self.trainer.answer(kind, message.content)
         except GGEURError as error:
@@ -149,6 +156,10 @@ class GGEURClient(DeferredMode, FSClient):
         self.trainer.set_weights(final.params)
         logger.info("client %d: the run is finished", self.number)
         self._monitor.finish_fl()
+
+    def _is_new(self) -> bool:
+        """Whether the server has not noticed yet that this process is another one."""
+        return self.mode == "distributed" and self.trainer.client.recipe is None
 
     def _unknown(self, message: Message) -> None:
         raise GGEURError(

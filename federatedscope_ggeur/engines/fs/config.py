@@ -12,14 +12,12 @@ import logging
 
 from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg, get_key
 from federatedscope_ggeur.engines.config import config_problems
+from federatedscope_ggeur.engines.fs.robust import robust_problems
 from federatedscope_ggeur.engines.fs_keys import FS_RULES
+from federatedscope_ggeur.engines.method_rules import settle_switches
 from federatedscope_ggeur.errors import ConfigError
 
 logger = logging.getLogger(__name__)
-
-#: `ggeur.base_method` is the one selector; FS's own switches follow it.
-_SWITCHES = {"fedprox": "fedprox", "fedopt": "fedopt"}
-
 
 #: Settings that FS's checks rewrite. It would keep what it wrote when a later override
 #: changes the number of clients, and would hide from `check` what was asked for.
@@ -80,19 +78,6 @@ def extend_config(cfg) -> None:
     cfg.register_cfg_check_fun(merge.after)
 
 
-def settle_switches(cfg) -> None:
-    """Switch on FS's section of the base method, before FS strips unused sections.
-
-    A section that is on although another method is chosen is left for `check`.
-    """
-    section = _SWITCHES.get(cfg.ggeur.base_method)
-    if section is None or section not in cfg:
-        return
-    cfg[section].use = True
-    if section == "fedprox" and cfg.fedprox.mu == 0:
-        logger.warning("fedprox.mu is 0: fedprox is the same as fedavg then")
-
-
 def check(cfg) -> None:
     """Refuse what the plugin cannot honour in FS, all in one error.
 
@@ -123,8 +108,8 @@ def problems(cfg) -> list[str]:
     ]
     return (
         found
-        + _switch_problems(cfg)
         + _identity_problems(cfg)
+        + robust_problems(cfg)
         + config_problems(cfg, on_fs=True)
     )
 
@@ -139,16 +124,6 @@ def _value(cfg, name: str):
         return get_key(cfg, name)
     except KeyError:
         return None
-
-
-def _switch_problems(cfg) -> list[str]:
-    chosen = cfg.ggeur.base_method
-    return [
-        f"  {section}.use: must be False with ggeur.base_method: {chosen}, which alone "
-        "selects the method"
-        for method, section in _SWITCHES.items()
-        if method != chosen and _value(cfg, f"{section}.use")
-    ]
 
 
 def _identity_problems(cfg) -> list[str]:

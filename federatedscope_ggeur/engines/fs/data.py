@@ -11,15 +11,12 @@ from collections.abc import Mapping
 from federatedscope_ggeur.data import (
     SUFFIX,
     ClientData,
-    DataSet,
     Embeddings,
     FederatedData,
-    load_data,
 )
-from federatedscope_ggeur.engines.embedded import torch_threads
 from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.respondent import GeometryCache
-from federatedscope_ggeur.engines.run import load_federated_data
+from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.federation import MemoryBudget
 
@@ -135,10 +132,7 @@ def _server_splits(config, data: FederatedData) -> ServerSplits:
 
 def _own_data(config, memory: MemoryBudget, cache: GeometryCache) -> ClientSplits:
     """All of this process' own ``data.root``, as one client's."""
-    with torch_threads(int(config.ggeur.num_threads)):
-        dataset: DataSet = load_data(
-            config.data.type, config.data.root, config.data.splits, config.seed
-        )
+    dataset = load_data_set(config)
     name = config.ggeur.domain
     parts = {
         split: Embeddings.concatenate(

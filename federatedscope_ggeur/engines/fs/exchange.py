@@ -17,13 +17,17 @@ class Exchange:
 
     Parameters
     ----------
-    send : callable (Request)
-        Carries a request to its clients.
+    send : callable (Request) -> mapping from client number to Absence
+        Carries a request to its clients; returns those that it cannot reach.
     seconds : mapping from kind of request to seconds
         How long answers are waited for.
     """
 
-    def __init__(self, send: Callable[[Request], None], seconds: Mapping[str, float]):
+    def __init__(
+        self,
+        send: Callable[[Request], Mapping[int, Absence]],
+        seconds: Mapping[str, float],
+    ):
         self._send, self._seconds = send, seconds
         self._conversation: Conversation | None = None
         self._done: Callable[[Any], None] = lambda result: None
@@ -95,11 +99,12 @@ class Exchange:
                 done, self._conversation = self._done, None
                 done(stop.value)
                 return
-            if request.parts and request.answered:
+            waits = request.parts and request.answered
+            if waits:
                 self._request = request
                 self._until = time.monotonic() + self._seconds[request.kind]
             if request.parts:
-                self._send(request)
-            if self._request is not None:
+                self._replies.update(self._send(request))
+            if waits and len(self._replies) < len(request.parts):
                 return
-            replies = {}
+            replies = self._replies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +47,7 @@ class Federation:
     Attributes
     ----------
     joined : dict from client number to domain
+    gone : dict from client number to the reason why its connection is over
     coordinator : Coordinator or None
         None until `start`.
     round0 : Round0 or None
@@ -56,6 +57,7 @@ class Federation:
     def __init__(self, cfg, data: ServerSplits | None, dismiss: Callable):
         self._cfg, self._data, self._dismiss = cfg, data, dismiss
         self.joined: dict[int, str] = {}
+        self.gone: dict[int, str] = {}
         self.coordinator: Coordinator | None = None
         self.round0: Round0 | None = None
         self.rounds: list[RoundRecord] = []
@@ -86,8 +88,8 @@ class Federation:
 
     @property
     def here(self) -> list[int]:
-        absent = self.coordinator.absent if self.coordinator else {}
-        return [number for number in sorted(self.joined) if number not in absent]
+        """The clients that are connected, late ones included."""
+        return [number for number in sorted(self.joined) if number not in self.gone]
 
     def admit(self, join: Join) -> None:
         """Take a client in.
@@ -99,54 +101,42 @@ class Federation:
             where.
         """
         number, sender = join.client, f"client {join.client}"
-        if self.started:
-            self._admit_again(join, sender)
-            return
-        client_num = self._cfg.federate.client_num
-        if number > client_num:
+        roster = self.coordinator.server.roster if self.started else self._expected
+        if roster:
+            _check_known(join, roster, sender)
+        elif number > self._cfg.federate.client_num:
             raise MessageError(
-                f"{number}, but federate.client_num is {client_num}",
+                f"{number}, but federate.client_num is {self._cfg.federate.client_num}",
                 field="client",
                 sender=sender,
             )
         self._check_agreement(join, sender)
         self.joined[number] = join.domain
-
-    def _admit_again(self, join: Join, sender: str) -> None:
-        roster = self.coordinator.server.roster
-        if join.client not in roster:
-            raise MessageError(
-                "the run began without it; it can take part in the next run",
-                field="client",
-                sender=sender,
-            )
-        self._check_agreement(join, sender)
-        if roster[join.client] != join.domain:
-            raise MessageError(
-                f"{join.domain!r}, but it joined as {roster[join.client]!r} before",
-                field="domain",
-                sender=sender,
-            )
-        self.joined[join.client] = join.domain
-        self.coordinator.come_back(join.client)
+        self.gone.pop(number, None)
+        if self.started:
+            self.coordinator.come_back(number)
 
     def _check_agreement(self, join: Join, sender: str) -> None:
-        if self._agreement is None:
-            settings = replace(join.agreement, settings=self._settings)
-            self._agreement, self._agreed_with = settings, sender
-        difference = self._agreement.difference(join.agreement)
+        # Where the server holds no data, the first client says what they are.
+        agreement = self._agreement or replace(join.agreement, settings=self._settings)
+        difference = agreement.difference(join.agreement)
         if difference:
             raise MessageError(
                 f"{difference} (at {self._agreed_with}); all sides must have it alike",
                 field="agreement",
                 sender=sender,
             )
+        if self._agreement is None:
+            self._agreement, self._agreed_with = agreement, sender
 
     def lose(self, number: int, reason: str) -> None:
-        """A client's connection is gone."""
+        """A connection is gone: a client's, or that of one which was not admitted."""
         if not self.started:
             self.joined.pop(number, None)
-        else:
+            if not self.joined and self._data is None:
+                self._agreement, self._agreed_with = None, "the server"
+        elif number in self.joined:
+            self.gone[number] = reason
             self.coordinator.leave(number, reason)
 
     def heard_from(self, number: int) -> None:
@@ -274,6 +264,22 @@ class Federation:
             class_names=list(self._agreement.class_names),
             encoder=self._agreement.encoder,
             clients=[ClientInfo(k, domain, None, None) for k, domain in roster.items()],
+        )
+
+
+def _check_known(join: Join, roster: Mapping[int, str], sender: str) -> None:
+    """One of the clients that the run began with, of the domain it had."""
+    if join.client not in roster:
+        raise MessageError(
+            "the run began without it; it can take part in the next run",
+            field="client",
+            sender=sender,
+        )
+    if roster[join.client] != join.domain:
+        raise MessageError(
+            f"{join.domain!r}, but it joined as {roster[join.client]!r} before",
+            field="domain",
+            sender=sender,
         )
 
 

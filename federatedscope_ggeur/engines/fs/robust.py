@@ -9,6 +9,49 @@ from torch import Tensor
 from federatedscope_ggeur.heads import load_vector, named_tensors
 from federatedscope_ggeur.methods import FedAvg, Update
 
+#: Each rule's argument in `aggregator.BFT_args`, and the clients that it needs for each
+#: hostile one, beside three.
+_RULES = {
+    "krum": ("krum_agg_num", 2),
+    "median": ("", 2),
+    "trimmedmean": ("trimmedmean_excluded_ratio", 2),
+    "bulyan": ("", 4),
+    "normbounding": ("normbounding_norm_bound", 0),
+}
+
+
+def robust_problems(cfg) -> list[str]:
+    """What is wrong with ``aggregator.robust_rule``, a line each.
+
+    FS says it late and without the key's name.
+    """
+    rule, hostile = cfg.aggregator.robust_rule, cfg.aggregator.byzantine_node_num
+    if rule not in _RULES:
+        return []
+    found, (argument, per_hostile) = [], _RULES[rule]
+    given = f"aggregator.robust_rule: {rule}"
+    if cfg.ggeur.base_method != "fedavg":
+        found.append(
+            f"  aggregator.robust_rule: {rule} works with ggeur.base_method: fedavg "
+            f"alone, got {cfg.ggeur.base_method}"
+        )
+    if argument and argument not in cfg.aggregator.BFT_args:
+        found.append(
+            f"  aggregator.BFT_args.{argument}: must be set in the file with {given}"
+        )
+    needed = per_hostile * hostile + 3 if per_hostile else 1
+    if cfg.federate.client_num < needed:
+        found.append(
+            f"  federate.client_num: must be {needed} at least with {given} and "
+            f"aggregator.byzantine_node_num: {hostile}"
+        )
+    if rule == "bulyan" and not 0 < cfg.federate.sample_client_rate <= 1:
+        found.append(
+            f"  federate.sample_client_rate: must be in (0, 1] with {given}, which "
+            "counts by it"
+        )
+    return found
+
 
 class RobustFedAvg(FedAvg):
     """FedAvg whose mean is an FS aggregator: krum, median, trimmedmean, ...

@@ -10,6 +10,7 @@ from federatedscope.core.communication import StandaloneCommManager
 from federatedscope.core.message import Message
 from federatedscope.core.workers import Server as FSServer
 
+from federatedscope_ggeur.engines.coordinator import Absence
 from federatedscope_ggeur.engines.fs.channel import SERVER, ServerManager
 from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.fs.exchange import Exchange
@@ -169,6 +170,8 @@ class GGEURServer(DeferredMode, ServesStreams, FSServer):
         federation.start(self._robust_method())
         self.unseen_clients_id = federation.coordinator.server.unseen
         self.models[0] = self._model = federation.coordinator.server.head
+        if self._cfg.federate.make_global_eval:
+            self.trainer.model = self._model
 
         def begin_training(round0):
             federation.note_round0(round0)
@@ -250,7 +253,7 @@ class GGEURServer(DeferredMode, ServesStreams, FSServer):
         self._monitor.finish_fl()
         logger.info("\n%s", self.federation.write("finished"))
         final = self.federation.coordinator.server.broadcast(self.total_round_num)
-        self._send(msg_type, list(self.federation.here), (final.to_bytes(),))
+        self._send(msg_type, self.federation.here, (final.to_bytes(),))
 
     def callback_for_answer(self, message: Message):
         """An answer to the request under way; any other is ignored with a log line."""
@@ -269,19 +272,22 @@ class GGEURServer(DeferredMode, ServesStreams, FSServer):
     def callback_for_failure(self, message: Message):
         """A client says why it stops."""
         reason = b"".join(message.content)[:1000].decode(errors="replace")
-        self._lose(message.sender, reason)
+        # On one line, so that nobody writes lines of its own into the log.
+        self._lose(message.sender, " ".join(reason.split()))
 
     def _dismiss(self, number: int, reason: str) -> None:
         if self.mode == "distributed":
             self.comm_manager.hub.dismiss(number, reason)
 
-    def _send_request(self, request) -> None:
+    def _send_request(self, request) -> dict[int, Absence]:
+        gone = self.federation.gone
         by_content: dict[tuple, list[int]] = {}
         for number, parts in request.parts.items():
             by_content.setdefault(tuple(map(id, parts)), []).append(number)
         for numbers in by_content.values():
             parts = request.parts[numbers[0]]
             self._send(DOWN[request.kind], numbers, parts, request.round_number)
+        return {k: Absence(gone[k]) for k in request.parts if k in gone}
 
     def _send(self, message_type, receivers, parts, state: int | None = None) -> None:
         self._monitor.track_upload_bytes(sum(map(len, parts)) * len(receivers))

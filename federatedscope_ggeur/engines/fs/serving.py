@@ -32,7 +32,8 @@ class ServesStreams:
                 else:
                     self._take(event)
         except BaseException as error:
-            hub.close(f"the server ended the run: {error or type(error).__name__}")
+            reason = str(error) or type(error).__name__
+            hub.close(f"the server ended the run: {reason}")
             raise
         hub.close()
 

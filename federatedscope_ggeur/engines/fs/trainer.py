@@ -6,7 +6,7 @@ import torch
 from federatedscope.core.trainers.base_trainer import BaseTrainer
 
 from federatedscope_ggeur.engines.client_store import ClientStore
-from federatedscope_ggeur.engines.fs.data import ClientSplits, Splits
+from federatedscope_ggeur.engines.fs.data import ClientSplits, ServerSplits, Splits
 from federatedscope_ggeur.engines.respondent import Respondent
 from federatedscope_ggeur.engines.settings import run_settings
 from federatedscope_ggeur.errors import ConfigError
@@ -88,19 +88,32 @@ class GGEURTrainer(BaseTrainer):
             Empty.
         """
         if self.client.recipe is None:
-            ready = self.client.prepare(None, None)
-            self._weight = ready.weight
+            self.client.prepare(None, None)
         self._rounds += 1
         update = self.client.train(Broadcast(self._rounds, to_vector(self.model)))
         self.set_weights(update.params)
-        return self._weight, self.get_model_para(), {}
+        return self.client.weight, self.get_model_para(), {}
 
     def evaluate(self, target_data_split_name="test"):
-        """FS's metrics of `model` on a split: acc, correct, loss, avg_loss, total."""
-        split = self.data[target_data_split_name]
-        features, labels = torch.from_numpy(split["x"]), torch.from_numpy(split["y"])
-        score = evaluate(self.model, to_vector(self.model), features, labels)
+        """FS's metrics of `model` on a split: acc, correct, loss, avg_loss, total.
+
+        On the server the split "test" is all test sets that it holds.
+        """
+        params = to_vector(self.model)
+        score = sum(
+            (
+                evaluate(self.model, params, x, y)
+                for x, y in self._rows(target_data_split_name)
+            ),
+            Score(),
+        )
         return fs_metrics(score, target_data_split_name)
+
+    def _rows(self, split: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        if isinstance(self.data, ServerSplits) and split == "test":
+            return [(rows.features, rows.labels) for rows in self.data.tests.values()]
+        part = self.data[split]
+        return [(torch.from_numpy(part["x"]), torch.from_numpy(part["y"]))]
 
     def update(self, model_parameters, strict=False):
         """Load a state dict into `model`."""

@@ -10,7 +10,7 @@ from federatedscope_ggeur.engines.fs.transport.endings import (
     StreamEnded,
 )
 from federatedscope_ggeur.engines.fs.transport.frames import Envelope
-from federatedscope_ggeur.engines.fs.transport.hub import Event, Hub
+from federatedscope_ggeur.engines.fs.transport.hub import ALREADY_JOINED, Event, Hub
 from federatedscope_ggeur.engines.fs.transport.link import Link
 from federatedscope_ggeur.engines.fs.transport.security import (
     Security,
@@ -20,6 +20,7 @@ from federatedscope_ggeur.engines.fs.transport.security import (
 from federatedscope_ggeur.engines.fs.transport.settings import TransportSettings
 
 __all__ = [
+    "ALREADY_JOINED",
     "ConnectionLost",
     "Envelope",
     "Event",

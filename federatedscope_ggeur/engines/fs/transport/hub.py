@@ -38,6 +38,9 @@ from federatedscope_ggeur.errors import ConfigError, GGEURError
 
 logger = logging.getLogger(__name__)
 
+#: Part of the reason when a number is taken.
+ALREADY_JOINED = "has joined already"
+
 # Streams beyond those of the clients, so that a refused one can hear why.
 _SPARE_STREAMS = 16
 # Characters: gRPC carries a reason in a header of at most 8 KiB.
@@ -265,7 +268,7 @@ class Hub:
                 raise Refused(stream.goodbye.reason)
             if who.number in self._joined:
                 raise Refused(
-                    f"client {who.number} has joined already; every client needs its "
+                    f"client {who.number} {ALREADY_JOINED}; every client needs its "
                     "own distribute.data_idx"
                 )
             stream.number = who.number

@@ -1,0 +1,79 @@
+"""FederatedScope with the plugin: in this process, and in processes of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from processes import Fleet, Nursery
+from safetensors.torch import load
+from standalone import Standalone, as_before
+
+from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.engines.run import Run
+
+
+@pytest.fixture(scope="session")
+def nursery(federatedscope):
+    """What forks workers; it has imported FederatedScope already."""
+    pytest.importorskip("grpc", reason="distributed mode needs grpcio")
+    if not hasattr(os, "fork"):
+        pytest.skip("workers are forked, which this system cannot")
+    one = Nursery(Path(federatedscope.__file__).parents[3])
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def words(embeddings_folder) -> list[str]:
+    """Settings of a run of three rounds with four clients."""
+    return [
+        "data.type", "embeddings@ggeur",
+        "data.root", str(embeddings_folder),
+        "data.splitter_args", "[{'alpha': 1.0}]",
+        "federate.client_num", "4",
+        "federate.total_round_num", "3",
+        "ggeur.step1_size", "20",
+        "ggeur.step2_size", "10",
+        "ggeur.privacy.min_samples", "2",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def embedded(quickstart, words):
+    """Results and head of the same run on the embedded engine."""
+
+    def run(*settings):
+        one = Run(load_config(quickstart, [*words, *map(str, settings)]))
+        results = one.follow(lambda record: None)
+        return json.loads(results.to_json()), load(one.head_bytes())
+
+    return run
+
+
+@pytest.fixture
+def fleet(nursery, words, quickstart, tmp_path):
+    """Make the workers of a run; none of them may outlive the test."""
+    fleets = []
+
+    def make(*settings) -> Fleet:
+        folder = tmp_path / f"fleet_{len(fleets)}"
+        folder.mkdir()
+        own = [*words, "ggeur.deadline.join", "30", *map(str, settings)]
+        fleets.append(Fleet(nursery, folder, quickstart, own))
+        return fleets[-1]
+
+    yield make
+    left = [name for fleet in fleets for name in fleet.end()]
+    print(*fleets)  # shown if the test fails
+    assert not left, f"still running at the end of the test: {left}"
+
+
+@pytest.fixture
+def fs(federatedscope, config, tmp_path, monkeypatch):
+    """Standalone runs in this process, which stays as it was."""
+    monkeypatch.chdir(tmp_path)
+    with as_before():
+        yield Standalone(config, tmp_path)

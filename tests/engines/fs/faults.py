@@ -1,0 +1,169 @@
+"""What a worker does wrong in a test, at which moment, and a trace of what it did.
+
+An occasion is "<kind of request> <round>" on a client, before it answers, and
+"checkpoint <round>" on the server, after it is written.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from processes import GATE, MODEL, TRACE
+from safetensors.torch import save_file
+
+from federatedscope_ggeur.engines.fs.client import GGEURClient
+from federatedscope_ggeur.engines.fs.federation import Federation
+from federatedscope_ggeur.engines.fs.server import GGEURServer
+from federatedscope_ggeur.engines.fs.trainer import GGEURTrainer
+from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.messages import ClientUpdate, Contract
+from federatedscope_ggeur.heads import num_parameters
+
+
+def act(actions: Mapping[str, str]) -> None:
+    """Do what `actions` say on each occasion.
+
+    "die": be killed. "hold": wait for the gate, for ever if nobody opens it. Any other
+    is the name of a function below, which makes another answer of the right one.
+    """
+    _before_answers(actions)
+    _after_checkpoints(actions)
+    _trace_answers()
+    _trace_joining()
+    _keep_final_model()
+
+
+def _before_answers(actions: Mapping[str, str]) -> None:
+    original = GGEURTrainer.answer
+
+    def answer(trainer, kind, parts):
+        number = 0
+        if kind in ("train", "score"):
+            number = wire.unpack(parts[0], "broadcast", "the server").integer("round")
+        occasion = f"{kind} {number}"
+        _note(f"asked {occasion}")
+        action = actions.get(occasion, "")
+        if action in ("die", "hold"):
+            STOPS[action]()
+        right = original(trainer, kind, parts)
+        return ANSWERS[action](trainer, right) if action in ANSWERS else right
+
+    GGEURTrainer.answer = answer
+
+
+def _after_checkpoints(actions: Mapping[str, str]) -> None:
+    def after(name, number_of):
+        original = getattr(Federation, name)
+
+        def note(federation, record):
+            original(federation, record)
+            occasion = f"checkpoint {number_of(record)}"
+            _note(occasion)
+            if occasion in actions:
+                STOPS[actions[occasion]]()
+
+        setattr(Federation, name, note)
+
+    after("note_round0", lambda record: 0)
+    after("note_round", lambda record: record.round)
+
+
+def _trace_answers() -> None:
+    original = GGEURServer.callback_for_answer
+
+    def callback(server, message):
+        _note(f"got {message.msg_type} {message.state} of {message.sender}")
+        original(server, message)
+
+    GGEURServer.callback_for_answer = callback
+
+
+def _trace_joining() -> None:
+    original = GGEURClient.join_in
+
+    def join_in(client):
+        original(client)
+        _note("admitted")
+
+    GGEURClient.join_in = join_in
+
+
+def _keep_final_model() -> None:
+    original = GGEURClient.callback_funcs_for_finish
+
+    def finish(client, message):
+        original(client, message)
+        save_file(client.model.state_dict(), MODEL)
+
+    GGEURClient.callback_funcs_for_finish = finish
+
+
+def _note(line: str) -> None:
+    with open(TRACE, "a") as file:
+        file.write(line + "\n")
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _hold() -> None:
+    while not Path(GATE).exists():
+        time.sleep(0.02)
+
+
+STOPS = {"die": _die, "hold": _hold}
+
+
+# Answers in place of the right one.
+
+
+def _changed(trainer, right, **changes):
+    size = num_parameters(trainer.client.head)
+    contract = Contract(trainer.data.num_classes, trainer.data.dim, size)
+    update = ClientUpdate.from_bytes(right[0], contract, "this client")
+    return (replace(update, **changes).to_bytes(),)
+
+
+def nan_weights(trainer, right):
+    size = num_parameters(trainer.client.head)
+    return _changed(trainer, right, params=torch.full((size,), torch.nan))
+
+
+def too_few_weights(trainer, right):
+    return _changed(trainer, right, params=torch.ones(3))
+
+
+def of_client_1(trainer, right):
+    return _changed(trainer, right, client=1)
+
+
+def of_round_7(trainer, right):
+    return _changed(trainer, right, round_number=7)
+
+
+def garbage(trainer, right):
+    return (b"\x80\x04garbage",)
+
+
+def twice(trainer, right):
+    return (*right, *right)
+
+
+ANSWERS = {
+    function.__name__: function
+    for function in (
+        nan_weights,
+        too_few_weights,
+        of_client_1,
+        of_round_7,
+        garbage,
+        twice,
+    )
+}

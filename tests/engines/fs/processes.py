@@ -1,0 +1,239 @@
+"""Workers of a distributed run as real processes, which can be made to fail.
+
+Importing FederatedScope and torch takes seconds. So one process, the nursery, imports
+everything once and forks every worker; nursery.py is its program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+ROOT = Path(__file__).parents[3]
+#: Seconds after which a test that waits has failed.
+PATIENCE = 40.0
+#: Files in a worker's folder: what it said, what it did, what lets it go on, and a
+#: client's model at the end.
+OUTPUT, TRACE, GATE, MODEL = "output", "trace", "gate", "model.safetensors"
+
+
+#: FederatedScope's config in a worker's output.
+DUMP = re.compile(r"the used configs are.*?\x1b\[0m", re.DOTALL)
+
+
+class Stuck(AssertionError):
+    """A process did not do in time what a test waits for."""
+
+
+class Nursery:
+    """Forks workers.
+
+    Parameters
+    ----------
+    home : path of the FederatedScope checkout
+    """
+
+    def __init__(self, home: str | Path):
+        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        self._parent = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("nursery.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+                "FEDERATEDSCOPE_HOME": str(home),
+                "OMP_NUM_THREADS": "1",
+            },
+        )
+
+    def ask(self, **request):
+        self._parent.stdin.write(json.dumps(request) + "\n")
+        self._parent.stdin.flush()
+        ready, _, _ = select.select([self._parent.stdout], [], [], PATIENCE)
+        line = self._parent.stdout.readline() if ready else ""
+        if not line:
+            raise Stuck("the nursery does not answer; its output says why")
+        return json.loads(line)
+
+    def close(self) -> None:
+        """End the nursery; it kills what it has forked."""
+        self._parent.stdin.close()
+        self._parent.wait(PATIENCE)
+        self._parent.stdout.close()
+
+
+class Worker:
+    """One process, in a folder of its own.
+
+    Parameters
+    ----------
+    nursery : Nursery
+    folder : Path
+    words : sequence of str
+        Arguments of the command.
+    actions : mapping from an occasion to what then happens, see `act`
+    """
+
+    def __init__(
+        self,
+        nursery: Nursery,
+        folder: Path,
+        words: Sequence[str],
+        actions: Mapping[str, str],
+    ):
+        folder.mkdir()
+        self.folder, self._nursery, self._status = folder, nursery, None
+        self.pid = nursery.ask(folder=str(folder), words=words, actions=dict(actions))
+
+    @property
+    def output(self) -> str:
+        return self._read(OUTPUT)
+
+    @property
+    def run_folder(self) -> Path:
+        return self.folder / "exp" / "ggeur_quickstart"
+
+    @property
+    def results(self) -> dict:
+        return json.loads((self.run_folder / "results.json").read_text())
+
+    def status(self) -> int | None:
+        """The exit status; None while it runs, -9 if it was killed."""
+        if self._status is None:
+            self._status = self._nursery.ask(pid=self.pid)
+        return self._status
+
+    def wait(self, seconds: float = PATIENCE) -> int:
+        """Wait for the end; the exit status."""
+        self._until(lambda: self.status() is not None, "end", seconds)
+        return self._status
+
+    def wait_for(self, text: str, file: str = OUTPUT, times: int = 1) -> None:
+        """Wait until `text` stands in its output or its trace."""
+
+        def seen() -> bool:
+            if self._read(file).count(text) >= times:
+                return True
+            if self.status() is not None and self._read(file).count(text) < times:
+                raise Stuck(f"ended with {self._status} before {text!r}{self}")
+            return False
+
+        self._until(seen, f"say {text!r}", PATIENCE)
+
+    def open_gate(self) -> None:
+        """Let it go on after a "hold"."""
+        (self.folder / GATE).touch()
+
+    def kill(self) -> None:
+        if self.status() is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.wait()
+
+    def __str__(self) -> str:
+        said = DUMP.sub("", self.output)[-3000:]
+        return f"\n--- {self.folder.name}, status {self._status}:\n{said}"
+
+    def _read(self, file: str) -> str:
+        path = self.folder / file
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def _until(self, done, what: str, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not done():
+            if time.monotonic() > until:
+                raise Stuck(f"did not {what} within {seconds:g} s{self}")
+            time.sleep(0.02)
+
+
+class Fleet:
+    """The workers of one run, on a free port.
+
+    Parameters
+    ----------
+    nursery : Nursery
+    folder : Path
+        Every worker gets a folder in it.
+    config : path of the YAML file
+    settings : sequence of str
+        Of all workers.
+    """
+
+    def __init__(self, nursery, folder: Path, config: Path, settings: Sequence[str]):
+        self.port = free_port()
+        self.workers: list[Worker] = []
+        self._nursery, self._folder = nursery, folder
+        self._words = [
+            "--cfg", str(config), *settings,
+            "federate.mode", "distributed",
+            "distribute.use", "True",
+            "distribute.server_host", "127.0.0.1",
+            "distribute.server_port", str(self.port),
+        ]  # fmt: skip
+
+    def server(self, *settings, actions=(), name="server") -> Worker:
+        return self._start(name, ["distribute.role", "server", *settings], actions)
+
+    def client(self, number: int, *settings, actions=(), name="") -> Worker:
+        role = ["distribute.role", "client", "distribute.data_idx", number]
+        return self._start(name or f"client_{number}", [*role, *settings], actions)
+
+    def end(self) -> list[str]:
+        """Kill what still runs; the names of these."""
+        left = [w for w in self.workers if w.status() is None]
+        for worker in left:
+            worker.kill()
+        return [worker.folder.name for worker in left]
+
+    def __str__(self) -> str:
+        return "".join(map(str, self.workers))
+
+    def _start(self, name, settings, actions) -> Worker:
+        words = [*self._words, *map(str, settings)]
+        worker = Worker(self._nursery, self._folder / name, words, dict(actions))
+        self.workers.append(worker)
+        return worker
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def numbers(results: dict) -> dict:
+    """What of the results must not depend on the engine."""
+    rounds = [
+        {key: value for key, value in record.items() if key != "seconds"}
+        for record in results["rounds"]
+    ]
+    own = ("seconds", "withheld_pairs")  # a server on its own cannot know the latter
+    round0 = {key: v for key, v in results["round0"].items() if key not in own}
+    named = ("status", "domains", "unseen_domains", "class_names", "encoder")
+    return {"rounds": rounds, "round0": round0, **{key: results[key] for key in named}}
+
+
+def check_same_head(server: Worker, clients: Sequence[Worker], expected) -> None:
+    """Everyone ended well, with the head and scores of the `expected` run."""
+    assert [worker.wait() for worker in (server, *clients)] == [0] * (len(clients) + 1)
+    results, head = expected
+    files = [server.run_folder / "head.safetensors"]
+    files += [client.folder / MODEL for client in clients]
+    for held in map(load_file, files):
+        assert held.keys() == head.keys()
+        assert all(held[name].equal(head[name]) for name in head)
+    ours, wanted = server.results["rounds"], results["rounds"]
+    for key in ("round", "clients", "accuracy", "loss"):
+        assert [r[key] for r in ours] == [r[key] for r in wanted]

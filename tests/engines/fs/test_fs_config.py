@@ -1,0 +1,230 @@
+"""Settings mean the same inside FederatedScope (FS) and on the embedded engine.
+
+Known differences, all of FS's own making, and loud except for the first:
+  a fraction for a whole number is cut off by FS, and refused by the embedded engine;
+  a text that looks like a number or a list is refused by FS unless it is in quotes;
+  a key that `train.optimizer` does not hold yet can only be added in the file;
+  settings of FS alone (`ON_FS`) are refused by the embedded engine.
+"""
+
+from __future__ import annotations
+
+from ast import literal_eval
+from pathlib import Path
+
+import pytest
+from standalone import merged
+
+from federatedscope_ggeur.cfg_ggeur import KEYS, get_key
+from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.engines.fs_keys import FS_KEYS
+from federatedscope_ggeur.errors import ConfigError
+
+EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"
+REFUSED = "refused"
+DEFAULTS = {
+    **{key.name: key.default for key in FS_KEYS},
+    **{f"ggeur.{key.name}": key.default for key in KEYS},
+}
+ON_FS = {key.name for key in FS_KEYS if key.on_fs is not None}
+
+
+@pytest.fixture(scope="module")
+def base(federatedscope):
+    """FS's config with the quickstart in it."""
+    return merged(EXAMPLES / "ggeur_quickstart.yaml")
+
+
+@pytest.fixture(scope="module")
+def words() -> list[str]:
+    """The quickstart as words behind a file: reading YAML a thousand times is slow."""
+    cfg = load_config(EXAMPLES / "ggeur_quickstart.yaml")
+    names = [*DEFAULTS, *(f"train.optimizer.{key}" for key in cfg.train.optimizer)]
+    found = {name: get_key(cfg, name) for name in ["ggeur.use", *names]}
+    return [word for name, value in found.items() for word in (name, str(value))]
+
+
+@pytest.fixture
+def values(base, words):
+    """The values of all keys after an override, on the embedded engine and on FS."""
+    from federatedscope_ggeur.engines.fs.config import check
+
+    def here(*override):
+        try:
+            cfg = load_config(None, [*words, *override])
+        except ConfigError:
+            return REFUSED
+        return {name: get_key(cfg, name) for name in DEFAULTS}
+
+    def there(*override):
+        cfg = base.clone()
+        try:
+            cfg.merge_from_list(list(override))
+            check(cfg)
+        except (ConfigError, ValueError, AssertionError, OverflowError, KeyError):
+            return REFUSED
+        return {name: get_key(cfg, name) for name in DEFAULTS}
+
+    return lambda *override: (here(*override), there(*override))
+
+
+def literal(text):
+    try:
+        return literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def differs_by_nature(name: str, text: str) -> bool:
+    default, value = DEFAULTS[name], literal(text)
+    cut_off = isinstance(default, int) and isinstance(value, float)
+    bare = isinstance(default, str) and not isinstance(value, str)
+    return name in ON_FS or (cut_off and not value.is_integer()) or bare
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3",
+        "-1",
+        "2.0",
+        "0.5",
+        "True",
+        "None",
+        "abc",
+        "'abc'",
+        "[1]",
+        "['art']",
+        "1e999",
+    ],
+)
+def test_any_text_means_the_same_at_any_key(values, text):
+    for name in DEFAULTS:
+        if not differs_by_nature(name, text):
+            here, there = values(name, text)
+            assert _without_process_num(here) == _without_process_num(there), name
+
+
+def _without_process_num(found):
+    """FS rewrites it to the number of its GPUs."""
+    if found == REFUSED:
+        return found
+    return {k: v for k, v in found.items() if k != "federate.process_num"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("seed", "7", 7),
+        ("federate.client_num", "8", 8),
+        ("federate.sample_client_num", "2", 2),
+        ("federate.sample_client_rate", "0.5", 0.5),
+        ("federate.make_global_eval", "True", True),
+        ("federate.total_round_num", "5.0", 5),
+        ("data.splitter", "lda", "lda"),
+        ("data.splitter_args", "[{'alpha': 0.5}]", [{"alpha": 0.5}]),
+        ("data.splits", "(0.5, 0.0, 0.5)", [0.5, 0.0, 0.5]),
+        ("data.root", "'2024'", "2024"),
+        ("train.batch_or_epoch", "batch", "batch"),
+        ("train.optimizer.lr", "1e-3", 1e-3),
+        ("train.optimizer.momentum", "0", 0.0),
+        ("grad.grad_clip", "5", 5.0),
+        ("eval.metrics", "['acc']", ["acc"]),
+        ("ggeur.steps", "[1]", [1]),
+        ("ggeur.unseen_domains", "['noisy']", ["noisy"]),
+        ("ggeur.step1_size", "20", 20.0),
+        ("ggeur.privacy.min_samples", "1", 1.0),
+        ("ggeur.scale", "eigenvalue", "eigenvalue"),
+    ],
+)
+def test_an_override_that_both_take(values, base, quickstart, name, text, value):
+    here, there = values(name, text)
+    assert _without_process_num(here) == _without_process_num(there)
+    assert get_key(load_config(quickstart, [name, text]), name) == value
+    if name in there:
+        assert there[name] == value
+        assert type(there[name]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("override", "here_is", "there_is"),
+    [
+        (["federate.client_num", "4.5"], REFUSED, 4),
+        (["expname", "2024"], "2024", REFUSED),
+        (["data.root", "[a]"], "[a]", "[a]"),
+        (["train.optimizer.nesterov", "True"], True, REFUSED),
+        (["check_completeness", "True"], REFUSED, True),
+        (["print_decimal_digits", "3"], REFUSED, 3),
+        (
+            ["federate.mode", "distributed", "distribute.role", "server"],
+            REFUSED,
+            "distributed",
+        ),
+    ],
+)
+def test_the_known_differences(values, override, here_is, there_is):
+    here, there = values(*override)
+    name = override[0]
+    for found, expected in ((here, here_is), (there, there_is)):
+        if expected == REFUSED or name not in DEFAULTS:
+            assert (found == REFUSED) == (expected == REFUSED)
+        else:
+            assert found[name] == expected
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=str)
+def test_every_example_has_the_same_values(federatedscope, example):
+    from federatedscope_ggeur.engines.fs.config import check
+
+    here, there = load_config(example), merged(example)
+    check(there)
+    for name in DEFAULTS.keys() - {"federate.process_num"}:
+        assert get_key(there, name) == get_key(here, name), name
+    optimizer = {k: v for k, v in there.train.optimizer.items() if "__" not in k}
+    optimizer.pop("is_ready_for_run")
+    assert optimizer == dict(here.train.optimizer)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("steps: [1, 2]", ["ggeur.steps", "[1]"]),
+        ("client_num: 4", ["federate.client_num", "4"]),
+        ("method: ggeur", ["federate.method", "ggeur"]),
+        ("mode: standalone", ["federate.process_num", "1"]),
+        ("type: ggeur_head", ["model.type", "ggeur_head"]),
+        ("total_round_num: 20", ["federate.total_round_num", "2"]),
+    ],
+)
+def test_a_wrong_value_in_the_file_can_be_overridden(
+    federatedscope, quickstart, tmp_path, wrong, right
+):
+    from federatedscope_ggeur.engines.fs.config import check
+
+    spoilt = {
+        "steps: [1, 2]": "steps: [3]",
+        "client_num: 4": "client_num: 2147483648",
+        "method: ggeur": "method: FedAvg",
+        "mode: standalone": "process_num: 2",
+        "type: ggeur_head": "type: lr",
+        "total_round_num: 20": "total_round_num: -5",
+    }[wrong]
+    path = tmp_path / "wrong.yaml"
+    path.write_text(quickstart.read_text().replace(wrong, spoilt))
+    with pytest.raises(ConfigError):
+        load_config(path)
+    with pytest.raises(ConfigError):
+        check(merged(path))
+    assert load_config(path, right).ggeur.use
+    check(merged(path, right))
+
+
+@pytest.mark.parametrize("plugin_first", [False, True])
+def test_a_number_of_clients_that_comes_later_counts(
+    federatedscope, quickstart, plugin_first
+):
+    """FS writes the number of clients in place of sample_client_num: -1."""
+    cfg = merged(quickstart, ["federate.client_num", "9"], plugin_first=plugin_first)
+    assert cfg.federate.sample_client_num == -1
+    cfg.freeze(inform=False, save=False)
+    assert cfg.federate.sample_client_num == -1

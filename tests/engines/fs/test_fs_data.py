@@ -1,0 +1,176 @@
+"""The data function and the model builder in FederatedScope (FS)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from standalone import merged
+
+from federatedscope_ggeur.data import load_data
+from federatedscope_ggeur.engines.run import load_federated_data
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.heads import HeadSettings, build_head
+
+
+@pytest.fixture
+def get(fs):
+    """FS's own `get_data` for a role."""
+
+    def get(*settings, also=()):
+        from federatedscope.core.auxiliaries.data_builder import get_data
+
+        return get_data(merged(fs.file(*settings), also).clone())
+
+    return get
+
+
+def distributed(role: str, **settings) -> list:
+    words = ["federate.mode", "distributed", "distribute.role", role]
+    names = {"data_idx": "distribute.data_idx", "number": "ggeur.client_number"}
+    for name, value in settings.items():
+        words += [names.get(name, f"ggeur.{name}"), value]
+    return words
+
+
+def same(splits, held) -> bool:
+    return all(
+        np.array_equal(splits[part]["x"], getattr(held, part).features.numpy())
+        and np.array_equal(splits[part]["y"], getattr(held, part).labels.numpy())
+        for part in ("train", "test")
+    )
+
+
+def test_standalone_clients_hold_what_they_hold_on_the_embedded_engine(get, config):
+    settings = ["federate.client_num", 7, "data.splitter", "iid",
+                "data.splitter_args", []]  # fmt: skip
+    data, cfg = get(*settings)
+    expected = load_federated_data(config(*settings))
+    assert list(data) == list(range(8))
+    for held in expected.clients:
+        splits = data[held.number]
+        assert same(splits, held)
+        assert splits.held.domain == held.domain
+        assert splits["train"]["x"].dtype == np.float32
+    assert cfg.federate.client_num == 7
+
+
+def test_the_server_holds_the_test_sets_that_it_scores(get):
+    assert get()[0][0].tests == {}
+    data, _ = get("federate.make_global_eval", True)
+    assert set(data[0].tests) == {"art", "photo", "sketch"}
+    data, _ = get("ggeur.unseen_domains", "['art']", "federate.client_num", 2)
+    assert set(data[0].tests) == {"art"} == set(data[0].unseen)
+    assert {data[k].held.domain for k in (1, 2)} == {"photo", "sketch"}
+
+
+@pytest.mark.parametrize("hidden", [0, 6])
+def test_the_model_s_sizes_are_those_of_the_data(get, hidden):
+    from federatedscope.core.auxiliaries.model_builder import get_model
+
+    data, cfg = get("ggeur.mlp_hidden_dim", hidden, "model.dropout", 0.3)
+    model = cfg.model
+    assert (model.hidden, model.out_channels, model.input_shape) == (hidden, 12, (16,))
+    expected = build_head(16, 12, HeadSettings(hidden, 0.3))
+    for number in (0, 1):  # the server's first split has no rows
+        head = get_model(model, data[number])
+        assert repr(head) == repr(expected)
+        assert head(torch.zeros(2, 16)).shape == (2, 12)
+
+
+def test_a_server_without_data_gets_an_empty_model(get):
+    from federatedscope.core.auxiliaries.model_builder import get_model
+
+    data, cfg = get(also=distributed("server"))
+    assert data is None
+    model = get_model(cfg.model, None)
+    assert not list(model.parameters())
+
+
+def test_other_types_are_left_to_fs(federatedscope):
+    from federatedscope_ggeur.engines.fs.registration import find_data, find_model
+
+    cfg = federatedscope.global_cfg.clone()
+    assert find_data(cfg) is None
+    assert find_model(cfg.model, (3,)) is None
+
+
+def test_the_seed_is_the_user_s_again(get):
+    """FS loads data under a seed of its own."""
+    get("seed", 5)
+    drawn = _draw()
+    from federatedscope.core.auxiliaries.utils import setup_seed
+
+    setup_seed(5)
+    assert drawn == _draw()
+
+
+def _draw() -> tuple[float, float]:
+    """From the global generators, which FS seeds."""
+    return np.random.rand(), torch.rand(1).item()  # noqa: NPY002
+
+
+class TestDistributed:
+    def test_a_client_holds_the_part_of_its_index(self, get, config):
+        settings = ["federate.client_num", 5]
+        expected = load_federated_data(config(*settings))
+        for held in expected.clients:
+            also = distributed("client", data_idx=held.number)
+            splits, cfg = get(*settings, also=also)
+            assert splits.held.number == held.number
+            assert splits.held.domain == held.domain
+            assert same(splits, held)
+            assert cfg.model.out_channels == 12
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            ["federate.make_global_eval", True],
+            ["ggeur.unseen_domains", "['art']", "federate.client_num", 2],
+        ],
+    )
+    def test_a_server_that_scores_loads_the_test_sets(self, get, settings):
+        alone, cfg = get(*settings, also=distributed("server"))
+        together, _ = get(*settings)
+        assert alone.tests.keys() == together[0].tests.keys()
+        for name, rows in alone.tests.items():
+            assert rows.features.equal(together[0].tests[name].features)
+        assert cfg.model.input_shape == (16,)
+
+    def test_a_client_with_its_own_data_holds_all_of_it(self, get, tmp_path):
+        folder = tmp_path / "mine"
+        folder.mkdir()
+        (tmp_path / "embeddings" / "art.npz").rename(folder / "art.npz")
+        also = distributed("client", data_idx=-1, number=4, domain="atelier")
+        splits, cfg = get("data.root", folder, also=also)
+        dataset = load_data("embeddings@ggeur", str(folder), cfg.data.splits, cfg.seed)
+        (domain,) = dataset.domains
+        assert (splits.held.number, splits.held.domain) == (4, "atelier")
+        assert same(splits, domain)
+        assert splits.held.train.domain == "atelier"
+        assert len(splits["train"]["y"]) + len(splits["test"]["y"]) == 120
+
+    def test_several_domains_in_its_folder_are_one(self, get):
+        also = distributed("client", data_idx=-1, number=1, domain="all")
+        splits, _ = get(also=also)
+        assert len(splits["train"]["y"]) + len(splits["test"]["y"]) == 120 + 96 + 108
+        assert splits.held.test.domain == "all"
+
+    @pytest.mark.parametrize(
+        ("also", "problem"),
+        [
+            ({"data_idx": -1, "domain": "art"}, r"ggeur\.client_number: must be set"),
+            ({"data_idx": -1, "number": 2}, r"ggeur\.domain: must name"),
+            ({"data_idx": 0}, r"distribute\.data_idx: must lie in 1\.\.3"),
+            ({"data_idx": 4}, r"distribute\.data_idx: must lie in 1\.\.3"),
+            ({"data_idx": 2, "number": 1}, r"ggeur\.client_number: is 1, but"),
+        ],
+    )
+    def test_who_a_client_is_must_be_said_once(self, get, also, problem):
+        with pytest.raises(ConfigError, match=problem):
+            get(also=distributed("client", **also))
+
+    def test_a_missing_folder_is_an_error(self, get, tmp_path):
+        also = distributed("client", data_idx=-1, number=1, domain="art")
+        with pytest.raises(DataError, match="nowhere"):
+            get("data.root", tmp_path / "nowhere", also=also)

@@ -1,0 +1,187 @@
+"""What a standalone run leaves: FederatedScope's (FS's) own files and the plugin's."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+
+import numpy as np
+import pytest
+import yaml
+from standalone import head_at
+
+from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.engines.console import run_with_files
+from federatedscope_ggeur.reporting import Results
+from federatedscope_ggeur.reporting.plain import as_json_value
+
+
+@pytest.fixture(scope="module")
+def finished(federatedscope, tmp_path_factory, quickstart_file):
+    from standalone import as_before, set_up
+
+    folder = tmp_path_factory.mktemp("run")
+    settings = ["outdir", folder, "federate.total_round_num", 3]
+    with as_before():
+        yield set_up(quickstart_file, settings).go()
+
+
+@pytest.fixture(scope="module")
+def quickstart_file():
+    from pathlib import Path
+
+    examples = Path(__file__).parents[3] / "scripts" / "example_configs"
+    return examples / "ggeur_quickstart.yaml"
+
+
+def floats(value):
+    if isinstance(value, dict):
+        for part in value.values():
+            yield from floats(part)
+    elif isinstance(value, float):
+        yield value
+
+
+def rounds(run):
+    """The raw line of each round; FS writes others beside it."""
+    return [
+        line["Results_raw"]
+        for line in run.lines()
+        if line["Role"] == "Server #"
+        and line["Round"] != "Final"
+        and "Results_raw" in line
+    ]
+
+
+def test_the_run_folder_holds_the_files_of_both(finished):
+    assert {path.name for path in finished.folder.iterdir()} == {
+        "config.yaml", "eval_results.log", "eval_results.raw.gz", "exp_print.log",
+        "system_metrics.log",
+        "curve.png", "head.safetensors", "metrics.csv", "results.json",
+    }  # fmt: skip
+
+
+def test_fs_s_results_are_plain_numbers(finished):
+    text = (finished.folder / "eval_results.log").read_text()
+    assert "np." not in text
+    assert "nan" not in text
+    found = [x for line in finished.lines() for x in floats(line)]
+    assert all(map(math.isfinite, found))
+    with gzip.open(finished.folder / "eval_results.raw.gz", "rt") as file:
+        raw = [json.loads(line.replace("'", '"')) for line in file]
+    assert [line["Round"] for line in raw if "Results_raw" in line][-5:] == [
+        "Final", 3, 3, 3, 3,
+    ]  # fmt: skip
+
+
+def test_each_round_has_the_scores_of_every_domain(finished):
+    records = finished.results.rounds
+    lines = rounds(finished)
+    assert len(lines) == len(records) == 3
+    for record, line in zip(records, lines):
+        for domain, accuracy in record.accuracy.items():
+            assert line[f"test_{domain}_acc"] == accuracy
+        assert line["test_domain_avg_acc"] == record.avg
+        assert line["test_domain_std_acc"] == record.std
+        assert line["test_avg_loss"] == record.loss
+        assert line["test_acc"] == line["test_correct"] / line["test_total"]
+        assert line["test_total"] == 540
+
+
+def test_the_best_round_is_kept(finished):
+    lines = rounds(finished)
+    best = max(lines, key=lambda line: line["test_acc"])
+    (final,) = [x for x in finished.lines() if x["Round"] == "Final"]
+    assert final["Results_raw"]["server_global_eval"] == best
+    assert finished.server.best_results["server_global_eval"] == best
+    assert finished.server.history_results["Results_raw"]["test_acc"] == [
+        line["test_acc"] for line in lines
+    ]
+
+
+def test_fs_s_own_reader_takes_them(finished):
+    from federatedscope.core.auxiliaries.logging import logfile_2_wandb_dict
+
+    with open(finished.folder / "eval_results.log") as file:
+        every, ended, _, best = logfile_2_wandb_dict(file, raw_out=False)
+    assert ended
+    assert best["server_global_eval/test_acc"] == rounds(finished)[-1]["test_acc"]
+    assert len(every) == 7  # two a round, and the end
+
+
+def test_bytes_are_in_the_system_metrics(finished):
+    text = (finished.folder / "system_metrics.log").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    by_id = {line["id"]: line for line in lines}
+    assert by_id.keys() == {0, 1, 2, 3, 4, "sys_avg", "sys_std"}
+    results = finished.results
+    sent = sum(by_id[k]["total_upload_bytes"] for k in range(1, 5))
+    joins = sent - results.final.bytes_up
+    assert 0 < joins < 10_000  # joining counts in no round
+    # FS closes its account before the last head goes out.
+    assert by_id[0]["total_upload_bytes"] == results.final.bytes_down
+
+
+def test_our_files_have_the_schema_of_the_embedded_engine(
+    finished, quickstart_file, tmp_path
+):
+    cfg = load_config(
+        quickstart_file,
+        ["federate.total_round_num", "3", "outdir", str(tmp_path), "verbose", "0"],
+    )
+    assert run_with_files(cfg) == 0
+    (here,) = tmp_path.iterdir()
+    theirs = finished.results
+    ours = Results.from_json((here / "results.json").read_text())
+    assert as_json_value(theirs, "r").keys() == as_json_value(ours, "r").keys()
+    assert (theirs.status, theirs.engine) == ("finished", "federatedscope standalone")
+    assert theirs.config["federate"]["total_round_num"] == 3
+    assert theirs.versions == ours.versions
+    csv = [(f / "metrics.csv").read_text().split("\n") for f in (finished.folder, here)]
+    assert csv[0][0] == csv[1][0]
+    assert len(csv[0]) == len(csv[1])
+    heads = [head_at(f / "head.safetensors") for f in (finished.folder, here)]
+    assert heads[0].keys() == heads[1].keys()
+    assert all(heads[0][name].equal(heads[1][name]) for name in heads[0])
+    assert (finished.folder / "curve.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_the_config_that_fs_writes_runs_again(finished):
+    written = yaml.safe_load((finished.folder / "config.yaml").read_text())
+    assert written["ggeur"]["steps"] == [1, 2]
+    assert written["model"]["out_channels"] == 10
+    assert written["federate"]["sample_client_num"] == -1
+
+
+@pytest.mark.parametrize("name", ["x_test", "acc", "test_acc", "domain_avg", "king's"])
+def test_a_domain_s_name_cannot_pass_for_the_overall_score(fs, embeddings_folder, name):
+    (embeddings_folder / "art.npz").rename(embeddings_folder / f"{name}.npz")
+    there = fs.run("federate.make_global_eval", True)
+    lines = rounds(there)
+    best = max(lines, key=lambda line: line["test_acc"])
+    found = there.server.best_results["server_global_eval"]
+    assert found == best
+    for record, line in zip(there.results.rounds, lines):
+        assert line["test_acc"] == line["test_correct"] / line["test_total"]
+        assert record.accuracy[name] in line.values()
+
+
+def test_rounds_without_scores_are_in_no_file_of_fs(fs):
+    there = fs.run("eval.freq", 2)
+    assert [r.evaluated for r in there.results.rounds] == [False, True, True]
+    lines = [line["Round"] for line in there.lines() if "Results_raw" in line]
+    assert lines == [2, 3, "Final", 3, 3, 3]
+
+
+def test_many_clients_have_fs_s_fairness_measures(fs):
+    there = fs.run("federate.client_num", 12, "data.splitter", "iid",
+                   "data.splitter_args", [])  # fmt: skip
+    *_, fair = [x["Results_fairness"] for x in there.lines() if "Results_fairness" in x]
+    single = [
+        line["Results_raw"]["test_acc"]
+        for line in there.lines()
+        if line["Role"].startswith("Client")
+    ]
+    assert fair["test_acc_bottom10%"] == min(single)
+    assert fair["test_acc_std"] == pytest.approx(np.std(single))

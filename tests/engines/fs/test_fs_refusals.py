@@ -1,0 +1,137 @@
+"""What FederatedScope (FS) can do and the plugin cannot is refused, all at once."""
+
+from __future__ import annotations
+
+import pytest
+from standalone import merged, set_up
+
+from federatedscope_ggeur.errors import ConfigError
+
+TOY = """\
+data: {type: toy}
+model: {type: lr}
+federate: {client_num: 3, total_round_num: 3}
+train: {optimizer: {lr: 0.1}}
+eval: {count_flops: False, best_res_update_round_wise_key: test_loss}
+"""
+#: Key, wrong value, and the settings that it needs to get past FS's own checks.
+WRONG = {
+    "feat_engr.type": ["instance_norm"],
+    "asyn.use": [True],
+    "federate.use_ss": [True],
+    "quantization.method": ["uniform"],
+    "fedswa.use": [True],
+    "nbafl.use": [True],
+    "sgdmf.use": [True],
+    "hpo.fedex.use": [True],
+    "hpo.fts.use": [True],
+    "hpo.pfedhpo.use": [True],
+    "personalization.local_param": ["['fc']"],
+    "attack.attack_method": ["DLG"],
+    "federate.online_aggr": [True],
+    "vertical.use": [True],
+    "finetune.before_eval": [True],
+    "federate.process_num": [2],
+    "fedprox.use": [True],
+    "fedopt.use": [True],
+    "aggregator.robust_rule": ["mean"],
+    "model.model_num_per_trainer": [2],
+    "federate.share_local_model": [True],
+    "early_stop.patience": [5],
+    "ggeur.steps": ["[3]"],
+    # A list in place of a number, which FS takes.
+    "federate.total_round_num": ["[1]"],
+    "eval.metrics": [5],
+    # FS's own checks fail on these, with an AssertionError.
+    "federate.client_num": [0],
+    "train.batch_or_epoch": ["rounds"],
+}  # fmt: skip
+
+
+def keys_in(error) -> list[str]:
+    first, *lines = str(error.value).splitlines()
+    assert first == "wrong settings:"
+    return [line.split(":")[0].strip() for line in lines]
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_each_is_refused_by_name_and_nothing_else_is(fs, key):
+    with pytest.raises(ConfigError) as error:
+        fs.set_up(also=[key, *WRONG[key]])
+    assert keys_in(error) == [key]
+
+
+@pytest.mark.parametrize("plugin_first", [False, True])
+def test_all_are_in_one_list(fs, plugin_first):
+    also = [word for key, value in WRONG.items() for word in (key, *value)]
+    with pytest.raises(ConfigError) as error:
+        fs.set_up(also=also, plugin_first=plugin_first)
+    assert sorted(keys_in(error)) == sorted(WRONG)
+
+
+@pytest.mark.parametrize("key", ["fedswa.use", "hpo.fedex.use", "federate.use_ss"])
+def test_ours_comes_before_fs_s_own_complaint(fs, key):
+    """The merge of the file is where FS's own check would fail."""
+    settings = [key, "True", "federate.sample_client_num", 1, "vertical.use", "True"]
+    with pytest.raises(ConfigError) as error:
+        merged(fs.file(), settings)
+    assert sorted(keys_in(error)) == sorted([key, "vertical.use"])
+    assert isinstance(error.value.__cause__, AssertionError)
+
+
+def test_where_nothing_of_ours_is_wrong_fs_speaks(fs):
+    with pytest.raises(AssertionError, match="use_diff"):
+        merged(fs.file(), ["federate.use_diff", "True"])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["federate.method", "ggeur"],
+        ["federate.method", "GGEUR"],
+        ["data.type", "digits_quickstart@GGEUR", "data.splitter", "iid"],
+    ],
+)
+def test_the_plugin_must_be_switched_on(fs, tmp_path, settings):
+    path = tmp_path / "toy.yaml"
+    path.write_text(TOY)
+    with pytest.raises(ConfigError, match=r"ggeur\.use: must be True"):
+        set_up(path, ["outdir", tmp_path / "exp", *settings])
+
+
+def test_the_trainer_needs_data_of_the_plugin(fs, tmp_path):
+    path = tmp_path / "toy.yaml"
+    path.write_text(TOY)
+    with pytest.raises(ConfigError, match=r"ggeur_trainer needs a data\.type"):
+        set_up(path, ["outdir", tmp_path / "exp", "trainer.type", "ggeur_trainer"])
+
+
+@pytest.mark.parametrize("method", ["FedAvg", "local"])
+def test_a_plain_run_of_fs_is_untouched(fs, tmp_path, monkeypatch, method):
+    """Its results with the plugin registered are those without it."""
+    from federatedscope import register
+
+    path = tmp_path / "toy.yaml"
+    path.write_text(TOY)
+    settings = ["outdir", tmp_path / "exp", "federate.method", method]
+    with_it = set_up(path, settings).go()
+    for registry in ("worker", "trainer", "data", "model"):
+        monkeypatch.delitem(getattr(register, f"{registry}_dict"), "ggeur")
+    without = set_up(path, settings, plugin=False).go()
+    assert "ggeur" in with_it.config
+    assert "ggeur" not in without.config
+    for name in ("eval_results.log", "eval_results.raw.gz"):
+        assert _content(with_it, name) == _content(without, name)
+    assert not (with_it.folder / "results.json").exists()
+    ours, theirs = (run.server.model.state_dict() for run in (with_it, without))
+    assert all(ours[name].equal(theirs[name]) for name in theirs)
+    only_ours = with_it.config.keys() - without.config.keys()
+    assert only_ours == {"ggeur"}
+    assert dict(with_it.config.ggeur)["use"] is False
+
+
+def _content(run, name: str) -> bytes:
+    import gzip
+
+    data = (run.folder / name).read_bytes()
+    return gzip.decompress(data) if name.endswith("gz") else data

@@ -1,0 +1,246 @@
+"""The server and client workers in FederatedScope (FS): messages, failures, graph."""
+
+from __future__ import annotations
+
+import atexit
+
+import pytest
+from standalone import outcome
+
+from federatedscope_ggeur.engines.fs.vocabulary import DOWN, JOIN, UP
+from federatedscope_ggeur.errors import GGEURError, MessageError
+
+
+def workers() -> tuple[type, type]:
+    # Imported late: the protobuf module must be mended first.
+    from federatedscope_ggeur.engines.fs import register
+
+    register()
+    from federatedscope_ggeur.engines.fs.client import GGEURClient
+    from federatedscope_ggeur.engines.fs.server import GGEURServer
+
+    return GGEURClient, GGEURServer
+
+
+def handlers(federatedscope) -> dict[str, dict]:
+    client, server = workers()
+    return {
+        "client": client.get_msg_handler_dict(),
+        "server": server.get_msg_handler_dict(),
+    }
+
+
+def test_workers_can_be_made_without_a_config(federatedscope):
+    for worker in workers():
+        made = worker()
+        assert made.msg_handlers
+        assert made.ID == -1
+
+
+def test_every_message_that_is_sent_is_handled(federatedscope):
+    found = handlers(federatedscope)
+    for here, there in (("client", "server"), ("server", "client")):
+        sent = {m for _, out in found[here].values() for m in out if m is not None}
+        assert sent <= found[there].keys()
+
+
+def test_a_path_leads_from_joining_to_the_end(federatedscope):
+    found = handlers(federatedscope)
+    role, seen, ahead = {"client": "server", "server": "client"}, set(), []
+    ahead.append(("server", JOIN))
+    while ahead:
+        at, message = ahead.pop()
+        if (at, message) not in seen and message in found[at]:
+            seen.add((at, message))
+            ahead += [(role[at], out) for out in found[at][message][1]]
+    assert {("client", "finish"), ("client", DOWN["prepare"])} <= seen
+    asked = {("client", message) for message in DOWN.values()}
+    answered = {("server", message) for message in UP.values()}
+    assert asked | answered <= seen
+
+
+def test_fs_s_own_check_of_completeness(fs):
+    pytest.importorskip("networkx", reason="FS draws the graph with networkx")
+    there = fs.set_up(also=["check_completeness", True])
+    assert "Completeness check passes" in there.log
+    assert (there.folder / "msg_handler.png").exists()
+
+
+@pytest.fixture
+def half_way(fs):
+    """A run whose server has asked for the statistics of the first window."""
+    there = fs.set_up("ggeur.round0_window", 2)
+    for client in there.runner.client.values():
+        client.join_in()
+    queue = there.runner.shared_comm_queue
+    while queue and queue[0].receiver == [0]:
+        there.server.msg_handlers[JOIN](queue.popleft())
+    return there
+
+
+def message(kind, sender, state=0, content=()):
+    from federatedscope.core.message import Message
+
+    return Message(
+        msg_type=kind, sender=sender, receiver=[0], state=state, content=content
+    )
+
+
+def deliver(there, received) -> None:
+    there.server.msg_handlers[received.msg_type](received)
+
+
+def ignored(there) -> int:
+    return there.log.count("that nobody waits for is ignored")
+
+
+def go_on(there):
+    """From where the queue stands to the end."""
+    there.runner._run_simulation()
+    there.server._monitor.finish_fed_runner(fl_mode="standalone")
+    return there
+
+
+def test_answers_that_nobody_waits_for_are_ignored(half_way, fs):
+    there = half_way
+    early = [
+        message(UP["train"], 1, 1, (b"x",)),  # of a round that has not begun
+        message(UP["statistics"], 3, 0, (b"x",)),  # of another window
+        message(UP["statistics"], 99, 0, (b"x",)),  # of nobody
+        message(UP["statistics"], 1, 7, (b"x",)),  # of another round
+        message(UP["prepare"], 2, 0, ()),
+    ]
+    for received in early:
+        deliver(there, received)
+    assert ignored(there) == len(early)
+    go_on(there)
+    assert outcome(there.results) == outcome(fs.run("ggeur.round0_window", 2).results)
+
+
+def test_late_and_doubled_answers_cannot_start_anything_again(half_way):
+    there = half_way
+    server, kept = there.server, []
+    for kind, handler in list(server.msg_handlers.items()):
+        server.msg_handlers[kind] = lambda m, handler=handler: (
+            kept.append(m),
+            handler(m),
+        )
+    go_on(there)
+    results, head = there.results, there.head
+    lines = len(there.lines())
+    assert {m.msg_type for m in kept} == set(UP.values())
+    count = len(kept)
+    for received in kept[:count]:
+        deliver(there, received)
+    assert ignored(there) == count
+    assert not there.runner.shared_comm_queue
+    assert server.state == results.rounds[-1].round + 1  # FS's own mark of the end
+    assert there.results == results
+    assert len(there.lines()) == lines
+    assert all(there.head[name].equal(head[name]) for name in head)
+
+
+def test_a_doubled_answer_in_a_round_counts_once(half_way, fs):
+    there = half_way
+    server = there.server
+    original = dict(server.msg_handlers)
+    for kind in UP.values():
+        server.msg_handlers[kind] = lambda m, kind=kind: [
+            original[kind](m),
+            original[kind](m),
+        ]
+    go_on(there)
+    answers = ignored(there)
+    assert answers >= 3 * 3
+    assert outcome(there.results) == outcome(fs.run("ggeur.round0_window", 2).results)
+
+
+def test_joining_again_does_not_start_round_0_again(half_way, fs):
+    there = half_way
+    coordinator = there.server.federation.coordinator
+    waiting = len(there.runner.shared_comm_queue)
+    there.runner.client[2].join_in()
+    deliver(there, there.runner.shared_comm_queue.pop())
+    assert there.server.federation.coordinator is coordinator
+    assert len(there.runner.shared_comm_queue) == waiting
+    go_on(there)
+    assert outcome(there.results) == outcome(fs.run("ggeur.round0_window", 2).results)
+
+
+@pytest.mark.parametrize(
+    ("sender", "content", "problem"),
+    [
+        (1, (b"nonsense",), "client 1"),
+        (1, (b"", b""), "one part"),
+        (1, (), "one part"),
+    ],
+)
+def test_a_join_that_cannot_be_read_ends_a_standalone_run(fs, sender, content, problem):
+    there = fs.set_up()
+    with pytest.raises(MessageError, match=problem):
+        deliver(there, message(JOIN, sender, content=content))
+    assert there.server.federation.joined == {}
+
+
+@pytest.mark.parametrize("kind", ["assign_client_id", "address", "ss_model_para"])
+def test_messages_of_fs_that_mean_nothing_here_have_no_handler(federatedscope, kind):
+    client, server = workers()
+    assert kind not in client().msg_handlers
+    assert kind not in server().msg_handlers
+
+
+class TestDivergence:
+    @pytest.fixture
+    def at_exit(self, monkeypatch):
+        """What is to be called at the end of the process."""
+        functions = []
+        monkeypatch.setattr(atexit, "register", functions.append)
+        return functions
+
+    @pytest.fixture
+    def diverged(self, fs, at_exit):
+        """A learning rate with which round 1 goes well, and round 2 does not."""
+        there = fs.set_up("train.optimizer.lr", 1e9)
+        with pytest.raises(GGEURError) as error:
+            there.go()
+        assert not (there.folder / "results.json").exists()
+        for function in at_exit:
+            function()
+        return there, error.value
+
+    def test_it_ends_the_run_with_our_error(self, diverged):
+        _, error = diverged
+        for part in ("client 1", "round 2", "lower train.optimizer.lr"):
+            assert part in str(error)
+
+    def test_the_rounds_that_were_over_are_written_at_the_end(self, diverged):
+        there, _ = diverged
+        results = there.results
+        assert results.status == "failed"
+        assert [record.round for record in results.rounds] == [1]
+        assert all(tensor.isfinite().all() for tensor in there.head.values())
+
+    def test_a_run_that_ended_well_is_not_written_again(self, fs, at_exit):
+        there = fs.run()
+        before = (there.folder / "results.json").stat()
+        (function,) = at_exit
+        function()
+        assert (there.folder / "results.json").stat() == before
+        assert there.results.status == "finished"
+
+    def test_without_a_round_nothing_is_written(self, fs, at_exit):
+        there = fs.set_up("train.optimizer.lr", 1e9, "train.local_update_steps", 20)
+        with pytest.raises(GGEURError, match=r"round 1.*train\.optimizer\.lr"):
+            there.go()
+        (function,) = at_exit
+        function()
+        assert not (there.folder / "results.json").exists()
+
+
+def test_the_last_head_comes_to_every_client(fs):
+    there = fs.run("ggeur.mlp_hidden_dim", 4)
+    for client in there.runner.client.values():
+        for name, tensor in client.model.state_dict().items():
+            assert tensor.equal(there.head[name])
+    state = there.server.model.state_dict()
+    assert all(state[name].equal(there.head[name]) for name in state)

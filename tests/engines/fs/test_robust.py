@@ -1,0 +1,152 @@
+"""FederatedScope's (FS's) robust aggregation rules in place of FedAvg's mean."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from standalone import merged
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.messages import ClientUpdate, Contract
+from federatedscope_ggeur.heads import named_tensors, num_parameters, to_vector
+
+RULES = {
+    "krum": "krum_agg_num: 3",
+    "median": "",
+    "trimmedmean": "trimmedmean_excluded_ratio: 0.2",
+    "bulyan": "",
+    "normbounding": "normbounding_norm_bound: 0.5",
+}
+SEVEN = ["federate.client_num", 7, "data.splitter", "iid", "data.splitter_args", [],
+         "federate.sample_client_rate", 1.0, "federate.total_round_num", 1]  # fmt: skip
+
+
+@pytest.fixture
+def run_with(fs, monkeypatch):
+    """Run with a rule; a list of what the clients sent up and the server started from.
+
+    `poison` makes an update of client 3's own.
+    """
+
+    def run(rule, poison=None, settings=SEVEN, hostile=1):
+        file = fs.file(*settings)
+        section = f"{{{RULES.get(rule, '')}}}"
+        file.write_text(
+            file.read_text() + f"aggregator: {{robust_rule: {rule}, "
+            f"byzantine_node_num: {hostile}, BFT_args: {section}}}\n"
+        )
+        monkeypatch.setattr(fs, "file", lambda *words: file)
+        there = fs.set_up()
+        updates = {}
+        for number, client in there.runner.client.items():
+            trainer = client.trainer
+            _listen(number, trainer, updates, poison if number == 3 else None)
+        there.go()
+        return there, [updates[number] for number in sorted(updates)]
+
+    return run
+
+
+def _listen(number, trainer, updates, poison) -> None:
+    answer = trainer.answer
+    head = trainer.client.head
+    contract = Contract(head.num_classes, head.in_features, num_parameters(head))
+
+    def listening(kind, parts):
+        sent = answer(kind, parts)
+        if kind == "train":
+            update = ClientUpdate.from_bytes(sent[0], contract, f"client {number}")
+            if poison is not None:
+                params = poison(update.params)
+                update = ClientUpdate(number, 1, params, update.steps, {})
+                sent = (update.to_bytes(),)
+            updates[number] = (trainer.client.weight, update.params)
+        return sent
+
+    trainer.answer = listening
+
+
+def start_of(there) -> torch.Tensor:
+    """The head before round 1: drawn by the seed alone."""
+    from federatedscope_ggeur.rng import torch_generator
+
+    head = there.server.model
+    now = to_vector(head)
+    start = to_vector(head.reset(torch_generator(there.config.seed, "head")))
+    assert not torch.equal(now, start)
+    return start
+
+
+def head_of(there) -> torch.Tensor:
+    names = [name for name, _ in there.server.model.named_parameters()]
+    return torch.cat([there.head[name].flatten() for name in names])
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_gives_what_fs_s_aggregator_gives(run_with, rule):
+    from federatedscope.core.auxiliaries.aggregator_builder import get_aggregator
+
+    there, updates = run_with(rule)
+    head = there.server.model
+    start = start_of(there)
+    by_hand = get_aggregator("fedavg", model=head, device="cpu", config=there.config)
+    assert type(by_hand).__name__.lower() == f"{rule}aggregator"
+    feedback = [
+        (weight, {k: t.clone() for k, t in named_tensors(head, p - start).items()})
+        for weight, p in updates
+    ]
+    expected = by_hand.aggregate({"client_feedback": feedback})
+    assert there.head.keys() == expected.keys()
+    assert all(there.head[name].equal(expected[name]) for name in expected)
+    weights = torch.tensor([weight for weight, _ in updates])
+    mean = weights @ torch.stack([params for _, params in updates]) / weights.sum()
+    assert not torch.allclose(head_of(there), mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["krum", "median", "trimmedmean", "bulyan"])
+def test_one_hostile_client_does_not_decide(run_with, rule):
+    there, updates = run_with(rule, poison=lambda params: params - 1e3)
+    good = torch.stack([params for k, (_, params) in enumerate(updates, 1) if k != 3])
+    found = head_of(there)
+    assert (found >= good.amin(0) - 1e-3).all()
+    assert (found <= good.amax(0) + 1e-3).all()
+
+
+def test_without_a_rule_it_does(run_with):
+    there, _ = run_with("fedavg", poison=lambda params: params - 1e3)
+    assert head_of(there).abs().max() > 1e2
+
+
+def test_norm_bounding_bounds(run_with):
+    there, updates = run_with("normbounding", poison=lambda params: params - 1e3)
+    start = start_of(there)
+    moved = (head_of(there) - start).norm().item()
+    assert 0 < moved <= 0.5 * (1 + 1e-5)
+    assert max((params - start).norm() for _, params in updates) > 1e3
+
+
+@pytest.mark.parametrize(
+    ("rule", "arguments", "settings", "key"),
+    [
+        ("krum", "", [], r"aggregator\.BFT_args\.krum_agg_num: must be set"),
+        ("trimmedmean", "", [], r"BFT_args\.trimmedmean_excluded_ratio: must be set"),
+        ("normbounding", "", [], r"BFT_args\.normbounding_norm_bound: must be set"),
+        ("median", "", ["federate.client_num", 4], r"client_num: must be 5 at least"),
+        ("bulyan", "", ["federate.client_num", 6], r"client_num: must be 7 at least"),
+        ("bulyan", "", ["federate.sample_client_rate", -1], r"client_rate: must be"),
+    ],
+)  # fmt: skip
+def test_what_a_rule_needs_is_said_by_name(run_with, rule, arguments, settings, key,
+                                           monkeypatch):  # fmt: skip
+    monkeypatch.setitem(RULES, rule, arguments)
+    with pytest.raises(ConfigError, match=key):
+        run_with(rule, settings=[*SEVEN, *settings])
+
+
+def test_a_rule_stands_in_for_fedavg_s_mean_alone(fs):
+    from federatedscope_ggeur.engines.fs.config import problems
+
+    cfg = merged(fs.file(*SEVEN), ["aggregator.robust_rule", "median"])
+    assert problems(cfg) == []
+    cfg.ggeur.base_method = "scaffold"
+    assert any("aggregator.robust_rule: median" in line for line in problems(cfg))

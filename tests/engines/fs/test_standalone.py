@@ -1,0 +1,132 @@
+"""FederatedScope (FS) standalone gives the numbers of the embedded engine."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import load
+from standalone import outcome, set_up
+
+from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.methods import METHODS
+
+
+def assert_same(there, here: Run) -> None:
+    """A run that is over on FS, and one on the embedded engine that was not begun."""
+    results = here.follow(lambda record: None)
+    assert outcome(there.results) == outcome(results)
+    head = load(here.head_bytes())
+    assert there.head.keys() == head.keys()
+    for name, tensor in there.head.items():
+        assert torch.equal(tensor, head[name])
+
+
+EIGHT = ["federate.client_num", 8]
+SIX = ["federate.client_num", 6]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["ggeur.steps", []],
+        ["ggeur.steps", [1]],
+        ["ggeur.steps", [1, 2]],
+        ["ggeur.mlp_hidden_dim", 8, "model.dropout", 0.2],
+        [*SIX, "federate.sample_client_num", 2],
+        [*SIX, "federate.sample_client_rate", 0.5],
+        [*SIX, "federate.sample_client_num", 1, "federate.sample_client_rate", 0.4],
+        ["federate.ignore_weight", True],
+        ["ggeur.weight", "original"],
+        ["federate.make_global_eval", True],
+        [
+            "federate.make_global_eval", True,
+            "ggeur.unseen_domains", "['photo']", "federate.client_num", 2,
+        ],
+        ["ggeur.unseen_domains", "['photo']", "federate.client_num", 2],
+        [*SIX, "ggeur.prototypes", "client"],
+        ["eval.freq", 2],
+        [*EIGHT, "federate.unseen_clients_rate", 0.5],
+        [
+            *EIGHT, "federate.unseen_clients_rate", 0.5,
+            "federate.sample_client_rate", 0.5, "federate.make_global_eval", True,
+        ],
+        ["ggeur.noise", "fresh", "ggeur.memory_limit", 0],
+        [
+            "federate.client_num", 30,
+            "data.splitter", "lda", "data.splitter_args", "[{'alpha': 0.01}]",
+        ],
+        [*SIX, "ggeur.round0_window", 1],
+        ["train.batch_or_epoch", "batch", "train.local_update_steps", 5],
+        ["ggeur.privacy.min_samples", 10_000],
+        ["seed", 7, "grad.grad_clip", 1.0, "dataloader.drop_last", True],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_both_engines_give_the_same_numbers(fs, config, settings):
+    assert_same(fs.run(*settings), Run(config(*settings)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_the_same_on_both(fs, config, method):
+    settings = ["ggeur.base_method", method, *SIX, "federate.sample_client_num", 3]
+    if method == "fedprox":
+        settings += ["fedprox.mu", 0.1]
+    there = fs.run(*settings)
+    assert_same(there, Run(config(*settings)))
+    if method in ("fedprox", "fedopt"):
+        assert there.config[method].use
+
+
+def test_the_quickstart_is_the_same_from_its_own_file(fs, quickstart):
+    settings = ["federate.total_round_num", "4"]
+    there = set_up(quickstart, settings).go()
+    assert there.results.engine == "federatedscope standalone"
+    assert_same(there, Run(load_config(quickstart, settings)))
+
+
+def test_what_the_server_cannot_know_is_left_open(fs):
+    results = fs.run().results
+    assert results.round0.withheld_pairs is None
+    assert all(c.train_rows is c.test_rows is None for c in results.clients)
+    assert fs.run("ggeur.steps", []).results.round0.withheld_pairs == 0
+
+
+def test_a_second_run_in_the_process_changes_nothing(fs):
+    first, second = fs.run("federate.client_num", 6), fs.run("federate.client_num", 6)
+    assert outcome(first.results) == outcome(second.results)
+    assert first.folder != second.folder
+
+
+class TestUnseenClients:
+    SETTINGS = ("federate.client_num", 8, "federate.unseen_clients_rate", 0.5)
+
+    def test_they_send_nothing_and_never_train(self, fs):
+        there = fs.run(*self.SETTINGS)
+        unseen = set(there.server.unseen_clients_id)
+        seen = sorted(set(range(1, 9)) - unseen)
+        results = there.results
+        assert len(unseen) == 4
+        assert list(results.round0.statistics_bytes_up) == [str(k) for k in seen]
+        assert all(record.clients == seen for record in results.rounds)
+        for number, client in there.runner.client.items():
+            assert (client.trainer.client.recipe is None) == (number in unseen)
+
+    def test_fs_reports_them_apart(self, fs):
+        there = fs.run(*self.SETTINGS)
+        *_, last = [x for x in there.lines() if "Results_avg_unseen" in x]
+        unseen = there.server.unseen_clients_id
+        assert last["Round"] == 3
+        # FS means over clients here, the lines below are single clients' scores.
+        single = {
+            int(line["Role"].split("#")[1]): line["Results_raw"]
+            for line in there.lines()
+            if line["Role"].startswith("Client")
+        }
+        assert single.keys() == set(range(1, 9))
+        for metric in ("test_acc", "test_total"):
+            values = [single[number][metric] for number in unseen]
+            mean = sum(values) / len(values)
+            assert last["Results_avg_unseen"][metric] == pytest.approx(mean)
+        final = there.lines()[-9]["Results_raw"]
+        assert "unseen_client_best_individual" in final
