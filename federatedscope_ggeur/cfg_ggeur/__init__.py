@@ -11,7 +11,8 @@ from federatedscope_ggeur.cfg_ggeur.check import (
     get_key,
     ggeur_problems,
 )
-from federatedscope_ggeur.cfg_ggeur.keys import BASE_METHODS, KEYS, Key
+from federatedscope_ggeur.cfg_ggeur.key import Key
+from federatedscope_ggeur.cfg_ggeur.keys import BASE_METHODS, KEYS
 from federatedscope_ggeur.cfg_ggeur.rules import NOT_SET, Rule, one_of
 
 #: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).

@@ -104,4 +104,5 @@ def get_key(node, dotted: str):
     """The value of e.g. ``"federate.client_num"`` in a config."""
     for part in dotted.split("."):
         node = node[part]
-    return node
+    # FS wraps some values, with a description, until its config is ready to run.
+    return node.value if hasattr(node, "description") else node

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from federatedscope_ggeur.cfg_ggeur.encoder_keys import ENCODER_KEYS
+from federatedscope_ggeur.cfg_ggeur.key import Key
+from federatedscope_ggeur.cfg_ggeur.method_keys import METHOD_KEYS
 from federatedscope_ggeur.cfg_ggeur.rules import (
     NOT_SET,
-    Rule,
     names,
     not_negative,
     one_of,
@@ -16,17 +16,17 @@ from federatedscope_ggeur.cfg_ggeur.rules import (
     whole,
 )
 
-BASE_METHODS = ("fedavg",)
-
-
-@dataclass(frozen=True)
-class Key:
-    """One `ggeur.*` key; `name` is without the prefix."""
-
-    name: str
-    default: object
-    meaning: str
-    rule: Rule
+BASE_METHODS = (
+    "fedavg",
+    "fedprox",
+    "scaffold",
+    "moon",
+    "feddyn",
+    "fedopt",
+    "fedavgm",
+    "fedproto",
+    "fedntd",
+)
 
 
 KEYS = (
@@ -201,4 +201,6 @@ KEYS = (
         "Bytes of augmented sets that a process keeps; the rest is redrawn each round.",
         not_negative,
     ),
+    *ENCODER_KEYS,
+    *METHOD_KEYS,
 )

@@ -62,3 +62,14 @@ def positive(value) -> str:
 def not_negative(value) -> str:
     fits = 0 <= value < math.inf
     return "" if fits else f"must be finite and not negative, got {value!r}"
+
+
+def below(limit: float) -> Rule:
+    """The rule that a value is at least 0 and below `limit`."""
+
+    def rule(value) -> str:
+        if 0 <= value < limit:
+            return ""
+        return f"must be at least 0 and below {limit}, got {value!r}"
+
+    return rule

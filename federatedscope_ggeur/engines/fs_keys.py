@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from federatedscope_ggeur.cfg_ggeur import Rule, one_of
+from federatedscope_ggeur.methods import FedOpt
 
 LARGEST = 2**31 - 1  # FS sends whole numbers in 32 bits
 
@@ -107,6 +108,9 @@ HONOURED = (
     FSKey("train.optimizer.type", "SGD", one_of("SGD", "Adam")),
     FSKey("train.optimizer.lr", 0.1, _at_least(0)),
     FSKey("grad.grad_clip", -1.0, _anything),
+    FSKey("fedprox.mu", 0.0, _at_least(0)),
+    FSKey("fedopt.optimizer.type", "SGD", one_of(*FedOpt.TYPES)),
+    FSKey("fedopt.optimizer.lr", 0.01, _at_least(0)),
     FSKey("eval.freq", 1, _at_least(1)),
     FSKey("eval.metrics", [], _metrics),
 )
@@ -134,8 +138,9 @@ FIXED = (
     FSKey("distribute.use", False, _only(False), _anything),
     FSKey("vertical.use", False, _only(False)),
     FSKey("asyn.use", False, _only(False)),
-    FSKey("fedopt.use", False, _only(False), _anything),
-    FSKey("fedprox.use", False, _only(False), _anything),
+    FSKey("fedopt.use", False, _anything),
+    FSKey("fedprox.use", False, _anything),
+    FSKey("fedopt.annealing", False, _only(False)),
     FSKey("fedswa.use", False, _only(False)),
     FSKey("nbafl.use", False, _only(False)),
     FSKey("sgdmf.use", False, _only(False)),
@@ -183,8 +188,9 @@ FS_RULES: dict[str, Rule] = {
     "model.model_num_per_trainer": _only(1),
 }
 
-#: Sections in which FS takes new keys: they go to the torch optimiser.
-OPEN_SECTION = "train.optimizer"
+#: Sections in which FS takes new keys: they go to an optimiser.
+OPEN_SECTION, SERVER_SECTION = "train.optimizer", "fedopt.optimizer"
+OPEN_SECTIONS = (OPEN_SECTION, SERVER_SECTION)
 
 #: What FS keeps in every section beside the settings.
 _AUXILIARY = ("__cfg_check_funcs__", "__help_info__", "is_ready_for_run")

@@ -51,7 +51,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
     """The settings in `cfg` for data of `num_classes` and `dim`, on any engine."""
     ggeur = cfg.ggeur
     head = HeadSettings(int(ggeur.mlp_hidden_dim), cfg.model.dropout)
-    method = build_method(ggeur.base_method)
+    method = build_method(ggeur.base_method, **method_settings(cfg))
     client = ClientSettings(
         num_classes=num_classes,
         augmentation=augmentation_settings(ggeur),
@@ -120,6 +120,16 @@ def training_settings(cfg) -> TrainingSettings:
         drop_last=cfg.dataloader.drop_last,
         grad_clip=cfg.grad.grad_clip,
     )
+
+
+def method_settings(cfg) -> dict:
+    """The settings of ``ggeur.base_method``: FS's keys where it has some, else ours."""
+    name = cfg.ggeur.base_method
+    if name == "fedprox":
+        return {"mu": cfg.fedprox.mu}
+    if name == "fedopt":
+        return settings_in(cfg.fedopt.optimizer)
+    return settings_in(cfg.ggeur[name]) if name in cfg.ggeur else {}
 
 
 def _sizes(ggeur, steps: tuple[int, ...]) -> TotalSizes | PerAnchorSizes:

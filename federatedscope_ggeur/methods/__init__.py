@@ -14,8 +14,29 @@ from federatedscope_ggeur.methods.base import (
     weighted_mean,
 )
 from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.fedavgm import FedAvgM
+from federatedscope_ggeur.methods.feddyn import FedDyn
+from federatedscope_ggeur.methods.fedntd import FedNTD
+from federatedscope_ggeur.methods.fedopt import FedOpt
+from federatedscope_ggeur.methods.fedproto import FedProto
+from federatedscope_ggeur.methods.fedprox import FedProx
+from federatedscope_ggeur.methods.moon import Moon
+from federatedscope_ggeur.methods.scaffold import Scaffold
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (FedAvg,)}
+METHODS: dict[str, type[Method]] = {
+    method.name: method
+    for method in (
+        FedAvg,
+        FedProx,
+        Scaffold,
+        Moon,
+        FedDyn,
+        FedOpt,
+        FedAvgM,
+        FedProto,
+        FedNTD,
+    )
+}
 
 
 def build_method(name: str, **settings) -> Method:
@@ -31,10 +52,18 @@ __all__ = [
     "METHODS",
     "Batch",
     "FedAvg",
+    "FedAvgM",
+    "FedDyn",
+    "FedNTD",
+    "FedOpt",
+    "FedProto",
+    "FedProx",
     "LocalContext",
     "LocalHooks",
     "LocalOutcome",
     "Method",
+    "Moon",
+    "Scaffold",
     "ServerContext",
     "Update",
     "build_method",

@@ -1,0 +1,33 @@
+"""FedAvgM (Hsu et al., 2019): momentum on the server."""
+
+from __future__ import annotations
+
+import torch
+
+from federatedscope_ggeur.methods.base import weighted_mean
+from federatedscope_ggeur.methods.fedavg import FedAvg
+
+
+class FedAvgM(FedAvg):
+    """``v = b v + (w_g - sum p_k w_k)``, then ``w_g -= lr v``; v is kept over rounds.
+
+    Parameters
+    ----------
+    momentum : float
+        b.
+    lr : float
+    """
+
+    name = "fedavgm"
+
+    def __init__(self, momentum: float = 0.9, lr: float = 1.0):
+        self.momentum, self.lr = momentum, lr
+
+    def initial_state(self, params, context):
+        return {"v": torch.zeros_like(params)}
+
+    def step(self, params, updates, state, context):
+        if not any(update.weight for update in updates):
+            return params, state  # only clients without data were drawn
+        v = self.momentum * state["v"] + (params - weighted_mean(params, updates))
+        return params - self.lr * v, {"v": v}

@@ -1,0 +1,49 @@
+"""FedNTD (Lee et al., 2022): keeps the global view of the not-true classes."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from federatedscope_ggeur.methods.base import LocalContext, LocalHooks
+from federatedscope_ggeur.methods.fedavg import FedAvg
+
+
+class FedNTD(FedAvg):
+    """Adds ``beta t^2 KL(softmax(l_g/t) || softmax(l/t))`` over the not-true classes.
+
+    l_g are the logits under the broadcast weights, constant; the column of a row's true
+    class is taken out of both. With two classes the term is zero.
+
+    Parameters
+    ----------
+    beta : float
+        0 is FedAvg, to the bit.
+    temperature : float
+        t.
+    """
+
+    name = "fedntd"
+
+    def __init__(self, beta: float = 1.0, temperature: float = 1.0):
+        self.beta, self.temperature = beta, temperature
+
+    def local(self, context: LocalContext) -> LocalHooks:
+        anchor, t = context.head.at(context.broadcast), self.temperature
+
+        def loss_term(head, batch):
+            divergence = F.kl_div(
+                _log_softmax_of_others(batch.logits / t, batch.labels),
+                _log_softmax_of_others(anchor(batch.features) / t, batch.labels),
+                reduction="batchmean",
+                log_target=True,
+            )
+            return self.beta * t**2 * divergence
+
+        return LocalHooks(loss_term=loss_term)
+
+
+def _log_softmax_of_others(logits: Tensor, labels: Tensor) -> Tensor:
+    """Of logits [B, C] without each row's true class: [B, C - 1]."""
+    true = F.one_hot(labels, logits.shape[1]).bool()
+    return logits[~true].view(len(labels), -1).log_softmax(dim=1)

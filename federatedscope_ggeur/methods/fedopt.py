@@ -1,0 +1,72 @@
+"""FedOpt (Reddi et al., 2021): an optimiser on the server."""
+
+from __future__ import annotations
+
+import torch
+
+from federatedscope_ggeur.methods.base import weighted_mean
+from federatedscope_ggeur.methods.fedavg import FedAvg
+
+
+class FedOpt(FedAvg):
+    """The mean update ``d = sum p_k w_k - w_g`` is the server optimiser's gradient.
+
+    SGD: ``w_g += lr d``. The adaptive ones keep ``u = b1 u + (1 - b1) d`` and
+
+    - Adam: ``v = b2 v + (1 - b2) d^2``
+    - Yogi: ``v = v - (1 - b2) d^2 sign(v - d^2)``
+    - Adagrad: ``v = v + d^2``
+
+    from ``v_0 = eps^2``, and ``w_g += lr u / (sqrt(v) + eps)``: Algorithm 2 of the
+    paper, without the bias correction of `torch.optim`, which would move every weight
+    by lr in the first round.
+
+    Parameters
+    ----------
+    type : {"SGD", "Adam", "Yogi", "Adagrad"}
+    lr : float
+    betas : (b1, b2)
+    eps : float
+    momentum : float
+        Of SGD: ``v = momentum v + d`` in place of d.
+    """
+
+    name = "fedopt"
+    TYPES = ("SGD", "Adam", "Yogi", "Adagrad")
+
+    def __init__(
+        self,
+        type: str = "SGD",
+        lr: float = 1.0,
+        betas: tuple[float, float] = (0.9, 0.99),
+        eps: float = 1e-3,
+        momentum: float = 0.0,
+    ):
+        self.type, self.lr, self.betas = type, lr, betas
+        self.eps, self.momentum = eps, momentum
+
+    def initial_state(self, params, context):
+        if self.type == "SGD":
+            return {"v": torch.zeros_like(params)}
+        return {
+            "u": torch.zeros_like(params),
+            "v": torch.full_like(params, self.eps**2),
+        }
+
+    def step(self, params, updates, state, context):
+        if not any(update.weight for update in updates):
+            return params, state  # only clients without data were drawn
+        d = weighted_mean(params, updates) - params
+        if self.type == "SGD":
+            v = self.momentum * state["v"] + d
+            return params + self.lr * v, {"v": v}
+        b1, b2 = self.betas
+        u = b1 * state["u"] + (1 - b1) * d
+        v, square = state["v"], d * d
+        if self.type == "Adam":
+            v = b2 * v + (1 - b2) * square
+        elif self.type == "Yogi":
+            v = v - (1 - b2) * square * torch.sign(v - square)
+        else:
+            v = v + square
+        return params + self.lr * u / (v.sqrt() + self.eps), {"u": u, "v": v}

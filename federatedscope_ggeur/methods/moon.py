@@ -1,0 +1,52 @@
+"""MOON (Li et al., 2021): model-contrastive federated learning."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional as F
+
+from federatedscope_ggeur.methods.base import LocalContext, LocalHooks
+from federatedscope_ggeur.methods.fedavg import FedAvg
+
+
+class Moon(FedAvg):
+    """Adds mu times the mean of ``-log(e^{s_g/t} / (e^{s_g/t} + e^{s_p/t}))``.
+
+    s_g and s_p are the cosines between the representation and those under the
+    broadcast weights and under the client's own last weights, both constant. The
+    client keeps its last weights, from before averaging; until it has some there is no
+    term. With a linear head the representation is the logits.
+
+    Parameters
+    ----------
+    mu : float
+        0 is FedAvg, to the bit.
+    temperature : float
+        t.
+    """
+
+    name = "moon"
+
+    def __init__(self, mu: float = 1.0, temperature: float = 0.5):
+        self.mu, self.temperature = mu, temperature
+
+    def local(self, context: LocalContext) -> LocalHooks:
+        def finish(outcome):
+            return {}, {"params": outcome.params}
+
+        if "params" not in context.state:
+            return LocalHooks(finish=finish)
+        anchor = context.head.at(context.broadcast)
+        previous = context.head.at(context.state["params"])
+
+        def loss_term(head, batch):
+            cosines = [
+                F.cosine_similarity(
+                    batch.representation, frozen.represent(batch.features)
+                )
+                for frozen in (anchor, previous)
+            ]
+            pairs = torch.stack(cosines, dim=1) / self.temperature
+            return self.mu * F.cross_entropy(pairs, torch.zeros_like(batch.labels))
+
+        return LocalHooks(loss_term=loss_term, finish=finish)

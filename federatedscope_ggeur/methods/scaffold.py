@@ -1,0 +1,79 @@
+"""SCAFFOLD (Karimireddy et al., 2020): control variates against client drift."""
+
+from __future__ import annotations
+
+import torch
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.heads import num_parameters
+from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, weighted_mean
+from federatedscope_ggeur.methods.fedavg import FedAvg
+
+
+class Scaffold(FedAvg):
+    """Each client corrects its gradient by ``c - c_k`` (option II of the paper).
+
+    After tau steps of rate eta, ``c_k' = c_k - c + (w_g - w_k) / (eta tau_m)`` with
+    ``tau_m = (tau - m (1 - m^tau) / (1 - m)) / (1 - m)``, the steps that momentum m
+    makes of tau. The server keeps c, the mean of all c_k weighted as in averages.
+
+    Parameters
+    ----------
+    server_lr : float
+        eta_g: ``w_g += eta_g sum p_k (w_k - w_g)``.
+    """
+
+    name = "scaffold"
+
+    def __init__(self, server_lr: float = 1.0):
+        self.server_lr = server_lr
+
+    def upload_shapes(self, head):
+        return {"c": (num_parameters(head),)}
+
+    def initial_state(self, params, context):
+        return {"c": torch.zeros_like(params)}
+
+    def download(self, state):
+        return {"c": state["c"]}
+
+    def local(self, context: LocalContext) -> LocalHooks:
+        momentum = _plain_momentum(context.optimizer)
+        start, c = context.broadcast, context.download["c"]
+        own = context.state.get("c", torch.zeros_like(c))
+        correction = c - own
+
+        def add_correction(params, gradient):
+            gradient.add_(correction)
+
+        def finish(outcome):
+            if outcome.steps == 0:
+                return {"c": torch.zeros_like(own)}, {"c": own}
+            steps = _momentum_steps(outcome.steps, momentum)
+            moved = (start - outcome.params) / (context.optimizer.lr * steps)
+            return {"c": moved - c}, {"c": moved - correction}
+
+        return LocalHooks(add_correction=add_correction, finish=finish)
+
+    def step(self, params, updates, state, context):
+        everyone = sum(context.weights.values())
+        change = sum(u.weight / everyone * u.upload["c"] for u in updates)
+        moved = weighted_mean(params, updates) - params
+        return params + self.server_lr * moved, {"c": state["c"] + change}
+
+
+def _momentum_steps(steps: int, m: float) -> float:
+    """How many plain steps `steps` of heavy-ball momentum from rest amount to."""
+    return (steps - m * (1 - m**steps) / (1 - m)) / (1 - m)
+
+
+def _plain_momentum(optimizer) -> float:
+    """The momentum m of an optimiser whose steps can be counted so."""
+    options = optimizer.options
+    other = [name for name in ("nesterov", "dampening") if options.get(name)]
+    if optimizer.type != "SGD" or other:
+        raise ConfigError(
+            f"ggeur.base_method scaffold needs train.optimizer.type SGD without "
+            f"nesterov and dampening, got {optimizer.type} {' '.join(other)}".rstrip()
+        )
+    return options.get("momentum", 0.0)
