@@ -32,6 +32,7 @@ setup(
         "torch>=1.13",
         "torchvision",
         "numpy>=1.22",
+        "pillow>=9.1",
         "scipy",
         "yacs",
         "pyyaml",

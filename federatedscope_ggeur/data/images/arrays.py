@@ -1,0 +1,229 @@
+"""Images that are packed in array files: idx (MNIST), libsvm (USPS), mat (SVHN, SYN).
+
+torchvision's data sets read these files as well, but whole and at once, and MNIST not
+compressed; here labels are read first and pixels when an image is asked for.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import math
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from federatedscope_ggeur.data.images.base import Images
+from federatedscope_ggeur.data.images.files import stamp_of
+from federatedscope_ggeur.errors import DataError
+
+#: Reads the pixels of a file: uint8 [n, H, W] (grey) or [n, H, W, 3] (RGB).
+PixelReader = Callable[[str], np.ndarray]
+
+_IDX_UBYTE = 8
+_USPS_SIDE = 16
+
+
+@dataclass(frozen=True)
+class PackedFile:
+    """One file with the labels of its images; the pixels are read later.
+
+    Parameters
+    ----------
+    path : str
+    labels : array of shape [n]
+    read_pixels : PixelReader
+        A function of a module, so that it can be sent to another process.
+    """
+
+    path: str
+    labels: np.ndarray
+    read_pixels: PixelReader
+
+
+@dataclass
+class PackedLoader:
+    """Loads image i of several packed files, counted through.
+
+    A file's pixels are read when its first image is asked for, and kept; they do not
+    travel when the loader is sent to another process. Before processes are forked,
+    `prepare` reads all pixels once, for them to share.
+    """
+
+    files: tuple[tuple[str, PixelReader], ...]
+    ends: tuple[int, ...]
+    pixels: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict:
+        return {"files": self.files, "ends": self.ends, "pixels": {}}
+
+    def __call__(self, row: int) -> Image.Image:
+        number = bisect_right(self.ends, row)
+        start = self.ends[number - 1] if number else 0
+        image = np.ascontiguousarray(self._pixels_of(number)[row - start])
+        return Image.fromarray(image).convert("RGB")
+
+    def prepare(self) -> None:
+        """Read the pixels of all files.
+
+        Raises
+        ------
+        DataError
+            A file is damaged or gone; names it.
+        """
+        for number in range(len(self.files)):
+            self._pixels_of(number)
+
+    def _pixels_of(self, number: int) -> np.ndarray:
+        if number not in self.pixels:
+            path, read_pixels = self.files[number]
+            pixels = read_pixels(path)
+            rows = self.ends[number] - (self.ends[number - 1] if number else 0)
+            if len(pixels) != rows:
+                raise DataError(
+                    f"{path}: holds {len(pixels)} images, but there are {rows} labels. "
+                    "Fetch the files again."
+                )
+            self.pixels[number] = pixels
+        return self.pixels[number]
+
+
+def images_from_arrays(root: Path, files: Sequence[PackedFile]) -> Images:
+    """`Images` of all rows of `files`, with ``<path below root>#<row>`` as keys."""
+    keys, stamps = [], []
+    for file in files:
+        below = Path(os.path.relpath(file.path, root)).as_posix()
+        keys += [f"{below}#{row}" for row in range(len(file.labels))]
+        stamps += [stamp_of(file.path)] * len(file.labels)
+    labels = np.concatenate([file.labels for file in files]).astype(np.int64)
+    ends = np.cumsum([len(file.labels) for file in files])
+    loader = PackedLoader(
+        tuple((file.path, file.read_pixels) for file in files),
+        tuple(int(end) for end in ends),
+    )
+    return Images(labels, tuple(keys), tuple(stamps), loader)
+
+
+@contextmanager
+def damage_named(path: str | os.PathLike) -> Iterator[None]:
+    """Turn whatever a damaged file leads to into a `DataError` with its path."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{path}: {error} Fetch the file again.") from None
+    except Exception as error:  # damaged files fail in many ways
+        problem = str(error) or type(error).__name__
+        raise DataError(
+            f"{path}: damaged or of another format, cannot be read ({problem}). Fetch "
+            "the file again."
+        ) from error
+
+
+def check_digits(labels: np.ndarray) -> np.ndarray:
+    """`labels` as int64, if they are digits."""
+    bad = labels[(labels < 0) | (labels > 9) | (labels != np.floor(labels))]
+    if len(bad):
+        raise DataError(f"holds the label {bad[0]}, which is no digit.")
+    return labels.astype(np.int64)
+
+
+def idx_file(images: str, labels: str) -> PackedFile:
+    """MNIST's pair of idx files of images and labels, as they are or gzip-compressed.
+
+    Raises
+    ------
+    DataError
+        A file is damaged; names it.
+    """
+    with damage_named(labels):
+        digits = check_digits(_read_idx(labels, 1))
+    return PackedFile(images, digits, read_idx_images)
+
+
+def read_idx_images(path: str) -> np.ndarray:
+    with damage_named(path):
+        return _read_idx(path, 3)
+
+
+def _read_idx(path: str, ndim: int) -> np.ndarray:
+    opener = gzip.open if path.endswith(".gz") else open
+    with opener(path, "rb") as file:
+        head = file.read(4 * (ndim + 1))
+        if len(head) < 4 * (ndim + 1) or head[:4] != bytes((0, 0, _IDX_UBYTE, ndim)):
+            raise DataError(f"is no idx file of bytes with {ndim} dimension(s).")
+        shape = [int(size) for size in np.frombuffer(head, ">u4", ndim, offset=4)]
+        size = math.prod(shape)
+        data = file.read(size + 1)
+    if len(data) != size:
+        held = "more" if len(data) > size else str(len(data))
+        raise DataError(f"holds {held} bytes where its head announces {size}.")
+    return np.frombuffer(data, np.uint8).reshape(shape)
+
+
+def usps_file(path: str) -> PackedFile:
+    """USPS in libsvm's text format, bz2-compressed: ``<label> <index>:<value> ...``.
+
+    Labels are 1 to 10 for the digits 0 to 9, values -1 (black) to 1 (white) for the
+    pixels 1 to 256 row by row; those that are left out are 0.
+    """
+    with damage_named(path), bz2.open(path) as lines:
+        labels = np.array([float(line.split(None, 1)[0]) for line in lines])
+        return PackedFile(path, check_digits(labels - 1), read_usps_images)
+
+
+def read_usps_images(path: str) -> np.ndarray:
+    pixels = []
+    with damage_named(path), bz2.open(path) as lines:
+        for line in lines:
+            # As numbers: label, index, value, index, value, ...
+            numbers = np.array(line.replace(b":", b" ").split(), dtype=np.float32)
+            index, values = numbers[1::2].astype(np.int64) - 1, numbers[2::2]
+            if not (np.abs(values) <= 1).all() or (index < 0).any():
+                raise DataError(
+                    f"line {len(pixels) + 1}: values must be from -1 to 1, for pixels "
+                    "from 1 to 256."
+                )
+            image = np.zeros(_USPS_SIDE**2, dtype=np.float32)
+            image[index] = values
+            # Cut off, not rounded: the same bytes as torchvision's.
+            pixels.append(((image + 1) / 2 * 255).astype(np.uint8))
+        return np.stack(pixels).reshape(-1, _USPS_SIDE, _USPS_SIDE)
+
+
+def mat_file(path: str) -> PackedFile:
+    """SVHN's format, which SYN has too: ``X`` [H, W, 3, n] bytes, ``y`` [n, 1].
+
+    SVHN has label 10 for the digit 0.
+    """
+    with damage_named(path):
+        labels = _read_mat(path, "y").reshape(-1)
+        return PackedFile(
+            path, check_digits(np.where(labels == 10, 0, labels)), read_mat_images
+        )
+
+
+def read_mat_images(path: str) -> np.ndarray:
+    with damage_named(path):
+        pixels = _read_mat(path, "X")
+        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[2] != 3:
+            raise DataError(
+                f"'X' must be bytes [H, W, 3, n], but is {pixels.dtype} "
+                f"{list(pixels.shape)}."
+            )
+        return pixels.transpose(3, 0, 1, 2)
+
+
+def _read_mat(path: str, name: str) -> np.ndarray:
+    # Imported here: slow to import, and of no use to the other readers.
+    from scipy.io import loadmat
+
+    found = loadmat(path, variable_names=[name]).get(name)
+    if not isinstance(found, np.ndarray) or found.dtype.kind not in "iuf":
+        raise DataError(f"has no intact array '{name}' of numbers.")
+    return found

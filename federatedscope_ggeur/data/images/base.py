@@ -1,0 +1,116 @@
+"""What an image reader finds: labelled images by domain and split, loaded singly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from federatedscope_ggeur.errors import DataError
+
+Loader = Callable[[int], Image.Image]
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Labelled images of one domain, not yet loaded; n may be 0.
+
+    Parameters
+    ----------
+    labels : array of shape [n], int64
+        Class numbers.
+    keys : tuple of str, of length n
+        What identifies each image within the data set, e.g. its path below the root,
+        or ``"t10k-images-idx3-ubyte#17"``. No two are equal.
+    stamps : tuple of str, of length n
+        Changes when an image's content may have changed: size and time of its file.
+    load : callable (row) -> PIL image, mode RGB
+        Loads one image; may be called by several processes. Raises `DataError` with the
+        path of an image that cannot be read.
+
+    Raises
+    ------
+    DataError
+        The lengths differ.
+    """
+
+    labels: np.ndarray
+    keys: tuple[str, ...]
+    stamps: tuple[str, ...]
+    load: Loader
+
+    def __post_init__(self):
+        lengths = {len(self.labels), len(self.keys), len(self.stamps)}
+        if len(lengths) > 1:
+            raise DataError(f"labels, keys and stamps differ in length: {lengths}")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class ImageDomain:
+    """One domain's images.
+
+    Parameters
+    ----------
+    name : str
+    train : Images
+        All of them where the data come without a split.
+    test : Images or None
+        None where the data come without a split: `data.splits` makes one.
+    """
+
+    name: str
+    train: Images
+    test: Images | None
+
+
+@dataclass(frozen=True)
+class ImageDataSet:
+    """What an image reader returns.
+
+    Parameters
+    ----------
+    name : str
+        Of the data set, e.g. ``"pacs"``.
+    domains : sequence of ImageDomain
+        At least one, in a stated, stable order; names differ.
+    class_names : tuple of str
+        The name of class c stands at position c, in a stated, stable order.
+    """
+
+    name: str
+    domains: Sequence[ImageDomain]
+    class_names: tuple[str, ...]
+
+
+ImageReader = Callable[[str], ImageDataSet]
+_READERS: dict[str, ImageReader] = {}
+
+
+def register_image_reader(name: str) -> Callable[[ImageReader], ImageReader]:
+    """Decorator: the function reads ``data.type: <name>@ggeur``, an image data set.
+
+    The function is called as ``reader(root)``; it finds and checks the files and loads
+    none of the images.
+    """
+
+    def register(reader: ImageReader) -> ImageReader:
+        if name in _READERS:
+            raise ValueError(f"an image reader named '{name}' is already registered")
+        _READERS[name] = reader
+        return reader
+
+    return register
+
+
+def image_reader(name: str) -> ImageReader | None:
+    """The reader of that name; None if there is none."""
+    return _READERS.get(name)
+
+
+def image_reader_names() -> list[str]:
+    return sorted(_READERS)

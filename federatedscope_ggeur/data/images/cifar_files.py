@@ -1,0 +1,177 @@
+"""The files of CIFAR-10 and CIFAR-100: pickled batches and the binary version."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from functools import partial
+
+import numpy as np
+
+from federatedscope_ggeur.data.images.arrays import PackedFile, damage_named
+from federatedscope_ggeur.errors import DataError
+
+_SHAPE = (3, 32, 32)
+_BYTES = 3 * 32 * 32
+
+
+class _Allowed:
+    """A function that a pickle may call, with nothing of it in reach."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function):
+        self._function = function
+
+    def __call__(self, *args):
+        return self._function(*args)
+
+
+def _empty_array(_subtype, _shape, _dtype) -> np.ndarray:
+    """numpy's `_reconstruct`: what it makes is filled by the array's own state."""
+    return np.ndarray.__new__(np.ndarray, (0,), "b")
+
+
+def _array_of_bytes(buffer, dtype, shape, order) -> np.ndarray:
+    """numpy's `_frombuffer`, which newer pickle protocols use."""
+    return np.frombuffer(buffer, dtype=dtype).reshape(shape, order=order)
+
+
+def _not_called(*_args):
+    raise pickle.UnpicklingError("an array is made directly")
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    """How Python 3 writes bytes in the protocol that the batches have."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"text in the encoding {encoding!r}")
+    return text.encode("latin1")
+
+
+_ALLOWED = {
+    ("_codecs", "encode"): _latin1,
+    ("numpy", "ndarray"): _not_called,
+    ("numpy", "dtype"): np.dtype,
+}
+for _core in ("numpy.core", "numpy._core"):  # renamed in numpy 2
+    _ALLOWED[f"{_core}.multiarray", "_reconstruct"] = _empty_array
+    _ALLOWED[f"{_core}.numeric", "_frombuffer"] = _array_of_bytes
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Unpickles dicts, lists, texts, numbers and numpy arrays; calls nothing else."""
+
+    def find_class(self, module: str, name: str):
+        if (module, name) not in _ALLOWED:
+            raise DataError(
+                f"refused: asks for '{module}.{name}', which no file of CIFAR does, "
+                "and which might run a program."
+            )
+        # A new one each time: what a file does to it has no effect on the next file.
+        return _Allowed(_ALLOWED[module, name])
+
+
+def _unpickle(path: str) -> dict:
+    with open(path, "rb") as file:
+        # The genuine files are of Python 2, whose texts are bytes.
+        found = _ArraysOnly(io.BytesIO(file.read()), encoding="latin1").load()
+    if not isinstance(found, dict):
+        raise DataError(f"holds no dict, but {type(found).__name__}.")
+    return {k.decode("latin1") if isinstance(k, bytes) else k: found[k] for k in found}
+
+
+def pickled_file(path: str, labels_key: str, num_classes: int) -> PackedFile:
+    """A batch of the "python version": a dict with ``data`` [n, 3072] and labels.
+
+    Only numpy arrays and plain values are unpickled; a file that asks for anything else
+    is refused, and nothing in it runs.
+
+    Raises
+    ------
+    DataError
+        The file is damaged, refused, or of another content.
+    """
+    with damage_named(path):
+        batch = _unpickle(path)
+        labels = np.asarray(batch.get(labels_key, ()))
+        rows = len(_pixels(batch))
+        if labels.shape != (rows,):
+            raise DataError(f"holds {rows} images, but {labels.size} '{labels_key}'.")
+        return PackedFile(path, _checked(labels, num_classes), read_pickled_pixels)
+
+
+def read_pickled_pixels(path: str) -> np.ndarray:
+    with damage_named(path):
+        return _as_images(_pixels(_unpickle(path)))
+
+
+def pickled_names(path: str, key: str) -> list[str]:
+    """The class names in ``batches.meta`` or ``meta``, class 0 first."""
+    with damage_named(path):
+        names = _unpickle(path).get(key)
+        if not isinstance(names, list):
+            raise DataError(f"holds no list '{key}'.")
+        return [n.decode("latin1") if isinstance(n, bytes) else str(n) for n in names]
+
+
+def binary_file(path: str, label_bytes: int, num_classes: int) -> PackedFile:
+    """A batch of the "binary version": for each image its label(s), then 3072 bytes.
+
+    Parameters
+    ----------
+    path : str
+    label_bytes : int
+        1 (CIFAR-10), or 2 (CIFAR-100: the coarse label, then the fine one).
+    num_classes : int
+
+    Raises
+    ------
+    DataError
+        The file is damaged.
+    """
+    with damage_named(path):
+        labels = _read_rows(path, label_bytes)[:, label_bytes - 1]
+        read_pixels = partial(read_binary_pixels, label_bytes=label_bytes)
+        return PackedFile(path, _checked(labels, num_classes), read_pixels)
+
+
+def read_binary_pixels(path: str, label_bytes: int) -> np.ndarray:
+    with damage_named(path):
+        return _as_images(_read_rows(path, label_bytes)[:, label_bytes:])
+
+
+def _read_rows(path: str, label_bytes: int) -> np.ndarray:
+    data = np.fromfile(path, dtype=np.uint8)
+    if len(data) == 0 or len(data) % (label_bytes + _BYTES):
+        raise DataError(
+            f"holds {len(data)} bytes, not a multiple of {label_bytes + _BYTES}."
+        )
+    return data.reshape(-1, label_bytes + _BYTES)
+
+
+def _pixels(batch: dict) -> np.ndarray:
+    data = batch.get("data")
+    if (
+        not isinstance(data, np.ndarray)
+        or data.dtype != np.uint8
+        or data.ndim != 2
+        or data.shape[1] != _BYTES
+    ):
+        raise DataError(f"holds no array 'data' of bytes [n, {_BYTES}].")
+    return data
+
+
+def _as_images(rows: np.ndarray) -> np.ndarray:
+    """Rows [n, 3072], channel by channel, as images [n, 32, 32, 3]."""
+    return rows.reshape(-1, *_SHAPE).transpose(0, 2, 3, 1)
+
+
+def _checked(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    if labels.dtype.kind not in "iu":
+        raise DataError(f"holds labels of type {labels.dtype}, not whole numbers.")
+    bad = labels[(labels < 0) | (labels >= num_classes)]
+    if len(bad):
+        raise DataError(
+            f"holds the label {bad[0]}; labels run from 0 to {num_classes - 1}."
+        )
+    return labels.astype(np.int64)

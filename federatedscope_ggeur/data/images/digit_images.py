@@ -1,0 +1,216 @@
+"""The Digits benchmark: MNIST, USPS, SVHN, SYN (``data.type: digits@ggeur``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from federatedscope_ggeur.data.images.arrays import (
+    PackedFile,
+    idx_file,
+    images_from_arrays,
+    mat_file,
+    usps_file,
+)
+from federatedscope_ggeur.data.images.base import (
+    ImageDataSet,
+    ImageDomain,
+    Images,
+    register_image_reader,
+)
+from federatedscope_ggeur.data.images.files import images_from_files
+from federatedscope_ggeur.data.images.folder import (
+    Files,
+    check_same_classes,
+    read_domain,
+)
+from federatedscope_ggeur.data.images.layout import (
+    Layout,
+    shown,
+    spelling,
+    subfolders,
+)
+
+_DIGITS = tuple(str(digit) for digit in range(10))
+_TRAINS = ("train", "imgs_train")
+_TESTS = ("test", "val", "valid", "imgs_valid")
+
+_LAYOUT = Layout(
+    name="digits",
+    accepted=(
+        "mnist, usps, svhn and syn, directly or in a folder Digits. MNIST: "
+        "{train,t10k}-images-idx3-ubyte and {train,t10k}-labels-idx1-ubyte, each also "
+        "as .gz, in mnist, mnist/raw, MNIST/MNIST/raw or directly; USPS: usps.bz2 and "
+        "usps.t.bz2 in usps or directly; SVHN: train_32x32.mat and test_32x32.mat in "
+        "svhn or directly; SYN: synth_train_32x32.mat and synth_test_32x32.mat in syn "
+        "or directly; each also as image files <domain>/{train,test}/<digit>/<file>, "
+        "where test may be called val, or imgs_train and imgs_valid"
+    ),
+    source=(
+        "https://ossci-datasets.s3.amazonaws.com/mnist/ (MNIST), "
+        "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html "
+        "(USPS), http://ufldl.stanford.edu/housenumbers/ (SVHN, format 2) and "
+        "https://www.kaggle.com/datasets/prasunroy/synthetic-digits (SYN; the .mat "
+        "files are SynthDigits of http://yaroslav.ganin.net/)"
+    ),
+    domains={
+        "mnist": ("mnist",),
+        "usps": ("usps",),
+        "svhn": ("svhn",),
+        "syn": (
+            "syn",
+            "synth",
+            "syn_digits",
+            "syndigits",
+            "synth_digits",
+            "synthdigits",
+            "synthetic_digits",
+        ),
+    },
+    containers=("digits", "digit_five", "digits_dg", "digits_five"),
+)
+
+
+class _Packed(NamedTuple):
+    """How a domain is packed: the files of each split, and what reads them.
+
+    Each file is a tuple of the names that it may have.
+    """
+
+    files: dict[str, tuple[tuple[str, ...], ...]]
+    read: Callable[..., PackedFile]
+
+
+def _idx_names(split: str) -> tuple[tuple[str, ...], ...]:
+    stems = ((f"{split}-images", "idx3-ubyte"), (f"{split}-labels", "idx1-ubyte"))
+    return tuple(
+        tuple(a + dot + b + end for dot in "-." for end in ("", ".gz"))
+        for a, b in stems
+    )
+
+
+_PACKED = {
+    "mnist": _Packed(
+        {"train": _idx_names("train"), "test": _idx_names("t10k")}, idx_file
+    ),
+    "usps": _Packed({"train": (("usps.bz2",),), "test": (("usps.t.bz2",),)}, usps_file),
+    "svhn": _Packed(
+        {"train": (("train_32x32.mat",),), "test": (("test_32x32.mat",),)}, mat_file
+    ),
+    "syn": _Packed(
+        {
+            "train": (("synth_train_32x32.mat",),),
+            "test": (("synth_test_32x32.mat",),),
+        },
+        mat_file,
+    ),
+}
+
+
+@register_image_reader("digits")
+def read_digits(root: str | Path) -> ImageDataSet:
+    """Read MNIST, USPS, SVHN and SYN with their official training and test parts.
+
+    Domains, those that are there, in the paper's order: mnist, usps, svhn, syn. Class c
+    is the digit c (USPS calls it c + 1, SVHN calls the digit 0 "10"). SVHN's further
+    training images, ``extra_32x32.mat``, are not used.
+
+    Raises
+    ------
+    DataError
+        No domain found, or one of which a file is missing or damaged; domains that
+        differ in their digits.
+    """
+    with _LAYOUT.opened(root) as root:
+        found = {domain: _read_domain(root, domain) for domain in _LAYOUT.domains}
+        domains = {name: parts for name, parts in found.items() if parts is not None}
+        if not domains:
+            held = shown([path.name for path in sorted(root.iterdir())])
+            raise _LAYOUT.problem(
+                root, f"data.root holds none of the four sets (it holds: {held})."
+            )
+        _LAYOUT.log_absent(root, domains)
+        check_same_classes(
+            {
+                name: {_DIGITS[c] for part in parts for c in np.unique(part.labels)}
+                for name, parts in domains.items()
+            },
+            dict.fromkeys(domains, root),
+        )
+        made = tuple(ImageDomain(name, *parts) for name, parts in domains.items())
+        return ImageDataSet("digits", made, _DIGITS)
+
+
+def _read_domain(root: Path, domain: str) -> tuple[Images, Images] | None:
+    """The training and the test images; None if nothing of the domain is there."""
+    bases = _LAYOUT.bases(root)
+    folders = [
+        found[domain] for b in bases if domain in (found := _LAYOUT.domain_folders(b))
+    ]
+    places = [place for folder in folders for place in _places(folder, domain)]
+    packed = _read_packed(root, domain, [*places, *bases])
+    if packed is not None:
+        return packed
+    for folder in folders:
+        inside = {path.name.lower() for path in subfolders(folder)}
+        if inside & {*_TRAINS, *_TESTS}:
+            return _read_tree(root, domain, folder)
+    if folders:
+        raise _LAYOUT.problem(folders[0], f"holds no files of '{domain}'.")
+    return None
+
+
+def _places(folder: Path, domain: str) -> list[Path]:
+    """Where a domain's packed files may be: ``MNIST``, ``MNIST/MNIST/raw``, ..."""
+    names = ("raw", *_LAYOUT.domains[domain])
+    places = [folder]
+    for place in places:
+        if len(place.relative_to(folder).parts) < 2:
+            places += [
+                path for path in subfolders(place) if spelling(path.name) in names
+            ]
+    return places
+
+
+def _read_packed(
+    root: Path, domain: str, places: Sequence[Path]
+) -> tuple[Images, Images] | None:
+    """The domain's packed files, each from the first place that has it."""
+    packed = _PACKED[domain]
+    paths: dict[str, list[str]] = {split: [] for split in packed.files}
+    missing = []
+    for split, files in packed.files.items():
+        for names in files:
+            candidates = (place / name for place in places for name in names)
+            path = next((path for path in candidates if path.is_file()), None)
+            if path is None:
+                missing.append(names[0])
+            else:
+                paths[split].append(str(path))
+    if not any(paths.values()):
+        return None
+    if missing:
+        there = [path for found in paths.values() for path in found]
+        raise _LAYOUT.problem(
+            root, f"{shown(missing)} missing, though there is {shown(there)}."
+        )
+    parts = (images_from_arrays(root, [packed.read(*p)]) for p in paths.values())
+    return tuple(parts)
+
+
+def _read_tree(root: Path, domain: str, folder: Path) -> tuple[Images, Images]:
+    found = read_domain(domain, folder, trains=_TRAINS, tests=_TESTS)
+    strange = sorted(found.classes - set(_DIGITS))
+    if strange or found.test is None:
+        what = f"has the classes {shown(strange)}" if strange else "has no test part"
+        raise _LAYOUT.problem(folder, f"{what}.")
+    return _images(root, found.train), _images(root, found.test)
+
+
+def _images(root: Path, files: Files) -> Images:
+    labelled = [(path, int(c)) for c in sorted(files) for path in files[c]]
+    paths, labels = zip(*labelled)
+    return images_from_files(root, paths, labels)

@@ -1,0 +1,184 @@
+"""Image files: which files are images, and how one is loaded, safely and as RGB."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageFile
+
+from federatedscope_ggeur.data.images.base import Images
+from federatedscope_ggeur.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+EXTENSIONS = frozenset(
+    (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
+)
+#: What Pillow may take a file for, whatever its name: no format that runs programs.
+_FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
+_WITH_ALPHA = frozenset(("RGBA", "LA", "PA", "RGBa", "La"))
+_MOST_PIXELS = 100_000_000
+_ORIENTATION = 0x0112
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def is_image_name(name: str) -> bool:
+    """Whether a file of that name is taken for an image; hidden files are not."""
+    return not name.startswith(".") and os.path.splitext(name)[1].lower() in EXTENSIONS
+
+
+def stamp_of(path: str | os.PathLike) -> str:
+    """Size in bytes and time of the last change in nanoseconds, e.g. ``"512-17..."``"""
+    status = os.stat(path)
+    return f"{status.st_size}-{status.st_mtime_ns}"
+
+
+@dataclass(frozen=True)
+class FileLoader:
+    """Loads row i from the file ``paths[i]``."""
+
+    paths: tuple[str, ...]
+
+    def __call__(self, row: int) -> Image.Image:
+        return load_image(self.paths[row])
+
+
+def images_from_files(
+    root: Path, paths: Sequence[str], labels: Sequence[int]
+) -> Images:
+    """`Images` of the files `paths`, with their paths below `root` as keys.
+
+    Raises
+    ------
+    DataError
+        A file that does not exist, e.g. because it is a broken link, or whose name is
+        not UTF-8.
+    """
+    stamps = []
+    for path in paths:
+        try:
+            stamps.append(stamp_of(path))
+        except OSError as error:
+            raise DataError(
+                f"{path}: cannot be read ({error.strerror or error}). Restore the "
+                "file or remove it."
+            ) from error
+    keys = tuple(_below(root, paths))
+    loader = FileLoader(tuple(paths))
+    return Images(np.asarray(labels, dtype=np.int64), keys, tuple(stamps), loader)
+
+
+def _below(root: Path, paths: Sequence[str]) -> Iterator[str]:
+    """The paths below `root`, with "/" between their parts on every system."""
+    folders: dict[str, str] = {}  # many files share one
+    for path in paths:
+        folder, name = os.path.split(path)
+        if folder not in folders:
+            folders[folder] = Path(os.path.relpath(folder, root)).as_posix()
+        key = f"{folders[folder]}/{name}"
+        if not _is_text(key):
+            raise DataError(
+                f"{os.fsencode(path)!r}: its name is not UTF-8 text. Rename it."
+            )
+        yield key
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def load_image(path: str | os.PathLike) -> Image.Image:
+    """Load one image file as a person would see it, in mode RGB.
+
+    The EXIF orientation is applied, transparency composited on white, the high byte of
+    16-bit grey kept, and of several frames or pages the first one loaded.
+
+    Raises
+    ------
+    DataError
+        The file is missing, truncated or otherwise broken, no image of an accepted
+        format, larger than 100 million pixels, or of a mode without a defined
+        conversion (32-bit integers, floats); names the path.
+    """
+    try:
+        with _no_gaps(), Image.open(path, formats=_FORMATS) as image:
+            _check_size(image)
+            image.load()
+            return _rgb(_upright(image, path))
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    except Exception as error:  # a broken image fails in many ways
+        problem = str(error) or type(error).__name__
+        raise DataError(
+            f"{path}: cannot be loaded as an image ({problem}). Replace it by an "
+            "intact copy or remove it."
+        ) from error
+
+
+@contextmanager
+def _no_gaps() -> Iterator[None]:
+    """Other code may have told Pillow to fill what a truncated file lacks."""
+    before = ImageFile.LOAD_TRUNCATED_IMAGES
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
+    try:
+        yield
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = before
+
+
+def _check_size(image: Image.Image) -> None:
+    width, height = image.size
+    if width * height > _MOST_PIXELS:
+        raise DataError(
+            f"has {width} x {height} pixels, more than the {_MOST_PIXELS} that are "
+            "accepted, perhaps to exhaust the memory. Scale it down or remove it."
+        )
+
+
+def _upright(image: Image.Image, path: str | os.PathLike) -> Image.Image:
+    try:
+        # Only now, after loading: Pillow turns a TIFF while it loads it.
+        turn = _TURNS.get(image.getexif().get(_ORIENTATION))
+    except Exception as error:  # broken EXIF data beside intact pixels
+        logger.debug("%s: EXIF data ignored: %s", path, error)
+        return image
+    return image if turn is None else image.transpose(turn)
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I;16") or (image.mode == "I" and _is_16_bit(image)):
+        high = np.asarray(image).astype(np.int64) >> 8
+        image = Image.fromarray(np.clip(high, 0, 255).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        raise DataError(
+            f"has mode '{image.mode}' (32 bits a pixel), whose white and black are "
+            "not defined. Save it with 8 or 16 bits."
+        )
+    elif image.mode in _WITH_ALPHA or "transparency" in image.info:
+        image = image.convert("LA") if image.mode == "La" else image
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return image.convert("RGB")
+
+
+def _is_16_bit(image: Image.Image) -> bool:
+    # Older releases of Pillow open 16-bit grey PNG and PGM files in mode I.
+    return image.format in ("PNG", "PPM")

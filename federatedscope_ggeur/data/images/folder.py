@@ -1,0 +1,261 @@
+"""Trees of image files (``data.type: image_folder@ggeur``), and what reads them.
+
+Every reader of image trees goes through `read_domain` and `data_set`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from federatedscope_ggeur.data.images.base import (
+    ImageDataSet,
+    ImageDomain,
+    Images,
+    register_image_reader,
+)
+from federatedscope_ggeur.data.images.files import images_from_files, is_image_name
+from federatedscope_ggeur.data.images.layout import Layout, shown, subfolders
+from federatedscope_ggeur.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+#: The paths of one split's image files by class, each list sorted by name.
+Files = dict[str, list[str]]
+Naming = Callable[[str], "str | None"]
+
+_LAYOUT = Layout(
+    name="image_folder",
+    accepted=(
+        "<domain>/<class>/<image file>, or <domain>/train/<class>/<image file> and "
+        "<domain>/test/<class>/<image file>, or train/<class>/<image file> and "
+        "test/<class>/<image file> (one domain)"
+    ),
+    source="wherever your images are: it reads any such tree",
+)
+
+
+@dataclass(frozen=True)
+class DomainFiles:
+    """One domain's image files; `test` is None where there is no split."""
+
+    name: str
+    folder: Path
+    train: Files
+    test: Files | None
+
+    @property
+    def classes(self) -> set[str]:
+        return {*self.train, *(self.test or ())}
+
+
+@register_image_reader("image_folder")
+def read_image_folder(root: str | Path) -> ImageDataSet:
+    """Read any tree of images: a folder for each domain, in it one for each class.
+
+    Layouts: ``<domain>/<class>/<file>``; ``<domain>/{train,test}/<class>/<file>``;
+    ``{train,test}/<class>/<file>`` (one domain, called "all"). Between a domain and its
+    classes there may be one folder ``images``. Domains and classes are sorted by name
+    (by code point: "TV" before "Table"). Hidden files and files that are no images are
+    passed over.
+
+    Raises
+    ------
+    DataError
+        No such tree; an empty class folder; domains that differ in their classes.
+    """
+    with _LAYOUT.opened(root) as root:
+        folders = subfolders(root)
+        if not folders:
+            raise _LAYOUT.problem(root, "data.root holds no folders.")
+        names = {folder.name.lower() for folder in folders}
+        if names & {"train", "test", "val", "valid", "validation"}:
+            if names != {"train", "test"}:
+                found = shown([folder.name for folder in folders])
+                raise _LAYOUT.problem(root, f"holds the folders {found}.")
+            domains = [read_domain("all", root)]
+        else:
+            domains = [read_domain(folder.name, folder) for folder in folders]
+        return data_set("image_folder", root, domains)
+
+
+def read_domain(
+    name: str,
+    folder: Path,
+    naming: Naming = lambda folder_name: folder_name,
+    trains: Sequence[str] = ("train",),
+    tests: Sequence[str] = ("test",),
+) -> DomainFiles:
+    """List one domain's files: ``<class>/<file>`` or ``{train,test}/<class>/<file>``.
+
+    Parameters
+    ----------
+    name : str
+        Of the domain.
+    folder : path
+    naming : callable (folder's name) -> class or None
+        None for a class that does not belong to the set.
+    trains, tests : sequence of str
+        The names, in lower case, that folders of a split may have.
+
+    Raises
+    ------
+    DataError
+        No classes, a split without its other part, a class folder that is empty or
+        holds folders, two folders of the same class.
+    """
+    inside = subfolders(folder)
+    if [path.name.lower() for path in inside] == ["images"] and subfolders(inside[0]):
+        inside = subfolders(inside[0])
+    split = _split_folders(folder, inside, trains, tests)
+    if split is None:
+        return DomainFiles(name, folder, class_files(folder, inside, naming), None)
+    parts = [class_files(part, subfolders(part), naming) for part in split]
+    return DomainFiles(name, folder, *parts)
+
+
+def _split_folders(
+    folder: Path, inside: list[Path], trains: Sequence[str], tests: Sequence[str]
+) -> tuple[Path, Path] | None:
+    train = [path for path in inside if path.name.lower() in trains]
+    test = [path for path in inside if path.name.lower() in tests]
+    others = [path.name for path in inside if path not in (*train, *test)]
+    if not (train and test) and (others or not inside):
+        return None
+    if others or len(train) != 1 or len(test) != 1:
+        raise DataError(
+            f"{folder}: a domain's folders are either its classes or the two parts "
+            f"{shown(trains)} (one of them) and {shown(tests)} (one of them), but here "
+            f"they are {shown([path.name for path in inside])}. Add what is missing, "
+            "or move elsewhere what is too much."
+        )
+    return train[0], test[0]
+
+
+def class_files(folder: Path, classes: Sequence[Path], naming: Naming) -> Files:
+    """The image files in each of the folders `classes`, all of them in `folder`."""
+    if not classes:
+        loose = sum(is_image_name(name) for name in os.listdir(folder))
+        raise DataError(
+            f"{folder}: no class folders in it"
+            + (f", but {loose} image(s) directly" if loose else "")
+            + ". Images must lie in one folder for each class: <domain>/<class>/<file>."
+        )
+    found: Files = {}
+    for path in classes:
+        name = naming(path.name)
+        if name is None:
+            logger.info("%s: not a class of this data set, passed over", path)
+        elif name in found:
+            raise DataError(
+                f"{path}: a second folder of the class '{name}', beside "
+                f"'{Path(found[name][0]).parent.name}'. Keep one of them."
+            )
+        else:
+            found[name] = image_files(path)
+    return found
+
+
+def image_files(folder: Path) -> list[str]:
+    """The paths of the image files directly in `folder`, sorted by name; at least one.
+
+    Raises
+    ------
+    DataError
+        There is none, or there are folders, whose images would be lost.
+    """
+    nested = subfolders(folder)
+    if nested:
+        raise DataError(
+            f"{folder}: holds the folder(s) {shown([path.name for path in nested])}. "
+            "The images of a class must lie directly in its folder."
+        )
+    names = sorted(os.listdir(folder))
+    found = [os.path.join(folder, name) for name in names if is_image_name(name)]
+    skipped = len(names) - len(found)
+    if skipped:
+        logger.debug("%s: %d file(s) passed over: no images", folder, skipped)
+    if not found:
+        raise DataError(
+            f"{folder}: holds no image files (but {len(names)} other file(s)). Put the "
+            "images of this class there, or remove the folder."
+        )
+    return found
+
+
+def check_same_classes(
+    classes: Mapping[str, set[str]], folders: Mapping[str, Path]
+) -> None:
+    """Raise a `DataError` that lists what each domain lacks of the others' classes.
+
+    Both `classes` and `folders` have the domains as keys.
+    """
+    everything = set().union(*classes.values())
+    lacking = [
+        f"'{domain}' ({folders[domain]}) lacks {shown(sorted(everything - own))}"
+        for domain, own in classes.items()
+        if everything - own
+    ]
+    if lacking:
+        raise DataError(
+            "all domains must have the same classes, but of the "
+            f"{len(everything)} classes found, {'; '.join(lacking)}. Add, rename or "
+            "remove class folders."
+        )
+
+
+def data_set(
+    name: str,
+    root: Path,
+    domains: Sequence[DomainFiles],
+    order: Sequence[str] | None = None,
+    class_names: Mapping[str, str] | None = None,
+) -> ImageDataSet:
+    """Number the classes and make the data set.
+
+    Parameters
+    ----------
+    name : str
+        Of the data set.
+    root : path
+        Keys are paths below it.
+    domains : sequence of DomainFiles
+    order : sequence of str or None
+        Classes in the order of their numbers; sorted by name where None. Those that
+        occur nowhere get no number.
+    class_names : mapping of class to name, or None
+        What to call them; as in `domains` where None.
+
+    Raises
+    ------
+    DataError
+        Domains differ in their classes, or a file cannot be found.
+    """
+    check_same_classes(
+        {domain.name: domain.classes for domain in domains},
+        {domain.name: domain.folder for domain in domains},
+    )
+    present = domains[0].classes
+    classes = [c for c in (order or sorted(present)) if c in present]
+    made = tuple(
+        ImageDomain(
+            domain.name,
+            _images(root, domain.train, classes),
+            None if domain.test is None else _images(root, domain.test, classes),
+        )
+        for domain in domains
+    )
+    names = class_names or {}
+    return ImageDataSet(name, made, tuple(names.get(c, c) for c in classes))
+
+
+def _images(root: Path, files: Files, classes: Sequence[str]) -> Images:
+    """The images class by class, each class sorted by file name."""
+    paths = [path for c in classes for path in files.get(c, ())]
+    counts = [len(files.get(c, ())) for c in classes]
+    return images_from_files(root, paths, np.repeat(np.arange(len(classes)), counts))

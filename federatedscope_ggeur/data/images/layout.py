@@ -1,0 +1,157 @@
+"""Where a named data set lies below ``data.root``, and what to say if it does not."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from federatedscope_ggeur.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+_DEBRIS = frozenset(("__macosx", "@eadir", "$recycle.bin"))
+_MOST_SHOWN = 10
+
+
+def spelling(name: str) -> str:
+    """`name` in lower case, with "_" for every run of blanks, "_" and "-"."""
+    return re.sub(r"[\s_-]+", "_", name.strip()).lower()
+
+
+def shown(names: Sequence[str]) -> str:
+    """The first few of `names`, for a message."""
+    more = len(names) - _MOST_SHOWN
+    text = ", ".join(f"'{name}'" for name in names[:_MOST_SHOWN])
+    return text + (f" and {more} more" if more > 0 else "")
+
+
+def subfolders(folder: Path) -> list[Path]:
+    """The folders in `folder` by name, without hidden ones and systems' debris."""
+    # Not iterdir: scandir tells folders from files without asking for each.
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if entry.is_dir()]
+    kept = (n for n in names if n[0] != "." and n.lower() not in _DEBRIS)
+    return [folder / name for name in sorted(kept)]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a data set is distributed.
+
+    Parameters
+    ----------
+    name : str
+        Of the data set, e.g. ``"pacs"``.
+    accepted : str
+        The accepted layouts below ``data.root``, for messages.
+    source : str
+        Where the set is to be had, for messages.
+    domains : mapping of str to sequence of str
+        For each domain, in the set's order, its folder's accepted names as `spelling`
+        writes them.
+    containers : sequence of str
+        Names, likewise, of folders that may stand between ``data.root`` and the
+        domains, also one in the other; one that ends with "*" is a beginning.
+    """
+
+    name: str
+    accepted: str
+    source: str
+    domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    containers: Sequence[str] = ()
+
+    def problem(self, where: Path, what: str) -> DataError:
+        """An error that says `what` is wrong, what is looked for, and the source."""
+        return DataError(
+            f"{where.absolute()}: {what} {self.name}@ggeur looks below data.root for "
+            f"{self.accepted}. Nothing is downloaded; the data set is to be had from "
+            f"{self.source}."
+        )
+
+    @contextmanager
+    def opened(self, root: str | Path) -> Iterator[Path]:
+        """Check that `root` is a folder; turn the system's errors into `DataError`."""
+        root = Path(root).expanduser()
+        try:
+            if not root.is_dir():
+                problem = "is not a folder." if root.exists() else "does not exist."
+                raise self.problem(root, f"data.root {problem}")
+            yield root
+        except OSError as error:
+            raise DataError(
+                f"{error.filename or root}: cannot be read "
+                f"({error.strerror or error}). Correct data.root or its permissions."
+            ) from error
+
+    def bases(self, root: Path) -> list[Path]:
+        """`root` and the containers below it, outermost first."""
+        found = [root]
+        for base in found:
+            if len(base.relative_to(root).parts) < 3:
+                found += [path for path in subfolders(base) if self._contains(path)]
+        return found
+
+    def _contains(self, folder: Path) -> bool:
+        name = spelling(folder.name)
+        return any(
+            name.startswith(known[:-1]) if known.endswith("*") else name == known
+            for known in self.containers
+        )
+
+    def domain_folders(self, base: Path) -> dict[str, Path]:
+        """The folders of the set's domains in `base`, in the set's order."""
+        spelt: dict[str, list[Path]] = {}
+        for path in subfolders(base):
+            spelt.setdefault(spelling(path.name), []).append(path)
+        found = {}
+        for domain, names in self.domains.items():
+            paths = [path for name in names for path in spelt.get(name, ())]
+            if len(paths) > 1:
+                raise DataError(
+                    f"{base}: {shown([path.name for path in paths])} are all the "
+                    f"domain '{domain}'. Keep one of them."
+                )
+            if paths:
+                found[domain] = paths[0]
+        return found
+
+    def find_domains(self, root: Path) -> dict[str, Path]:
+        """The domains' folders in `root` or in the one container that holds any.
+
+        Raises
+        ------
+        DataError
+            There are none, or several containers hold some.
+        """
+        tried = (self.domain_folders(base) for base in self.bases(root))
+        found = [folders for folders in tried if folders]
+        if not found:
+            held = shown([path.name for path in sorted(root.iterdir())])
+            raise self.problem(
+                root, f"data.root holds none of the domains (it holds: {held})."
+            )
+        if len(found) > 1:
+            places = [str(next(iter(folders.values())).parent) for folders in found]
+            raise DataError(
+                f"{root}: several folders hold domains of {self.name}: "
+                f"{shown(places)}. Set data.root to one of them."
+            )
+        self.log_absent(root, found[0])
+        return found[0]
+
+    def log_absent(self, root: Path, present: Mapping[str, object]) -> None:
+        """Say which of the set's domains are not there; the others are used."""
+        absent = [domain for domain in self.domains if domain not in present]
+        if absent:
+            logger.warning(
+                "%s: %s has no folder for %s; the data set consists of %s alone",
+                self.name,
+                root,
+                shown(absent),
+                shown(list(present)),
+            )

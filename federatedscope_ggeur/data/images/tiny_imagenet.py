@@ -1,0 +1,156 @@
+"""Tiny-ImageNet (``data.type: tiny_imagenet@ggeur``)."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+from federatedscope_ggeur.data.images.base import ImageDataSet, register_image_reader
+from federatedscope_ggeur.data.images.folder import (
+    DomainFiles,
+    Files,
+    data_set,
+    image_files,
+)
+from federatedscope_ggeur.data.images.layout import Layout, shown, subfolders
+from federatedscope_ggeur.errors import DataError
+
+_LAYOUT = Layout(
+    name="tiny_imagenet",
+    accepted=(
+        "train/<wnid>/images/*.JPEG (or train/<wnid>/*.JPEG), and val/images/*.JPEG "
+        "with val/val_annotations.txt (or val/<wnid>/*.JPEG, also with images "
+        "between), directly or in the unpacked folder tiny-imagenet-200; with "
+        "wnids.txt and words.txt if there are any"
+    ),
+    source="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    containers=("tiny_imagenet_200", "tiny_imagenet", "tinyimagenet"),
+)
+_ANNOTATIONS = "val_annotations.txt"
+
+
+@register_image_reader("tiny_imagenet")
+def read_tiny_imagenet(root: str | Path) -> ImageDataSet:
+    """Read Tiny-ImageNet: one domain, "tiny_imagenet".
+
+    ``val`` is the test part, because ``test`` has no labels. Class c is line c of
+    ``wnids.txt`` (without that file: the folders in ``train`` by name), and is called
+    by its first name in ``words.txt`` (without it, by its wnid).
+
+    Raises
+    ------
+    DataError
+        A part is missing, or the parts differ in their classes.
+    """
+    with _LAYOUT.opened(root) as root:
+        base = next(
+            (b for b in _LAYOUT.bases(root) if {"train", "val"} <= _names(b)), None
+        )
+        if base is None:
+            held = shown([path.name for path in sorted(root.iterdir())])
+            raise _LAYOUT.problem(
+                root, f"data.root lacks the folders train and val (it holds: {held})."
+            )
+        train = _by_folder(base / "train")
+        wnids = _wnids(base, train)
+        test = _validation(base / "val")
+        strange = sorted(test.keys() - train.keys())
+        if strange:
+            raise DataError(
+                f"{base / 'val'}: has the class(es) {shown(strange)}, which "
+                f"{base / 'train'} lacks. Unpack the data set again."
+            )
+        domain = DomainFiles("tiny_imagenet", base, train, test)
+        names = _words(base, wnids)
+        return data_set("tiny_imagenet", root, [domain], wnids, names)
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in subfolders(folder)}
+
+
+def _holds_files(folder: Path) -> bool:
+    return folder.is_dir() and bool(os.listdir(folder))
+
+
+def _by_folder(folder: Path) -> Files:
+    """The images in ``<wnid>/images`` or ``<wnid>``."""
+    found = {}
+    for path in subfolders(folder):
+        if path.name == "images":
+            continue  # left over from sorting the validation images
+        inside = path / "images"
+        found[path.name] = image_files(inside if inside.is_dir() else path)
+    if not found:
+        raise _LAYOUT.problem(folder, "holds no class folders.")
+    return found
+
+
+def _wnids(base: Path, train: Files) -> list[str]:
+    path = base / "wnids.txt"
+    if not path.is_file():
+        return sorted(train)
+    wnids = [line[0] for line in _read_table(path)]
+    repeated = [wnid for wnid, times in Counter(wnids).items() if times > 1]
+    wrong = (
+        ("repeats", repeated),
+        ("lacks, of the folders in train,", sorted(train.keys() - set(wnids))),
+        ("has, without a folder in train,", sorted(set(wnids) - train.keys())),
+    )
+    for problem, names in wrong:
+        if names:
+            raise DataError(
+                f"{path}: {problem} {shown(names)}. Unpack the data set again, or "
+                "correct wnids.txt."
+            )
+    return wnids
+
+
+def _validation(folder: Path) -> Files:
+    path, images = folder / _ANNOTATIONS, folder / "images"
+    sorted_already = _names(folder) - {"images"}
+    if sorted_already and not (path.is_file() and _holds_files(images)):
+        return _by_folder(folder)
+    if not path.is_file():
+        raise _LAYOUT.problem(folder, f"{_ANNOTATIONS} missing.")
+    there = set(image_files(images)) if images.is_dir() else set()
+    found: Files = {}
+    for name, wnid, *_ in _read_table(path, columns=2):
+        found.setdefault(wnid, []).append(str(images / name))
+    listed = [file for files in found.values() for file in files]
+    wrong = (
+        ("are named but not there", sorted(set(listed) - there)),
+        ("are there but not named", sorted(there - set(listed))),
+        ("are named twice", [file for file, n in Counter(listed).items() if n > 1]),
+    )
+    for problem, files in wrong:
+        if files:
+            raise DataError(
+                f"{path}: {len(files)} image(s) {problem}: {shown(files)}. Unpack the "
+                "data set again."
+            )
+    return {wnid: sorted(files) for wnid, files in found.items()}
+
+
+def _words(base: Path, wnids: list[str]) -> dict[str, str]:
+    path = base / "words.txt"
+    if not path.is_file():
+        return {}
+    table = {line[0]: line[1] for line in _read_table(path) if len(line) > 1}
+    first = {wnid: table.get(wnid, wnid).split(",")[0].strip() for wnid in wnids}
+    times = Counter(first.values())
+    return {w: n if times[n] == 1 else f"{n} ({w})" for w, n in first.items()}
+
+
+def _read_table(path: Path, columns: int = 1) -> list[list[str]]:
+    """The lines of a file of tab-separated columns, blank ones left out."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    table = [line.strip().split("\t") for line in text.splitlines() if line.strip()]
+    for line in table:
+        if len(line) < columns:
+            raise DataError(
+                f"{path}: '{line[0]}' lacks the {columns} columns, separated by tabs, "
+                "that each line has. Unpack the data set again."
+            )
+    return table

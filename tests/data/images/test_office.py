@@ -1,0 +1,179 @@
+"""Office-Caltech-10, Office-Home and the Office-Home-LDS release."""
+
+import logging
+
+import pytest
+from image_miniatures import draw, draw_tree, write_released_office_home
+
+from federatedscope_ggeur.data.images import (
+    image_reader,
+    read_office_caltech,
+    read_office_home,
+    read_office_home_lds,
+)
+from federatedscope_ggeur.data.images.office_home import CLASSES
+from federatedscope_ggeur.errors import DataError
+
+TEN = (
+    "backpack", "bike", "calculator", "headphones", "keyboard", "laptop", "monitor",
+    "mouse", "mug", "projector",
+)  # fmt: skip
+OFFICE_31 = ("back_pack", *TEN[1:5], "laptop_computer", *TEN[6:])
+CALTECH_256 = (
+    "003.backpack", "224.touring-bike", "027.calculator", "101.head-phones",
+    "045.computer-keyboard", "127.laptop-101", "046.computer-monitor",
+    "047.computer-mouse", "041.coffee-mug", "238.video-projector",
+)  # fmt: skip
+HOME = ["Art", "Clipart", "Product", "Real World"]
+
+
+@pytest.mark.parametrize("below", ["", "office_caltech_10", "Office_Caltech_10"])
+@pytest.mark.parametrize(
+    "folders",
+    [
+        ["caltech", "amazon", "webcam", "dslr"],
+        ["Caltech10", "Amazon", "Webcam", "DSLR"],
+    ],
+)
+def test_office_caltech(tmp_path, below, folders):
+    draw_tree(tmp_path / below, folders, TEN, images=1)
+    data = image_reader("office_caltech")(tmp_path)
+    assert data.class_names == TEN
+    names = ["caltech", "amazon", "webcam", "dslr"]
+    assert [domain.name for domain in data.domains] == names
+    for domain in data.domains:
+        assert domain.test is None
+        assert domain.train.labels.tolist() == [*range(10)]
+
+
+def test_office_caltech_made_of_office_31_and_caltech_256(tmp_path, caplog):
+    draw_tree(tmp_path / "amazon", ["images"], (*OFFICE_31, "ring_binder", "phone"))
+    draw_tree(tmp_path, ["caltech"], CALTECH_256)
+    with caplog.at_level(logging.INFO):
+        data = read_office_caltech(tmp_path)
+    assert data.class_names == TEN
+    assert [len(domain.train) for domain in data.domains] == [20, 20]
+    assert data.domains[0].train.keys[2] == "caltech/224.touring-bike/pic_000.jpg"
+    assert "ring_binder: not a class of this data set" in caplog.text
+    assert "'webcam', 'dslr'" in caplog.text
+
+
+def test_office_caltech_class_under_two_names(tmp_path):
+    draw_tree(tmp_path, ["amazon"], ["back_pack", "backpack"])
+    with pytest.raises(DataError, match="second folder of the class 'backpack'"):
+        read_office_caltech(tmp_path)
+
+
+def test_office_caltech_missing(tmp_path):
+    (tmp_path / "dslr.zip").write_bytes(b"x")
+    with pytest.raises(DataError, match=r"'dslr\.zip'.*caltech10.*https://"):
+        read_office_caltech(tmp_path)
+
+
+def test_office_caltech_different_classes(tmp_path):
+    draw_tree(tmp_path, ["amazon"], TEN, images=1)
+    draw_tree(tmp_path, ["dslr"], TEN[1:], images=1)
+    with pytest.raises(DataError, match=r"'dslr' \(.*\) lacks 'backpack'"):
+        read_office_caltech(tmp_path)
+
+
+@pytest.mark.parametrize("real", ["Real World", "Real_World", "RealWorld"])
+@pytest.mark.parametrize("below", ["", "OfficeHomeDataset_10072016", "Office-Home"])
+def test_office_home(tmp_path, real, below):
+    draw_tree(tmp_path / below, [*HOME[:3], real], ["TV", "Table", "Bed"], images=2)
+    (tmp_path / below / "ImageInfo.csv").write_text("x")
+    data = image_reader("office_home")(tmp_path)
+    names = ["art", "clipart", "product", "real_world"]
+    assert [domain.name for domain in data.domains] == names
+    assert data.class_names == ("Bed", "TV", "Table")
+    assert all(len(domain.train) == 6 for domain in data.domains)
+    assert all(domain.test is None for domain in data.domains)
+
+
+@pytest.mark.parametrize(
+    "below", ["", "Office-Home-0.1", "new_dataset/Office-Home-0.5"]
+)
+def test_release_has_the_classes_of_office_home(tmp_path, below):
+    write_released_office_home(
+        tmp_path / below, HOME, parts=("train", "test", "client")
+    )
+    (tmp_path / below / "output_indices" / "Art").mkdir(parents=True)
+    data = read_office_home(tmp_path)
+    assert data.class_names == CLASSES
+    assert (len(CLASSES), CLASSES[58:60]) == (65, ("TV", "Table"))
+    for domain in data.domains:
+        assert domain.train.labels.tolist() == [*range(65)]
+        assert domain.test.labels.tolist() == [*range(65)]
+        assert domain.train.keys[64].endswith("/train/class_64_index_128.jpg")
+
+
+def test_published_partition_of_the_release(tmp_path):
+    write_released_office_home(tmp_path, HOME, parts=("train", "test", "client"))
+    data = image_reader("office_home_lds")(tmp_path)
+    assert data.name == "office_home_lds"
+    assert data.class_names == CLASSES
+    for domain in data.domains:
+        assert domain.train.labels.tolist() == [*range(0, 65, 2)]
+        assert all("/client/" in key for key in domain.train.keys)
+        assert len(domain.test) == 65
+
+
+def test_release_without_train(tmp_path):
+    write_released_office_home(tmp_path, HOME[:1], parts=("test", "client"))
+    domain = read_office_home(tmp_path).domains[0]
+    assert (len(domain.train), len(domain.test)) == (33, 65)
+
+
+def test_release_without_client(tmp_path):
+    write_released_office_home(tmp_path, HOME[:1])
+    assert len(read_office_home_lds(tmp_path).domains[0].train) == 65
+
+
+def refuse(reader, root, *parts):
+    with pytest.raises(DataError) as caught:
+        reader(root)
+    for part in parts:
+        assert str(part) in str(caught.value)
+
+
+@pytest.mark.parametrize("parts", [("train", "client"), ("test",)])
+def test_incomplete_release(tmp_path, parts):
+    write_released_office_home(tmp_path, HOME[:1], classes=3, parts=parts)
+    refuse(read_office_home, tmp_path, tmp_path / "Art", "'test' and one of 'train'")
+
+
+@pytest.mark.parametrize("name", ["class_65_index_1.jpg", "photo.jpg"])
+def test_strange_names_in_the_release(tmp_path, name):
+    write_released_office_home(tmp_path, HOME[:1], classes=3)
+    draw(tmp_path / "Art" / "train" / name)
+    refuse(read_office_home, tmp_path, tmp_path / "Art" / "train" / name, "0 to 64")
+
+
+def test_release_with_different_classes(tmp_path):
+    write_released_office_home(tmp_path, HOME[:1], classes=3)
+    write_released_office_home(tmp_path, HOME[1:2], classes=2)
+    refuse(read_office_home, tmp_path, "'clipart'", "lacks 'Batteries'")
+
+
+def test_release_mixed_with_plain_folders(tmp_path):
+    write_released_office_home(tmp_path, HOME[:1], classes=2)
+    draw_tree(tmp_path, HOME[1:2], CLASSES[:2])
+    refuse(read_office_home, tmp_path, "'clipart'", "one data set alone")
+
+
+def test_several_releases_at_once(tmp_path):
+    for beta in ("0.1", "0.5"):
+        place = tmp_path / "new_dataset" / f"Office-Home-{beta}"
+        write_released_office_home(place, HOME[:1], classes=2)
+    refuse(
+        read_office_home, tmp_path, "Office-Home-0.1", "Office-Home-0.5", "data.root"
+    )
+
+
+def test_office_home_is_not_its_release(tmp_path):
+    draw_tree(tmp_path, HOME, CLASSES[:2], images=1)
+    refuse(read_office_home_lds, tmp_path, "not the Office-Home-LDS", "huggingface")
+
+
+def test_office_home_missing(tmp_path):
+    refuse(read_office_home, tmp_path, "Real World", "https://www.hemanthdv.org")

@@ -1,0 +1,167 @@
+"""The configs of the paper's settings, each on a miniature of its data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from image_miniatures import (
+    draw_tree,
+    write_cifar10,
+    write_cifar100,
+    write_mnist,
+    write_svhn,
+    write_syn,
+    write_tiny_imagenet,
+    write_usps,
+)
+
+from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.engines.run import Run, load_federated_data
+
+EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"
+#: Table 8: clients, rounds, batch size, learning rate.
+TABLE_8 = {
+    "cifar10": (10, 100, 64, 1e-2),
+    "cifar100": (10, 100, 64, 1e-1),
+    "tiny_imagenet": (10, 100, 64, 1e-2),
+    "digits": (4, 50, 16, 1e-2),
+    "office_caltech": (4, 50, 16, 1e-3),
+    "pacs": (4, 50, 16, 1e-3),
+    "officehome": (4, 50, 16, 1e-3),
+}
+PIXELS = [
+    "ggeur.encoder.name", "pixels", "ggeur.encoder.model", "",
+    "ggeur.encoder.pretrained", "", "ggeur.encoder.image_size", "2",
+    "ggeur.encoder.num_workers", "0", "federate.total_round_num", "1",
+]  # fmt: skip
+
+
+def path(name: str) -> Path:
+    return EXAMPLES / f"ggeur_{name}.yaml"
+
+
+def write_digits(root):
+    for name, write in (
+        ("mnist", write_mnist),
+        ("usps", write_usps),
+        ("svhn", write_svhn),
+        ("syn", write_syn),
+    ):
+        write(root / name, n=100)
+
+
+MINIATURES = {
+    "cifar10": lambda root: write_cifar10(root / "cifar-10-batches-py", n=20),
+    "cifar100": lambda root: write_cifar100(root / "cifar-100-python", n=200),
+    "tiny_imagenet": lambda root: write_tiny_imagenet(root / "tiny-imagenet-200"),
+    "digits": write_digits,
+    "office_caltech": lambda root: draw_tree(
+        root,
+        ("caltech", "amazon", "webcam", "dslr"),
+        ("backpack", "bike", "calculator", "headphones", "keyboard", "laptop",
+         "monitor", "mouse", "mug", "projector"),
+    ),
+    "pacs": lambda root: draw_tree(
+        root,
+        ("photo", "art_painting", "cartoon", "sketch"),
+        ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person"),
+        images=4,
+    ),
+    "officehome": lambda root: draw_tree(
+        root, ("Art", "Clipart", "Product", "Real World"), ("Bed", "TV", "Table"), 10
+    ),
+    "own_images": lambda root: draw_tree(root, "abcd", ("x", "y"), images=10),
+}  # fmt: skip
+
+
+MULTI_DOMAIN = ("digits", "office_caltech", "pacs", "officehome", "own_images")
+
+
+@pytest.mark.parametrize("name", TABLE_8)
+def test_the_papers_numbers(name):
+    cfg = load_config(path(name))
+    clients, rounds, batch, lr = TABLE_8[name]
+    assert cfg.federate.client_num == clients
+    assert cfg.federate.total_round_num == rounds
+    assert cfg.dataloader.batch_size == batch
+    optimizer = cfg.train.optimizer
+    assert dict(optimizer) == {
+        "type": "SGD", "lr": lr, "momentum": 0.9, "weight_decay": 1e-5,
+    }  # fmt: skip
+    assert (cfg.train.local_update_steps, cfg.train.batch_or_epoch) == (10, "epoch")
+    ggeur = cfg.ggeur
+    multi_domain = name in MULTI_DOMAIN
+    assert list(ggeur.steps) == ([1, 2] if multi_domain else [1])
+    assert ggeur.step1_size == (500 if multi_domain else 2000)
+    assert ggeur.step2_size == (500 if multi_domain else -1)
+    assert ggeur.privacy.min_samples == 1
+    encoder = ggeur.encoder
+    assert (encoder.name, encoder.model, encoder.pretrained) == (
+        "open_clip", "ViT-B-16", "openai",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MINIATURES)
+def test_it_runs_on_a_miniature_of_its_data_set(name, tmp_path):
+    root = tmp_path / "data"
+    MINIATURES[name](root)
+    words = ["data.root", str(root), "ggeur.encoder.cache", str(tmp_path / "cache")]
+    words += ["ggeur.step1_size", "4"]
+    if 2 in load_config(path(name)).ggeur.steps:
+        words += ["ggeur.step2_size", "2"]
+    run = Run(load_config(path(name), [*PIXELS, *words]))
+    results = run.follow(lambda record: None)
+    assert results.final.avg is not None
+    assert len(results.domains) == (4 if name in MULTI_DOMAIN else 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "clients", "words"),
+    [
+        ("digits", 60, ["data.splitter_args", "[{'fraction': 0.00666}]"]),
+        ("pacs", 60, ["data.splitter_args", "[{'fraction': 0.02}]"]),
+        ("officehome", 60, []),
+        ("officehome", 4, ["data.splitter_args", "[{'alpha': 0.5}]"]),
+        ("cifar10", 100, ["data.splitter_args", "[{'alpha': 0.01}]"]),
+        ("pacs", 3, ["ggeur.unseen_domains", "['sketch']"]),
+        ("pacs", 4, ["data.splitter", "lds", "data.splitter_args", "[{'alpha': 0.1}]"]),
+    ],
+)
+def test_the_variants_that_the_comments_name(name, clients, words, tmp_path):
+    root = tmp_path / "data"
+    MINIATURES[name](root)
+    words = [*words, "data.root", str(root), "federate.client_num", str(clients)]
+    words += ["ggeur.encoder.cache", str(tmp_path / "cache")]
+    cfg = load_config(path(name), [*PIXELS, *words])
+    data = load_federated_data(cfg)
+    assert len(data.clients) == clients
+    assert len(data.unseen) == ("ggeur.unseen_domains" in words)
+
+
+def test_the_baseline_and_step_1_alone(tmp_path):
+    root = tmp_path / "data"
+    MINIATURES["pacs"](root)
+    words = ["data.root", str(root), "ggeur.encoder.cache", str(tmp_path / "cache")]
+    rows = {}
+    for steps in ("[]", "[1]", "[1, 2]"):
+        sizes = ["ggeur.step1_size", "6", "ggeur.step2_size", "2"]
+        cfg = load_config(path("pacs"), [*PIXELS, *words, *sizes, "ggeur.steps", steps])
+        run = Run(cfg)
+        run.follow(lambda record: None)
+        rows[steps] = run.engine.clients[1].weight
+    own = len(run.data.clients[0].train)
+    held = len(set(run.data.clients[0].train.labels.tolist()))
+    assert rows["[]"] == own
+    assert rows["[1]"] == 6 * held
+    assert rows["[1, 2]"] > rows["[1]"]
+
+
+def test_every_config_says_what_it_is():
+    for file in sorted(EXAMPLES.glob("*.yaml")):
+        head = file.read_text(encoding="utf-8").split("\nuse_gpu")[0]
+        title = head.splitlines()[0]
+        assert title.startswith("# GGEUR on ")
+        if file.name != "ggeur_quickstart.yaml":
+            for word in ("# Reproduces: ", "# Data: ", "# Time: ", "ggeur.steps []"):
+                assert word in head, (file.name, word)

@@ -1,0 +1,134 @@
+"""Tiny-ImageNet: with its annotations, or with val sorted into folders."""
+
+import shutil
+
+import pytest
+from image_miniatures import WNIDS, draw, write_tiny_imagenet
+
+from federatedscope_ggeur.data.images import image_reader, read_tiny_imagenet
+from federatedscope_ggeur.errors import DataError
+
+NAMES = ("Egyptian cat", "goldfish", "reel")
+
+
+@pytest.mark.parametrize("below", ["", "tiny-imagenet-200"])
+@pytest.mark.parametrize("train_images", ["images", ""])
+@pytest.mark.parametrize("val", ["annotated", "", "images"])
+def test_every_layout(tmp_path, below, train_images, val):
+    write_tiny_imagenet(tmp_path / below, train_images=train_images, val=val)
+    draw(tmp_path / below / "test" / "images" / "test_0.JPEG")
+    data = image_reader("tiny_imagenet")(tmp_path)
+    assert (data.name, data.class_names) == ("tiny_imagenet", NAMES)
+    (domain,) = data.domains
+    assert domain.name == "tiny_imagenet"
+    for part in (domain.train, domain.test):
+        assert part.labels.tolist() == [0, 0, 1, 1, 2, 2]  # the order of wnids.txt
+        assert part.load(5).mode == "RGB"
+    assert f"/{WNIDS[0]}/" in domain.train.keys[0]
+    names = {key.rsplit("/", 1)[1] for key in domain.test.keys[:2]}
+    assert names == {"val_0.JPEG", "val_1.JPEG"}
+
+
+def test_sorted_val_beside_what_was_left(tmp_path):
+    write_tiny_imagenet(tmp_path, val="")
+    (tmp_path / "val" / "images").mkdir()
+    (tmp_path / "val" / "val_annotations.txt").write_text("val_0.JPEG\tx\n")
+    assert len(read_tiny_imagenet(tmp_path).domains[0].test) == 6
+
+
+def test_annotations_win_while_the_images_are_there(tmp_path):
+    write_tiny_imagenet(tmp_path)
+    draw(tmp_path / "val" / WNIDS[0] / "val_0.JPEG")
+    assert len(read_tiny_imagenet(tmp_path).domains[0].test) == 6
+
+
+def test_without_the_lists(tmp_path):
+    write_tiny_imagenet(tmp_path)
+    (tmp_path / "words.txt").unlink()
+    assert read_tiny_imagenet(tmp_path).class_names == tuple(WNIDS)
+    (tmp_path / "wnids.txt").unlink()
+    assert read_tiny_imagenet(tmp_path).class_names == tuple(sorted(WNIDS))
+
+
+def test_names_that_several_classes_have(tmp_path):
+    write_tiny_imagenet(tmp_path)
+    lines = [f"{WNIDS[0]}\tcrane, bird\n", f"{WNIDS[1]}\tcrane\n"]
+    (tmp_path / "words.txt").write_text("".join(lines))
+    names = read_tiny_imagenet(tmp_path).class_names
+    assert names == (f"crane ({WNIDS[0]})", f"crane ({WNIDS[1]})", WNIDS[2])
+
+
+def refuse(root, *parts):
+    with pytest.raises(DataError) as caught:
+        read_tiny_imagenet(root)
+    for part in parts:
+        assert str(part) in str(caught.value)
+
+
+def test_missing_root(tmp_path):
+    refuse(tmp_path / "gone", "gone", "does not exist", "val_annotations.txt", "cs231n")
+
+
+@pytest.mark.parametrize("part", ["train", "val"])
+def test_a_missing_part(tmp_path, part):
+    write_tiny_imagenet(tmp_path)
+    shutil.rmtree(tmp_path / part)
+    refuse(tmp_path, "lacks the folders train and val", "'wnids.txt'", "cs231n")
+
+
+def test_missing_annotations(tmp_path):
+    write_tiny_imagenet(tmp_path)
+    (tmp_path / "val" / "val_annotations.txt").unlink()
+    refuse(tmp_path, tmp_path / "val", "val_annotations.txt missing")
+
+
+def test_annotated_image_that_is_not_there(tmp_path):
+    write_tiny_imagenet(tmp_path)
+    (tmp_path / "val" / "images" / "val_3.JPEG").unlink()
+    refuse(tmp_path, "val_annotations.txt", "1 image(s) are named but", "val_3.JPEG")
+
+
+def test_image_without_annotation(tmp_path):
+    write_tiny_imagenet(tmp_path)
+    draw(tmp_path / "val" / "images" / "val_99.JPEG")
+    refuse(tmp_path, "1 image(s) are there but not named", "val_99.JPEG")
+
+
+def test_image_with_two_annotations(tmp_path):
+    write_tiny_imagenet(tmp_path)
+    with open(tmp_path / "val" / "val_annotations.txt", "a") as file:
+        file.write(f"val_0.JPEG\t{WNIDS[1]}\n")
+    refuse(tmp_path, "1 image(s) are named twice", "val_0.JPEG")
+
+
+def test_annotation_of_one_column(tmp_path):
+    write_tiny_imagenet(tmp_path)
+    (tmp_path / "val" / "val_annotations.txt").write_text("val_0.JPEG n02124075\n")
+    refuse(tmp_path, "val_annotations.txt", "separated by tabs")
+
+
+def test_annotated_class_without_training_images(tmp_path):
+    write_tiny_imagenet(tmp_path)
+    path = tmp_path / "val" / "val_annotations.txt"
+    path.write_text(path.read_text().replace(WNIDS[1], "n00000001"))
+    refuse(tmp_path, "'n00000001'", "lacks")
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ([*WNIDS, WNIDS[0]], "repeats 'n02124075'"),
+        (WNIDS[1:], "lacks, of the folders in train, 'n02124075'"),
+        ([*WNIDS, "n00000001"], "without a folder in train, 'n00000001'"),
+    ],
+)
+def test_wnids_that_do_not_fit(tmp_path, lines, problem):
+    write_tiny_imagenet(tmp_path)
+    (tmp_path / "wnids.txt").write_text("\n".join(lines))
+    refuse(tmp_path, tmp_path / "wnids.txt", problem)
+
+
+def test_empty_class_folder(tmp_path):
+    write_tiny_imagenet(tmp_path)
+    (tmp_path / "train" / "n00000001" / "images").mkdir(parents=True)
+    refuse(tmp_path, tmp_path / "train" / "n00000001" / "images", "no image files")
