@@ -20,6 +20,10 @@ other commands:
   keys               list every ggeur.* setting with its default and meaning
   enable [FOLDER]    let FederatedScope (in FOLDER) load the plugin
   disable [FOLDER]   undo that
+  embed --cfg FILE   embed the images of a data set beforehand
+  inspect --cfg FILE draw who holds what, and how alike the domains' shapes are
+  predict --run FOLDER IMAGE...
+                     classify images by the head of a run
   token SECRET N     make client N's join token for a distributed run
   doctor             say what is installed and what is missing for which feature
 
@@ -186,6 +190,24 @@ def _keys(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _embed(arguments: Sequence[str]) -> int:
+    from federatedscope_ggeur.commands.embed import embed
+
+    return embed(arguments, f"{PROGRAM} embed", _find)
+
+
+def _inspect(arguments: Sequence[str]) -> int:
+    from federatedscope_ggeur.commands.inspect import inspect
+
+    return inspect(arguments, f"{PROGRAM} inspect", _find)
+
+
+def _predict(arguments: Sequence[str]) -> int:
+    from federatedscope_ggeur.commands.predict import predict
+
+    return predict(arguments, f"{PROGRAM} predict")
+
+
 def _enable(arguments: Sequence[str]) -> int:
     from federatedscope_ggeur.engines.fs import install
 
@@ -259,4 +281,7 @@ COMMANDS = {
     "disable": _disable,
     "token": _token,
     "doctor": _doctor,
+    "embed": _embed,
+    "inspect": _inspect,
+    "predict": _predict,
 }

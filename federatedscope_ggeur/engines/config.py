@@ -13,12 +13,23 @@ import yaml
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg, get_key, ggeur_problems
-from federatedscope_ggeur.data import check_data_type, check_splits, check_splitter
+from federatedscope_ggeur.data import (
+    check_data_type,
+    check_encoder,
+    check_splits,
+    check_splitter,
+)
+from federatedscope_ggeur.engines.encoding import encoder_settings
 from federatedscope_ggeur.engines.fs_keys import (
     FS_KEYS,
     OPEN_SECTION,
+    OPEN_SECTIONS,
     FSKey,
     settings_in,
+)
+from federatedscope_ggeur.engines.method_rules import (
+    method_problems,
+    settle_switches,
 )
 from federatedscope_ggeur.errors import ConfigError
 
@@ -76,6 +87,7 @@ def load_config(
         where = f" in {path}" if path is not None else ""
         where += " or behind it" if where and overrides else ""
         raise ConfigError("\n".join([f"wrong settings{where}:", *problems, _HINT]))
+    settle_switches(cfg)
     cfg.freeze()
     return cfg
 
@@ -85,10 +97,12 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
     problems = [
         f"  {key.name}: {problem}"
         for key in FS_KEYS
-        if (problem := _problem(key, get_key(cfg, key.name), on_fs))
+        if _is_there(cfg, key.name)
+        and (problem := _problem(key, get_key(cfg, key.name), on_fs))
     ]
     checks = (
         lambda: check_data_type(cfg.data.type),
+        lambda: cfg.ggeur.use and check_encoder(encoder_settings(cfg.ggeur)),
         lambda: check_splits(cfg.data.splits),
         lambda: check_splitter(cfg.data.splitter, cfg.data.splitter_args),
     )
@@ -99,7 +113,16 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
             "  dataloader.shuffle: must be True with train.batch_or_epoch: batch; "
             "augmented rows stand class by class, and only the first would be seen"
         )
-    return problems + ggeur_problems(cfg)
+    return problems + ggeur_problems(cfg) + method_problems(cfg)
+
+
+def _is_there(cfg: CfgNode, name: str) -> bool:
+    """FS strips a section whose `use` is False, down to that."""
+    try:
+        get_key(cfg, name)
+    except KeyError:
+        return False
+    return True
 
 
 def _problem(key: FSKey, value: object, on_fs: bool) -> str:
@@ -169,7 +192,8 @@ def _set(cfg: CfgNode, dotted: str, value: object) -> str:
         node = get_key(cfg, section) if section else cfg
     except (KeyError, TypeError):
         node = None
-    if not isinstance(node, CfgNode) or (name not in node and section != OPEN_SECTION):
+    is_open = section in OPEN_SECTIONS
+    if not isinstance(node, CfgNode) or (name not in node and not is_open):
         return f"  {dotted}: the embedded engine has no such key{_like(cfg, dotted)}"
     is_text = isinstance(value, str) and isinstance(node.get(name), str)
     literal = _literal(value)
@@ -177,7 +201,7 @@ def _set(cfg: CfgNode, dotted: str, value: object) -> str:
     value = value if is_text and not isinstance(literal, str) else literal
     if not _is_finite(value):
         return f"  {dotted}: must be finite, got {value!r}"
-    if section == OPEN_SECTION and name not in ("type", "lr"):
+    if is_open and name not in ("type", "lr"):
         node[name] = value
         return ""
     if isinstance(node[name], CfgNode):
@@ -215,6 +239,10 @@ def _like(cfg: CfgNode, dotted: str) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
+#: Options that torch takes at any value from 0 to below 1.
+_HARMLESS = {"momentum", "weight_decay", "dampening", "eps"}
+
+
 def _optimizer_problems(node: CfgNode) -> list[str]:
     """Keyword arguments that the torch optimiser does not take, or refuses."""
     make = getattr(torch.optim, node.type, None)
@@ -231,6 +259,10 @@ def _optimizer_problems(node: CfgNode) -> list[str]:
         ]
     if not _is_finite(list(options.values())):
         return [f"  {OPEN_SECTION}: must be finite, got {options}"]
+    if options.keys() <= _HARMLESS and all(
+        isinstance(value, (int, float)) and 0 <= value < 1 for value in options.values()
+    ):
+        return []  # to make a torch optimiser costs every process 2 s of imports
     parameter = torch.nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
     try:

@@ -43,7 +43,8 @@ def run_with_files(cfg) -> int:
         made by then, log.txt says so too. A run that breaks off, by an interruption or
         an error, leaves the files of the rounds that were over.
     """
-    run = Run(cfg)
+    with shown_on_console(cfg.verbose > 0):
+        run = Run(cfg)
     folder = new_run_folder(cfg.outdir, _experiment_name(cfg))
     log = _logging_to(folder / "log.txt", verbose=cfg.verbose > 0)
     with log, _stoppable() as ignore_stops:
@@ -170,21 +171,32 @@ def _logging_to(path: Path, verbose: bool) -> Iterator[None]:
             f"cannot write '{path}': {error.strerror or error}"
         ) from error
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    with shown_on_console(verbose), _handled_by(file):
+        yield
+
+
+@contextmanager
+def shown_on_console(verbose: bool) -> Iterator[None]:
+    """Show a person what the package logs, warnings alone unless `verbose`."""
     console = logging.StreamHandler()
     console.setLevel(logging.INFO if verbose else logging.WARNING)
     console.setFormatter(logging.Formatter("%(message)s"))
     console.addFilter(lambda record: not hasattr(record, "file_only"))
+    with _handled_by(console):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: logging.Handler) -> Iterator[None]:
     before = logger.level
     logger.setLevel(logging.DEBUG)
-    for handler in (file, console):
-        logger.addHandler(handler)
+    logger.addHandler(handler)
     try:
         yield
     finally:
         logger.setLevel(before)
-        for handler in (file, console):
-            logger.removeHandler(handler)
-            handler.close()
+        logger.removeHandler(handler)
+        handler.close()
 
 
 @contextmanager

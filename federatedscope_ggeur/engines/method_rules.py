@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
+import math
 
 from federatedscope_ggeur.cfg_ggeur import get_key
 from federatedscope_ggeur.engines.fs_keys import SERVER_SECTION, settings_in
@@ -46,46 +46,59 @@ def method_problems(cfg) -> list[str]:
 
 
 def _scaffold_problems(optimizer) -> list[str]:
-    wrong = [name for name in ("nesterov", "dampening") if optimizer.get(name)]
+    why = "with ggeur.base_method: scaffold, whose control variates count plain steps"
     if optimizer.type != "SGD":
-        return [
-            "  train.optimizer.type: must be SGD with ggeur.base_method: scaffold, "
-            f"whose control variates count its steps; got {optimizer.type}"
-        ]
-    return [
-        f"  train.optimizer.{name}: cannot be used with ggeur.base_method: scaffold, "
-        "whose control variates count plain steps"
-        for name in wrong
+        return [f"  train.optimizer.type: must be SGD {why}; got {optimizer.type}"]
+    problems = [
+        f"  train.optimizer.{name}: cannot be used {why}"
+        for name in ("nesterov", "dampening", "maximize")
+        if optimizer.get(name)
     ]
+    if not _is_below_one(optimizer.get("momentum", 0.0)):
+        problems.append(f"  train.optimizer.momentum: must be below 1 {why}")
+    if optimizer.lr == 0:
+        problems.append(f"  train.optimizer.lr: must be above 0 {why}")
+    return problems
 
 
 def _fedopt_problems(cfg) -> list[str]:
+    kind = get_key(cfg, f"{SERVER_SECTION}.type")
+    if kind not in FedOpt.TYPES:
+        return []  # which its own rule says
     options = settings_in(get_key(cfg, SERVER_SECTION))
-    known = inspect.signature(FedOpt).parameters
+    known = ("type", "lr", *FedOpt.TYPES[kind])
+    rules = {
+        "betas": (_is_pair, "two numbers from 0 to below 1"),
+        "momentum": (_is_below_one, "from 0 to below 1"),
+        "eps": (_is_positive, "above 0"),
+    }
     problems = [
-        f"  {SERVER_SECTION}.{name}: the server's optimiser takes no such argument; it "
+        f"  {SERVER_SECTION}.{name}: the server's {kind} takes no such argument; it "
         f"takes {', '.join(known)}"
         for name in options
         if name not in known
     ]
-    betas = options.get("betas", (0.9, 0.99))
-    is_pair = isinstance(betas, (list, tuple)) and len(betas) == 2
-    if not is_pair or not all(_is_below_one(beta) for beta in betas):
-        problems.append(
-            f"  {SERVER_SECTION}.betas: must be two numbers from 0 to below 1, got "
-            f"{betas!r}"
-        )
-    if not _is_below_one(options.get("momentum", 0.0)):
-        problems.append(
-            f"  {SERVER_SECTION}.momentum: must be from 0 to below 1, got "
-            f"{options['momentum']!r}"
-        )
-    eps = options.get("eps", 1e-3)
-    if not isinstance(eps, float) or eps <= 0:
-        problems.append(f"  {SERVER_SECTION}.eps: must be above 0, got {eps!r}")
+    for name in FedOpt.TYPES[kind]:
+        fits, wanted = rules[name]
+        if name in options and not fits(options[name]):
+            problems.append(
+                f"  {SERVER_SECTION}.{name}: must be {wanted}, got {options[name]!r}"
+            )
     return problems
 
 
+def _is_pair(value: object) -> bool:
+    is_pair = isinstance(value, (list, tuple)) and len(value) == 2
+    return is_pair and all(map(_is_below_one, value))
+
+
 def _is_below_one(value: object) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and 0 <= value < 1
+    return _is_number(value) and 0 <= value < 1
+
+
+def _is_positive(value: object) -> bool:
+    return _is_number(value) and 0 < value < math.inf
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

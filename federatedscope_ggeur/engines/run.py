@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from federatedscope_ggeur.data import FederatedData, load_data, partition
+from federatedscope_ggeur.data import DataSet, FederatedData, load_data, partition
 from federatedscope_ggeur.engines.config import to_plain
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order, torch_threads
+from federatedscope_ggeur.engines.encoding import encoding_settings
 from federatedscope_ggeur.engines.report import Setting
 from federatedscope_ggeur.engines.settings import run_settings
 from federatedscope_ggeur.reporting import ClientInfo, Results, Round0, RoundRecord
@@ -98,8 +99,30 @@ def run(cfg, data: FederatedData | None = None, order: Order = sorted) -> Result
 
 def load_federated_data(cfg) -> FederatedData:
     """The data set that `cfg.data` names, divided among the clients."""
+    return divide(cfg, load_data_set(cfg))
+
+
+def load_data_set(cfg) -> DataSet:
+    """The data set that `cfg.data` names; images are embedded, or found in the cache.
+
+    Raises
+    ------
+    ConfigError, DataError
+        As `load_data`.
+    """
     with torch_threads(int(cfg.ggeur.num_threads)):
-        dataset = load_data(cfg.data.type, cfg.data.root, cfg.data.splits, cfg.seed)
+        return load_data(
+            cfg.data.type,
+            cfg.data.root,
+            cfg.data.splits,
+            cfg.seed,
+            encoding_settings(cfg.ggeur),
+        )
+
+
+def divide(cfg, dataset: DataSet) -> FederatedData:
+    """The clients' shares of `dataset`, as `cfg` says."""
+    with torch_threads(int(cfg.ggeur.num_threads)):
         return partition(
             dataset,
             client_num=cfg.federate.client_num,

@@ -117,6 +117,8 @@ class Client:
         self.settings, self._memory = settings, memory
         self.head = build_head(features.shape[1], settings.num_classes, settings.head)
         self.recipe: AugmentedSet | None = None
+        #: In averages, from `prepare` on.
+        self.weight = 0.0
         #: The method's own tensors on this client, by the round that left them.
         self.states: dict[int, dict[str, Tensor]] = {}
         self._shared: dict[str, Tensor] = {}
@@ -162,7 +164,8 @@ class Client:
             weight = 0
         context = self._context(0, torch.zeros(0), {})
         shared = self.settings.method.share(self.features, self.labels, context)
-        return Ready(self.number, float(weight), shared)
+        self.weight = float(weight)
+        return Ready(self.number, self.weight, shared)
 
     def receive(self, shared: Shared) -> None:
         """Round 0: keep what the method shares with everyone."""

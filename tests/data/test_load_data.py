@@ -21,10 +21,12 @@ def test_known_readers_are_called(monkeypatch):
         register_reader("echo")(read)
 
 
-@pytest.mark.parametrize("name", ["pacs@ggeur", "embeddings", "embeddings@torchvision"])
+@pytest.mark.parametrize(
+    "name", ["nothing@ggeur", "embeddings", "embeddings@torchvision"]
+)
 def test_unknown_type_lists_the_known_ones(name):
-    known = r"embeddings@ggeur"
-    with pytest.raises(ConfigError, match=rf"data\.type '{name}'.*digits.*{known}"):
+    known = r"digits_quickstart@ggeur.*embeddings@ggeur.*pacs@ggeur"
+    with pytest.raises(ConfigError, match=rf"data\.type '{name}'.*{known}"):
         load_data(name, "", SPLITS, 0)
 
 

@@ -1,0 +1,1 @@
+"""Commands that take more than a few lines; `cli` says what they are called."""

@@ -1,0 +1,205 @@
+"""``federatedscope-ggeur inspect``: what a config's data are like, in pictures."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.engines.console import shown_on_console
+from federatedscope_ggeur.engines.inspection import (
+    TOP,
+    Holdings,
+    Similarities,
+    chance,
+    holdings,
+    similarities,
+    similarities_csv,
+)
+from federatedscope_ggeur.engines.run import divide, load_data_set
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.reporting import new_run_folder, write_atomically
+from federatedscope_ggeur.reporting.heatmaps import draw_heatmap
+
+_MOST_NAMES = 12
+
+
+def inspect(arguments: Sequence[str], program: str, find: Callable[[str], Path]) -> int:
+    """Draw who holds what, and how alike the domains' shapes are; print a summary.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+    program : str
+        The command's name, for help texts.
+    find : callable (name) -> path
+        Finds the config called `name`.
+
+    Raises
+    ------
+    ConfigError, DataError
+        Wrong settings; data that cannot be read; files that cannot be written.
+    """
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description="Draw the rows that each client holds of each class, and how alike "
+        "the classes' covariance shapes are between domains; all numbers as CSV too.",
+    )
+    parser.add_argument(
+        "--cfg", metavar="FILE", required=True, help="YAML file of the experiment"
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help="where the files go (default: a new folder below the config's outdir)",
+    )
+    parser.add_argument(
+        "--reference",
+        metavar="DOMAIN",
+        default="",
+        help="the domain that the others are compared with (default: the first)",
+    )
+    parser.add_argument(
+        "settings", nargs="*", metavar="KEY VALUE", help="override settings"
+    )
+    options = parser.parse_intermixed_args(arguments)
+    cfg = load_config(find(options.cfg), options.settings)
+    with shown_on_console(cfg.verbose > 0):
+        dataset = load_data_set(cfg)
+    held = holdings(divide(cfg, dataset))
+    alike = similarities(dataset, options.reference)
+    files = {"samples.csv": held.to_csv()}
+    if alike:
+        files["similarity.csv"] = similarities_csv(alike, dataset.class_names)
+    names = [f"similarity_{i}_{_safe(p.second)}.png" for i, p in enumerate(alike, 1)]
+    folder = _folder(cfg, options.out, [*files, "samples.png", *names])
+    for name, text in files.items():
+        write_atomically(folder / name, text)
+    _draw_holdings(folder / "samples.png", held)
+    # One scale, so that the pictures can be compared.
+    largest = max((np.nanmax(pair.values, initial=0.0) for pair in alike), default=0.0)
+    for name, pair in zip(names, alike):
+        _draw_similarities(folder / name, pair, dataset.class_names, float(largest))
+    ggeur = cfg.ggeur
+    floor = int(ggeur.privacy.min_samples) if ggeur.steps else 1
+    print("\n".join(_about_holdings(held, floor)))
+    print("\n".join(_about_similarities(alike, dataset)))
+    for name in sorted([*files, "samples.png", *names]):
+        print(folder / name)
+    return 0
+
+
+def _folder(cfg, out: str | None, names: Sequence[str]) -> Path:
+    if out is None:
+        return new_run_folder(cfg.outdir, f"inspect_{cfg.expname or cfg.data.type}")
+    folder = Path(out)
+    taken = [name for name in names if os.path.lexists(folder / name)]
+    if taken:
+        raise ConfigError(
+            f"--out: '{folder}' already holds {', '.join(taken)}; nothing was written. "
+            "Take another folder."
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"--out: cannot make the folder '{folder}': {error.strerror or error}"
+        ) from error
+    return folder
+
+
+def _safe(name: str) -> str:
+    """A domain's name as part of a file's."""
+    return re.sub(r"[^\w.-]+", "_", name)[:60]
+
+
+def _draw_holdings(path: Path, held: Holdings) -> None:
+    draw_heatmap(
+        path,
+        held.counts,
+        [f"{number} {domain}" for number, domain in held.clients],
+        held.class_names,
+        title="rows to train on, by client and class",
+        row_title="client",
+        column_title="class",
+        scale_title="rows",
+    )
+
+
+def _draw_similarities(
+    path: Path, pair: Similarities, class_names: Sequence[str], largest: float
+) -> None:
+    draw_heatmap(
+        path,
+        pair.values,
+        class_names,
+        class_names,
+        title=f"similarity of shapes, {pair.first} and {pair.second}",
+        row_title=f"class in {pair.first}",
+        column_title=f"class in {pair.second}",
+        scale_title=f"similarity (Eq. 3), at most {TOP}",
+        largest=largest,
+    )
+
+
+def _about_holdings(held: Holdings, floor: int) -> list[str]:
+    num_classes = len(held.class_names)
+    table = [("client", "domain", "rows", "classes")] + [
+        (str(number), domain, str(row.sum()), f"{(row > 0).sum()} of {num_classes}")
+        for (number, domain), row in zip(held.clients, held.counts)
+    ]
+    widths = [max(map(len, column)) for column in zip(*table)]
+    lines = [
+        f"{number:>{widths[0]}}  {domain:<{widths[1]}}  {rows:>{widths[2]}}  "
+        f"{classes:>{widths[3]}}"
+        for number, domain, rows, classes in table
+    ]
+    empty = [
+        number for (number, _), n in zip(held.clients, held.counts.sum(1)) if not n
+    ]
+    if empty:
+        lines.append(f"clients without rows: {', '.join(map(str, empty))}")
+    nobody = [
+        name for name, n in zip(held.class_names, held.counts.sum(0).tolist()) if not n
+    ]
+    if nobody:
+        lines.append(f"classes that no client holds: {_some(nobody)}")
+    withheld, pairs = held.withheld(floor), int((held.counts > 0).sum())
+    if withheld:
+        lines.append(
+            f"(client, class) pairs with fewer than {floor} rows "
+            f"(ggeur.privacy.min_samples), of which nothing is uploaded: {withheld} of "
+            f"{pairs}"
+        )
+    return lines
+
+
+def _about_similarities(alike: Sequence[Similarities], dataset) -> list[str]:
+    if not alike:
+        return ["one domain: there are no shapes to compare between domains"]
+    lines = [
+        f"similarity of shapes, 0 to {TOP}, of all training rows of a domain "
+        f"(directions at random: {chance(dataset.dim):.2f}):"
+    ]
+    for pair in alike:
+        both = f"{pair.first} and {pair.second}"
+        same, other = ("-" if v is None else f"{v:.2f}" for v in pair.averages())
+        lines.append(f"  {both}: same class {same}, other classes {other}")
+        if pair.left_out:
+            names = [dataset.class_names[c] for c in pair.left_out]
+            lines.append(
+                f"    left out, with fewer than {TOP} directions in one of the two: "
+                f"{_some(names)}"
+            )
+    return lines
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    text = ", ".join(names[:_MOST_NAMES])
+    return f"{text} and {more} more" if more > 0 else text

@@ -1,0 +1,141 @@
+"""``federatedscope-ggeur predict``: the classes of images, by a run's head."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+from federatedscope_ggeur.engines.console import shown_on_console
+from federatedscope_ggeur.engines.prediction import (
+    Prediction,
+    Predictor,
+    find_images,
+)
+
+
+def predict(arguments: Sequence[str], program: str) -> int:
+    """Print the likeliest classes of each image.
+
+    A broken image is named on the standard error stream, and in the output with what is
+    wrong with it; the others are predicted all the same.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+    program : str
+        The command's name, for help texts.
+
+    Returns
+    -------
+    int
+        Exit status: 0, or 1 if any image could not be read.
+
+    Raises
+    ------
+    ConfigError, DataError
+        As `Predictor` and `find_images`.
+    """
+    options = _parser(program).parse_args(arguments)
+    images = find_images(options.images)
+    with shown_on_console(verbose=False):
+        predictor = Predictor(options.run, options.pretrained, options.device)
+        found = _naming_broken(predictor.predict(images, options.top))
+        broken = _PRINTERS[options.form](found)
+    return 1 if broken else 0
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description="Classify images by the head of a finished run.",
+    )
+    parser.add_argument(
+        "--run", metavar="FOLDER", required=True, help="the run's folder"
+    )
+    parser.add_argument(
+        "images",
+        nargs="+",
+        metavar="IMAGE_OR_FOLDER",
+        help="image files, and folders to search for some",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--json", dest="form", action="store_const", const="json", help="print JSON"
+    )
+    form.add_argument(
+        "--csv", dest="form", action="store_const", const="csv", help="print CSV"
+    )
+    form.set_defaults(form="text")
+    parser.add_argument(
+        "--top",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="likeliest classes to print (default: 1)",
+    )
+    parser.add_argument(
+        "--pretrained",
+        default="",
+        metavar="FILE",
+        help="where the encoder's weights are, if not where the run had them",
+    )
+    parser.add_argument(
+        "--device",
+        default="",
+        help="where the encoder computes: auto, cpu, cuda, cuda:1 (default: the run's)",
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1, got {text!r}")
+    return int(text)
+
+
+def _naming_broken(found: Iterable[Prediction]) -> Iterator[Prediction]:
+    for one in found:
+        if one.problem:
+            print(f"error: {one.problem}", file=sys.stderr)
+        yield one
+
+
+def _print_text(found: Iterable[Prediction]) -> int:
+    broken = 0
+    for one in found:
+        broken += bool(one.problem)
+        shown = ", ".join(f"{name} {share:.3f}" for name, share in one.classes)
+        print(f"{one.image}: {shown or 'cannot be read'}", flush=True)
+    return broken
+
+
+def _print_json(found: Iterable[Prediction]) -> int:
+    rows = [
+        {
+            "image": one.image,
+            "classes": [{"class": c, "probability": p} for c, p in one.classes],
+            "error": one.problem or None,
+        }
+        for one in found
+    ]
+    print(json.dumps(rows, indent=2, ensure_ascii=False))
+    return sum(row["error"] is not None for row in rows)
+
+
+def _print_csv(found: Iterable[Prediction]) -> int:
+    broken = 0
+    table = csv.writer(sys.stdout, lineterminator="\n")
+    table.writerow(["image", "rank", "class", "probability", "error"])
+    for one in found:
+        broken += bool(one.problem)
+        if one.problem:
+            table.writerow([one.image, "", "", "", one.problem])
+        for rank, (name, share) in enumerate(one.classes, 1):
+            table.writerow([one.image, rank, name, share, ""])
+    return broken
+
+
+_PRINTERS = {"text": _print_text, "json": _print_json, "csv": _print_csv}

@@ -1,0 +1,195 @@
+"""One entry of the embedding cache: the features of one domain and split."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from federatedscope_ggeur.data.cache.files import (
+    DamagedError,
+    read_tensors,
+    write_tensors,
+)
+from federatedscope_ggeur.data.cache.lock import locked
+from federatedscope_ggeur.data.cache.parts import Parts
+from federatedscope_ggeur.data.embeddings import Embeddings
+from federatedscope_ggeur.data.encoders import Encoder, identity_hash
+from federatedscope_ggeur.data.extraction import ExtractionSettings, extract
+from federatedscope_ggeur.data.images.base import Images
+from federatedscope_ggeur.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+_FLOAT16_LARGEST = torch.finfo(torch.float16).max
+
+
+def content_key(
+    identity: Mapping[str, object],
+    where: Sequence[str],
+    images: Images,
+    stamps: Sequence[str],
+    float16: bool,
+) -> str:
+    """All that an entry depends on, as a SHA-256.
+
+    Parameters
+    ----------
+    identity : mapping
+        The encoder's.
+    where : [data set, domain, split]
+    images : Images
+    stamps : sequence of str
+        Of the images: their own, or hashes of their contents.
+    float16 : bool
+        Whether the features are stored in half precision.
+    """
+    labels = [int(label) for label in images.labels]
+    parts = [identity_hash(identity), *where, images.keys, stamps, labels, float16]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def entry_file(identity: Mapping[str, object], where: Sequence[str], key: str) -> str:
+    """The entry's path below the cache folder, with slashes."""
+    data, domain, split = (_slug(part) for part in where)
+    encoder = f"{_slug(str(identity['encoder']))}-{identity_hash(identity)[:12]}"
+    return f"{data}/{encoder}/{domain}-{split}-{key[:16]}.safetensors"
+
+
+def _slug(text: str) -> str:
+    """`text` as every file system takes it; the key tells domains of one slug apart."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", text)[:40]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The features of one domain and split in a cache.
+
+    Parameters
+    ----------
+    path : Path
+    key : str
+        From `content_key`.
+    domain, split : str
+    """
+
+    path: Path
+    key: str
+    domain: str
+    split: str
+
+    @property
+    def what(self) -> str:
+        return f"{self.domain} ({self.split})"
+
+    def read(self) -> Embeddings:
+        """The features, checked.
+
+        Raises
+        ------
+        FileNotFoundError
+        DamagedError
+            The file is not what was written, or of other images or another encoder.
+        """
+        tensors, header = read_tensors(self.path)
+        if header.get("key") != self.key:
+            raise DamagedError("it is of other images or another encoder")
+        return Embeddings(tensors["features"].float(), tensors["labels"], self.domain)
+
+    def read_if_whole(self) -> Embeddings | None:
+        """The features; None where there are none, with a warning if damaged."""
+        try:
+            return self.read()
+        except FileNotFoundError:
+            return None
+        except DamagedError as error:
+            logger.warning("%s is damaged: %s; it is made again", self.path, error)
+            return None
+
+    def fill(
+        self,
+        images: Images,
+        encoder: Encoder,
+        settings: ExtractionSettings,
+        float16: bool,
+    ) -> Extracted:
+        """Extract the features, or what an interrupted call has left to do.
+
+        Of two processes that want the same entry, the second waits and then reads.
+
+        Raises
+        ------
+        ConfigError, DataError
+            As `extract`, and where the cache cannot be written. What was extracted
+            until then is kept for the next call.
+        """
+        what = f"embedding {self.what}"
+        with locked(self.path.with_suffix(".lock"), what):
+            found = self.read_if_whole()
+            if found is not None:
+                return Extracted(found, 0, 0.0)
+            dtype = torch.float16 if float16 else torch.float32
+            parts = Parts(self.path.with_suffix(".parts"), self.key, dtype)
+            before, started = parts.rows, time.perf_counter()
+            if len(images):
+                self._extract(parts, images, encoder, settings)
+                features = parts.whole()
+            else:
+                features = torch.empty(0, encoder.dim, dtype=dtype)
+            labels = torch.tensor(images.labels, dtype=torch.int64)
+            tensors = {"features": features, "labels": labels}
+            write_tensors(self.path, tensors, {"key": self.key})
+            parts.remove()
+            seconds = time.perf_counter() - started
+            return Extracted(self.read(), len(images) - before, seconds)
+
+    def _extract(
+        self,
+        parts: Parts,
+        images: Images,
+        encoder: Encoder,
+        settings: ExtractionSettings,
+    ) -> None:
+        done, total = parts.rows, len(images)
+        logger.info("embedding %d images of %s", total, self.what)
+        if done:
+            logger.info("%d of %d images are there", done, total)
+        # tqdm's None: shown on a terminal only.
+        bar = tqdm(
+            total=total, initial=done, unit="image", desc=self.what, disable=None
+        )
+        with bar, closing(extract(encoder, images, settings, done)) as batches:
+            try:
+                for features in batches:
+                    _check_range(features, parts, self.what)
+                    parts.add(features)
+                    bar.update(len(features))
+            finally:
+                parts.flush()
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """Features, and how many `rows` of them this call made in how many `seconds`."""
+
+    features: Embeddings
+    rows: int
+    seconds: float
+
+
+def _check_range(features: Tensor, parts: Parts, what: str) -> None:
+    if parts.dtype == torch.float16 and (features.abs() > _FLOAT16_LARGEST).any():
+        raise ConfigError(
+            f"{what} has features above {_FLOAT16_LARGEST:g}, too large for "
+            "half precision; set ggeur.encoder.float16_cache False"
+        )

@@ -1,0 +1,174 @@
+"""What a cache holds, by data set: enough to use it without images and weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path, PurePath
+
+from federatedscope_ggeur.data.cache.entry import Entry
+from federatedscope_ggeur.data.cache.files import VERSION, write_atomically
+from federatedscope_ggeur.data.encoders import EncoderSettings
+
+logger = logging.getLogger(__name__)
+
+_FOLDER = "index"
+
+
+@dataclass(frozen=True)
+class SplitRecord:
+    """One split of one domain: its entry's path in the cache, key and rows."""
+
+    file: str
+    key: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class DomainRecord:
+    """One domain; `test` is None where the data came without a split."""
+
+    name: str
+    train: SplitRecord
+    test: SplitRecord | None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a record is found by.
+
+    Parameters
+    ----------
+    data_type : str
+    root : str
+        ``data.root``; a carried cache is found under another one too.
+    encoder : EncoderSettings
+        With the encoder's defaults filled in.
+    float16 : bool
+    hash_files : bool
+    """
+
+    data_type: str
+    root: str
+    encoder: EncoderSettings
+    float16: bool
+    hash_files: bool
+
+    def without_root(self) -> dict:
+        """Plain values that are the same on every machine."""
+        encoder = asdict(self.encoder)
+        encoder["pretrained"] = PurePath(encoder["pretrained"]).name
+        return {**asdict(self), "encoder": encoder, "root": ""}
+
+
+@dataclass(frozen=True)
+class Record:
+    """A whole data set in a cache.
+
+    Parameters
+    ----------
+    request : mapping
+        `Request.without_root` of who asked for it.
+    root : str
+        Where the images were.
+    name : str
+        The data set's.
+    class_names : tuple of str
+    domains : tuple of DomainRecord
+    dim : int
+    encoder : str
+        The encoder's name.
+    identity : mapping
+        The encoder's identity.
+    stamp : mapping or None
+        The encoder's stamp; None if it has none.
+    """
+
+    request: Mapping[str, object]
+    root: str
+    name: str
+    class_names: tuple[str, ...]
+    domains: tuple[DomainRecord, ...]
+    dim: int
+    encoder: str
+    identity: Mapping[str, object]
+    stamp: Mapping[str, str | None] | None
+
+    def files(self) -> dict[tuple[str, str], str]:
+        """The entries' paths in the cache by (domain, split)."""
+        return {
+            (domain.name, split): part.file
+            for domain in self.domains
+            for split, part in (("train", domain.train), ("test", domain.test))
+            if part is not None
+        }
+
+
+def record_path(folder: Path, request: Request) -> Path:
+    """Where the record of a request is: one file for each, so none is shared."""
+    text = json.dumps([request.without_root(), request.root], sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return (
+        folder / _FOLDER / f"{request.data_type.partition('@')[0]}-{digest[:16]}.json"
+    )
+
+
+def write_record(folder: Path, request: Request, record: Record) -> None:
+    """Keep `record`; where it cannot be written, the entries are used all the same."""
+    content = {"version": VERSION, **asdict(record)}
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    write_atomically(record_path(folder, request), text.encode())
+
+
+def read_record(path: Path) -> Record | None:
+    """The record in a file; None if there is none that can be used."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        if content.pop("version") != VERSION:
+            return None
+        record = Record(**content)
+        return replace(
+            record,
+            class_names=tuple(record.class_names),
+            domains=tuple(_domain(domain) for domain in record.domains),
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        logger.warning("%s is damaged (%s) and is not used", path, error)
+        return None
+
+
+def _domain(content: dict) -> DomainRecord:
+    train, test = content["train"], content["test"]
+    for part in (train, test or train):
+        if ".." in PurePath(part["file"]).parts or PurePath(part["file"]).is_absolute():
+            raise ValueError(f"'{part['file']}' is not in the cache")
+    return DomainRecord(
+        content["name"],
+        SplitRecord(**train),
+        None if test is None else SplitRecord(**test),
+    )
+
+
+def find_carried(folder: Path, request: Request) -> list[Record]:
+    """The records of a request under any root; only its own root's if there is one."""
+    own = read_record(record_path(folder, request))
+    if own is not None:
+        return [own]
+    wanted = request.without_root()
+    return [record for record in all_records(folder) if record.request == wanted]
+
+
+def all_records(folder: Path) -> list[Record]:
+    """Every record of a cache, in the order of their files' names."""
+    paths = sorted((folder / _FOLDER).glob("*.json"))
+    return [record for path in paths if (record := read_record(path)) is not None]
+
+
+def entry_of(folder: Path, domain: str, split: str, part: SplitRecord) -> Entry:
+    """The entry that a record speaks of."""
+    return Entry(folder / part.file, part.key, domain, split)

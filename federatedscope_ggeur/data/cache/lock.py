@@ -1,0 +1,89 @@
+"""A lock on a file that the operating system frees when its holder ends."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from federatedscope_ggeur.data.cache.files import cannot_write
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.2
+_TAKEN = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
+
+
+@contextmanager
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock `path`, waiting for another process if it must.
+
+    The file is made and stays; a holder that is killed frees the lock. Where the file
+    system has no locks, none is held: `what` is then done twice, and files written by
+    rename stay whole.
+
+    Parameters
+    ----------
+    path : Path
+        Its folder is made if it is missing.
+    what : str
+        What the lock is for, for the log.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be made.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    try:
+        _wait(handle, what)
+        yield
+    finally:
+        with suppress(OSError):
+            _free(handle)
+        os.close(handle)
+
+
+def _wait(handle: int, what: str) -> None:
+    told = False
+    while True:
+        try:
+            _take(handle)
+            return
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                logger.warning("cannot lock %s: %s; going on without", what, error)
+                return
+        if not told:
+            logger.info("another process is at %s; waiting for it", what)
+            told = True
+        time.sleep(_POLL_SECONDS)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _take(handle: int) -> None:
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+
+    def _free(handle: int) -> None:
+        os.lseek(handle, 0, os.SEEK_SET)
+        msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
+
+else:
+    import fcntl
+
+    def _take(handle: int) -> None:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _free(handle: int) -> None:
+        fcntl.flock(handle, fcntl.LOCK_UN)

@@ -1,0 +1,87 @@
+"""Pieces of an entry on their way: what an interruption leaves for the next call."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.data.cache.files import (
+    DamagedError,
+    read_tensors,
+    write_tensors,
+)
+
+logger = logging.getLogger(__name__)
+
+#: A part is written after so many rows, and after so many seconds at the latest.
+PART_ROWS, PART_SECONDS = 2048, 60.0
+
+
+class Parts:
+    """The features of consecutive rows, in one file for each piece.
+
+    Parameters
+    ----------
+    folder : Path
+        Of this entry alone.
+    key : str
+        The entry's; a piece of another one is not used.
+    dtype : torch.dtype
+        In which features are stored.
+    """
+
+    def __init__(self, folder: Path, key: str, dtype: torch.dtype):
+        self._folder, self._key, self.dtype = folder, key, dtype
+        self._waiting: list[Tensor] = []
+        self._written = time.monotonic()
+        self.rows = sum(len(part) for part in self._read())
+
+    def add(self, features: Tensor) -> None:
+        """Append rows; they are on disk after `flush`, or when enough wait."""
+        self._waiting.append(features.to(self.dtype))
+        waiting = sum(map(len, self._waiting))
+        if waiting >= PART_ROWS or time.monotonic() - self._written >= PART_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows that wait."""
+        if self._waiting:
+            part = torch.cat(self._waiting)
+            path = self._folder / f"{self.rows:09d}.safetensors"
+            write_tensors(path, {"features": part}, {"key": self._key})
+            self.rows += len(part)
+            self._waiting = []
+        self._written = time.monotonic()
+
+    def whole(self) -> Tensor:
+        """All rows [n, D] that are on disk; there must be one."""
+        return torch.cat(list(self._read()))
+
+    def remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _read(self) -> Iterator[Tensor]:
+        """The pieces in order, up to the first that is missing or damaged."""
+        row = 0
+        while True:
+            path = self._folder / f"{row:09d}.safetensors"
+            try:
+                tensors, header = read_tensors(path)
+                if header.get("key") != self._key:
+                    raise DamagedError("it is of another entry")
+            except FileNotFoundError:
+                return
+            except DamagedError as error:
+                logger.warning("%s is damaged: %s; made again from there", path, error)
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                return
+            row += len(tensors["features"])
+            yield tensors["features"]

@@ -1,0 +1,141 @@
+"""An image data set as features; read from a carried cache without its images."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from federatedscope_ggeur.data.cache import (
+    DamagedError,
+    Request,
+    SplitRecord,
+    all_records,
+    entry_of,
+    find_carried,
+)
+from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
+from federatedscope_ggeur.data.split import split_domain
+from federatedscope_ggeur.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """An image data set as features.
+
+    Parameters
+    ----------
+    domains : mapping from name to (train, test or None)
+        In the data set's order; None where it came without a split.
+    class_names : tuple of str
+    encoder : str
+        The encoder's name.
+    dim : int
+        D.
+    files : tuple of Path
+        Where the features are.
+    extracted : int
+        Images that were embedded just now; all others were in the cache.
+    seconds : float
+        How long that took, without loading the encoder.
+    """
+
+    domains: Mapping[str, tuple[Embeddings, Embeddings | None]]
+    class_names: tuple[str, ...]
+    encoder: str
+    dim: int
+    files: tuple[Path, ...]
+    extracted: int = 0
+    seconds: float = 0.0
+
+    def __len__(self) -> int:
+        """Images in all domains and splits."""
+        return sum(
+            len(part)
+            for parts in self.domains.values()
+            for part in parts
+            if part is not None
+        )
+
+    def data_set(self, splits: Sequence[float], seed: int) -> DataSet:
+        """Split by `splits` where the data came without a split.
+
+        Raises
+        ------
+        ConfigError, DataError
+            As `split_domain`.
+        """
+        domains = [
+            split_domain(train, splits, seed)
+            if test is None
+            else Domain(name, train, test)
+            for name, (train, test) in self.domains.items()
+        ]
+        return DataSet(tuple(domains), self.class_names, self.encoder)
+
+
+def read_carried(folder: Path, request: Request, error: DataError) -> Encoded:
+    """The data set as a cache holds it, without its images.
+
+    Parameters
+    ----------
+    folder : Path
+        The cache's.
+    request : Request
+    error : DataError
+        Why there are no images; raised again if there is no such data set in the cache.
+
+    Raises
+    ------
+    DataError
+        Also for cache files that are damaged or missing.
+    """
+    found = find_carried(folder, request)
+    if not found:
+        held = {record.encoder for record in all_records(folder)}
+        if held:
+            logger.warning(
+                "%s holds features, but none of %s with these settings; it was filled "
+                "by %s",
+                folder,
+                request.data_type,
+                "; ".join(sorted(held)),
+            )
+        raise error
+    if len({record.name + str(record.files()) for record in found}) > 1:
+        roots = ", ".join(f"'{record.root}'" for record in found)
+        raise DataError(
+            f"{error}\nThe cache {folder} holds several data sets of this type and "
+            f"encoder; set data.root to one of those they were made from: {roots}"
+        ) from error
+    record = found[0]
+    logger.warning(
+        "the features in %s (%s) are used without the images: %s",
+        folder,
+        record.encoder,
+        error,
+    )
+    domains = {
+        domain.name: (
+            _read_entry(folder, domain.name, "train", domain.train),
+            domain.test and _read_entry(folder, domain.name, "test", domain.test),
+        )
+        for domain in record.domains
+    }
+    files = tuple(folder / file for file in record.files().values())
+    return Encoded(domains, record.class_names, record.encoder, record.dim, files)
+
+
+def _read_entry(folder: Path, domain: str, split: str, part: SplitRecord) -> Embeddings:
+    entry = entry_of(folder, domain, split, part)
+    try:
+        return entry.read()
+    except (FileNotFoundError, DamagedError) as error:
+        problem = error if isinstance(error, DamagedError) else "it is missing"
+        raise DataError(
+            f"the cache file '{entry.path}' cannot be used: {problem}; and there "
+            "are no images to make it again. Copy the cache folder once more."
+        ) from error

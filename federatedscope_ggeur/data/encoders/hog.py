@@ -1,0 +1,56 @@
+"""Encoder ``hog``: histograms of oriented gradients, for tests and tiny experiments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from federatedscope_ggeur.data.encoders.base import (
+    Encoder,
+    EncoderSettings,
+    register_encoder,
+)
+from federatedscope_ggeur.data.encoders.pixels import hand_made
+from federatedscope_ggeur.errors import ConfigError
+
+_SIZE, _CELL, _BLOCK = 64, 8, 2
+
+
+@dataclass(frozen=True)
+class _Hog:
+    size: int
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        # Imported here: slow to import, and of no use to the other encoders.
+        from skimage.feature import hog as histograms
+
+        grey = image.convert("L").resize((self.size, self.size), Image.BILINEAR)
+        features = histograms(
+            np.asarray(grey, np.float64) / 255,
+            orientations=9,
+            pixels_per_cell=(_CELL, _CELL),
+            cells_per_block=(_BLOCK, _BLOCK),
+            transform_sqrt=True,
+        )
+        return torch.from_numpy(features.astype(np.float32))
+
+
+@register_encoder("hog", uses=("image_size", "normalize"))
+def hog(settings: EncoderSettings, device: torch.device) -> Encoder:
+    """HOG of the grey image resized to a square of 64 (`image_size`) pixels."""
+    size = settings.image_size or _SIZE
+    if size < _CELL * _BLOCK:
+        raise ConfigError(
+            f"ggeur.encoder.image_size: hog needs at least {_CELL * _BLOCK}, got {size}"
+        )
+    return hand_made(
+        settings,
+        f"hog of {size} x {size}",
+        f"grey, resize {size} x {size} bilinear, square root, 9 orientations, "
+        f"cells of {_CELL}, blocks of {_BLOCK}",
+        _Hog(size),
+    )

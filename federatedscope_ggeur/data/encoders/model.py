@@ -1,0 +1,101 @@
+"""What encoders made of a torch model share: device, precision, forward pass."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from federatedscope_ggeur.errors import ConfigError
+
+RANDOM = "none"
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def is_random(pretrained: str) -> bool:
+    return pretrained.lower() == RANDOM
+
+
+def pick_device(name: str) -> torch.device:
+    """The device called "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1".
+
+    Raises
+    ------
+    ConfigError
+        No such device here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"ggeur.encoder.device: '{name}' is not there, torch sees "
+            f"{torch.cuda.device_count()} GPUs; take cpu, or auto"
+        )
+    return device
+
+
+def check_precision(precision: str, device: torch.device) -> None:
+    """Raise `ConfigError` if `device` cannot compute in `precision`."""
+    if precision == "fp16" and device.type == "cpu":
+        raise ConfigError(
+            "ggeur.encoder.precision: fp16 needs a GPU; take bf16 or fp32 on the CPU"
+        )
+
+
+@contextmanager
+def seeded(seed: int = 0) -> Iterator[None]:
+    """Weights drawn inside are always the same ones: "none" names one set of them."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def state_hash(model: nn.Module) -> str:
+    """SHA-256 of all parameters and buffers, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def forward_pass(
+    forward: Callable[[Tensor], Tensor],
+    device: torch.device,
+    precision: str,
+    normalize: bool,
+) -> Callable[[Tensor], Tensor]:
+    """`forward` as an encoder's `encode`: frozen, on `device`, in `precision`."""
+
+    def encode(batch: Tensor) -> Tensor:
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode())
+            if device.type == "cuda" and precision == "fp32":
+                # cuDNN's default, TF32, keeps 10 bits of a convolution's operands.
+                flags = {"enabled": True, "deterministic": True, "allow_tf32": False}
+                stack.enter_context(torch.backends.cudnn.flags(**flags))
+            if precision in _DTYPES:
+                stack.enter_context(torch.autocast(device.type, _DTYPES[precision]))
+            features = forward(batch.to(device, non_blocking=True))
+        with torch.inference_mode():
+            features = features.float()
+            if normalize:
+                features = nn.functional.normalize(features, dim=1)
+            return features
+
+    return encode
+
+
+def parameter_bytes(build: Callable[[], nn.Module]) -> int:
+    """Bytes of a model's parameters in float32, found without its weights."""
+    try:
+        with torch.device("meta"):
+            model = build()
+    except Exception:  # torch < 2 has no such context, and some models need values
+        model = build()
+    return 4 * sum(p.numel() for p in model.parameters())

@@ -1,0 +1,136 @@
+"""Encoder ``open_clip``: the image side of CLIP models."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from federatedscope_ggeur.data.encoders.base import (
+    Encoder,
+    EncoderSettings,
+    register_encoder,
+)
+from federatedscope_ggeur.data.encoders.model import (
+    check_precision,
+    forward_pass,
+    is_random,
+    seeded,
+    state_hash,
+)
+from federatedscope_ggeur.data.encoders.open_clip_weights import (
+    Weights,
+    find_weights,
+    root_logger_kept,
+    weights_stamp,
+)
+from federatedscope_ggeur.data.encoders.quick_gelu import plain_name
+from federatedscope_ggeur.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+
+def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
+    try:
+        library = f"open_clip {version('open_clip_torch')}"
+        if is_random(settings.pretrained):
+            return {"library": f"{library}, torch {torch.__version__}"}
+        return {"library": library, "weights": weights_stamp(_plain(settings))}
+    except (PackageNotFoundError, ImportError):
+        return {"weights": None}
+
+
+@register_encoder(
+    "open_clip",
+    model="ViT-B-16",
+    pretrained="openai",
+    uses=("model", "pretrained", "normalize", "precision", "quick_gelu"),
+    stamp=_stamp,
+)
+def open_clip(settings: EncoderSettings, device: torch.device) -> Encoder:
+    """Image features as ``encode_image`` gives them, with open_clip's preprocessing.
+
+    `pretrained` is one of open_clip's tags, a local file (safetensors, or a state dict
+    that torch reads with ``weights_only``), or none.
+
+    Raises
+    ------
+    ConfigError
+        Unknown model or tag; weights that are not here and cannot be downloaded, or do
+        not fit the model; weights trained with the other kind of GELU.
+    """
+    try:
+        library = import_module("open_clip")
+    except ImportError as error:
+        raise ConfigError(
+            "ggeur.encoder.name: open_clip needs the package open_clip_torch: "
+            f"pip install open_clip_torch ({error})"
+        ) from error
+    check_precision(settings.precision, device)
+    settings = _plain(settings)
+    if settings.model not in library.list_models():
+        raise ConfigError(
+            f"ggeur.encoder.model: open_clip has no model '{settings.model}'; it has "
+            f"{', '.join(library.list_models())}"
+        )
+    config = library.get_model_config(settings.model)
+    weights = find_weights(settings, bool(config.get("quick_gelu", False)))
+    model, transform = _build(library, settings.model, weights, config["text_cfg"])
+    digits = weights.digits or state_hash(model)
+    model = model.to(device)
+    name = plain_name(settings.model) + (" QuickGELU" if weights.quick_gelu else "")
+    normalised = ", normalised" if settings.normalize else ""
+    return Encoder(
+        title=f"open_clip {name}, {weights.title}, {settings.precision}{normalised}",
+        identity={
+            "model": plain_name(settings.model),
+            "quick_gelu": weights.quick_gelu,
+            "weights": digits,
+            "preprocess": json.dumps(model.visual.preprocess_cfg, sort_keys=True),
+            "normalize": settings.normalize,
+            "precision": settings.precision,
+        },
+        dim=int(config["embed_dim"]),
+        preprocess=transform,
+        encode=forward_pass(
+            model.encode_image, device, settings.precision, settings.normalize
+        ),
+        device=device,
+    )
+
+
+def _plain(settings: EncoderSettings) -> EncoderSettings:
+    """OpenAI writes ViT-B/16 where open_clip writes ViT-B-16."""
+    return replace(settings, model=settings.model.replace("/", "-"))
+
+
+def _build(library, name: str, weights: Weights, text_config: dict):
+    """The frozen model and the preprocessing."""
+    if "hf_model_name" in text_config:
+        logger.info(
+            "open_clip asks huggingface.co for the configuration of %s, the text side "
+            "of %s",
+            text_config["hf_model_name"],
+            name,
+        )
+    try:
+        with root_logger_kept(), seeded():
+            model, _, transform = library.create_model_and_transforms(
+                name,
+                pretrained=None if weights.path is None else str(weights.path),
+                force_quick_gelu=weights.quick_gelu,
+                pretrained_hf=False,  # no weights of the text side alone
+                **(weights.preprocess or {}),
+            )
+        if weights.tensors is not None:
+            model.load_state_dict(weights.tensors)
+    except Exception as error:  # open_clip, torch and the hub each have their own
+        raise ConfigError(
+            f"open_clip cannot make the model {name} with {weights.title}: "
+            f"{type(error).__name__}: {error!s:.500}"
+        ) from error
+    return model.eval().requires_grad_(False), transform

@@ -1,0 +1,55 @@
+"""Encoder ``pixels``: the resized image itself, for tests and tiny experiments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from federatedscope_ggeur.data.encoders.base import (
+    Encoder,
+    EncoderSettings,
+    register_encoder,
+)
+
+_SIZE = 16
+
+
+@dataclass(frozen=True)
+class _Flatten:
+    size: int
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        small = image.resize((self.size, self.size), Image.BILINEAR)
+        return torch.from_numpy(np.asarray(small, np.float32).reshape(-1) / 255)
+
+
+@register_encoder("pixels", uses=("image_size", "normalize"))
+def pixels(settings: EncoderSettings, device: torch.device) -> Encoder:
+    """RGB values in [0, 1] of the image resized to a square of 16 (`image_size`)."""
+    size = settings.image_size or _SIZE
+    return hand_made(
+        settings,
+        f"pixels of {size} x {size}",
+        f"resize {size} x {size} bilinear, RGB in [0, 1]",
+        _Flatten(size),
+    )
+
+
+def hand_made(settings: EncoderSettings, title: str, text: str, preprocess) -> Encoder:
+    """An encoder whose features are made whole in the data-loading workers."""
+    normalize = settings.normalize
+
+    def encode(batch: Tensor) -> Tensor:
+        return torch.nn.functional.normalize(batch, dim=1) if normalize else batch
+
+    return Encoder(
+        title=title + (", normalised" if normalize else ""),
+        identity={"preprocess": text, "normalize": normalize},
+        dim=len(preprocess(Image.new("RGB", (8, 8)))),
+        preprocess=preprocess,
+        encode=encode,
+    )

@@ -1,0 +1,191 @@
+"""Encoder ``timm``: pooled features of image models of the timm library."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from federatedscope_ggeur.data.encoders.base import (
+    Encoder,
+    EncoderSettings,
+    register_encoder,
+)
+from federatedscope_ggeur.data.encoders.model import (
+    check_precision,
+    forward_pass,
+    is_random,
+    parameter_bytes,
+    seeded,
+    state_hash,
+)
+from federatedscope_ggeur.data.encoders.weights import (
+    Remote,
+    check_readable,
+    file_stamp,
+    find,
+    local_file,
+    obtain,
+    sha256_file,
+)
+from federatedscope_ggeur.errors import ConfigError
+
+DEFAULT = "default"
+_FILENAMES = ("model.safetensors", "pytorch_model.bin")
+
+
+def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
+    try:
+        library = f"timm {version('timm')}"
+        if is_random(settings.pretrained):
+            return {"library": f"{library}, torch {torch.__version__}"}
+        path = local_file(settings.pretrained) or find(_remote(_config(settings)))
+    except (PackageNotFoundError, ImportError, ConfigError):
+        return {"weights": None}
+    return {"library": library, "weights": None if path is None else file_stamp(path)}
+
+
+@register_encoder(
+    "timm",
+    pretrained=DEFAULT,
+    uses=("model", "pretrained", "normalize", "precision"),
+    stamp=_stamp,
+)
+def timm(settings: EncoderSettings, device: torch.device) -> Encoder:
+    """Pooled features before the classifier, with timm's preprocessing of the weights.
+
+    `model` is one of timm's, with or without a tag (``resnet50.a1_in1k``);
+    `pretrained` is a tag, "default", a local file, or none.
+
+    Raises
+    ------
+    ConfigError
+        Unknown model or tag; weights that are not here and cannot be downloaded, or do
+        not fit the model.
+    """
+    try:
+        library = import_module("timm")
+    except ImportError as error:
+        raise ConfigError(
+            f"ggeur.encoder.name: timm needs the package timm: pip install timm "
+            f"({error})"
+        ) from error
+    check_precision(settings.precision, device)
+    title, path, name = _find(library, settings)
+    model = _build(library, name, title, path)
+    if path is not None and local_file(settings.pretrained) is not None:
+        _check_complete(model, _build(library, name, title, path, seed=1), path)
+    model = model.eval().requires_grad_(False)
+    data = library.data.resolve_model_data_config(model)
+    digits = state_hash(model) if path is None else sha256_file(path)
+    model = model.to(device)
+    encode = forward_pass(model, device, settings.precision, settings.normalize)
+    normalised = ", normalised" if settings.normalize else ""
+    return Encoder(
+        title=f"timm {name}, {title}, {settings.precision}{normalised}",
+        identity={
+            "model": name.partition(".")[0],
+            "weights": digits,
+            "preprocess": json.dumps(data, sort_keys=True),
+            "normalize": settings.normalize,
+            "precision": settings.precision,
+        },
+        dim=encode(torch.zeros(1, *data["input_size"])).shape[1],
+        preprocess=library.data.create_transform(**data, is_training=False),
+        encode=encode,
+        device=device,
+    )
+
+
+def _build(library, name: str, title: str, path: Path | None, seed: int = 0):
+    overlay = None if path is None else {"file": str(path), "source": None}
+    try:
+        with seeded(seed):
+            return library.create_model(
+                name,
+                pretrained=path is not None,
+                pretrained_cfg_overlay=overlay,
+                num_classes=0,
+            )
+    except Exception as error:  # timm and torch each have their own
+        raise ConfigError(
+            f"timm cannot make the model {name} with {title}: "
+            f"{type(error).__name__}: {error!s:.500}"
+        ) from error
+
+
+def _check_complete(model: nn.Module, again: nn.Module, path: Path) -> None:
+    """Refuse a file that lacks weights: timm leaves those at random and goes on.
+
+    `model` and `again` were drawn from different seeds before the file was read.
+    """
+    other = again.state_dict()
+    random = [n for n, t in model.state_dict().items() if not torch.equal(t, other[n])]
+    if random:
+        raise ConfigError(
+            f"the weights file '{path}' is of another model: it lacks {len(random)} of "
+            f"the weights, e.g. {', '.join(random[:3])}"
+        )
+
+
+def _find(library, settings: EncoderSettings) -> tuple[str, Path | None, str]:
+    """Title and file of the weights (None if random), and the model's full name."""
+    model = settings.model
+    if not library.is_model(model):
+        raise ConfigError(
+            f"ggeur.encoder.model: timm has no model '{model}'; there are e.g. "
+            f"{', '.join(library.list_models('*' + model[:6] + '*')[:8]) or 'resnet50'}"
+        )
+    if is_random(settings.pretrained):
+        return "random weights", None, model
+    path = local_file(settings.pretrained)
+    if path is None:
+        config = _config(settings)
+        name = f"{config.architecture}.{config.tag}" if config.tag else model
+
+        def size() -> int:
+            return parameter_bytes(lambda: library.create_model(model))
+
+        by_hand = "ggeur.encoder.pretrained FILE"
+        path = obtain(_remote(config), f"timm {name}", size, by_hand)
+        title = f"weights {config.tag or DEFAULT}"
+    else:
+        name, title = model, f"weights {path.name}"
+    check_readable(path)
+    return title, path, name
+
+
+def _config(settings: EncoderSettings):
+    """timm's description of the published weights.
+
+    Raises
+    ------
+    ConfigError
+        There are none, or none of that tag.
+    """
+    library = import_module("timm")
+    model, tag = settings.model, settings.pretrained
+    if tag != DEFAULT:
+        model = f"{model.partition('.')[0]}.{tag}"
+    try:
+        found = library.get_pretrained_cfg(model)
+    except RuntimeError:
+        found = None
+    if found is None or not (found.hf_hub_id or found.url):
+        tags = library.list_pretrained(model.partition(".")[0] + ".*")
+        raise ConfigError(
+            f"ggeur.encoder.pretrained: '{tag}' is neither a file nor weights of "
+            f"timm's {settings.model}; there are {', '.join(tags) or 'no published'}, "
+            "and 'none' for random weights"
+        )
+    return found
+
+
+def _remote(config) -> Remote:
+    names = (config.hf_hub_filename,) if config.hf_hub_filename else _FILENAMES
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    return Remote(config.hf_hub_id or "", names, config.url or "", folder)

@@ -1,0 +1,229 @@
+"""Weights files: found on this machine, downloaded if they must be, read safely."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+_KINDS = (".safetensors", ".pt", ".pth", ".bin")
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Remote:
+    """Where published weights are.
+
+    Parameters
+    ----------
+    repo : str
+        Repository on the Hugging Face hub; "" if none.
+    filenames : tuple of str
+        The file's possible names in `repo`, the best first.
+    url : str
+        Where else the file is; "" if nowhere.
+    folder : Path
+        Where a file from `url` is kept.
+    sha256 : str
+        The first digits of the SHA-256 of the file at `url`; "" if unknown.
+    """
+
+    repo: str
+    filenames: tuple[str, ...]
+    url: str
+    folder: Path
+    sha256: str = ""
+
+    @property
+    def address(self) -> str:
+        """What to fetch by hand."""
+        if self.repo:
+            return (
+                f"https://huggingface.co/{self.repo}/resolve/main/{self.filenames[0]}"
+            )
+        return self.url
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def file_stamp(path: Path) -> str:
+    """Changes when the file may have changed."""
+    status = path.stat()
+    return f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
+
+
+def looks_like_file(pretrained: str) -> bool:
+    """Whether a setting names a file and not a tag."""
+    return os.sep in pretrained or pretrained.endswith(_KINDS)
+
+
+def local_file(pretrained: str) -> Path | None:
+    """The existing file that a setting names; None if it names none.
+
+    Raises
+    ------
+    ConfigError
+        It names a file that does not exist.
+    """
+    path = Path(pretrained).expanduser()
+    if path.is_file():
+        return path
+    if looks_like_file(pretrained):
+        raise ConfigError(f"ggeur.encoder.pretrained: there is no file '{pretrained}'")
+    return None
+
+
+def find(remote: Remote) -> Path | None:
+    """The weights if they are on this machine; touches no network."""
+    if remote.repo:
+        from huggingface_hub import try_to_load_from_cache
+
+        for name in remote.filenames:
+            path = try_to_load_from_cache(remote.repo, name)
+            if isinstance(path, str):
+                return Path(path)
+    if remote.url:
+        path = remote.folder / remote.url.rpartition("/")[2]
+        if path.is_file() and _is_whole(path, remote):
+            return path
+    return None
+
+
+def _is_whole(path: Path, remote: Remote) -> bool:
+    if sha256_file(path).startswith(remote.sha256):
+        return True
+    logger.warning("%s is damaged (SHA-256 differs) and is not used", path)
+    return False
+
+
+def obtain(remote: Remote, what: str, size: Callable[[], int], by_hand: str) -> Path:
+    """The weights' file, downloaded if it is not on this machine.
+
+    Parameters
+    ----------
+    remote : Remote
+    what : str
+        Whose weights, for messages.
+    size : callable () -> int
+        About how many bytes they have.
+    by_hand : str
+        The settings that take a file fetched by hand, called FILE.
+
+    Raises
+    ------
+    ConfigError
+        They cannot be had; says what to fetch by hand and what to do with it.
+    """
+    found = find(remote)
+    if found is not None:
+        return found
+    about = f"about {size() / 1e6:,.0f} MB"
+    hint = (
+        f"Where there is a network, fetch {remote.address}, copy the file to this "
+        f"machine, and set: {by_hand}"
+    )
+    if os.environ.get("HF_HUB_OFFLINE", "0").upper() in ("1", "ON", "YES", "TRUE"):
+        raise ConfigError(
+            f"the weights of {what} ({about}) are not on this machine, and "
+            f"HF_HUB_OFFLINE forbids to download them. {hint}"
+        )
+    logger.info("downloading the weights of %s, %s: %s", what, about, remote.address)
+    try:
+        return _download(remote)
+    except Exception as error:  # hub, HTTP and socket each have their own
+        raise ConfigError(
+            f"the weights of {what} ({about}) are not on this machine and could not be "
+            f"downloaded from {remote.address}: {type(error).__name__}: "
+            f"{str(error).strip().splitlines()[0] if str(error) else ''}. {hint}"
+        ) from error
+
+
+def _download(remote: Remote) -> Path:
+    if not remote.repo:
+        remote.folder.mkdir(parents=True, exist_ok=True)
+        path = remote.folder / remote.url.rpartition("/")[2]
+        torch.hub.download_url_to_file(remote.url, str(path), remote.sha256 or None)
+        return path
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.utils import EntryNotFoundError
+
+    *others, last = remote.filenames
+    for name in others:
+        try:
+            return Path(hf_hub_download(remote.repo, name))
+        except EntryNotFoundError as error:
+            # A subclass says that there was no network to ask.
+            if isinstance(error, FileNotFoundError):
+                raise
+    return Path(hf_hub_download(remote.repo, last))
+
+
+def is_script(path: Path) -> bool:
+    """Whether a file is a TorchScript program with its weights, as OpenAI's are."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
+
+
+def read_script(path: Path) -> dict[str, Tensor]:
+    """The weights in a TorchScript program; loading it is trusting it.
+
+    Raises
+    ------
+    ConfigError
+    """
+    try:
+        return dict(torch.jit.load(str(path), map_location="cpu").state_dict())
+    except RuntimeError as error:
+        raise ConfigError(f"cannot read the weights file '{path}': {error}") from error
+
+
+def check_readable(path: Path) -> None:
+    """Refuse a file that is no weights file or would have to be unpickled unsafely.
+
+    The libraries read the file once more; some fall back to unsafe reading where the
+    safe one fails, which it no longer can.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if path.suffix not in _KINDS:
+        raise ConfigError(
+            f"'{path}' is no weights file: its name must end in {', '.join(_KINDS)}"
+        )
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors import safe_open
+
+            with safe_open(str(path), "pt") as file:
+                file.keys()
+        else:
+            torch.load(str(path), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ConfigError(
+            f"'{path}' holds more than tensors and is not read, because unpickling it "
+            "could run any program. Save its state dict alone, best as .safetensors."
+        ) from error
+    except Exception as error:  # whatever torch makes of a file that is none of its own
+        raise ConfigError(f"cannot read the weights file '{path}': {error}") from error

@@ -1,0 +1,228 @@
+"""From an image data set to its features, by way of the embedding cache."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from federatedscope_ggeur.data.cache import (
+    DomainRecord,
+    Entry,
+    Record,
+    Request,
+    SplitRecord,
+    content_key,
+    entry_file,
+    read_record,
+    record_path,
+    write_record,
+)
+from federatedscope_ggeur.data.embeddings import Embeddings
+from federatedscope_ggeur.data.encoded import Encoded, read_carried
+from federatedscope_ggeur.data.encoders import (
+    Encoder,
+    EncoderSettings,
+    build_encoder,
+    check_encoder,
+    encoder_stamp,
+    pick_device,
+    resolve,
+)
+from federatedscope_ggeur.data.extraction import ExtractionSettings, hash_contents
+from federatedscope_ggeur.data.images.base import ImageDataSet, ImageReader, Images
+from federatedscope_ggeur.errors import ConfigError, DataError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EncodingSettings:
+    """How the images of a data set become features.
+
+    Parameters
+    ----------
+    encoder : EncoderSettings
+    extraction : ExtractionSettings
+    device : str
+        auto (a GPU if there is one), cpu, cuda or cuda:<number>.
+    cache : str
+        Folder of the embedding cache.
+    float16 : bool
+        Store features in half precision.
+    hash_files : bool
+        Recognise images by their decoded contents, which takes a pass over all of
+        them, instead of by size and time of their files.
+    """
+
+    encoder: EncoderSettings = field(default_factory=EncoderSettings)
+    extraction: ExtractionSettings = field(default_factory=ExtractionSettings)
+    device: str = "auto"
+    cache: str = "embeddings_cache"
+    float16: bool = False
+    hash_files: bool = False
+
+
+def encode_images(
+    data_type: str, reader: ImageReader, root: str, settings: EncodingSettings
+) -> Encoded:
+    """Read an image data set and embed it; what is in the cache is taken from there.
+
+    Where the reader finds no images, a cache that was filled with the same settings,
+    here or on another machine, is used as it is.
+
+    Parameters
+    ----------
+    data_type : str
+        ``<name>@ggeur``.
+    reader : callable (root) -> ImageDataSet
+    root : str
+    settings : EncodingSettings
+
+    Raises
+    ------
+    DataError
+        No images and no cache of them; an image that cannot be read.
+    ConfigError
+        The encoder cannot be had; the cache cannot be written.
+    """
+    check_encoder(settings.encoder)
+    request = Request(
+        data_type,
+        str(root),
+        resolve(settings.encoder),
+        settings.float16,
+        settings.hash_files,
+    )
+    folder = Path(settings.cache).expanduser()
+    try:
+        images = reader(root)
+    except DataError as error:
+        return read_carried(folder, request, error)
+    return _Encoding(folder, request, settings, images).run()
+
+
+class _Encoding:
+    """Embedding of images that are there."""
+
+    def __init__(
+        self,
+        folder: Path,
+        request: Request,
+        settings: EncodingSettings,
+        images: ImageDataSet,
+    ):
+        self._folder, self._request = folder, request
+        self._settings, self._images = settings, images
+        self._known = read_record(record_path(folder, request))
+        self._stamp = encoder_stamp(settings.encoder)
+        self._extracted, self._seconds = 0, 0.0
+
+    def run(self) -> Encoded:
+        domains, records = {}, []
+        for domain in self._images.domains:
+            train, train_record = self._embed(domain.name, "train", domain.train)
+            test = test_record = None
+            if domain.test is not None:
+                test, test_record = self._embed(domain.name, "test", domain.test)
+            domains[domain.name] = train, test
+            records.append(DomainRecord(domain.name, train_record, test_record))
+        dim = next(iter(domains.values()))[0].dim
+        record = Record(
+            request=self._request.without_root(),
+            root=self._request.root,
+            name=self._images.name,
+            class_names=tuple(self._images.class_names),
+            domains=tuple(records),
+            dim=dim,
+            encoder=self._name,
+            identity=self._identity,
+            stamp=self._stamp,
+        )
+        self._keep(record)
+        files = tuple(self._folder / file for file in record.files().values())
+        return Encoded(
+            domains,
+            record.class_names,
+            self._name,
+            dim,
+            files,
+            self._extracted,
+            self._seconds,
+        )
+
+    def _embed(
+        self, domain: str, split: str, images: Images
+    ) -> tuple[Embeddings, SplitRecord]:
+        settings, where = self._settings, (self._images.name, domain, split)
+        stamps = images.stamps
+        if settings.hash_files:
+            stamps = hash_contents(images, settings.extraction)
+        key = content_key(self._identity, where, images, stamps, settings.float16)
+        file = entry_file(self._identity, where, key)
+        entry = Entry(self._folder / file, key, domain, split)
+        features = entry.read_if_whole()
+        if features is None:
+            self._say_if_stale(domain, split, file)
+            made = entry.fill(
+                images, self._encoder, settings.extraction, settings.float16
+            )
+            features = made.features
+            self._extracted += made.rows
+            self._seconds += made.seconds
+        return features, SplitRecord(file, key, len(features))
+
+    def _say_if_stale(self, domain: str, split: str, file: str) -> None:
+        before = self._known.files().get((domain, split)) if self._known else None
+        if before not in (None, file):
+            logger.warning(
+                "the features of domain '%s' (%s) in %s are out of date: images or "
+                "encoder have changed; they are made again (the old ones stay in %s)",
+                domain,
+                split,
+                self._folder,
+                before,
+            )
+
+    @cached_property
+    def _identity(self) -> Mapping[str, object]:
+        """The encoder's; the recorded one if nothing it depends on has changed, so that
+        a run on a full cache loads no model."""
+        if self._known is not None and self._is_known_encoder(self._known):
+            return self._known.identity
+        return self._encoder.identity
+
+    @cached_property
+    def _name(self) -> str:
+        trusted = self._known is not None and self._identity is self._known.identity
+        return self._known.encoder if trusted else self._encoder.name
+
+    def _is_known_encoder(self, known: Record) -> bool:
+        now, then = self._stamp, known.stamp
+        if now is None or then is None:
+            return False
+        return now == then or ("weights" in now and now["weights"] is None)
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        device = pick_device(self._settings.device)
+        encoder = build_encoder(self._settings.encoder, device)
+        logger.info("encoder: %s, D = %d, on %s", encoder.name, encoder.dim, device)
+        if "_identity" in self.__dict__ and encoder.identity != self._identity:
+            raise ConfigError(
+                f"the encoder {encoder.name} is not the one that filled the cache "
+                f"{self._folder}, though its weights look the same; take another "
+                "ggeur.encoder.cache"
+            )
+        return encoder
+
+    def _keep(self, record: Record) -> None:
+        if record == self._known:
+            return
+        try:
+            write_record(self._folder, self._request, record)
+        except ConfigError as error:
+            # The features are there all the same, perhaps on a read-only medium.
+            logger.warning("%s", error)

@@ -1,0 +1,235 @@
+"""Features of images: decoded by worker processes while the encoder computes."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from federatedscope_ggeur.data.encoders import Encoder
+from federatedscope_ggeur.data.images.base import Images
+from federatedscope_ggeur.errors import ConfigError, DataError
+
+_MOST_WORKERS = 16
+
+
+@dataclass(frozen=True)
+class ExtractionSettings:
+    """How images are embedded; the features are the same up to rounding.
+
+    Parameters
+    ----------
+    batch_size : int
+        Images that the encoder computes at a time.
+    num_workers : int or None
+        Processes that decode images; 0 decodes in this one; None takes one for each
+        CPU, at most 16.
+    num_threads : int or None
+        torch threads of the encoder on a CPU; None takes one for each CPU.
+    """
+
+    batch_size: int = 64
+    num_workers: int | None = None
+    num_threads: int | None = None
+
+
+def extract(
+    encoder: Encoder, images: Images, settings: ExtractionSettings, first: int = 0
+) -> Iterator[Tensor]:
+    """Features of `images` from row `first` on, in order, a batch at a time.
+
+    The same images give the same features up to rounding whatever `settings` and
+    `first` are; to the bit on the same device with the same batches, that is, with the
+    same ``batch_size``, and `first` a multiple of it.
+
+    Yields
+    ------
+    Tensor of shape [b, D], float32, on the CPU
+        b is ``batch_size``, at the end what is left.
+
+    Raises
+    ------
+    DataError
+        An image that cannot be read, or whose features are not finite; names its key.
+    ConfigError
+        The encoder does not give what it says, or the workers died.
+    """
+    pinned = encoder.device.type == "cuda"
+    batches = _loaded(
+        images, first, encoder.preprocess, torch.stack, settings, pin_memory=pinned
+    )
+    waiting: tuple[int, Tensor] | None = None
+    with _threads(settings.num_threads or _cpus()):
+        for batch in batches:
+            features = encoder.encode(batch)
+            # A GPU computes this batch while the one before is taken from it.
+            if waiting is not None:
+                yield _checked(*waiting, encoder, images)
+            waiting = first, features
+            first += len(batch)
+        if waiting is not None:
+            yield _checked(*waiting, encoder, images)
+
+
+def hash_contents(images: Images, settings: ExtractionSettings) -> tuple[str, ...]:
+    """SHA-256 of every decoded image: its size and its pixels.
+
+    Raises
+    ------
+    DataError
+        An image that cannot be read.
+    """
+    batches = _loaded(images, 0, _digest, list, settings)
+    return tuple(digest for batch in batches for digest in batch)
+
+
+def _digest(image: Image.Image) -> str:
+    size = f"{image.mode} {image.size};".encode()
+    return hashlib.sha256(size + image.tobytes()).hexdigest()
+
+
+def _checked(first: int, features: Tensor, encoder: Encoder, images: Images) -> Tensor:
+    features = features.cpu()
+    if features.ndim != 2 or features.shape[1] != encoder.dim:
+        raise ConfigError(
+            f"the encoder {encoder.name} gave features of shape "
+            f"{list(features.shape)} instead of [B, {encoder.dim}]"
+        )
+    bad = ~torch.isfinite(features).all(dim=1)
+    if bad.any():
+        key = images.keys[first + int(bad.nonzero()[0, 0])]
+        raise DataError(
+            f"the features of image '{key}' are not finite with encoder "
+            f"{encoder.name}; with fp16, take ggeur.encoder.precision bf16 or fp32"
+        )
+    return features
+
+
+class _Rows(Dataset):
+    """Rows of `images` from `first` on, converted; a failure instead of an error."""
+
+    def __init__(self, images: Images, first: int, convert: Callable):
+        self.images, self.first, self.convert = images, first, convert
+
+    def __len__(self) -> int:
+        return len(self.images) - self.first
+
+    def __getitem__(self, index: int):
+        row = self.first + index
+        try:
+            return self.convert(self.images.load(row))
+        except DataError as error:
+            return _Failure(str(error))
+        except Exception as error:  # whatever an image makes a decoder raise
+            key = self.images.keys[row]
+            return _Failure(f"image '{key}': {type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """DataLoader would put its own text and a traceback around an error's message."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class _Collate:
+    merge: Callable
+
+    def __call__(self, samples: list):
+        for sample in samples:
+            if isinstance(sample, _Failure):
+                return sample
+        return self.merge(samples)
+
+
+def _loaded(
+    images: Images,
+    first: int,
+    convert: Callable,
+    merge: Callable,
+    settings: ExtractionSettings,
+    pin_memory: bool = False,
+) -> Iterator:
+    """Converted and merged batches of rows, in order."""
+    rows = _Rows(images, first, convert)
+    workers = _workers(rows, settings)
+    prepare = getattr(images.load, "prepare", None)
+    if prepare is not None:
+        prepare()  # once, before processes are forked that would each do it
+    loader = DataLoader(
+        rows,
+        batch_size=settings.batch_size,
+        num_workers=workers,
+        collate_fn=_Collate(merge),
+        pin_memory=pin_memory,
+        worker_init_fn=_ignore_interrupts if workers else None,
+        multiprocessing_context=_context() if workers else None,
+        generator=torch.Generator(),  # the global one is others' to draw from
+    )
+    try:
+        for batch in loader:
+            if isinstance(batch, _Failure):
+                raise DataError(batch.message)
+            yield batch
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise ConfigError(
+            f"a process that decodes images died ({error}). It may have lacked memory, "
+            "or shared memory (in a container: --shm-size); set a smaller "
+            "ggeur.encoder.batch_size, or ggeur.encoder.num_workers 0"
+        ) from error
+
+
+def _ignore_interrupts(worker: int) -> None:
+    """Ctrl-C reaches all processes; the main one ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _context() -> str | None:
+    # fork alone takes readers as they are; macOS offers it and does not support it.
+    forks = "fork" in multiprocessing.get_all_start_methods()
+    return "fork" if forks and sys.platform == "linux" else None
+
+
+def _workers(rows: _Rows, settings: ExtractionSettings) -> int:
+    asked = settings.num_workers
+    batches = -(-len(rows) // settings.batch_size)
+    workers = min(_cpus(), _MOST_WORKERS) if asked is None else asked
+    workers = min(workers, batches)
+    if workers and _context() is None and asked is None:
+        try:
+            pickle.dumps(rows)
+        except Exception:  # a closure, an open file: whatever pickle cannot take
+            return 0
+    return workers
+
+
+def _cpus() -> int:
+    """CPUs that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        return os.cpu_count() or 1
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

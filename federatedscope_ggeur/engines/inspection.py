@@ -1,0 +1,186 @@
+"""What a config's data are like: who holds what, how alike the domains' shapes are."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from federatedscope_ggeur.data import DataSet, Embeddings, FederatedData
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.geometry import (
+    ClassStatistics,
+    GeometricShape,
+    shape_similarity,
+)
+
+#: Directions that Eq. 3 compares; the largest similarity.
+TOP = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Holdings:
+    """What the clients hold to train on.
+
+    Attributes
+    ----------
+    counts : int array of shape [K, C]
+        Rows of each client (in order of number) and class.
+    clients : list of (int, str)
+        Their numbers and domains.
+    class_names : tuple of str, of length C
+    """
+
+    counts: np.ndarray
+    clients: list[tuple[int, str]]
+    class_names: tuple[str, ...]
+
+    def to_csv(self) -> str:
+        """A line for each client: number, domain, rows, then the rows of each class."""
+        lines = (
+            [number, domain, row.sum(), *row.tolist()]
+            for (number, domain), row in zip(self.clients, self.counts)
+        )
+        return _csv([["client", "domain", "rows", *self.class_names], *lines])
+
+    def withheld(self, min_samples: int) -> int:
+        """(client, class) pairs that hold rows, but fewer than `min_samples`."""
+        return int(((self.counts > 0) & (self.counts < min_samples)).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Similarities:
+    """How alike two domains' covariance shapes are, for every pair of classes.
+
+    Attributes
+    ----------
+    first, second : str
+        Domains.
+    values : float array of shape [C, C]
+        Eq. 3 for class c of `first` (row) and c' of `second` (column), 0 to 5; NaN
+        where either is left out.
+    left_out : list of int
+        Classes that have fewer than five directions in either domain.
+    """
+
+    first: str
+    second: str
+    values: np.ndarray
+    left_out: list[int]
+
+    @property
+    def same_class(self) -> np.ndarray:
+        """The diagonal, of shape [C]: NaN for classes left out."""
+        return np.diagonal(self.values)
+
+    def averages(self) -> tuple[float | None, float | None]:
+        """Mean similarity of the same class, and of different ones; None of none."""
+        diagonal = np.eye(len(self.values), dtype=bool)
+        return _mean(self.values[diagonal]), _mean(self.values[~diagonal])
+
+
+def holdings(data: FederatedData) -> Holdings:
+    """Count the rows that the clients of `data` train on."""
+    counts = [
+        np.bincount(client.train.labels.numpy(), minlength=data.num_classes)
+        for client in data.clients
+    ]
+    clients = [(client.number, client.domain) for client in data.clients]
+    return Holdings(np.stack(counts), clients, data.class_names)
+
+
+def similarities(dataset: DataSet, reference: str = "") -> list[Similarities]:
+    """Compare the shapes of a reference domain's classes with those of each other one.
+
+    As in the paper's Figure 6 (MNIST with USPS, SVHN and SYN), the shapes are those of
+    all a domain's training rows, before they are divided among clients. A class with
+    fewer than five directions in a domain (it takes six rows) is left out there, since
+    Eq. 3 adds up five.
+
+    Parameters
+    ----------
+    dataset : DataSet
+    reference : str
+        The domain that the others are compared with; "" for the first.
+
+    Raises
+    ------
+    ConfigError
+        There is no such domain.
+    """
+    names = [domain.name for domain in dataset.domains]
+    reference = reference or names[0]
+    if reference not in names:
+        raise ConfigError(
+            f"--reference: there is no domain '{reference}', there are "
+            f"{', '.join(names)}"
+        )
+    first = _shapes(dataset.domains[names.index(reference)].train, dataset.num_classes)
+    return [
+        _compare(reference, first, d.name, _shapes(d.train, dataset.num_classes))
+        for d in dataset.domains
+        if d.name != reference
+    ]
+
+
+def similarities_csv(found: Iterable[Similarities], class_names: Sequence[str]) -> str:
+    """A line for each two domains and two classes that were compared."""
+    lines: list[list] = [
+        ["domain", "class", "other_domain", "other_class", "similarity"]
+    ]
+    for pair in found:
+        for i, j in np.argwhere(~np.isnan(pair.values)).tolist():
+            value = float(pair.values[i, j])
+            lines.append(
+                [pair.first, class_names[i], pair.second, class_names[j], value]
+            )
+    return _csv(lines)
+
+
+def chance(dim: int) -> float:
+    """About what Eq. 3 gives for directions drawn at random in `dim` dimensions."""
+    return TOP * math.sqrt(2 / (math.pi * dim))
+
+
+def _shapes(rows: Embeddings, num_classes: int) -> list[GeometricShape | None]:
+    statistics = ClassStatistics.from_embeddings(
+        rows.features, rows.labels, num_classes
+    )
+    shapes: list[GeometricShape | None] = [None] * num_classes
+    for c in statistics.classes:
+        shape = GeometricShape.from_statistics(statistics, c)
+        if shape.rank >= TOP:
+            shapes[c] = GeometricShape(
+                shape.eigenvalues[:TOP], shape.eigenvectors[:, :TOP].clone()
+            )
+    return shapes
+
+
+def _compare(
+    first: str,
+    a: Sequence[GeometricShape | None],
+    second: str,
+    b: Sequence[GeometricShape | None],
+) -> Similarities:
+    values = np.full((len(a), len(b)), np.nan)
+    for i, one in enumerate(a):
+        for j, other in enumerate(b):
+            if one is not None and other is not None:
+                values[i, j] = shape_similarity(one, other, TOP)
+    left_out = [c for c, pair in enumerate(zip(a, b)) if None in pair]
+    return Similarities(first, second, values, left_out)
+
+
+def _mean(values: np.ndarray) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
+
+
+def _csv(lines: Iterable[Sequence]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
