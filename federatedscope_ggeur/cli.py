@@ -153,7 +153,7 @@ def _configs(arguments: Sequence[str]) -> int:
         for file in files:
             title = file.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
             print(f"{file.name}: {title}")
-        print(f"\nrun one: {PROGRAM} --cfg {files[0].name}")
+        print(f"\nrun one: {PROGRAM} --cfg ggeur_quickstart.yaml")
         return 0
     try:
         _copy(files, Path(options.folder))

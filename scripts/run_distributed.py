@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import yaml
@@ -29,12 +30,10 @@ def main() -> int:
     parser.add_argument("--port", type=int, help="of the server; default: any free one")
     parser.add_argument("settings", nargs=argparse.REMAINDER, metavar="KEY VALUE")
     options = parser.parse_args()
-    content = yaml.safe_load(Path(options.cfg).read_text(encoding="utf-8"))
-    settings = dict(zip(options.settings[::2], options.settings[1::2]))
-    client_num = int(
-        settings.get("federate.client_num", content["federate"]["client_num"])
-    )
-    expname = settings.get("expname", content.get("expname") or "ggeur")
+    try:
+        client_num, expname = read(options.cfg, options.settings)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        parser.error(str(error))
     port = options.port or free_port()
     shared = [
         *options.settings,
@@ -60,21 +59,35 @@ def main() -> int:
                 output = None
                 if name != "server":
                     output = open(Path(folder, name), "wb")  # noqa: SIM115
+                # In a session of its own: Ctrl-C reaches it through `stop`, once.
                 processes[name] = subprocess.Popen(
-                    command, stdout=output, stderr=output
+                    command, stdout=output, stderr=output, start_new_session=True
                 )
             return wait_for(processes, Path(folder))
         except KeyboardInterrupt:
             return 130
         finally:
-            for process in processes.values():
-                process.terminate()
+            stop(processes.values())
+
+
+def read(cfg: str, settings: list[str]) -> tuple[int, str]:
+    """The number of clients and the run's name; ValueError where they are not said."""
+    if len(settings) % 2:
+        raise ValueError(f"KEY VALUE pairs: {settings[-1]!r} has no value")
+    content = yaml.safe_load(Path(cfg).read_text(encoding="utf-8"))
+    content = content if isinstance(content, dict) else {}
+    given = dict(zip(settings[::2], settings[1::2]))
+    named = (content.get("federate") or {}).get("client_num")
+    client_num = given.get("federate.client_num", named)
+    if client_num is None:
+        raise ValueError(f"{cfg}: federate.client_num is not set")
+    return int(client_num), given.get("expname", content.get("expname") or "ggeur")
 
 
 def wait_for(processes: dict[str, subprocess.Popen], outputs: Path) -> int:
     """The server's exit status; a client that ends badly is shown at once."""
     running = dict(processes)
-    patience = 60.0  # for clients, when the server is done
+    patience = 60.0  # s, for the clients without the server, or the server without them
     while running and patience > 0:
         for name, process in list(running.items()):
             status = process.poll()
@@ -85,11 +98,23 @@ def wait_for(processes: dict[str, subprocess.Popen], outputs: Path) -> int:
                 said = (outputs / name).read_text(errors="replace").splitlines()
                 print(f"{name} ended with status {status}:", *said[-5:], sep="\n  ")
         time.sleep(0.1)
-        if "server" not in running:
+        if "server" not in running or list(running) == ["server"]:
             patience -= 0.1
     for name in running:
-        print(f"{name} is still running; it is stopped now")
-    return processes["server"].returncode
+        print(f"{name} is still running; it is stopped now", flush=True)
+    return 1 if "server" in running else processes["server"].returncode
+
+
+def stop(processes: Iterable[subprocess.Popen]) -> None:
+    """End what still runs; it has 15 s to write its files."""
+    for process in processes:
+        process.terminate()
+    until = time.monotonic() + 15
+    for process in processes:
+        try:
+            process.wait(max(0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
 
 
 def free_port() -> int:
@@ -99,5 +124,7 @@ def free_port() -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):  # not every system has both
+            signal.signal(getattr(signal, name), signal.default_int_handler)
     sys.exit(main())

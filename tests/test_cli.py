@@ -26,7 +26,7 @@ def test_wrong_settings_exit_with_1_and_no_traceback(capsys):
         (
             ["config"],
             "unknown command 'config'; the commands are configs, keys, enable, "
-            "disable, token, doctor",
+            "disable, token, doctor, embed, inspect, predict",
         ),
         (["--what"], "--what"),
         (["--cfg"], "--cfg"),

@@ -1,0 +1,96 @@
+"""``federatedscope-ggeur embed``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pictures import write_images
+
+from federatedscope_ggeur.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def arguments(quickstart, tmp_path) -> list[str]:
+    tree = write_images(tmp_path / "tree", per_class=12)
+    settings = {
+        "data.type": "image_folder@ggeur",
+        "data.root": tree,
+        "ggeur.encoder.name": "hog",
+        "ggeur.encoder.batch_size": 2,
+        "ggeur.encoder.cache": tmp_path / "cache",
+        "ggeur.encoder.num_workers": 1,
+    }
+    words = [str(part) for pair in settings.items() for part in pair]
+    return ["embed", "--cfg", str(quickstart), *words]
+
+
+def test_it_says_what_it_made_and_where(arguments, capsys, tmp_path):
+    assert main(arguments) == 0
+    shown = capsys.readouterr()
+    encoder, count, *files = shown.out.splitlines()
+    assert encoder.startswith("encoder: hog of 64 x 64, id ")
+    assert count.startswith("72 images, D = 1764, 0.5 MB: 72 of them now, in ")
+    assert count.endswith(" images/s)")
+    assert len(files) == 2
+    assert all(Path(file).is_relative_to(tmp_path / "cache") for file in files)
+    assert all(Path(file).is_file() for file in files)
+    assert "embedding 36 images of day (train)" in shown.err
+    assert main(arguments) == 0
+    assert "all of them were there already" in capsys.readouterr().out
+
+
+def test_embeddings_need_none(quickstart, capsys):
+    assert main(["embed", "--cfg", str(quickstart)]) == 1
+    assert "holds embeddings already" in capsys.readouterr().err
+
+
+def test_after_ctrl_c_the_next_call_goes_on(arguments, tmp_path, capsys):
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import sys, time\n"
+        "from federatedscope_ggeur.cli import main\n"
+        "from federatedscope_ggeur.data import images\n"
+        "from federatedscope_ggeur.data.images import base\n"
+        "def slowly(root, read=base._READERS['image_folder']):\n"
+        "    found = read(root)\n"
+        "    load = found.domains[0].train.load\n"
+        "    def wait(row):\n"
+        "        if row >= 20:\n"
+        "            print('waiting', flush=True)\n"
+        "            time.sleep(2)\n"
+        "        return load(row)\n"
+        "    object.__setattr__(found.domains[0].train, 'load', wait)\n"
+        "    return found\n"
+        "base._READERS['image_folder'] = slowly\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(slow), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        assert process.stdout.readline() == "waiting\n"
+        time.sleep(0.2)  # for what is on its way from the worker
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "interrupted; what is embedded stays" in errors
+    assert "Traceback" not in errors
+    assert main(arguments) == 0
+    shown = capsys.readouterr()
+    assert "18 of 36 images are there" in shown.err
+    assert "72 images, D = 1764, 0.5 MB: 54 of them now" in shown.out

@@ -1,0 +1,61 @@
+"""Small images and small models for tests of the way from images to embeddings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+CLASSES = ("circle", "cross", "square")
+TINY = "ggeur-tiny"
+_TINY_CONFIG = {
+    "embed_dim": 16,
+    "vision_cfg": {
+        "image_size": 32,
+        "layers": 1,
+        "width": 32,
+        "head_width": 16,
+        "patch_size": 8,
+    },
+    "text_cfg": {
+        "context_length": 8,
+        "vocab_size": 64,
+        "width": 16,
+        "heads": 2,
+        "layers": 1,
+    },
+}
+
+
+def write_images(
+    folder: Path, domains=("day", "night"), per_class: int = 5, size=(48, 40)
+) -> Path:
+    """A tree ``<domain>/<class>/<number>.jpg`` of noise around a colour."""
+    rng = np.random.default_rng(0)
+    colours = rng.uniform(40, 215, size=(len(domains), len(CLASSES), 1, 1, 3))
+    for domain, of_domain in zip(domains, colours):
+        for name, colour in zip(CLASSES, of_domain):
+            place = folder / domain / name
+            place.mkdir(parents=True)
+            for number in range(per_class):
+                pixels = colour + rng.normal(0, 25, size=(size[1], size[0], 3))
+                image = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+                image.save(place / f"{number:03d}.jpg")
+    return folder
+
+
+def add_tiny_clip(folder: Path) -> str:
+    """Tell open_clip of a tiny CLIP model, and of its QuickGELU twin; its name."""
+    import open_clip
+
+    if TINY not in open_clip.list_models():
+        for name, extra in ((TINY, {}), (f"{TINY}-quickgelu", {"quick_gelu": True})):
+            path = folder / f"{name}.json"
+            path.write_text(json.dumps({**_TINY_CONFIG, **extra}))
+            open_clip.add_model_config(path)
+            path.unlink()
+            # open_clip keeps the path and reads it again at the next addition.
+            open_clip.factory._MODEL_CONFIG_PATHS.remove(path)
+    return TINY
