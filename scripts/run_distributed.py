@@ -33,7 +33,7 @@ def main() -> int:
     try:
         client_num, expname = read(options.cfg, options.settings)
     except (OSError, ValueError, yaml.YAMLError) as error:
-        parser.error(str(error))
+        parser.error(f"{options.cfg}: {error}")
     port = options.port or free_port()
     shared = [
         *options.settings,
@@ -73,14 +73,14 @@ def main() -> int:
 def read(cfg: str, settings: list[str]) -> tuple[int, str]:
     """The number of clients and the run's name; ValueError where they are not said."""
     if len(settings) % 2:
-        raise ValueError(f"KEY VALUE pairs: {settings[-1]!r} has no value")
+        raise ValueError(f"behind it, {settings[-1]!r} has no value")
     content = yaml.safe_load(Path(cfg).read_text(encoding="utf-8"))
     content = content if isinstance(content, dict) else {}
     given = dict(zip(settings[::2], settings[1::2]))
     named = (content.get("federate") or {}).get("client_num")
     client_num = given.get("federate.client_num", named)
     if client_num is None:
-        raise ValueError(f"{cfg}: federate.client_num is not set")
+        raise ValueError("federate.client_num is not set")
     return int(client_num), given.get("expname", content.get("expname") or "ggeur")
 
 

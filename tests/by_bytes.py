@@ -64,6 +64,7 @@ class Federation:
         classes=CLASSES,
         seed=0,
         order=sorted,
+        unseen=0,
     ):
         self.order = order
         method, head = method or FedAvg(), head or HeadSettings()
@@ -90,6 +91,7 @@ class Federation:
             total_rounds=10,
             eval_every=3,
             seed=seed,
+            unseen_client_num=unseen,
         )
         budget = MemoryBudget(memory)
         self.clients = {

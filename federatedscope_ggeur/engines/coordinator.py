@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.engines.conversation import (
@@ -21,6 +20,7 @@ from federatedscope_ggeur.engines.conversation import (
     decode_answer,
 )
 from federatedscope_ggeur.engines.records import round_record
+from federatedscope_ggeur.engines.settings import Plan
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Score, Server
 from federatedscope_ggeur.federation.messages import ScoreReport
@@ -28,25 +28,6 @@ from federatedscope_ggeur.federation.server import windows
 from federatedscope_ggeur.reporting import Round0, RoundRecord
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a federation is carried out.
-
-    Attributes
-    ----------
-    round0_window : int
-        Clients asked at a time in round 0.
-    quorum : int
-        The run ends with an error when fewer clients are there.
-    server_evaluates : bool
-        The server scores its own test sets; else every client scores its own.
-    """
-
-    round0_window: int
-    quorum: int
-    server_evaluates: bool
 
 
 class Coordinator:
@@ -110,14 +91,21 @@ class Coordinator:
         self._back.add(number)
 
     def check_quorum(self, when: str) -> None:
-        """Raise `GGEURError`, naming who is missing, if too few clients are there."""
-        there = len(self.server.roster) - len(self.absent)
-        if there >= self.plan.quorum:
+        """Raise `GGEURError`, naming who is missing, if too few clients are there.
+
+        One that trains must be among them: unseen clients alone end no round.
+        """
+        roster, quorum = self.server.roster, self.plan.quorum
+        there = len(roster) - len(self.absent)
+        training = self._here(self.server.participants)
+        if there >= quorum and training:
             return
         missing = "; ".join(f"client {k}: {why}" for k, why in self.absent.items())
+        lack = f"and ggeur.quorum asks for {quorum}; lower it or see to"
+        if there >= quorum:
+            lack = "and none of them trains (federate.unseen_clients_rate); see to"
         raise GGEURError(
-            f"{when}: {there} of {len(self.server.roster)} clients are left and "
-            f"ggeur.quorum asks for {self.plan.quorum}; lower it or see to the missing "
+            f"{when}: {there} of {len(roster)} clients are left {lack} the missing "
             f"ones. Missing: {missing or 'nobody'}"
         ) from self._refusal
 

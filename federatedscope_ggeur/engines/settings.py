@@ -12,7 +12,6 @@ from federatedscope_ggeur.cfg_ggeur import (
     SINGLE_DOMAIN_SIZE,
     get_key,
 )
-from federatedscope_ggeur.engines.coordinator import Plan
 from federatedscope_ggeur.engines.fs_keys import settings_in
 from federatedscope_ggeur.federation import (
     ClientSettings,
@@ -27,6 +26,25 @@ from federatedscope_ggeur.geometry import (
 )
 from federatedscope_ggeur.heads import HeadSettings
 from federatedscope_ggeur.methods import build_method
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a federation is carried out.
+
+    Attributes
+    ----------
+    round0_window : int
+        Clients asked at a time in round 0.
+    quorum : int
+        The run ends with an error when fewer clients are there.
+    server_evaluates : bool
+        The server scores its own test sets; else every client scores its own.
+    """
+
+    round0_window: int
+    quorum: int
+    server_evaluates: bool
 
 
 @dataclass(frozen=True)

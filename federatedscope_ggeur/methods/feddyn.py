@@ -6,6 +6,13 @@ import torch
 
 from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, weighted_mean
 from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.receipts import (
+    counted,
+    kept,
+    no_receipts,
+    receipts_after,
+    total_weight,
+)
 
 
 class FedDyn(FedAvg):
@@ -27,24 +34,32 @@ class FedDyn(FedAvg):
         self.alpha = alpha
 
     def initial_state(self, params, context):
-        return {"h": torch.zeros_like(params)}
+        state = {"h": torch.zeros_like(params), "receipts": no_receipts()}
+        return {**state, "weight": total_weight(context)}
+
+    def download(self, state):
+        return {"receipts": state["receipts"]}
 
     def local(self, context: LocalContext) -> LocalHooks:
         start = context.broadcast
-        h = context.state.get("h", torch.zeros_like(start))
+        h = counted(context, torch.zeros_like(start))
 
         def add_correction(params, gradient):
             gradient.add_(params - start, alpha=self.alpha).sub_(h)
 
         def finish(outcome):
-            return {}, {"h": h - self.alpha * (outcome.params - start)}
+            return {}, kept(context, h, h - self.alpha * (outcome.params - start))
 
         return LocalHooks(add_correction=add_correction, finish=finish)
 
     def step(self, params, updates, state, context):
         if not any(update.weight for update in updates):
             return params, state  # only clients without data were drawn
-        everyone = sum(context.weights.values())
-        moved = sum(u.weight / everyone * (u.params - params) for u in updates)
-        h = state["h"] - self.alpha * moved
-        return weighted_mean(params, updates) - h / self.alpha, {"h": h}
+        weight = total_weight(context)
+        # A client that joined late takes its share of the mean from then on.
+        h = state["h"] * float(state["weight"] / weight)
+        moved = sum(u.weight / float(weight) * (u.params - params) for u in updates)
+        h = h - self.alpha * moved
+        receipts = receipts_after(state["receipts"], updates, context.round_number)
+        params = weighted_mean(params, updates) - h / self.alpha
+        return params, {"h": h, "receipts": receipts, "weight": weight}

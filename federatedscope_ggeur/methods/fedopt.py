@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from federatedscope_ggeur.methods.base import weighted_mean
@@ -26,13 +28,20 @@ class FedOpt(FedAvg):
     type : {"SGD", "Adam", "Yogi", "Adagrad"}
     lr : float
     betas : (b1, b2)
+        Of the adaptive ones, as is eps.
     eps : float
     momentum : float
         Of SGD: ``v = momentum v + d`` in place of d.
     """
 
     name = "fedopt"
-    TYPES = ("SGD", "Adam", "Yogi", "Adagrad")
+    #: What each type takes beside its rate.
+    TYPES: ClassVar = {
+        "SGD": ("momentum",),
+        "Adam": ("betas", "eps"),
+        "Yogi": ("betas", "eps"),
+        "Adagrad": ("betas", "eps"),
+    }
 
     def __init__(
         self,

@@ -8,6 +8,13 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.heads import num_parameters
 from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, weighted_mean
 from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.receipts import (
+    counted,
+    kept,
+    no_receipts,
+    receipts_after,
+    total_weight,
+)
 
 
 class Scaffold(FedAvg):
@@ -32,15 +39,16 @@ class Scaffold(FedAvg):
         return {"c": (num_parameters(head),)}
 
     def initial_state(self, params, context):
-        return {"c": torch.zeros_like(params)}
+        state = {"c": torch.zeros_like(params), "receipts": no_receipts()}
+        return {**state, "weight": total_weight(context)}
 
     def download(self, state):
-        return {"c": state["c"]}
+        return {"c": state["c"], "receipts": state["receipts"]}
 
     def local(self, context: LocalContext) -> LocalHooks:
         momentum = _plain_momentum(context.optimizer)
         start, c = context.broadcast, context.download["c"]
-        own = context.state.get("c", torch.zeros_like(c))
+        own = counted(context, torch.zeros_like(c))
         correction = c - own
 
         def add_correction(params, gradient):
@@ -48,18 +56,22 @@ class Scaffold(FedAvg):
 
         def finish(outcome):
             if outcome.steps == 0:
-                return {"c": torch.zeros_like(own)}, {"c": own}
+                return {"c": torch.zeros_like(own)}, kept(context, own, own)
             steps = _momentum_steps(outcome.steps, momentum)
             moved = (start - outcome.params) / (context.optimizer.lr * steps)
-            return {"c": moved - c}, {"c": moved - correction}
+            return {"c": moved - c}, kept(context, own, moved - correction)
 
         return LocalHooks(add_correction=add_correction, finish=finish)
 
     def step(self, params, updates, state, context):
-        everyone = sum(context.weights.values())
-        change = sum(u.weight / everyone * u.upload["c"] for u in updates)
+        weight = total_weight(context)
+        # A client that joined late takes its share of the mean from then on.
+        c = state["c"] * float(state["weight"] / weight)
+        c = c + sum(u.weight / float(weight) * u.upload["c"] for u in updates)
         moved = weighted_mean(params, updates) - params
-        return params + self.server_lr * moved, {"c": state["c"] + change}
+        receipts = receipts_after(state["receipts"], updates, context.round_number)
+        state = {"c": c, "receipts": receipts, "weight": weight}
+        return params + self.server_lr * moved, state
 
 
 def _momentum_steps(steps: int, m: float) -> float:
@@ -69,11 +81,16 @@ def _momentum_steps(steps: int, m: float) -> float:
 
 def _plain_momentum(optimizer) -> float:
     """The momentum m of an optimiser whose steps can be counted so."""
-    options = optimizer.options
-    other = [name for name in ("nesterov", "dampening") if options.get(name)]
-    if optimizer.type != "SGD" or other:
+    momentum = optimizer.options.get("momentum", 0.0)
+    refused = [
+        name
+        for name in ("nesterov", "dampening", "maximize")
+        if optimizer.options.get(name)
+    ]
+    if optimizer.type != "SGD" or refused or momentum >= 1 or optimizer.lr <= 0:
         raise ConfigError(
-            f"ggeur.base_method scaffold needs train.optimizer.type SGD without "
-            f"nesterov and dampening, got {optimizer.type} {' '.join(other)}".rstrip()
+            "ggeur.base_method scaffold needs train.optimizer.type SGD with a rate "
+            "above 0 and momentum below 1, without nesterov, dampening and maximize; "
+            f"got {optimizer}"
         )
-    return options.get("momentum", 0.0)
+    return momentum

@@ -11,13 +11,15 @@ from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.reporting import Round0, numbers
 
 ROUNDS = ("federate.total_round_num", 4)
-STATEFUL = {
-    "scaffold": lambda: EXAMPLES["Scaffold"](0.5),
-    "feddyn": lambda: EXAMPLES["FedDyn"](0.5),
-    "moon": lambda: EXAMPLES["Moon"](1.0),
-    "fedmix": lambda: EXAMPLES["FedMix"](0.1),
-}
 SAMPLED = ("federate.client_num", 6, "federate.sample_client_num", 2)
+#: FedMix shares tensors in round 0; the others keep a state on clients, on the server,
+#: or on both.
+STATEFUL = ("scaffold", "feddyn", "moon", "fedmix")
+SERVERS = {
+    "fedavgm": [],
+    "fedproto": [],
+    "fedopt": ["fedopt.optimizer.type", "Adam", "fedopt.optimizer.lr", 0.1],
+}
 
 
 @pytest.fixture
@@ -47,8 +49,20 @@ def stop_after(cfg, last):
     raise AssertionError(f"there was no round {last}")
 
 
-def use(monkeypatch, method):
-    monkeypatch.setitem(METHODS, "fedavg", STATEFUL[method])
+@pytest.fixture
+def config_of(config, monkeypatch):
+    """Like `config`, for a method."""
+    monkeypatch.setitem(METHODS, "fedmix", lambda: EXAMPLES["FedMix"](0.1))
+
+    def load(method, *settings):
+        if method != "fedmix":
+            return config("ggeur.base_method", method, *settings)
+        cfg = config(*settings)  # which knows no key for an example
+        cfg.defrost()
+        cfg.ggeur.base_method = method
+        return cfg
+
+    return load
 
 
 def files_at(path):
@@ -81,38 +95,34 @@ def test_a_run_that_was_stopped_ends_with_the_same_results(
 
 @pytest.mark.parametrize("method", STATEFUL)
 class TestStatefulMethods:
-    @pytest.mark.parametrize("last", [0, 1, 2])
-    def test_states_and_shares_go_on(self, config, path, monkeypatch, method, last):
-        use(monkeypatch, method)
-        stop_after(config("federate.save_to", path, *SAMPLED), last)
-        results = run(config("federate.restore_from", path, *SAMPLED))
-        assert outcome(results) == outcome(run(config(*SAMPLED)))
+    @pytest.fixture
+    def config(self, config_of, method):
+        return lambda *settings: config_of(method, *SAMPLED, *settings)
 
-    def test_a_round_that_was_cut_off_is_repeated(
-        self, config, path, monkeypatch, method
-    ):
-        use(monkeypatch, method)
-        stop_after(config("federate.save_to", path, *SAMPLED), 2)
+    @pytest.mark.parametrize("last", [0, 1, 2])
+    def test_states_and_shares_go_on(self, config, path, last):
+        stop_after(config("federate.save_to", path), last)
+        results = run(config("federate.restore_from", path))
+        assert outcome(results) == outcome(run(config()))
+
+    def test_a_round_that_was_cut_off_is_repeated(self, config, path):
+        stop_after(config("federate.save_to", path), 2)
         before = path.read_bytes()
         both = ("federate.save_to", path, "federate.restore_from", path)
-        stop_after(config(*both, *SAMPLED), 3)
+        stop_after(config(*both), 3)
         path.write_bytes(before)  # the clients' files are of round 3
-        results = run(config(*both, *SAMPLED))
-        assert outcome(results) == outcome(run(config(*SAMPLED)))
+        results = run(config(*both))
+        assert outcome(results) == outcome(run(config()))
 
-    def test_a_second_stop_elsewhere(self, config, path, tmp_path, monkeypatch, method):
-        use(monkeypatch, method)
-        stop_after(config("federate.save_to", path, *SAMPLED), 1)
+    def test_a_second_stop_elsewhere(self, config, path, tmp_path):
+        stop_after(config("federate.save_to", path), 1)
         second = ("federate.restore_from", path, "federate.save_to", tmp_path / "other")
-        stop_after(config(*second, *SAMPLED), 2)
-        results = run(config("federate.restore_from", tmp_path / "other", *SAMPLED))
-        assert outcome(results) == outcome(run(config(*SAMPLED)))
+        stop_after(config(*second), 2)
+        results = run(config("federate.restore_from", tmp_path / "other"))
+        assert outcome(results) == outcome(run(config()))
 
-    def test_states_of_an_earlier_run_are_not_taken(
-        self, config, path, monkeypatch, method
-    ):
-        use(monkeypatch, method)
-        save = ("federate.save_to", path, *SAMPLED)
+    def test_states_of_an_earlier_run_are_not_taken(self, config, path):
+        save = ("federate.save_to", path)
         stop_after(config(*save, "seed", 1), 1)
         states = files_at(path)
         for last in (0, 1):
@@ -120,8 +130,16 @@ class TestStatefulMethods:
             if last == 0:  # as if it had been cut off before it took them away
                 for file in states.keys() - files_at(path).keys():
                     file.write_bytes(states[file])
-            results = run(config("federate.restore_from", path, *SAMPLED))
-            assert outcome(results) == outcome(run(config(*SAMPLED)))
+            results = run(config("federate.restore_from", path))
+            assert outcome(results) == outcome(run(config()))
+
+
+@pytest.mark.parametrize("method", SERVERS)
+def test_a_state_of_the_server_alone_goes_on(config, path, method):
+    settings = ("ggeur.base_method", method, *SERVERS[method])
+    stop_after(config("federate.save_to", path, *settings), 2)
+    results = run(config("federate.restore_from", path, *settings))
+    assert outcome(results) == outcome(run(config(*settings)))
 
 
 def test_the_whole_run_is_there_when_it_was_over(config, path):

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from carrier import EXAMPLES, carrier, lost
+from carrier import carrier, lost
 
 from federatedscope_ggeur.engines.checkpoint import CheckpointWriter, restore
 from federatedscope_ggeur.engines.client_store import ClientStore
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.join import Agreement
-from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.reporting import numbers
 
 
@@ -74,17 +73,18 @@ class TestFiles:
         kept.write_bytes(data.replace(b"seconds", b"sekunde"))
         refused(config("federate.restore_from", kept), "fields are missing: seconds")
 
-    def test_a_client_s_file_that_is_broken(self, config, path, monkeypatch):
-        monkeypatch.setitem(METHODS, "fedavg", lambda: EXAMPLES["Moon"](1.0))
-        run(config("federate.save_to", path))
+    def test_a_client_s_file_that_is_broken(self, config, path):
+        moon = ("ggeur.base_method", "moon")
+        run(config("federate.save_to", path, *moon))
+        again = config("federate.restore_from", path, *moon)
         file = ClientStore(path, 2).path
         whole = file.read_bytes()
         file.write_bytes(whole[:100])
-        refused(config("federate.restore_from", path), "client_0002.*not a message")
+        refused(again, "client_0002.*not a message")
         file.write_bytes(ClientStore(path, 1).path.read_bytes())
-        refused(config("federate.restore_from", path), "client_0002.*from client 1")
+        refused(again, "client_0002.*from client 1")
         file.write_bytes(whole.replace(b"state.2.", b"state.9."))
-        refused(config("federate.restore_from", path), "client_0002")
+        refused(again, "client_0002")
 
 
 class TestOtherRuns:
@@ -102,11 +102,8 @@ class TestOtherRuns:
     ):
         refused(config("federate.restore_from", kept, key, value), problem)
 
-    def test_of_another_method(self, config, kept, monkeypatch):
-        monkeypatch.setitem(METHODS, "scaffold", EXAMPLES["Scaffold"])
-        cfg = config("federate.restore_from", kept)
-        cfg.defrost()
-        cfg.ggeur.base_method = "scaffold"
+    def test_of_another_method(self, config, kept):
+        cfg = config("federate.restore_from", kept, "ggeur.base_method", "scaffold")
         refused(cfg, r"ggeur\.base_method is 'fedavg' there and 'scaffold' here")
 
     @pytest.mark.parametrize(
@@ -210,10 +207,10 @@ class TestAFullDisk:
             for _ in engine.run():
                 pass
 
-    def test_leaves_the_last_checkpoint_whole(self, config, path, monkeypatch):
-        monkeypatch.setitem(METHODS, "fedavg", lambda: EXAMPLES["Scaffold"](0.5))
-        both = ("federate.save_to", path, "federate.restore_from", path)
-        run(config("federate.save_to", path, "federate.total_round_num", 1))
+    def test_leaves_the_last_checkpoint_whole(self, config, path):
+        method = ("ggeur.base_method", "scaffold")
+        both = ("federate.save_to", path, "federate.restore_from", path, *method)
+        run(config("federate.save_to", path, "federate.total_round_num", 1, *method))
         before = files_at(path)
         size = ClientStore(path, 1).path.stat().st_size
         self.fails(Run(config(*both)).engine, size - 1)
@@ -222,7 +219,7 @@ class TestAFullDisk:
         assert after.keys() == before.keys()
         assert after[path] == before[path]
         results = run(config(*both))
-        assert numbers(results)["rounds"] == numbers(run(config()))["rounds"]
+        assert numbers(results)["rounds"] == numbers(run(config(*method)))["rounds"]
 
     def test_leaves_an_earlier_run_s_pair_of_files(self, config, kept):
         before = files_at(kept)

@@ -207,9 +207,9 @@ class TestAbsence:
         assert not torch.equal(carried.server.params, before)
 
     def test_the_head_stays_to_the_bit(self):
-        carried = carrier(quorum=0, sizes=(9, 9))
+        carried = carrier(quorum=1, sizes=(9, 9), sample_client_num=1)
         carried.round0()
-        carried.faults = {("train", 1, k): lost for k in (1, 2)}
+        carried.faults = {("train", 1, k): lost for k in carried.server.sample(1)}
         before = carried.server.params.clone()
         carried.rounds(1)
         assert torch.equal(carried.server.params, before)
@@ -223,3 +223,14 @@ class TestAbsence:
         assert held == {f"domain {k}": k != 2 for k in (1, 2, 3, 4)}
         present = [value for value in record.accuracy.values() if value is not None]
         assert record.avg == pytest.approx(sum(present) / 3)
+
+
+def test_unseen_clients_alone_do_not_go_on():
+    carried = carrier(quorum=1, unseen=2, plan={"server_evaluates": True})
+    carried.round0()
+    for k in carried.server.participants:
+        carried.faults["train", 1, k] = lost
+    with pytest.raises(
+        GGEURError, match="2 of 4 clients are left and none of them trains"
+    ):
+        carried.rounds(1)

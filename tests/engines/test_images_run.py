@@ -28,7 +28,8 @@ def overrides(tree, tmp_path) -> list[str]:
         "data.splitter": "iid",
         "data.splitter_args": "[]",
         "federate.client_num": 2,
-        "federate.total_round_num": 3,
+        "federate.total_round_num": 8,
+        "train.optimizer.lr": 0.2,
         "ggeur.step1_size": 20,
         "ggeur.step2_size": 5,
         "ggeur.encoder.model": add_tiny_clip(tmp_path),
@@ -49,7 +50,7 @@ def test_images_run_and_the_cache_runs_without_them(quickstart, overrides, tree)
     assert first.final.avg > 0.6
     shutil.rmtree(tree)
     second = run(cfg)
-    assert second.final == first.final
+    assert second.final.accuracy == first.final.accuracy
     assert second.encoder == first.encoder
 
 

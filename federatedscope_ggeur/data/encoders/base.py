@@ -199,8 +199,21 @@ def build_encoder(settings: EncoderSettings, device: torch.device) -> Encoder:
     # Weights are drawn and then mostly overwritten: no one else's draws may shift.
     with torch.random.fork_rng(devices=[]):
         encoder = found.make(settings, device)
+    if settings.precision != EncoderSettings.precision:
+        _check_precision(encoder, settings.precision)
     identity = {"encoder": settings.name, **encoder.identity}
     return replace(encoder, identity=identity)
+
+
+def _check_precision(encoder: Encoder, precision: str) -> None:
+    """Refuse what a model's layers cannot do: which they are depends on torch."""
+    try:
+        encoder.encode(encoder.preprocess(Image.new("RGB", (64, 64)))[None])
+    except RuntimeError as error:
+        raise ConfigError(
+            f"ggeur.encoder.precision: {encoder.title} cannot compute in {precision} "
+            f"on {encoder.device} with torch {torch.__version__} ({error}); take fp32"
+        ) from error
 
 
 def _find(settings: EncoderSettings) -> _Registered:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -71,7 +73,7 @@ class Federation:
         path = cfg.federate.restore_from
         self._expected = checkpoint_roster(path) if path else {}
         self._writer: CheckpointWriter | None = None
-        self._closed = self._written = False
+        self._closed = False
         self._until = 0.0
 
     # joining
@@ -209,6 +211,8 @@ class Federation:
                 self.round0, self.rounds = progress.round0, list(progress.rounds)
         if settings.save_to:
             self._writer = CheckpointWriter(settings.save_to, agreement, progress)
+        self._params = self.coordinator.server.params
+        atexit.register(self.write_unfinished)
 
     def note_round0(self, round0: Round0) -> None:
         """Round 0 is over."""
@@ -219,6 +223,7 @@ class Federation:
     def note_round(self, record: RoundRecord) -> None:
         """A round is over."""
         self.rounds.append(record)
+        self._params = self.coordinator.server.params
         self._checkpoint()
 
     def _checkpoint(self) -> None:
@@ -226,6 +231,10 @@ class Federation:
             self._writer.write(self.coordinator, self.round0, self.rounds)
 
     # files
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self._cfg.outdir)
 
     def write(self, status: str) -> str:
         """Write our files of the rounds that are over into FS's run folder.
@@ -235,21 +244,20 @@ class Federation:
         str
             The results as a table, for a person.
         """
-        self._written = True
-        folder = Path(self._cfg.outdir)
+        atexit.unregister(self.write_unfinished)
         setting = self._setting()
-        server = self.coordinator.server
         results = setting.results(status, self.round0, self.rounds)
-        write_run(folder, results)
-        write_atomically(
-            folder / "head.safetensors", setting.head_bytes(server.head, server.params)
-        )
+        write_run(self._folder, results)
+        head = setting.head_bytes(self.coordinator.server.head, self._params)
+        write_atomically(self._folder / "head.safetensors", head)
         return results_table(results)
 
     def write_unfinished(self) -> None:
         """At the end of the process: what an unfinished run leaves."""
-        if not self._written and self.rounds and Path(self._cfg.outdir).is_dir():
-            self.write("failed")
+        if self.rounds and self._folder.is_dir():
+            # Python notes there what ended the program.
+            stopped = getattr(sys, "last_type", None) is KeyboardInterrupt
+            self.write("interrupted" if stopped else "failed")
 
     def _setting(self) -> Setting:
         cfg, data, roster = self._cfg, self._data, self.coordinator.server.roster

@@ -67,35 +67,57 @@ def _plain(value):
     return value.item() if isinstance(value, np.generic) else value
 
 
-def write_scores(
-    worker, round_number: int, metrics: dict, reports: Mapping[int, ScoreReport]
-) -> None:
-    """Log the scores of a round, keep the best, and write ``eval_results.log``.
+class KeepsScores:
+    """The part of a worker with a `federation` that fills FS's result files."""
 
-    Parameters
-    ----------
-    worker : the server worker
-    round_number : int
-    metrics : dict
-        From `domain_metrics`.
-    reports : mapping from client number to ScoreReport
-        What clients scored on their own test rows; FS merges these its own way.
-    """
-    monitor = worker._monitor
-    line = monitor.format_eval_res(
-        metrics, rnd=round_number, role="Server #", forms=["raw"], return_raw=True
-    )
-    monitor.update_best_result(
-        worker.best_results, line["Results_raw"], results_type=RESULTS_TYPE
-    )
-    worker.history_results = merge_dict_of_results(worker.history_results, line)
-    monitor.save_formatted_results(line)
-    logger.info(line)
-    worker.msg_buffer["eval"][round_number] = {
-        number: fs_metrics(Score(report.correct, report.total, report.loss_sum))
-        for number, report in reports.items()
-        if report.total
-    }
-    if worker.msg_buffer["eval"][round_number]:
-        merged = worker.merge_eval_results_from_all_clients()
-        worker.history_results = merge_dict_of_results(worker.history_results, merged)
+    def eval(self):
+        """The scores of the round that is over, in FS's files and best results."""
+        coordinator = self.federation.coordinator
+        metrics = domain_metrics(
+            self.federation.rounds[-1],
+            coordinator.scores.values(),
+            self._cfg.eval.best_res_update_round_wise_key,
+        )
+        line = self._monitor.format_eval_res(
+            metrics, rnd=self.state, role="Server #", forms=["raw"], return_raw=True
+        )
+        self._monitor.update_best_result(
+            self.best_results, line["Results_raw"], results_type=RESULTS_TYPE
+        )
+        self._keep(line)
+        self.history_results = merge_dict_of_results(self.history_results, line)
+        self._merge_reports(coordinator.reports)
+        self.check_and_save()
+
+    def _merge_reports(self, reports: Mapping[int, ScoreReport]) -> None:
+        """What clients scored on their own test rows; FS merges these its own way."""
+        scored = {
+            number: fs_metrics(Score(report.correct, report.total, report.loss_sum))
+            for number, report in reports.items()
+            if report.total
+        }
+        # This round's alone: those of every client and round would fill the memory.
+        self.msg_buffer["eval"] = {self.state: scored}
+        if scored:
+            merged = self.merge_eval_results_from_all_clients()
+            self.history_results = merge_dict_of_results(self.history_results, merged)
+
+    def save_best_results(self):
+        """The end of FS's own result files; checkpoints are written every round."""
+        line = self._monitor.format_eval_res(
+            results=self.best_results,
+            rnd="Final",
+            role="Server #",
+            forms=["raw"],
+            return_raw=True,
+        )
+        self._keep(line)
+
+    def save_client_eval_results(self):
+        """Each client's last scores, where clients score their own test rows."""
+        if self.msg_buffer["eval"].get(self.state):
+            super().save_client_eval_results()
+
+    def _keep(self, line: dict) -> None:
+        logger.info(line)
+        self._monitor.save_formatted_results(line)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import runpy
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 
@@ -50,6 +53,8 @@ def launch(
         FS or a package that it needs is missing, or `client_config` does not exist.
     Exception
         Whatever stopped the run in FS, a `GGEURError` if it came from the plugin.
+    KeyboardInterrupt
+        Ctrl-C or SIGTERM; the files of the rounds that were over are written.
     """
     arguments = ["--cfg", str(config)]
     if client_config is not None:
@@ -63,10 +68,30 @@ def launch(
     # FS's parser reads sys.argv.
     sys.argv = [str(main), *arguments, *_guarded(settings)]
     try:
-        runpy.run_path(str(main), run_name="__main__")
+        with _terminable():
+            runpy.run_path(str(main), run_name="__main__")
+    except KeyboardInterrupt:
+        # As Python does where FS's main ends a program; read by what writes our files.
+        sys.last_type = KeyboardInterrupt
+        raise
     finally:
         sys.argv = before
     return 0
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Take SIGTERM (a scheduler's stop) like Ctrl-C; without, no file is written."""
+    before = signal.getsignal(signal.SIGTERM)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or before != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _guarded(settings: Sequence[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 
 import torch
@@ -10,16 +9,12 @@ from federatedscope.core.communication import StandaloneCommManager
 from federatedscope.core.message import Message
 from federatedscope.core.workers import Server as FSServer
 
-from federatedscope_ggeur.engines.coordinator import Absence
+from federatedscope_ggeur.engines.conversation import Absence
 from federatedscope_ggeur.engines.fs.channel import SERVER, ServerManager
 from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.fs.exchange import Exchange
 from federatedscope_ggeur.engines.fs.federation import Federation
-from federatedscope_ggeur.engines.fs.fs_scores import (
-    domain_metrics,
-    use_plain_floats,
-    write_scores,
-)
+from federatedscope_ggeur.engines.fs.fs_scores import KeepsScores, use_plain_floats
 from federatedscope_ggeur.engines.fs.robust import RobustFedAvg
 from federatedscope_ggeur.engines.fs.serving import ServesStreams
 from federatedscope_ggeur.engines.fs.setup import DeferredMode, follow_fs_logging
@@ -37,7 +32,7 @@ from federatedscope_ggeur.heads import load_vector
 logger = logging.getLogger(__name__)
 
 
-class GGEURServer(DeferredMode, ServesStreams, FSServer):
+class GGEURServer(DeferredMode, ServesStreams, KeepsScores, FSServer):
     """The server of ``federate.method: ggeur``.
 
     FS's course stays: clients join, `trigger_for_feat_engr` is round 0, every training
@@ -102,7 +97,6 @@ class GGEURServer(DeferredMode, ServesStreams, FSServer):
                 kwargs["host"], kwargs["port"], client_num, config
             )
             logger.info("listening on %s:%d", kwargs["host"], self.comm_manager.port)
-        atexit.register(self.federation.write_unfinished)
 
     def _register_default_handlers(self):
         self.register_handlers(
@@ -218,34 +212,6 @@ class GGEURServer(DeferredMode, ServesStreams, FSServer):
             self.eval()
         if self.state < self.total_round_num:
             self._start_new_training_round()
-
-    def eval(self):
-        """The scores of the round that is over, in FS's files and best results."""
-        coordinator = self.federation.coordinator
-        metrics = domain_metrics(
-            self.federation.rounds[-1],
-            coordinator.scores.values(),
-            self._cfg.eval.best_res_update_round_wise_key,
-        )
-        write_scores(self, self.state, metrics, coordinator.reports)
-        self.check_and_save()
-
-    def save_best_results(self):
-        """The end of FS's own result files; checkpoints are written every round."""
-        line = self._monitor.format_eval_res(
-            results=self.best_results,
-            rnd="Final",
-            role="Server #",
-            forms=["raw"],
-            return_raw=True,
-        )
-        logger.info(line)
-        self._monitor.save_formatted_results(line)
-
-    def save_client_eval_results(self):
-        """Each client's last scores, where clients score their own test rows."""
-        if self.msg_buffer["eval"].get(self.state):
-            super().save_client_eval_results()
 
     def terminate(self, msg_type=FINISH):
         """End the run: the final head goes to all clients, our files are written."""

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from carrier import EXAMPLES
 from safetensors.torch import load_file
 from standalone import outcome
 
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError
-from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.reporting import Round0
 
 ROUNDS = ("federate.total_round_num", 4)
@@ -87,12 +85,13 @@ def test_a_run_that_was_stopped_ends_with_the_same_results(
 
 
 @pytest.mark.parametrize(("first", "second"), WAYS)
-def test_a_method_s_states_go_on(engines, tmp_path, monkeypatch, first, second):
-    monkeypatch.setitem(METHODS, "fedavg", lambda: EXAMPLES["Scaffold"](0.5))
-    path, sampled = tmp_path / "checkpoint", SETTINGS["sampled"]
-    engines[first](*sampled, "federate.save_to", path, last=2)
-    results = engines[second](*sampled, "federate.restore_from", path)
-    assert results == engines["embedded"](*sampled)
+@pytest.mark.parametrize("method", ["scaffold", "feddyn"])
+def test_a_method_s_states_go_on(engines, tmp_path, first, second, method):
+    path = tmp_path / "checkpoint"
+    settings = [*SETTINGS["sampled"], "ggeur.base_method", method]
+    engines[first](*settings, "federate.save_to", path, last=2)
+    results = engines[second](*settings, "federate.restore_from", path)
+    assert results == engines["embedded"](*settings)
 
 
 def test_both_engines_write_the_same_checkpoint(engines, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 
 import pytest
 from standalone import outcome
@@ -195,6 +196,7 @@ class TestDivergence:
         """What is to be called at the end of the process."""
         functions = []
         monkeypatch.setattr(atexit, "register", functions.append)
+        monkeypatch.setattr(atexit, "unregister", functions.remove)
         return functions
 
     @pytest.fixture
@@ -204,8 +206,8 @@ class TestDivergence:
         with pytest.raises(GGEURError) as error:
             there.go()
         assert not (there.folder / "results.json").exists()
-        for function in at_exit:
-            function()
+        (function,) = at_exit
+        function()
         return there, error.value
 
     def test_it_ends_the_run_with_our_error(self, diverged):
@@ -220,13 +222,10 @@ class TestDivergence:
         assert [record.round for record in results.rounds] == [1]
         assert all(tensor.isfinite().all() for tensor in there.head.values())
 
-    def test_a_run_that_ended_well_is_not_written_again(self, fs, at_exit):
+    def test_a_run_that_ended_well_leaves_nothing_to_do(self, fs, at_exit):
         there = fs.run()
-        before = (there.folder / "results.json").stat()
-        (function,) = at_exit
-        function()
-        assert (there.folder / "results.json").stat() == before
         assert there.results.status == "finished"
+        assert not at_exit
 
     def test_without_a_round_nothing_is_written(self, fs, at_exit):
         there = fs.set_up("train.optimizer.lr", 1e9, "train.local_update_steps", 20)
@@ -244,3 +243,14 @@ def test_the_last_head_comes_to_every_client(fs):
             assert tensor.equal(there.head[name])
     state = there.server.model.state_dict()
     assert all(state[name].equal(there.head[name]) for name in state)
+
+
+@pytest.mark.parametrize(("trainer", "heard"), [("GGEURTrainer", 0), ("Mine", 1)])
+def test_fs_warns_of_the_trainers_of_others_as_ever(federatedscope, trainer, heard):
+    from federatedscope_ggeur.engines.fs import register
+
+    register()
+    builder = logging.getLogger("federatedscope.core.auxiliaries.trainer_builder")
+    said = f"Hook-like plug-in functions cannot be enabled when using <x.{trainer}>"
+    record = builder.makeRecord(builder.name, logging.WARNING, "", 0, said, (), None)
+    assert bool(builder.filter(record)) == heard

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -126,3 +129,30 @@ def test_a_missing_client_file(launched):
     assert "--client_cfg: the file 'no.yaml' does not exist" in launched(
         "--client_cfg", "no.yaml"
     )
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_leaves_its_files(tmp_path, home, stop):
+    settings = ["federate.total_round_num", "100000", "expname", "stopped"]
+    command = ["-m", "federatedscope_ggeur", "--engine", "federatedscope"]
+    run = subprocess.Popen(
+        [sys.executable, *command, "--cfg", "ggeur_quickstart.yaml", *settings],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "FEDERATEDSCOPE_HOME": str(home)},
+        stderr=subprocess.DEVNULL,
+    )
+    folder = tmp_path / "exp" / "stopped"
+    try:
+        until = time.monotonic() + 60
+        while not (folder / "eval_results.log").exists():
+            assert run.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        run.send_signal(stop)
+        assert run.wait(60) == 130
+    finally:
+        run.kill()
+    results = json.loads((folder / "results.json").read_text())
+    assert results["status"] == "interrupted"
+    assert results["rounds"]
+    assert (folder / "head.safetensors").exists()

@@ -1,0 +1,76 @@
+"""Federations that tests of methods run: tiny ones beside numpy, and larger ones."""
+
+import by_numpy
+import numpy as np
+import torch
+from by_bytes import Federation, make_client_data
+from by_numpy import World
+
+from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
+from federatedscope_ggeur.heads import HeadSettings
+
+MOMENTUM = OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "weight_decay": 1e-3})
+LOCAL = TrainingSettings(MOMENTUM, 2, "epoch", 8)
+HEADS = {"linear": HeadSettings(), "mlp": HeadSettings(hidden=6, dropout=0.2)}
+
+
+def federate(method, rounds=3, sizes=(20, 30, 25), **options):
+    """A federation after `rounds` rounds, with the `weights` of each."""
+    options.setdefault("training", LOCAL)
+    federation = Federation(make_client_data(sizes), method, **options)
+    federation.weights = federation.run(rounds)
+    return federation
+
+
+TINY = TrainingSettings(
+    OptimizerSettings(
+        "SGD",
+        by_numpy.RATE,
+        {"momentum": by_numpy.MOMENTUM, "weight_decay": by_numpy.DECAY},
+    ),
+    by_numpy.EPOCHS,
+    "epoch",
+    by_numpy.BATCH,
+    shuffle=False,
+)
+#: Some of the clients each round; each is left out for a while.
+SAMPLED = ((1, 4), (2, 3), (1, 2), (4,), (2, 4))
+WORLDS = {
+    f"{head}, {name}": World(hidden=hidden, **options)
+    for head, hidden in (("linear", 0), ("mlp", 3))
+    for name, options in {
+        "weighted": {},
+        "equal": {"equal": True},
+        "sampled": {"drawn": SAMPLED},
+    }.items()
+}
+
+
+def federate_tiny(method, world, **options):
+    """The federation of a `World` after all rounds, with the `weights` of each."""
+    data = {}
+    for k in by_numpy.SIZES:
+        x, y = by_numpy.rows(k)
+        data[k] = (f"domain {k}", torch.tensor(x).float(), torch.tensor(y))
+    options.setdefault("training", TINY)
+    head = HeadSettings(world.hidden)
+    federation = Federation(
+        data, method, head=head, ignore_weight=world.equal, **options
+    ).round0()
+    server = federation.server
+    server.params = torch.tensor(world.start).float()
+    weights = [server.params]
+    for number, clients in enumerate(world.drawn, start=1):
+        server.sample = lambda _, drawn=clients: list(drawn)
+        server.step(number, federation.train(number))
+        weights.append(server.params)
+    federation.weights = torch.stack(weights)
+    return federation
+
+
+def check(method, oracle, world, atol=5e-7):
+    """The weights after every round are those that `oracle` gives from numpy."""
+    found = federate_tiny(method, world).weights[1:].double().numpy()
+    wanted = np.stack(oracle(world))
+    assert np.isfinite(wanted).all()
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=atol)

@@ -1,0 +1,66 @@
+"""FedDyn: numbers by numpy, and gradients that add up."""
+
+import numpy as np
+import pytest
+import torch
+from by_numpy import sgd
+from federations import WORLDS, check, federate
+
+from federatedscope_ggeur.methods import FedDyn
+
+ALPHA = 0.5
+
+
+def oracle(world):
+    """Weights after each round: clients minimise CE - <h_k, w> + a/2 |w - w_g|^2."""
+    w, after = world.start, []
+    h, own = np.zeros_like(w), {}
+    for clients in world.drawn:
+        trained = {}
+        for k in clients:
+            before = own.get(k, np.zeros_like(w))
+
+            def loss(v, x, y, start=w, h_k=before):
+                near = ALPHA / 2 * ((v - start) ** 2).sum()
+                return world.cross_entropy(v, x, y) - h_k @ v + near
+
+            trained[k], _ = sgd(loss, w, k)
+            own[k] = before - ALPHA * (trained[k] - w)
+        h = h - ALPHA * sum(world.pi(k) * (trained[k] - w) for k in clients)
+        w = world.mean(w, clients, trained) - h / ALPHA
+        after.append(w)
+    return after
+
+
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+def test_the_weights_are_those_of_numpy(world):
+    check(FedDyn(ALPHA), oracle, world, atol=1e-6)
+
+
+def test_the_first_step_of_everyone_is_twice_that_of_fedavg():
+    federation = federate(FedDyn(ALPHA), rounds=0, ignore_weight=True)
+    start, updates = federation.server.params, federation.train(1)
+    federation.server.step(1, updates)
+    mean = torch.stack([update.params for update in updates]).mean(dim=0)
+    torch.testing.assert_close(federation.server.params, 2 * mean - start)
+
+
+@pytest.mark.parametrize("equal", [False, True])
+@pytest.mark.parametrize("drawn", [2, 4])
+def test_the_servers_h_is_the_mean_of_the_clients(drawn, equal):
+    federation = federate(
+        FedDyn(ALPHA),
+        rounds=5,
+        sizes=(20, 30, 0, 25),
+        sample_client_num=drawn,
+        ignore_weight=equal,
+    )
+    weights = {1: 1 / 3, 2: 1 / 3, 3: 0.0, 4: 1 / 3}
+    if not equal:
+        weights = {1: 20 / 75, 2: 30 / 75, 3: 0.0, 4: 25 / 75}
+    held = {k: client.state for k, client in federation.clients.items()}
+    mean = sum(weights[k] * held[k]["after"] for k in held if held[k])
+    assert mean.abs().max() > 1e-3
+    torch.testing.assert_close(
+        federation.server.method_state["h"], mean, rtol=1e-4, atol=1e-6
+    )

@@ -1,0 +1,85 @@
+"""FedOpt and FedAvgM: numbers by numpy, and FedAvg at neutral settings."""
+
+import numpy as np
+import pytest
+import torch
+from by_numpy import train_all
+from federations import HEADS, WORLDS, check, federate
+
+from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
+from federatedscope_ggeur.methods import FedAvg, FedAvgM, FedOpt
+
+LR, MOMENTUM, B1, B2, EPS = 0.5, 0.9, 0.8, 0.95, 1e-3
+
+
+def sgd(d, state):
+    state["v"] = MOMENTUM * state.get("v", 0) + d
+    return LR * state["v"]
+
+
+def adaptive(v_of):
+    """u = b1 u + (1 - b1) d, v_0 = eps^2, and lr u / (sqrt v + eps): Algorithm 2."""
+
+    def change(d, state):
+        state["u"] = B1 * state.get("u", 0) + (1 - B1) * d
+        state["v"] = v_of(state.get("v", np.full_like(d, EPS**2)), d**2)
+        return LR * state["u"] / (np.sqrt(state["v"]) + EPS)
+
+    return change
+
+
+#: FedOpt's change of w_g from d = sum p_k w_k - w_g, by type.
+CHANGES = {
+    "SGD": sgd,
+    "Adam": adaptive(lambda v, d2: B2 * v + (1 - B2) * d2),
+    "Yogi": adaptive(lambda v, d2: v - (1 - B2) * d2 * np.sign(v - d2)),
+    "Adagrad": adaptive(lambda v, d2: v + d2),
+}
+
+
+def fedavgm(d, state):
+    """v = b v + (w_g - sum p_k w_k); w_g -= lr v."""
+    state["v"] = MOMENTUM * state.get("v", 0) - d
+    return -LR * state["v"]
+
+
+def oracle(change):
+    def weights(world):
+        """Weights after each round."""
+        w, after, state = world.start, [], {}
+        for clients in world.drawn:
+            d = world.mean(w, clients, train_all(world, w, clients)) - w
+            w = w + change(d, state)
+            after.append(w)
+        return after
+
+    return weights
+
+
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+class TestNumbers:
+    @pytest.mark.parametrize("kind", CHANGES)
+    def test_fedopts_weights_are_those_of_numpy(self, world, kind):
+        method = FedOpt(kind, LR, (B1, B2), EPS, MOMENTUM)
+        check(method, oracle(CHANGES[kind]), world, atol=2e-5)
+
+    def test_fedavgms_weights_are_those_of_numpy(self, world):
+        check(FedAvgM(MOMENTUM, LR), oracle(fedavgm), world)
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize(
+    "method", [FedOpt("SGD", 1.0), FedAvgM(momentum=0.0, lr=1.0)], ids=["opt", "avgm"]
+)
+def test_rate_1_without_momentum_is_fedavg(method, head):
+    plain = federate(FedAvg(), head=head).weights
+    weights = federate(method, head=head).weights
+    torch.testing.assert_close(weights, plain, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["Adam", "Yogi", "Adagrad"])
+def test_a_small_update_is_a_small_step(kind):
+    """With torch's bias correction and eps the first step is about the rate."""
+    slow = TrainingSettings(OptimizerSettings("SGD", 1e-5), 1, "epoch", 8)
+    weights = federate(FedOpt(kind, 0.5), rounds=1, training=slow).weights
+    assert 0 < (weights[1] - weights[0]).abs().max() < 0.05 * 0.5

@@ -1,0 +1,100 @@
+"""FedProto: numbers by numpy, what travels, and the floor."""
+
+import numpy as np
+import pytest
+import torch
+from by_bytes import Federation, make_client_data
+from by_numpy import rows, train_all
+from federations import HEADS, SAMPLED, WORLDS, check, federate, federate_tiny
+
+from federatedscope_ggeur.methods import FedAvg, FedProto
+
+STRENGTH = 2.0
+
+
+def oracle(world):
+    """Weights after each round: CE + lambda / (B D) sum_i |z_i - P_{y_i}|^2, with P_c
+    the mean of the clients' class means weighted by count; 0 where there is no P_c."""
+    w, after, prototypes = world.start, [], {}
+    for clients in world.drawn:
+
+        def loss(v, x, y, known=prototypes):
+            z = world.represent(v, x)
+            squares = [
+                ((z[i] - known[c]) ** 2).sum() for i, c in enumerate(y) if c in known
+            ]
+            return world.cross_entropy(v, x, y) + STRENGTH * sum(squares) / z.size
+
+        trained = train_all(world, w, clients, loss)
+        sums, counts = {}, {}
+        for k in clients:
+            x, y = rows(k)
+            for c, z in zip(y, world.represent(trained[k], x)):
+                sums[c] = sums.get(c, 0) + z
+                counts[c] = counts.get(c, 0) + 1
+        prototypes = {**prototypes, **{c: sums[c] / counts[c] for c in sums}}
+        w = world.mean(w, clients, trained)
+        after.append(w)
+    return after
+
+
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+def test_the_weights_are_those_of_numpy(world):
+    check(FedProto(STRENGTH), oracle, world)
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+class TestPrototypes:
+    def test_there_is_no_term_in_the_first_round(self, head):
+        plain = federate(FedAvg(), head=head).weights
+        weights = federate(FedProto(), head=head).weights
+        assert torch.equal(weights[1], plain[1])
+        assert not torch.equal(weights[2], plain[2])
+
+    def test_class_means_of_the_representation_travel_both_ways(self, head):
+        federation = federate(FedProto(), rounds=0, head=head)
+        updates = federation.train(1)
+        federation.server.step(1, updates)
+        total, count = 0.0, 0
+        for update in updates:
+            client = federation.clients[update.client]
+            z = client.head.at(update.params).represent(client.features)
+            total = total + z[client.labels == 2].sum(dim=0)
+            count += int((client.labels == 2).sum())
+        received = federation.send(federation.server.broadcast(2)).download
+        torch.testing.assert_close(received["prototypes"][2], total / count)
+        assert received["known"].tolist() == [1, 1, 1, 1]
+
+
+def test_a_class_that_nobody_has_stays_unknown():
+    states = federate_tiny(FedProto(), WORLDS["linear, weighted"]).server.method_state
+    assert states["known"].tolist() == [1, 1, 1, 0]
+    assert not states["prototypes"][3].any()
+
+
+def test_an_old_prototype_stays_while_nobody_who_is_drawn_has_the_class():
+    assert not np.isin(0, rows(1)[1])  # client 1 holds no class 0
+    world = WORLDS["linear, sampled"]
+    federation = federate_tiny(FedProto(), world)
+    before = federation.server.method_state["prototypes"].clone()
+    federation.server.sample = lambda _: [1]
+    number = len(SAMPLED) + 1
+    federation.server.step(number, federation.train(number))
+    after = federation.server.method_state["prototypes"]
+    assert torch.equal(after[0], before[0])
+    assert not torch.equal(after[1], before[1])
+
+
+def test_a_class_below_the_floor_sends_nothing():
+    data = make_client_data((40, 40))
+    domain, features, labels = data[1]
+    few = torch.cat([torch.nonzero(labels != 2).flatten(), torch.tensor([0])])
+    labels = labels.clone()
+    labels[0] = 2
+    data[1] = (domain, features[few], labels[few])
+    options = {"steps": (1, 2), "min_samples": 5}
+    federation = Federation(data, FedProto(), **options).round0()
+    first, second = (update.upload for update in federation.train(1))
+    assert first["counts"][2] == 0
+    assert not first["means"][2].any()
+    assert second["counts"][2] > 0
