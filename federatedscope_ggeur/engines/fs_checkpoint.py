@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import torch
@@ -20,6 +21,10 @@ def weights_of_fs(path: Path, head: Head) -> Tensor:
         The file is of another kind or of another head, or holds NaN or infinity.
     """
     try:
+        # The older formats of torch.save are read by code that has run foreign code
+        # before, weights_only or not; FederatedScope writes zip files.
+        if not zipfile.is_zipfile(path):
+            raise ValueError("not a zip file, which torch.save has written since 1.6")
         content = torch.load(path, map_location="cpu", weights_only=True)
         head.load_state_dict(content["model"])
     # torch.load raises whatever its unpickler meets in a foreign file.

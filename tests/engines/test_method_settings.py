@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load
 
 from federatedscope_ggeur.engines.config import load_config
@@ -215,3 +218,33 @@ def test_scaffold_refuses_adam(quickstart, tmp_path):
     load_config(path)
     with pytest.raises(ConfigError, match=r"train\.optimizer\.type: must be SGD"):
         load_config(path, ["ggeur.base_method", "scaffold"])
+
+
+def documented() -> list[list[str]]:
+    """The YAML blocks of docs/methods.md as words of a command line."""
+    text = (Path(__file__).parents[2] / "docs" / "methods.md").read_text()
+    blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    return [words(yaml.safe_load(block)) for block in blocks]
+
+
+def words(content, prefix="") -> list[str]:
+    if not isinstance(content, dict):
+        return [prefix[:-1], str(content)]
+    return [
+        w for key, value in content.items() for w in words(value, f"{prefix}{key}.")
+    ]
+
+
+def test_the_lines_of_the_documentation_are_taken(quickstart):
+    found = {}
+    for lines in documented():
+        cfg = load_config(quickstart, lines)
+        found[cfg.ggeur.base_method] = method_settings(cfg)
+    assert found == {
+        "scaffold": {"server_lr": 0.25},
+        "moon": {"mu": 1.0, "temperature": 0.5},
+        "feddyn": {"alpha": 0.5},
+        "fedopt": {"type": "SGD", "lr": 0.5, "momentum": 0.9},
+        "fedproto": {"strength": 2.0},
+        "fedntd": {"beta": 1.0, "temperature": 1.0},
+    }

@@ -171,10 +171,9 @@ class GGEURServer(DeferredMode, ServesStreams, KeepsScores, FSServer):
             federation.note_round0(round0)
             self.state = len(federation.rounds)
             if self.state >= self.total_round_num:
-                raise GGEURError(
-                    f"federate.restore_from: all {self.state} rounds of the run are "
-                    "over; raise federate.total_round_num to go on"
-                )
+                logger.info("all %d rounds of the restored run are over", self.state)
+                self.terminate()
+                return
             trigger_train_func(**kwargs)
 
         if federation.round0 is None:
