@@ -13,7 +13,7 @@ VERSION = re.search(
 ).group(1)
 #: What FederatedScope needs beside our own; it is not on PyPI itself.
 FEDERATEDSCOPE = ["pandas", "grpcio", "protobuf", "pympler"]
-TEST = ["pytest", "hypothesis"]
+TEST = ["pytest", "pytest-xdist", "hypothesis"]
 EXAMPLES = "federatedscope_ggeur.example_configs"
 
 setup(

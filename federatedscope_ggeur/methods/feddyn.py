@@ -43,9 +43,10 @@ class FedDyn(FedAvg):
     def local(self, context: LocalContext) -> LocalHooks:
         start = context.broadcast
         h = counted(context, torch.zeros_like(start))
+        constant = h + self.alpha * start
 
         def add_correction(params, gradient):
-            gradient.add_(params - start, alpha=self.alpha).sub_(h)
+            gradient.add_(params, alpha=self.alpha).sub_(constant)
 
         def finish(outcome):
             return {}, kept(context, h, h - self.alpha * (outcome.params - start))

@@ -21,7 +21,9 @@ class FedProx(FedAvg):
         self.mu = mu
 
     def local(self, context: LocalContext) -> LocalHooks:
+        constant = self.mu * context.broadcast
+
         def add_correction(params, gradient):
-            gradient.add_(params - context.broadcast, alpha=self.mu)
+            gradient.add_(params, alpha=self.mu).sub_(constant)
 
         return LocalHooks(add_correction=add_correction)

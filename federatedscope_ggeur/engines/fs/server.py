@@ -62,7 +62,7 @@ class GGEURServer(DeferredMode, ServesStreams, KeepsScores, FSServer):
         super().__init__(
             ID,
             state,
-            config and _without_restore(config),
+            config and _for_fs(config),
             data,
             model,
             client_num,
@@ -268,10 +268,12 @@ class GGEURServer(DeferredMode, ServesStreams, KeepsScores, FSServer):
         )
 
 
-def _without_restore(config):
-    """FS would unpickle the file in ``federate.restore_from``."""
+def _for_fs(config):
+    """The config without what FS's constructor would do itself: unpickle the file in
+    ``federate.restore_from``, and make a server optimiser of the base method's."""
     copy = config.clone()
     copy.defrost()
     copy.federate.restore_from = ""
-    copy.freeze(inform=False, save=False)
+    copy.fedopt.use = False
+    copy.freeze(inform=False, save=False, check_cfg=False)
     return copy
