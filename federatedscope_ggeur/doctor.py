@@ -75,7 +75,8 @@ def _accelerator() -> str:
 
     if torch.cuda.is_available():
         return (
-            f"accelerator: {torch.cuda.get_device_name(0)} (not used by this release)"
+            f"accelerator: {torch.cuda.get_device_name(0)} (encoders use it; heads are "
+            "trained on the CPU)"
         )
     return "accelerator: none, and none is needed for heads on embeddings"
 
