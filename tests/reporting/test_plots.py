@@ -1,6 +1,7 @@
 import io
 
 import matplotlib
+import matplotlib._pylab_helpers
 import numpy as np
 import pytest
 from PIL import Image
@@ -52,7 +53,7 @@ def test_same_results_same_bytes(tmp_path, make_results):
 
 
 def test_drawing_leaves_matplotlib_as_it_was(tmp_path, make_results):
-    before = dict(matplotlib.rcParams)
+    before = dict(matplotlib.rcParams), list(matplotlib._pylab_helpers.Gcf.figs)
     draw_curve(make_results(), tmp_path / "curve.png")
-    assert dict(matplotlib.rcParams) == before
-    assert not matplotlib._pylab_helpers.Gcf.figs
+    after = dict(matplotlib.rcParams), list(matplotlib._pylab_helpers.Gcf.figs)
+    assert after == before
