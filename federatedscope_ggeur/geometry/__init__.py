@@ -10,6 +10,7 @@ from federatedscope_ggeur.geometry.augmentation import (
 from federatedscope_ggeur.geometry.scatter import thin_factor
 from federatedscope_ggeur.geometry.shape import GeometricShape, shape_similarity
 from federatedscope_ggeur.geometry.statistics import ClassStatistics
+from federatedscope_ggeur.geometry.summed import SummedStatistics
 
 __all__ = [
     "AugmentationSettings",
@@ -17,6 +18,7 @@ __all__ = [
     "ClassStatistics",
     "GeometricShape",
     "PerAnchorSizes",
+    "SummedStatistics",
     "TotalSizes",
     "augment",
     "shape_similarity",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry.scatter import Scatter
 
 
@@ -28,3 +31,65 @@ def add_to_mean(high: Tensor, low: Tensor, step: Tensor) -> tuple[Tensor, Tensor
     error = (high - (total - back)) + (step - back) + low
     new_high = total + error
     return new_high, error - (new_high - total)
+
+
+@dataclass(frozen=True)
+class Means:
+    """Counts and means of `C` classes, each mean an unevaluated sum ``high + low``.
+
+    Attributes
+    ----------
+    counts : Tensor of shape (C,), int64
+    high, low : Tensor of shape (C, D), float64
+        Zero where a class has no samples.
+    """
+
+    counts: Tensor
+    high: Tensor
+    low: Tensor
+
+    def plus(self, other: Means) -> tuple[Means, Tensor]:
+        """Those of both parts together, and the term between their means.
+
+        The scatter of a class merged is the sum of its two scatters and of the outer
+        product of its row of the second result [C, D].
+        """
+        self._require_alike(other)
+        counts = self.counts + other.counts
+        fraction = other.counts.double() / counts.clamp(min=1)
+        only_other = self.counts == 0
+        # delta, not the means, carries the weight: it is small when means are large.
+        delta = (other.high - self.high) + (other.low - self.low)
+        delta[only_other | (other.counts == 0)] = 0
+        high, low = add_to_mean(self.high, self.low, fraction[:, None] * delta)
+        high = torch.where(only_other[:, None], other.high, high)
+        low = torch.where(only_other[:, None], other.low, low)
+        between = (self.counts * fraction).sqrt()[:, None] * delta
+        return Means(counts, high, low), between
+
+    def minus(self, other: Means) -> tuple[Means, Tensor]:
+        """Those of what is left without `other`, and the term between, as in `plus`."""
+        self._require_alike(other)
+        counts = self.counts - other.counts
+        if (counts < 0).any():
+            c = int(torch.nonzero(counts < 0)[0])
+            raise StatisticsError(
+                f"cannot remove {int(other.counts[c])} samples of class {c} from "
+                f"{int(self.counts[c])}: only what was added can be removed"
+            )
+        ratio = other.counts.double() / counts.clamp(min=1)
+        delta = (self.high - other.high) + (self.low - other.low)
+        delta[(counts == 0) | (other.counts == 0)] = 0
+        high, low = add_to_mean(self.high, self.low, ratio[:, None] * delta)
+        between = (self.counts * ratio).sqrt()[:, None] * delta
+        gone = (counts == 0)[:, None]
+        left = Means(counts, high.masked_fill(gone, 0), low.masked_fill(gone, 0))
+        return left, between
+
+    def _require_alike(self, other: Means) -> None:
+        if self.high.shape != other.high.shape:
+            mine, theirs = tuple(self.high.shape), tuple(other.high.shape)
+            raise StatisticsError(
+                f"statistics of {mine[0]} classes in {mine[1]} dimensions do not fit "
+                f"those of {theirs[0]} classes in {theirs[1]} dimensions"
+            )

@@ -1,4 +1,4 @@
-"""The scatter ``n Sigma`` of one class, held in whichever form is smaller."""
+"""A scatter, as ``n Sigma`` of one class, held in whichever form is smaller."""
 
 from __future__ import annotations
 
@@ -149,20 +149,23 @@ class Scatter:
         return canonical_signs(_settle_ties(factor.flip(0)))
 
     def plus(self, other: Scatter, between: Tensor) -> Scatter:
-        """Sum with `other` and with the outer product of the row `between` [D]."""
+        """Sum with `other` and with ``B^T B`` of the rows `between` [D] or [r, D]."""
         dense = self.dense if other.dense is None else other.dense
         if self.dense is not None and other.dense is not None:
             dense = self.dense + other.dense
-        extra = (between[None],) if between.any() else ()
+        between = torch.atleast_2d(between)
+        between = between[between.any(dim=1)]
+        extra = (between,) if len(between) else ()
         merged = Scatter(self.dim, dense, self.blocks + other.blocks + extra)
         if merged.pending <= _largest_rank(self.dim):
             return merged
         return Scatter(self.dim, merged.matrix())
 
     def minus(self, other: Scatter, between: Tensor) -> Scatter:
-        """What is left of the sum of `other`, the outer product, and the result."""
+        """What is left: its sum with `other` and ``B^T B`` of `between` is self."""
         # On matrices only: a factor cannot express a difference.
-        left = self.matrix() - other.matrix() - torch.outer(between, between)
+        between = torch.atleast_2d(between)
+        left = self.matrix() - other.matrix() - between.T @ between
         return Scatter.from_dense(left)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry.moments import add_to_mean, moments
+from federatedscope_ggeur.geometry.moments import Means, moments
 from federatedscope_ggeur.geometry.scatter import Scatter
 
 
@@ -183,6 +183,10 @@ class ClassStatistics:
         """Whether the thin factor takes fewer numbers than the upper triangle."""
         return self._scatters[c].factor_is_smaller
 
+    def located(self) -> Means:
+        """Counts and means as they are held: each mean a sum of two numbers."""
+        return Means(self.counts, self._high, self._low)
+
     def restrict(self, classes: Iterable[int]) -> ClassStatistics:
         """The same statistics with every class outside `classes` left out."""
         kept = set(classes) & set(self.classes)
@@ -198,22 +202,11 @@ class ClassStatistics:
     def __add__(self, other: ClassStatistics) -> ClassStatistics:
         if not isinstance(other, ClassStatistics):
             return NotImplemented
-        self._require_alike(other)
-        counts = self.counts + other.counts
-        fraction = other.counts.double() / counts.clamp(min=1)
-        only_other = self.counts == 0
-        # delta, not the means, carries the weight: it is small when means are large.
-        delta = (other._high - self._high) + (other._low - self._low)
-        delta[only_other | (other.counts == 0)] = 0
-        high, low = add_to_mean(self._high, self._low, fraction[:, None] * delta)
-        high = torch.where(only_other[:, None], other._high, high)
-        low = torch.where(only_other[:, None], other._low, low)
-
-        between = (self.counts * fraction).sqrt()[:, None] * delta
+        means, between = self.located().plus(other.located())
         scatters = {**self._scatters, **other._scatters}
         for c in self._scatters.keys() & other._scatters.keys():
             scatters[c] = self._scatters[c].plus(other._scatters[c], between[c])
-        return ClassStatistics(counts, high, low, scatters)
+        return ClassStatistics(means.counts, means.high, means.low, scatters)
 
     def __radd__(self, other):
         return self if isinstance(other, int) and other == 0 else NotImplemented
@@ -221,31 +214,16 @@ class ClassStatistics:
     def __sub__(self, other: ClassStatistics) -> ClassStatistics:
         if not isinstance(other, ClassStatistics):
             return NotImplemented
-        self._require_alike(other)
-        counts = self.counts - other.counts
-        if (counts < 0).any():
-            c = int(torch.nonzero(counts < 0)[0])
-            raise StatisticsError(
-                f"cannot remove {int(other.counts[c])} samples of class {c} from "
-                f"{int(self.counts[c])}: only what was added can be removed"
-            )
-        ratio = other.counts.double() / counts.clamp(min=1)
-        delta = (self._high - other._high) + (self._low - other._low)
-        delta[(counts == 0) | (other.counts == 0)] = 0
-        high, low = add_to_mean(self._high, self._low, ratio[:, None] * delta)
-        between = (self.counts * ratio).sqrt()[:, None] * delta
+        means, between = self.located().minus(other.located())
         scatters = dict(self._scatters)
         for c in other._scatters:
-            if counts[c] == 0:
+            if means.counts[c] == 0:
                 del scatters[c]
-            elif counts[c] == 1:
-                scatters[c] = Scatter.from_factor(high.new_zeros(0, self.dim))
+            elif means.counts[c] == 1:
+                scatters[c] = Scatter.from_factor(means.high.new_zeros(0, self.dim))
             else:
                 scatters[c] = self._scatters[c].minus(other._scatters[c], between[c])
-        gone = (counts == 0)[:, None]
-        return ClassStatistics(
-            counts, high.masked_fill(gone, 0), low.masked_fill(gone, 0), scatters
-        )
+        return ClassStatistics(means.counts, means.high, means.low, scatters)
 
     def __repr__(self) -> str:
         return (
@@ -264,13 +242,8 @@ class ClassStatistics:
                 f"'.classes' lists those that do"
             )
 
-    def _require_alike(self, other: ClassStatistics) -> None:
-        mine, theirs = (self.num_classes, self.dim), (other.num_classes, other.dim)
-        if mine != theirs:
-            raise StatisticsError(
-                f"statistics of {mine[0]} classes in {mine[1]} dimensions do not fit "
-                f"those of {theirs[0]} classes in {theirs[1]} dimensions"
-            )
+    def _located(self) -> Means:
+        return Means(self.counts, self._high, self._low)
 
 
 def _check_embeddings(features: Tensor, labels: Tensor, num_classes: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.heads.base import (
     Head,
     add_autograd_gradient,
@@ -14,36 +15,71 @@ from federatedscope_ggeur.heads.base import (
     split_vector,
     to_vector,
 )
+from federatedscope_ggeur.heads.ccvr import (
+    draw_features,
+    put_last_layer,
+    take_last_layer,
+)
+from federatedscope_ggeur.heads.closed_form import (
+    ClosedForm,
+    ClosedFormSettings,
+    closed_form,
+)
 from federatedscope_ggeur.heads.linear import LinearHead
 from federatedscope_ggeur.heads.mlp import MLPHead
+from federatedscope_ggeur.heads.quadratic import QuadraticHead
 
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """Which head: `hidden` units (0 for the linear head) and their dropout."""
+    """Which head: `hidden` units (0 for the linear head) and their dropout.
+
+    `quadratic` is the head that quadratic discriminant analysis works out.
+    """
 
     hidden: int = 0
     dropout: float = 0.0
+    quadratic: bool = False
 
 
 def build_head(in_features: int, num_classes: int, settings: HeadSettings) -> Head:
-    """The head for embeddings of `in_features` dimensions and `num_classes` classes."""
+    """The head for embeddings of `in_features` dimensions and `num_classes` classes.
+
+    Raises
+    ------
+    ConfigError
+        A quadratic head with hidden units.
+    """
+    if settings.quadratic:
+        if settings.hidden:
+            raise ConfigError(
+                f"a quadratic head has no hidden units, got {settings.hidden}: set "
+                "ggeur.mlp_hidden_dim to 0 with ggeur.closed_form: qda"
+            )
+        return QuadraticHead(in_features, num_classes)
     if settings.hidden == 0:
         return LinearHead(in_features, num_classes)
     return MLPHead(in_features, num_classes, settings.hidden, settings.dropout)
 
 
 __all__ = [
+    "ClosedForm",
+    "ClosedFormSettings",
     "Head",
     "HeadSettings",
     "LinearHead",
     "MLPHead",
+    "QuadraticHead",
     "add_autograd_gradient",
     "bind_vector",
     "build_head",
+    "closed_form",
+    "draw_features",
     "load_vector",
     "named_tensors",
     "num_parameters",
+    "put_last_layer",
     "split_vector",
+    "take_last_layer",
     "to_vector",
 ]

@@ -15,7 +15,8 @@ Accumulator = Callable[[Tensor, Tensor], None]
 class Head(nn.Module):
     """A classifier on embeddings that gives logits, never softmax outputs.
 
-    Subclasses define `represent` and `classify`; `forward` is one after the other.
+    Subclasses define `represent` and `classify`; `forward` is one after the other. The
+    last layer is `classifier`, what it takes in is `last_input`.
 
     Parameters
     ----------
@@ -24,6 +25,9 @@ class Head(nn.Module):
     num_classes : int
         Number C of classes.
     """
+
+    #: The last layer, of weight (C, D'') and bias (C,).
+    classifier: nn.Linear
 
     #: False where `gradient_accumulator` is worked out by hand.
     uses_autograd = True
@@ -39,6 +43,10 @@ class Head(nn.Module):
 
     def classify(self, representation: Tensor) -> Tensor:
         """Logits of shape (n, C) of a representation."""
+        raise NotImplementedError
+
+    def last_input(self, features: Tensor) -> Tensor:
+        """What `classifier` takes in, of shape (n, D''), without dropout."""
         raise NotImplementedError
 
     def forward(self, features: Tensor) -> Tensor:

@@ -23,6 +23,9 @@ class LinearHead(Head):
     def classify(self, representation: Tensor) -> Tensor:
         return representation
 
+    def last_input(self, features: Tensor) -> Tensor:
+        return features
+
     def gradient_accumulator(self, into: Tensor, beta: float) -> Accumulator:
         """See `Head`; by hand, ``dL/dlogits = (softmax - one_hot) / B``."""
         weight, bias = self.classifier.weight.data, self.classifier.bias.data[:, None]

@@ -31,5 +31,8 @@ class MLPHead(Head):
     def represent(self, features: Tensor) -> Tensor:
         return F.relu(self.hidden(features))
 
+    def last_input(self, features: Tensor) -> Tensor:
+        return self.represent(features)
+
     def classify(self, representation: Tensor) -> Tensor:
         return self.classifier(self.dropout(representation))

@@ -1,0 +1,121 @@
+"""Covariances of small samples, shrunk until they can be inverted."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.geometry import ClassStatistics
+
+
+def common_covariance(
+    within: Tensor, samples: int, classes: int, shrinkage: float | None
+) -> tuple[Tensor, Tensor, dict[str, float | str]]:
+    """LDA's covariance ``(1 - rho) S0 + rho (tr S0 / D) I``, ``S0 = W / (N - C)``.
+
+    Parameters
+    ----------
+    within : Tensor of shape (D, D), float64
+        The within-class scatter W.
+    samples, classes : int
+        N and C, of the classes with samples.
+    shrinkage : float, optional
+        rho; None: by `ledoit_wolf`.
+
+    Returns
+    -------
+    tuple of Tensor of shape (D, D), Tensor of shape (D, D), and dict
+        The covariance, its lower Cholesky factor, and "shrinkage" and "shrinkage_rule".
+
+    Raises
+    ------
+    StatisticsError
+        The covariance is singular, as that of fewer than D + C samples is unshrunk.
+    """
+    degrees, dim = samples - classes, len(within)
+    covariance = within / degrees if degrees > 0 else torch.zeros_like(within)
+    size = float(covariance.trace()) / dim
+    rule = "set"
+    if size <= 0 and shrinkage != 0:
+        size, shrinkage = 1.0, 1.0
+        rule = "fallback: no scatter within classes, the identity in its place"
+    elif shrinkage is None and degrees < 2:
+        shrinkage, rule = 1.0, "fallback: one degree of freedom within classes"
+    elif shrinkage is None:
+        shrinkage, rule = ledoit_wolf(covariance, degrees), "ledoit-wolf (gaussian)"
+    identity = torch.eye(dim, dtype=torch.float64)
+    covariance = (1 - shrinkage) * covariance + shrinkage * size * identity
+    root = None
+    if shrinkage > 0 or degrees >= dim:
+        root = stable_cholesky(covariance)
+    if root is None:
+        raise StatisticsError(
+            f"the common covariance of {samples} samples of {classes} classes in {dim} "
+            f"dimensions is singular with a shrinkage of {shrinkage}: raise "
+            "ggeur.lda.shrinkage, or set it to -1 for Ledoit-Wolf's rule"
+        )
+    return covariance, root, {"shrinkage": float(shrinkage), "shrinkage_rule": rule}
+
+
+def class_root(
+    statistics: ClassStatistics, c: int, common: Tensor, shrinkage: float
+) -> Tensor:
+    """The lower Cholesky factor [D, D] of QDA's covariance of class `c`.
+
+    That is ``(1 - g) W_c / (n_c - 1) + g S`` with the common covariance S [D, D] and
+    the shrinkage g, and S itself for a class of one sample.
+
+    Raises
+    ------
+    StatisticsError
+        The covariance is not positive definite.
+    """
+    degrees = int(statistics.counts[c]) - 1
+    covariance = common
+    if degrees > 0:
+        own = statistics.scatter(c) / degrees
+        covariance = (1 - shrinkage) * own + shrinkage * common
+    root = None
+    if shrinkage > 0 or degrees == 0 or degrees >= statistics.dim:
+        root = stable_cholesky(covariance)
+    if root is None:
+        raise StatisticsError(
+            f"the covariance of class {c} with {degrees + 1} samples in "
+            f"{statistics.dim} dimensions is not positive definite with a shrinkage of "
+            f"{shrinkage}: raise ggeur.qda.shrinkage"
+        )
+    return root
+
+
+def ledoit_wolf(covariance: Tensor, degrees: int) -> float:
+    """Share of the spherical covariance for one [D, D] of `degrees` >= 2 samples.
+
+    The Rao-Blackwellised estimator, which is Ledoit and Wolf's for Gaussian data. The
+    general one needs fourth moments, which never travel.
+
+    References
+    ----------
+    Chen, Wiesel, Eldar, Hero, "Shrinkage algorithms for MMSE covariance estimation",
+    2010, Eq. 17.
+    """
+    n, dim = degrees, len(covariance)
+    of_square = float(covariance.square().sum())
+    squared = float(covariance.trace()) ** 2
+    apart = of_square - squared / dim
+    if apart <= 0:
+        return 1.0  # it is spherical already
+    return min(1.0, ((n - 2) / n * of_square + squared) / ((n + 2) * apart))
+
+
+def stable_cholesky(matrix: Tensor) -> Tensor | None:
+    """The lower factor, or None if the matrix [D, D] is singular to rounding.
+
+    A squared pivot is what the variables before leave of a variance; one within
+    rounding of nothing would pass Cholesky's own test by chance.
+    """
+    root, failed = torch.linalg.cholesky_ex(matrix)
+    least = len(matrix) * torch.finfo(matrix.dtype).eps * matrix.diagonal()
+    if failed or (root.diagonal().square() <= least).any():
+        return None
+    return root

@@ -1,0 +1,241 @@
+"""Statistics with one scatter for all classes: the algebra, the factor, the edges."""
+
+import geometry_oracle as oracle
+import numpy as np
+import pytest
+import torch
+
+from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+
+NUM_CLASSES = 4
+
+
+def stats(rows, labels, num_classes=NUM_CLASSES):
+    rows = np.asarray(rows, dtype=np.float64)
+    labels = np.asarray(labels, dtype=np.int64)
+    return ClassStatistics.from_embeddings(
+        torch.from_numpy(rows), torch.from_numpy(labels), num_classes
+    )
+
+
+def summed(rows, labels):
+    return SummedStatistics.from_classes(stats(rows, labels))
+
+
+def random_data(rng, n, dim, offset=0.0):
+    return offset + rng.normal(size=(n, dim)), rng.integers(NUM_CLASSES, size=n)
+
+
+def in_float32(statistics):
+    """What is left of statistics whose scatter has travelled in float32."""
+    if statistics.factor_is_smaller:
+        form = {"factor": statistics.factor().float()}
+    else:
+        form = {"scatter": statistics.scatter().float()}
+    return SummedStatistics.from_moments(statistics.counts, statistics.means, **form)
+
+
+def assert_same(found, wanted, tolerance=1e-9):
+    assert torch.equal(found.counts, wanted.counts)
+    assert found.classes == wanted.classes
+    reach = max(1.0, float(wanted.means.abs().max()))
+    assert (found.means - wanted.means).abs().max() <= tolerance * reach
+    error = (found.scatter() - wanted.scatter()).norm()
+    assert error <= tolerance * max(1.0, float(wanted.scatter().norm()))
+
+
+@pytest.mark.parametrize(("n", "dim"), [(60, 3), (9, 40), (1, 4), (2, 4), (0, 4)])
+def test_statistics_and_merge_equal_the_plain_oracle(n, dim):
+    rng = np.random.default_rng(n)
+    data = [random_data(rng, n, dim) for _ in range(4)]
+    parts = [summed(rows, labels) for rows, labels in data]
+    plain = [
+        [oracle.class_moments(rows, labels, c) for rows, labels in data]
+        for c in range(NUM_CLASSES)
+    ]
+    groups = [*([moments[k] for moments in plain] for k in range(4))]
+    groups.append([oracle.merge(moments) for moments in plain])
+    for fast, moments in zip([*parts, sum(parts)], groups):
+        assert fast.counts.tolist() == [count for count, _, _ in moments]
+        np.testing.assert_allclose(fast.means, [m for _, m, _ in moments], atol=1e-14)
+        within = sum(count * sigma for count, _, sigma in moments)
+        np.testing.assert_allclose(fast.scatter(), within, atol=1e-11)
+        factor = fast.factor().numpy()
+        np.testing.assert_allclose(factor.T @ factor, within, atol=1e-11)
+
+
+@pytest.mark.parametrize("dim", [1, 3, 12, 50])
+@pytest.mark.parametrize("offset", [0.0, 1e8])
+def test_summing_over_classes_and_merging_are_one(dim, offset):
+    rng = np.random.default_rng(dim)
+    parts = [
+        stats(*random_data(rng, int(rng.integers(0, 30)), dim, offset))
+        for _ in range(20)
+    ]
+    wanted = SummedStatistics.from_classes(sum(parts))
+    each = [SummedStatistics.from_classes(part) for part in parts]
+    assert_same(sum(each), wanted)
+    while len(each) > 1:  # any order and any grouping
+        b, a = (each.pop(rng.integers(len(each))) for _ in range(2))
+        each.append(a + b)
+    assert_same(each[0], wanted)
+
+
+@pytest.mark.parametrize("dim", [1, 3, 12, 50])
+@pytest.mark.parametrize("offset", [0.0, 1e8])
+def test_what_was_added_can_be_removed(dim, offset):
+    rng = np.random.default_rng(dim)
+    parts = [summed(*random_data(rng, n, dim, offset)) for n in (40, 3, 20, 0)]
+    for part in parts:
+        others = [other for other in parts if other is not part]
+        assert_same(sum(parts) - part, sum(others))
+    left = sum(parts) - parts[0] - parts[1] - parts[2]
+    assert left.classes == []
+    assert not left.means.any()
+    assert not left.scatter().any()
+    assert_same(left + parts[0], parts[0], tolerance=0)
+
+
+def test_merge_after_float32():
+    rng = np.random.default_rng(1)
+    for dim in (3, 40):
+        data = [random_data(rng, 25, dim) for _ in range(5)]
+        parts = [summed(rows, labels) for rows, labels in data]
+        assert_same(sum(in_float32(part) for part in parts), sum(parts), 1e-6)
+
+
+class TestFactor:
+    rng = np.random.default_rng(2)
+    rows, labels = rng.normal(size=(12, 30)), np.arange(12) % 4
+    held = summed(rows, labels)
+
+    def test_has_the_rank_of_the_sum(self):
+        assert self.held.factor().shape == (12 - 4, 30)
+        assert self.held.factor_is_smaller
+        many = summed(*random_data(self.rng, 200, 30))
+        assert many.factor().shape == (30, 30)
+        assert not many.factor_is_smaller
+
+    def test_clients_without_a_common_class_add_no_rank(self):
+        rows = self.rng.normal(size=(4, 9))
+        merged = summed(rows[:2], [0, 0]) + summed(rows[2:], [1, 1])
+        assert merged.factor_is_smaller
+        assert merged.factor().shape == (2, 9)
+
+    def test_depends_on_the_sum_alone(self):
+        wanted = self.held.factor()
+        tolerance = 1e-9 * float(wanted.norm())
+        dense = SummedStatistics.from_moments(
+            self.held.counts, self.held.means, scatter=self.held.scatter()
+        )
+        # The rows of the classes turned into each other: other data, the same sum.
+        turn = torch.linalg.qr(torch.from_numpy(self.rng.normal(size=(8, 8))))[0]
+        turned = SummedStatistics.from_moments(
+            self.held.counts, self.held.means, factor=turn @ wanted
+        )
+        backwards = summed(self.rows[::-1].copy(), self.labels[::-1].copy())
+        for same in (dense, turned, backwards, sum([self.held])):
+            assert (same.factor() - wanted).norm() <= tolerance
+
+    def test_never_hands_over_the_rows(self):
+        rows = self.rows * (np.arange(30) >= 20)  # dead leading columns
+        held = summed(rows, self.labels)
+        factor = held.factor().numpy()
+        centred = rows - held.means.numpy()[self.labels]
+        lengths = np.linalg.norm(factor, axis=1)[:, None]
+        alike = np.abs(
+            (factor / lengths) @ (centred / np.linalg.norm(centred, axis=1)[:, None]).T
+        )
+        assert alike.max() < 0.99
+
+
+class TestFewSamples:
+    def test_a_class_with_one_sample_adds_nothing(self):
+        rows, labels = random_data(np.random.default_rng(3), 20, 5)
+        labels = labels % 3
+        with_one = summed(np.vstack([rows, np.ones(5)]), [*labels, 3])
+        assert with_one.classes == [0, 1, 2, 3]
+        assert torch.equal(with_one.scatter(), summed(rows, labels).scatter())
+
+    def test_one_sample_of_each_class_has_a_scatter_of_exactly_zero(self):
+        held = summed(np.random.default_rng(3).normal(size=(4, 5)), [0, 1, 2, 3])
+        assert held.factor().shape == (0, 5)
+        assert not held.scatter().any()
+
+    def test_one_sample_of_each_class_left_has_a_scatter_of_exactly_zero(self):
+        rows, labels = random_data(np.random.default_rng(3), 40, 5)
+        last = [int(np.nonzero(labels == c)[0][-1]) for c in range(4)]
+        rest = np.setdiff1d(np.arange(40), last)
+        left = summed(rows, labels) - summed(rows[rest], labels[rest])
+        assert left.counts.tolist() == [1, 1, 1, 1]
+        assert not left.scatter().any()
+        np.testing.assert_allclose(left.means, rows[last], atol=1e-12)
+
+    def test_nothing_is_neutral(self):
+        held = summed(*random_data(np.random.default_rng(3), 20, 5))
+        nothing = SummedStatistics.empty(NUM_CLASSES, 5)
+        assert nothing.classes == []
+        assert nothing.factor().shape == (0, 5)
+        for same in (held + nothing, nothing + held, held - nothing):
+            assert torch.equal(same.scatter(), held.scatter())
+            assert torch.equal(same.means, held.means)
+        few = summed(*random_data(np.random.default_rng(3), 4, 40))
+        assert (few - SummedStatistics.empty(NUM_CLASSES, 40)).factor_is_smaller
+        assert "4 of 4 classes, 20 samples, dim 5" in repr(held)
+
+    def test_constant_classes_have_a_scatter_of_exactly_zero(self):
+        points = 1e8 + np.random.default_rng(4).normal(size=(4, 3))
+        labels = np.arange(40) % 4
+        parts = [
+            summed(points[labels[k : k + n]], labels[k : k + n])
+            for k, n in ((0, 13), (13, 20), (33, 7))
+        ]
+        assert not sum(parts).scatter().any()
+
+
+def test_what_a_message_calls_the_mean_of_an_empty_class_is_zero():
+    held = SummedStatistics.from_moments(
+        torch.tensor([2, 0]), torch.full((2, 3), 7.0), factor=torch.zeros(0, 3)
+    )
+    assert held.classes == [0]
+    assert held.means.tolist() == [[7.0] * 3, [0.0] * 3]
+
+
+class TestRefusals:
+    held = summed(*random_data(np.random.default_rng(5), 20, 5))
+
+    def test_neither_or_both_forms(self):
+        counts, means = self.held.counts, self.held.means
+        forms = {"factor": torch.zeros(1, 5), "scatter": torch.eye(5)}
+        for given in ({}, forms):
+            with pytest.raises(StatisticsError, match="give one of them"):
+                SummedStatistics.from_moments(counts, means, **given)
+
+    @pytest.mark.parametrize(
+        "form",
+        [
+            {"factor": torch.zeros(2, 4)},
+            {"factor": torch.zeros(5)},
+            {"scatter": torch.zeros(4, 5)},
+        ],
+    )
+    def test_a_shape_that_does_not_fit(self, form):
+        with pytest.raises(StatisticsError, match="does not fit means in 5 dim"):
+            SummedStatistics.from_moments(self.held.counts, self.held.means, **form)
+
+    def test_statistics_of_other_data(self):
+        other = SummedStatistics.empty(3, 5)
+        for combine in (lambda: self.held + other, lambda: self.held - other):
+            with pytest.raises(StatisticsError, match=r"4 classes in 5 .* 3 classes"):
+                combine()
+
+    def test_more_than_was_added(self):
+        with pytest.raises(StatisticsError, match="only what was added can be"):
+            SummedStatistics.empty(NUM_CLASSES, 5) - self.held
+
+    def test_statistics_of_each_class(self):
+        with pytest.raises(TypeError):
+            self.held + ClassStatistics.empty(NUM_CLASSES, 5)
+        with pytest.raises(TypeError):
+            self.held - ClassStatistics.empty(NUM_CLASSES, 5)
