@@ -75,7 +75,52 @@ def ggeur_problems(cfg) -> list[str]:
         )
     wrong = {problem.split(":")[0].strip() for problem in problems}
     sizes = {f"ggeur.{name}" for name in (*_TOTALS, *_PER_ANCHOR, "steps")}
+    problems += _head_contradictions(cfg.ggeur)
     return problems if wrong & sizes else problems + _contradictions(cfg.ggeur)
+
+
+def _head_contradictions(ggeur) -> list[str]:
+    """What cannot go with a head in closed form, or without one."""
+    kind, starts = ggeur.closed_form, ggeur.init == "closed_form"
+    alone = kind != "none" and not starts
+    summed = ggeur.statistics == "summed"
+    uses_shapes = ggeur.augmentation == "ggeur" and bool(ggeur.steps) and not alone
+    contradictions = (
+        (
+            starts and kind == "none",
+            "ggeur.init: closed_form needs ggeur.closed_form: ncm, lda or ridge",
+        ),
+        (
+            starts and kind == "qda",
+            "ggeur.init: cannot be closed_form with ggeur.closed_form: qda, whose head "
+            "is not one that training goes on with",
+        ),
+        (
+            kind != "none" and ggeur.mlp_hidden_dim != 0,
+            f"ggeur.mlp_hidden_dim: must be 0 with ggeur.closed_form: {kind}, which "
+            "has no hidden layer",
+        ),
+        (
+            summed and kind == "none",
+            "ggeur.statistics: summed is for ggeur.closed_form: ncm, lda or ridge",
+        ),
+        (
+            summed and kind == "qda",
+            "ggeur.statistics: must be class with ggeur.closed_form: qda, which needs "
+            "the covariance of each class",
+        ),
+        (
+            summed and starts and uses_shapes,
+            "ggeur.statistics: must be class with ggeur.steps that are not [], which "
+            "need the covariance of each class",
+        ),
+        (
+            alone and ggeur.calibrate != "none",
+            "ggeur.calibrate: must be none with a head in closed form that is not "
+            "trained (ggeur.init: random)",
+        ),
+    )
+    return [f"  {problem}" for applies, problem in contradictions if applies]
 
 
 def _contradictions(ggeur) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from federatedscope_ggeur.cfg_ggeur.encoder_keys import ENCODER_KEYS
+from federatedscope_ggeur.cfg_ggeur.head_keys import HEAD_KEYS
 from federatedscope_ggeur.cfg_ggeur.key import Key
 from federatedscope_ggeur.cfg_ggeur.method_keys import METHOD_KEYS
 from federatedscope_ggeur.cfg_ggeur.rules import (
@@ -26,6 +27,8 @@ BASE_METHODS = (
     "fedavgm",
     "fedproto",
     "fedntd",
+    "local",
+    "centralised",
 )
 
 
@@ -37,10 +40,17 @@ KEYS = (
         one_of(*BASE_METHODS),
     ),
     Key(
+        "augmentation",
+        "ggeur",
+        "What is done to embeddings in training: ggeur, as ggeur.steps says; none; or, "
+        "in its place, a rival: fedmix, fedgen, fedfa.",
+        one_of("ggeur", "none", "fedmix", "fedgen", "fedfa"),
+    ),
+    Key(
         "steps",
         [1, 2],
-        "Augmentation: [] none, [1] single-domain, [1, 2] multi-domain, [2] prototypes "
-        "alone.",
+        "Augmentation by GGEUR: [] none, [1] single-domain, [1, 2] multi-domain, [2] "
+        "prototypes alone.",
         steps,
     ),
     Key(
@@ -203,4 +213,5 @@ KEYS = (
     ),
     *ENCODER_KEYS,
     *METHOD_KEYS,
+    *HEAD_KEYS,
 )

@@ -64,6 +64,18 @@ def not_negative(value) -> str:
     return "" if fits else f"must be finite and not negative, got {value!r}"
 
 
+def fraction(not_set_allowed: bool = False) -> Rule:
+    """The rule that a value lies in 0..1."""
+
+    def rule(value) -> str:
+        if 0 <= value <= 1 or (not_set_allowed and value == NOT_SET):
+            return ""
+        unset = " (or -1, not set)" if not_set_allowed else ""
+        return f"must lie in 0..1{unset}, got {value!r}"
+
+    return rule
+
+
 def below(limit: float) -> Rule:
     """The rule that a value is at least 0 and below `limit`."""
 

@@ -20,11 +20,13 @@ FedMix                 `share`, `combine`, `local` with `objective`
 FedGen                 `share`, `initial_state`, `download`, `local` with `loss_term`,
                        `step`
 FedFA                  `download`, `local` with `transform` and `finish`, `step`
+no federation          `local` with `start` and `finish`, `scored`
 =====================  ===============================================================
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
@@ -32,7 +34,7 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.heads import Head
+from federatedscope_ggeur.heads import Head, to_vector
 from federatedscope_ggeur.rng import torch_generator
 
 Tensors = Mapping[str, Tensor]
@@ -94,6 +96,8 @@ class LocalHooks:
         Adds to `gradient` in place. It must add only: the vector may hold momentum.
     finish : callable (LocalOutcome) -> (upload, state)
         Tensors that go up with the weights, and the client's state for later rounds.
+    start : Tensor of shape (P,)
+        The weights to start from, in place of the broadcast ones.
     """
 
     transform: Callable[[Tensor, Tensor], Tensor] | None = None
@@ -101,6 +105,7 @@ class LocalHooks:
     loss_term: Callable[[Head, Batch], Tensor] | None = None
     add_correction: Callable[[Tensor, Tensor], None] | None = None
     finish: Callable[[LocalOutcome], tuple[Tensors, Tensors]] | None = None
+    start: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ class LocalContext:
     head : Head
         The module being trained; `Head.at` gives frozen copies at other weights.
     broadcast : Tensor of shape (P,)
-        The weights that came down.
+        The weights that came down; empty where none travel.
     download : dict of Tensor
         What else came down this round.
     shared : dict of Tensor
@@ -205,6 +210,9 @@ class Method:
 
     name = ""
 
+    #: False where weights stay with the clients: neither head nor update travels.
+    federated = True
+
     def share_shapes(self, head: Head) -> Shapes:
         """Names and shapes (None: any length) of all that `share` returns."""
         return {}
@@ -230,6 +238,13 @@ class Method:
         """Client: what this round adds to plain training."""
         return LocalHooks()
 
+    def scored(self, context: LocalContext) -> Tensor:
+        """Client: the weights [P] that it scores after this round, or keeps at last.
+
+        The state in `context` is that after the round.
+        """
+        return context.broadcast
+
     def initial_state(self, params: Tensor, context: ServerContext) -> Tensors:
         """Server: the state before round 1."""
         return {}
@@ -247,6 +262,11 @@ class Method:
     ) -> tuple[Tensor, Tensors]:
         """Server: the next weights [P] and state, from updates in client order."""
         raise NotImplementedError
+
+
+def initial_weights(head: Head, seed: int) -> Tensor:
+    """The weights [P] that a run of `seed` begins with; those of `head` stay."""
+    return to_vector(copy.deepcopy(head).reset(torch_generator(seed, "head")))
 
 
 def weighted_mean(params: Tensor, updates: Sequence[Update]) -> Tensor:

@@ -93,15 +93,20 @@ def gradient(loss, w, step=1e-5):
 
 
 def sgd(loss, w, k):
-    """Client k's weights and steps from `w`, on ``loss(w, x, y)`` of its batches.
+    """Client k's weights and steps from `w`, on ``loss(w, x, y)`` of its batches."""
+    return sgd_by_batch(lambda x, y: lambda v: loss(v, x, y), w, k)
+
+
+def sgd_by_batch(loss_of, w, k):
+    """As `sgd`, on the loss ``loss_of(x, y)`` of `w` that each batch gets in its turn.
 
     Rows in their order, momentum from rest, weight decay as a part of the loss.
     """
     (x, y), velocity, steps = rows(k), np.zeros_like(w), 0
     for _ in range(EPOCHS):
         for i in range(0, len(y), BATCH):
-            batch = x[i : i + BATCH], y[i : i + BATCH]
-            g = gradient(lambda v: loss(v, *batch), w) + DECAY * w  # noqa: B023
+            loss = loss_of(x[i : i + BATCH], y[i : i + BATCH])
+            g = gradient(loss, w) + DECAY * w
             velocity = MOMENTUM * velocity + g
             w, steps = w - RATE * velocity, steps + 1
     return w, steps

@@ -1,0 +1,215 @@
+"""FedGen (Zhu et al., 2021): a generator distilled from the clients' last layers."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from federatedscope_ggeur.heads import Head, LinearHead
+from federatedscope_ggeur.methods.base import (
+    LocalContext,
+    LocalHooks,
+    ServerContext,
+    Update,
+    weighted_mean,
+)
+from federatedscope_ggeur.methods.fedavg import FedAvg
+
+logger = logging.getLogger(__name__)
+
+
+class FedGen(FedAvg):
+    """Adds ``alpha CE(classifier(G(noise, yhat)), yhat)``, yhat evenly of classes seen.
+
+    The generator G makes what the head's last layer takes in: embeddings for a linear
+    head, hidden activations for an MLP. Every batch gets as many draws as it has rows.
+    After each round the server trains G on the clients' last layers l_k from before
+    averaging, on ``CE(sum_k a_ky l_k(G(noise, y)), y)`` and a term that keeps draws
+    apart, ``exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|_1)`` with means over dimensions for
+    distances; a_ky is client k's share of the rows of class y among the clients of the
+    round, y is drawn evenly of the classes they have. There is no term before the first
+    such training. A class that a client has fewer than `min_samples` rows of counts as
+    none.
+
+    Parameters
+    ----------
+    alpha : float
+        0 is FedAvg, to the bit.
+    noise_dim : int
+    hidden : int
+        The generator's hidden units.
+    lr : float
+        Of its Adam, which is fresh each round.
+    steps : int
+        Of that Adam, a round.
+    batch_size : int
+        Draws of a step.
+    """
+
+    name = "fedgen"
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        noise_dim: int = 32,
+        hidden: int = 128,
+        lr: float = 0.001,
+        steps: int = 50,
+        batch_size: int = 32,
+    ):
+        self.alpha, self.noise_dim, self.hidden = alpha, noise_dim, hidden
+        self.lr, self.steps, self.batch_size = lr, steps, batch_size
+
+    def share_shapes(self, head):
+        return {"counts": (head.num_classes,)}
+
+    def share(self, features, labels, context):
+        allowed = context.counts >= context.min_samples
+        return {"counts": context.counts * allowed}
+
+    def initial_state(self, params, context):
+        rng = context.generator("fedgen")
+        return {
+            "generator": self.generator_of(context.head).initial(rng),
+            "seen": torch.zeros(context.head.num_classes, dtype=torch.int64),
+        }
+
+    def download(self, state):
+        return state
+
+    def local(self, context: LocalContext) -> LocalHooks:
+        seen = context.download["seen"].nonzero().flatten()
+        if not len(seen):
+            return LocalHooks()  # the generator has not been trained yet
+        generator, rng = self.generator_of(context.head), context.generator("fedgen")
+        vector = context.download["generator"]
+
+        def loss_term(head, batch):
+            labels, noise = self._draw(seen, len(batch.labels), rng)
+            inputs = generator(vector, noise, labels)
+            return self.alpha * F.cross_entropy(head.classifier(inputs), labels)
+
+        return LocalHooks(loss_term=loss_term)
+
+    def step(self, params, updates, state, context):
+        after = weighted_mean(params, updates)
+        teachers = [u for u in updates if u.weight and _counts(u, context).any()]
+        if not teachers:
+            return after, state
+        counts = torch.stack([_counts(update, context) for update in teachers])
+        layers = [context.head.at(u.params).classifier for u in teachers]
+        generator, rng = self.generator_of(context.head), context.generator("fedgen")
+        trained = self._train(generator, state["generator"], layers, counts, rng)
+        if not torch.isfinite(trained).all():
+            logger.warning(
+                "round %d: fedgen's generator diverged and stays as it was; lower "
+                "ggeur.fedgen.lr, or look at the clients' weights",
+                context.round_number,
+            )
+            return after, state
+        seen = torch.maximum(state["seen"], counts.any(dim=0).long())
+        return after, {"generator": trained, "seen": seen}
+
+    def _train(self, generator, vector, layers, counts, rng) -> Tensor:
+        """The generator's next vector [P_G], from K last layers and counts [K, C]."""
+        weights = torch.stack([layer.weight.t() for layer in layers])
+        biases = torch.stack([layer.bias for layer in layers])[:, None]
+        total = counts.sum(dim=0)
+        classes = total.nonzero().flatten()
+        shares = (counts / total.clamp(min=1)).float()
+        vector = vector.clone()
+        adam = _Adam(vector, self.lr)
+        for _ in range(self.steps):
+            labels, noise = self._draw(classes, self.batch_size, rng)
+            with torch.enable_grad():
+                inputs = generator(vector.requires_grad_(True), noise, labels)
+                each = inputs @ weights + biases
+                logits = (shares[:, labels, None] * each).sum(dim=0)
+                loss = F.cross_entropy(logits, labels) + _closeness(noise, inputs)
+                (gradient,) = torch.autograd.grad(loss, vector)
+            adam.step(gradient)
+        return vector.detach()
+
+    def _draw(self, classes, size, rng) -> tuple[Tensor, Tensor]:
+        """Labels [size], evenly of `classes`, and noise [size, noise_dim]."""
+        labels = classes[torch.randint(len(classes), (size,), generator=rng)]
+        return labels, torch.randn(size, self.noise_dim, generator=rng)
+
+    def generator_of(self, head: Head) -> Generator:
+        """The generator of what the last layer of `head` takes in."""
+        width = head.classifier.in_features
+        sizes = (self.noise_dim + head.num_classes, self.hidden, width)
+        return Generator(*sizes, rectified=not isinstance(head, LinearHead))
+
+
+@dataclass(frozen=True)
+class Generator:
+    """Linear, ReLU, Linear, on noise beside a one-hot label; its weights are a vector.
+
+    Attributes
+    ----------
+    inputs, hidden, outputs : int
+        Widths; inputs are noise and classes.
+    rectified : bool
+        A ReLU comes last: what an MLP's last layer takes in is never negative.
+    """
+
+    inputs: int
+    hidden: int
+    outputs: int
+    rectified: bool
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Numbers in both layers' weights and biases: P_G in all."""
+        first = self.hidden * self.inputs, self.hidden
+        return (*first, self.outputs * self.hidden, self.outputs)
+
+    def initial(self, rng: torch.Generator) -> Tensor:
+        """A vector of shape (P_G,), drawn as `torch.nn.Linear` does."""
+        bounds = (self.inputs**-0.5,) * 2 + (self.hidden**-0.5,) * 2
+        parts = zip(self.sizes, bounds)
+        return torch.cat(
+            [torch.empty(n).uniform_(-b, b, generator=rng) for n, b in parts]
+        )
+
+    def __call__(self, vector: Tensor, noise: Tensor, labels: Tensor) -> Tensor:
+        """Of noise [n, Z] and labels [n]: shape (n, outputs)."""
+        weight, bias, last, last_bias = vector.split(self.sizes)
+        classes = self.inputs - noise.shape[1]
+        x = torch.cat([noise, F.one_hot(labels, classes).to(noise.dtype)], dim=1)
+        x = F.relu(F.linear(x, weight.view(self.hidden, self.inputs), bias))
+        x = F.linear(x, last.view(self.outputs, self.hidden), last_bias)
+        return F.relu(x) if self.rectified else x
+
+
+def _counts(update: Update, context: ServerContext) -> Tensor:
+    """Of the rows of each class that the client told of: shape (C,)."""
+    return context.shares[update.client]["counts"].double().clamp(min=0)
+
+
+def _closeness(noise: Tensor, inputs: Tensor) -> Tensor:
+    """``exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|_1)``: 1 where all draws are the same."""
+    apart = (noise[:, None] - noise).square().mean(dim=2)
+    return (-(apart * (inputs[:, None] - inputs).abs().mean(dim=2)).mean()).exp()
+
+
+class _Adam:
+    """`torch.optim.Adam` of one vector, whose import would cost the process seconds."""
+
+    def __init__(self, vector: Tensor, lr: float):
+        self.vector, self.lr, self.steps = vector, lr, 0
+        self.mean = torch.zeros_like(vector)
+        self.square = torch.zeros_like(vector)
+
+    @torch.no_grad()
+    def step(self, gradient: Tensor) -> None:
+        self.steps += 1
+        self.mean.lerp_(gradient, 0.1)
+        self.square.lerp_(gradient.square(), 0.001)
+        scale = (self.square / (1 - 0.999**self.steps)).sqrt() + 1e-8
+        self.vector -= self.lr / (1 - 0.9**self.steps) * self.mean / scale

@@ -1,0 +1,35 @@
+"""No federation: the lower bound of what clients gain by joining one."""
+
+from __future__ import annotations
+
+from federatedscope_ggeur.methods.base import (
+    LocalContext,
+    LocalHooks,
+    Method,
+    initial_weights,
+)
+
+
+class Local(Method):
+    """Every client trains a head of its own, which never leaves it.
+
+    It begins with the head that a federation begins with, and goes on from its own
+    last weights in each round that it is drawn for. A client scores its own head.
+    """
+
+    name = "local"
+    federated = False
+
+    def local(self, context: LocalContext) -> LocalHooks:
+        def finish(outcome):
+            return {}, {"params": outcome.params}
+
+        return LocalHooks(start=self.scored(context), finish=finish)
+
+    def scored(self, context):
+        if "params" in context.state:
+            return context.state["params"]
+        return initial_weights(context.head, context.seed)
+
+    def step(self, params, updates, state, context):
+        return params, state

@@ -1,0 +1,273 @@
+"""A base method and a rival in one: what each sees, and what comes of both."""
+
+from copy import deepcopy
+from functools import cache
+
+import pytest
+import torch
+from by_bytes import Federation, make_client_data
+from federations import HEADS, federate
+
+from federatedscope_ggeur.errors import ConfigError, MessageError
+from federatedscope_ggeur.heads import HeadSettings
+from federatedscope_ggeur.methods import (
+    METHODS,
+    RIVALS,
+    Batch,
+    Combined,
+    FedAvg,
+    FedAvgM,
+    FedDyn,
+    FedFA,
+    FedGen,
+    FedMix,
+    FedNTD,
+    FedOpt,
+    FedProto,
+    FedProx,
+    LocalHooks,
+    Moon,
+    Scaffold,
+)
+
+#: Without dropout: with it, the units dropped for the base method's term would be
+#: others than those dropped for FedMix's loss.
+PLAIN = {"linear": HeadSettings(), "mlp": HeadSettings(hidden=6)}
+BASES = {
+    "fedavg": FedAvg(),
+    "fedprox": FedProx(0.5),
+    "scaffold": Scaffold(0.5),
+    "feddyn": FedDyn(0.5),
+    "moon": Moon(1.0),
+    "fedntd": FedNTD(1.0),
+    "fedproto": FedProto(2.0),
+    "fedopt": FedOpt("Yogi", 0.1),
+    "fedavgm": FedAvgM(),
+}
+OWN = {
+    "fedmix": FedMix(0.3, 3),
+    "fedgen": FedGen(noise_dim=4, hidden=8, lr=0.01, steps=5),
+    "fedfa": FedFA(0.7),
+}
+#: Without any effect, and how far from the base method that leaves the weights.
+NEUTRAL = {
+    "fedmix": (FedMix(0.0, 3), 1e-6),
+    "fedgen": (FedGen(0.0, noise_dim=4, hidden=8, steps=5), 0),
+    "fedfa": (FedFA(0.0), 0),
+}
+#: Clients that are drawn some rounds only, one without data, one below the floor.
+HARD = {"sizes": (20, 0, 30, 3, 25), "sample_client_num": 3, "min_samples": 2}
+
+
+@cache
+def run(base, rival=None, head=HEADS["mlp"]):
+    """The federation of a method, or of two in one, after three rounds."""
+    method = base if rival is None else Combined(base, rival)
+    return federate(method, head=head, **HARD)
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize("rival", OWN.values(), ids=OWN)
+def test_beside_fedavg_the_numbers_are_the_rivals_own(rival, head):
+    alone, both = run(rival, head=head), run(BASES["fedavg"], rival, head)
+    assert torch.equal(both.weights, alone.weights)
+    assert not torch.equal(both.weights, run(BASES["fedavg"], head=head).weights)
+    for name, tensor in alone.server.method_state.items():
+        assert torch.equal(both.server.method_state[f"rival.{name}"], tensor)
+
+
+def test_every_base_method_is_here():
+    assert set(BASES) == {name for name in METHODS if METHODS[name].federated} - {
+        "centralised"  # fedavg of one client
+    }
+    assert set(OWN) == set(NEUTRAL) == set(RIVALS)
+
+
+@pytest.mark.parametrize("rival", RIVALS)
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES)
+class TestEveryPair:
+    @pytest.mark.parametrize("kind", HEADS)
+    def test_a_rival_of_weight_zero_is_the_base_method(self, base, rival, kind):
+        head = (PLAIN if rival == "fedmix" else HEADS)[kind]
+        neutral, tolerance = NEUTRAL[rival]
+        alone, both = run(base, head=head), run(base, neutral, head)
+        assert (both.weights - alone.weights).abs().max() <= tolerance
+
+    def test_both_have_an_effect(self, base, rival):
+        weights = run(base, OWN[rival]).weights
+        assert torch.isfinite(weights).all()
+        assert not torch.equal(weights, run(base).weights)
+        alone = run(OWN[rival]).weights
+        assert torch.equal(weights, alone) is (base.name == "fedavg")
+
+    def test_the_order_of_clients_does_not_matter(self, base, rival):
+        torch.manual_seed(5)
+        options = {"head": HEADS["mlp"], "order": lambda ks: ks[::-1]}
+        backwards = federate(Combined(base, OWN[rival]), **options, **HARD)
+        assert torch.equal(backwards.weights, run(base, OWN[rival]).weights)
+
+    def test_a_round_of_clients_without_data_changes_nothing(self, base, rival):
+        federation = run(base, OWN[rival])
+        server = deepcopy(federation.server)
+        broadcast = federation.send(server.broadcast(4))
+        update = deepcopy(federation.clients[2]).train(broadcast)
+        before, state = server.params, server.method_state
+        server.step(4, [federation.send(update, "client 2")], drawn=[2])
+        assert torch.equal(server.params, before)
+        for name in state:
+            if "receipts" not in name:
+                assert torch.equal(server.method_state[name], state[name])
+
+
+class Spy(FedAvg):
+    """Notes what it is given; shares, sends, keeps and is sent a number of its own."""
+
+    def __init__(self, number):
+        self.number, self.seen = number, []
+
+    def one(self):
+        return {"x": torch.tensor([float(self.number)])}
+
+    def note(self, *dicts):
+        self.seen += [{n: t.tolist() for n, t in d.items()} for d in dicts]
+
+    def share_shapes(self, head):
+        return {"x": (1,)}
+
+    upload_shapes = share_shapes
+
+    def share(self, features, labels, context):
+        self.note(context.download, context.shared, context.state)
+        return self.one()
+
+    def combine(self, shared):
+        self.note(*shared.values())
+        return self.one()
+
+    def initial_state(self, params, context):
+        self.note(*context.shares.values())
+        return self.one()
+
+    def download(self, state):
+        self.note(state)
+        return state
+
+    def local(self, context):
+        self.note(context.download, context.shared, context.state)
+        number = self.number
+        return LocalHooks(
+            transform=lambda x, y: x * number + y[:, None],
+            loss_term=lambda head, batch: number * batch.logits.mean(),
+            add_correction=lambda params, gradient: gradient.add_(number * params),
+            finish=lambda outcome: (self.one(), self.one()),
+        )
+
+    def step(self, params, updates, state, context):
+        self.note(state, *(u.upload for u in updates), *context.shares.values())
+        return params + self.number, {"x": state["x"]}
+
+
+class TestWhatEachSees:
+    def test_is_its_own(self):
+        base, rival = Spy(2), Spy(3)
+        federation = Federation(make_client_data(), Combined(base, rival))
+        federation.run(2)
+        for spy in (base, rival):
+            # Nothing down in round 0, nor kept by a client before its first round.
+            assert {str(seen) for seen in spy.seen} == {
+                "{}",
+                f"{{'x': [{spy.number}.0]}}",
+            }
+        assert len(base.seen) == len(rival.seen)
+
+    def test_travels_and_is_kept_under_its_name(self):
+        federation = Federation(make_client_data(), Combined(Spy(2), Spy(3)))
+        federation.run(1)
+        names = {"base.x", "rival.x"}
+        assert set(federation.server.ready[1].shared) == names
+        assert set(federation.server.broadcast(2).download) == names
+        assert set(federation.train(2)[0].upload) == names
+        assert set(federation.clients[1].state) == names
+
+    def test_the_next_weights_are_the_base_methods(self):
+        federation = Federation(make_client_data(), Combined(Spy(2), Spy(3)))
+        weights = federation.run(1)
+        torch.testing.assert_close(weights[1], weights[0] + 2)
+
+    def test_an_upload_without_the_rivals_is_refused(self):
+        federation = Federation(
+            make_client_data(), Combined(FedAvg(), FedFA())
+        ).round0()
+        updates = federation.train(1)
+        del updates[1].upload["rival.mean"]
+        with pytest.raises(MessageError, match="client 2 refused: field 'upload'"):
+            federation.server.step(1, updates)
+
+
+def hooks_of(*methods):
+    """The hooks of two methods apart, and of both in one, on a client of its own."""
+    found = []
+    for method in (*methods, Combined(*methods)):
+        federation = Federation(make_client_data(), method).round0()
+        client = federation.clients[1]
+        broadcast = federation.send(federation.server.broadcast(1))
+        context = client._context(1, broadcast.params, broadcast.download)
+        found.append(method.local(context))
+    return (*found, client)
+
+
+class TestHooks:
+    def test_terms_add_up_and_corrections_and_transforms_follow(self):
+        *hooks, client = hooks_of(Spy(2), Spy(3))
+        both = hooks[-1]
+        x, y = client.features[:4], client.labels[:4]
+        assert torch.equal(both.transform(x, y), 3 * (2 * x + y[:, None]) + y[:, None])
+        z = client.head(x).detach()
+        batch = Batch(x, y, z, z)
+        torch.testing.assert_close(both.loss_term(client.head, batch), 5 * z.mean())
+        params, gradient = torch.arange(4.0), torch.ones(4)
+        both.add_correction(params, gradient)
+        assert torch.equal(gradient, 1 + 5 * params)
+
+    def test_without_any_there_are_none(self):
+        *_, both, _ = hooks_of(FedAvg(), FedAvg())
+        assert both == LocalHooks()
+
+    def test_one_alone_stays_as_it_is(self):
+        first, second, both, _ = hooks_of(FedProx(0.5), FedFA())
+        assert first.transform is None
+        assert second.add_correction is None
+        assert both.transform is not None
+        assert both.add_correction is not None
+        assert both.loss_term is None
+        assert both.objective is None
+
+    def test_where_to_start_and_what_to_score_is_the_base_methods(self):
+        class Own(FedAvg):
+            def local(self, context):
+                def finish(outcome):
+                    return {}, {"params": outcome.params}
+
+                return LocalHooks(start=self.scored(context), finish=finish)
+
+            def scored(self, context):
+                return context.state.get("params", context.broadcast)
+
+        own, both = run(Own()), run(Own(), OWN["fedfa"])
+        assert not torch.equal(own.weights, run(BASES["fedavg"]).weights)
+        assert torch.equal(run(Own(), NEUTRAL["fedfa"][0]).weights, own.weights)
+        last = both.send(both.server.broadcast(3))
+        for client in both.clients.values():
+            if client.state:
+                kept = client.state["base.params"]
+                assert torch.equal(client.weights_after(last), kept)
+
+    def test_two_objectives_are_refused(self):
+        class Other(FedAvg):
+            name = "other"
+
+            def local(self, context):
+                return LocalHooks(objective=lambda head, x, y: head(x).mean())
+
+        with pytest.raises(ConfigError, match=r"other \+ fedmix: both put a loss"):
+            hooks_of(Other(), FedMix(0.3, 3))

@@ -1,0 +1,286 @@
+"""FedGen: numbers by numpy, what the generator learns, what travels, and the floor."""
+
+import logging
+
+import by_numpy
+import numpy as np
+import pytest
+import torch
+from by_bytes import CLASSES, Federation, make_client_data, make_rows
+from by_numpy import gradient, log_softmax, rows, sgd_by_batch
+from federations import HEADS, WORLDS, check, federate, federate_tiny
+
+from federatedscope_ggeur.heads import build_head
+from federatedscope_ggeur.methods import FedAvg, FedGen
+from federatedscope_ggeur.methods.base import LocalContext
+from federatedscope_ggeur.rng import torch_generator
+
+ALPHA, NOISE, HIDDEN, LR, STEPS, DRAWS = 0.8, 2, 3, 0.05, 2, 5
+TINY = FedGen(ALPHA, NOISE, HIDDEN, LR, STEPS, DRAWS)
+
+
+def drawn(generator, classes, size):
+    """Labels, evenly of `classes`, and noise."""
+    which = torch.randint(len(classes), (size,), generator=generator).numpy()
+    noise = torch.randn(size, NOISE, generator=generator).double().numpy()
+    return np.array(classes)[which], noise
+
+
+def first_generator(shapes):
+    """Weights drawn as a linear layer's are: within the root of its inputs' number."""
+    generator, parts = torch_generator(0, "server", "fedgen", 0), []
+    for shape, inputs in zip(shapes, (NOISE + CLASSES,) * 2 + (HIDDEN,) * 2):
+        part = torch.empty(int(np.prod(shape)))
+        parts.append(part.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator))
+    return torch.cat(parts).double().numpy()
+
+
+class Generator:
+    """G(noise, y): Linear, ReLU, Linear on noise beside one-hot y; ReLU for an MLP."""
+
+    def __init__(self, world):
+        width = world.hidden or by_numpy.DIM
+        first = (HIDDEN, NOISE + CLASSES), (HIDDEN,)
+        self.shapes = [*first, (width, HIDDEN), (width,)]
+        self.rectified = bool(world.hidden)
+
+    def __call__(self, v, noise, y):
+        ends = np.cumsum([np.prod(shape) for shape in self.shapes])[:-1]
+        parts = [p.reshape(s) for p, s in zip(np.split(v, ends), self.shapes)]
+        x = np.hstack([noise, np.eye(CLASSES)[y]])
+        x = np.maximum(x @ parts[0].T + parts[1], 0) @ parts[2].T + parts[3]
+        return np.maximum(x, 0) if self.rectified else x
+
+
+def last_logits(world, w, x):
+    *_, last, bias = world.layers(w)
+    return x @ last.T + bias
+
+
+def cross_entropy(logits, y):
+    return -log_softmax(logits)[np.arange(len(y)), y].mean()
+
+
+def closeness(noise, x):
+    """exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|_1), distances as means over dimensions."""
+    apart = [
+        ((noise[i] - noise[j]) ** 2).mean() * abs(x[i] - x[j]).mean()
+        for i in range(len(x))
+        for j in range(len(x))
+    ]
+    return np.exp(-np.mean(apart))
+
+
+def train_generator(world, vector, trained, number):
+    """`STEPS` of Adam on CE(sum_k a_ky l_k(G(noise, y)), y) + closeness."""
+    made, generator = Generator(world), torch_generator(0, "server", "fedgen", number)
+    counts = {k: np.bincount(rows(k)[1], minlength=CLASSES) for k in trained}
+    total = sum(counts.values())
+    mean, square = np.zeros_like(vector), np.zeros_like(vector)
+    for t in range(1, STEPS + 1):
+        y, noise = drawn(generator, np.flatnonzero(total), DRAWS)
+
+        def loss(v, y=y, noise=noise):
+            x = made(v, noise, y)
+            logits = sum(
+                (counts[k][y] / total[y])[:, None] * last_logits(world, w, x)
+                for k, w in trained.items()
+            )
+            return cross_entropy(logits, y) + closeness(noise, x)
+
+        g = gradient(loss, vector, step=1e-6)
+        mean, square = 0.9 * mean + 0.1 * g, 0.999 * square + 0.001 * g**2
+        scale = np.sqrt(square / (1 - 0.999**t)) + 1e-8
+        vector = vector - LR * mean / (1 - 0.9**t) / scale
+    return vector, set(np.flatnonzero(total))
+
+
+def oracle(world):
+    made = Generator(world)
+    w, after, vector, seen = world.start, [], first_generator(made.shapes), set()
+    for number, clients in enumerate(world.drawn, start=1):
+        trained = {}
+        for k in clients:
+            generator = torch_generator(0, k, "fedgen", number)
+
+            def with_draws(x, y, seen=seen, vector=vector, generator=generator):
+                if not seen:
+                    return lambda v: world.cross_entropy(v, x, y)
+                labels, noise = drawn(generator, sorted(seen), len(y))
+                made_rows = made(vector, noise, labels)
+                return lambda v: (
+                    world.cross_entropy(v, x, y)
+                    + ALPHA * cross_entropy(last_logits(world, v, made_rows), labels)
+                )
+
+            trained[k], _ = sgd_by_batch(with_draws, w, k)
+        if any(len(rows(k)[1]) for k in clients):
+            vector, classes = train_generator(world, vector, trained, number)
+            seen = seen | classes
+        w = world.mean(w, clients, trained)
+        after.append(w)
+    return after
+
+
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+def test_the_weights_are_those_of_numpy(world):
+    check(TINY, oracle, world)
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+class TestTheTerm:
+    def test_alpha_zero_is_fedavg_to_the_bit(self, head):
+        plain = federate(FedAvg(), head=head).weights
+        assert torch.equal(federate(FedGen(0.0), head=head).weights, plain)
+
+    def test_there_is_none_in_the_first_round(self, head):
+        plain = federate(FedAvg(), head=head).weights
+        weights = federate(FedGen(), head=head).weights
+        assert torch.equal(weights[1], plain[1])
+        assert not torch.equal(weights[2], plain[2])
+
+    def test_one_client_is_enough(self, head):
+        weights = federate(FedGen(), sizes=(20,), head=head).weights
+        assert torch.isfinite(weights).all()
+
+    def test_it_reaches_the_last_layer_alone(self, head):
+        federation = federate(FedGen(lr=0.01), rounds=2, head=head)
+        down = federation.send(federation.server.broadcast(3))
+        client = federation.clients[1]
+        context = LocalContext(
+            1, 3, client.head, down.params, down.download, {}, {}, None, 1, None, 0
+        )
+        live = client.head.at(down.params).requires_grad_(True)
+        x, y = client.features[:8], client.labels[:8]
+        term = FedGen().local(context).loss_term(live, FakeBatch(x, y))
+        term.backward()
+        reached = [p for p in live.parameters() if p.grad is not None]
+        assert [p.shape for p in reached] == [
+            live.classifier.weight.shape,
+            live.classifier.bias.shape,
+        ]
+        assert all(p.grad.any() for p in reached)
+
+
+class FakeBatch:
+    def __init__(self, features, labels):
+        self.features, self.labels = features, labels
+
+
+def hits(method, federation, vector, draws=400):
+    """How many of a generator's draws the global head takes for what they are of."""
+    head = federation.server.head.at(federation.server.params)
+    generator = torch.Generator().manual_seed(3)
+    y = torch.randint(CLASSES, (draws,), generator=generator)
+    noise = torch.randn(draws, method.noise_dim, generator=generator)
+    inputs = method.generator_of(head)(vector, noise, y)
+    assert inputs.shape == (draws, head.classifier.in_features)
+    return (head.classifier(inputs).argmax(dim=1) == y).float().mean(), inputs
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+def test_the_generator_learns_what_the_clients_take_for_each_class(head):
+    method = FedGen(noise_dim=4, hidden=16, lr=0.01)
+    federation = Federation(make_client_data((60, 60, 60)), method, head=head).round0()
+    before = federation.server.method_state["generator"]
+    for number in range(1, 9):
+        federation.server.step(number, federation.train(number))
+    after = federation.server.method_state["generator"]
+    untrained, _ = hits(method, federation, before)
+    trained, inputs = hits(method, federation, after)
+    assert untrained < 0.6
+    assert trained > 0.95
+    # Draws of a class do not all come out the same, and fit an MLP's last layer.
+    assert inputs.std(dim=0).max() > 0.1
+    assert (inputs.min() >= 0) == (head.hidden > 0)
+
+
+@pytest.mark.parametrize("drawn", [((1,),), ((1, 4), (1,))], ids=str)
+def test_classes_are_seen_from_the_first_round_that_has_a_teacher_on(drawn):
+    federation = federate_tiny(TINY, by_numpy.World(drawn))
+    held = {c for clients in drawn for k in clients for c in rows(k)[1]}
+    seen = federation.server.method_state["seen"]
+    assert set(seen.nonzero().flatten().tolist()) == held
+    assert held == ({1, 2} if len(drawn) == 1 else {0, 1, 2})
+
+
+def test_a_round_without_teachers_keeps_the_generator():
+    federation = Federation(make_client_data((20, 30, 0)), FedGen()).round0()
+    server = federation.server
+    server.step(1, federation.train(1))
+    before = server.method_state
+    server.sample = lambda _: [3]
+    server.step(2, federation.train(2))
+    assert all(torch.equal(server.method_state[n], before[n]) for n in before)
+
+
+class TestTheFloor:
+    @pytest.fixture
+    def federation(self):
+        data = make_client_data((40, 40))
+        for k, (domain, features, labels) in data.items():
+            labels = labels.where(labels != 2, torch.tensor(1))
+            labels[:3] = 2
+            data[k] = (domain, features, labels)
+        return Federation(data, FedGen(), min_samples=5).round0()
+
+    def test_a_class_below_it_is_not_counted(self, federation):
+        for k, client in federation.clients.items():
+            wanted = torch.bincount(client.labels, minlength=CLASSES)
+            assert wanted[2] == 3
+            wanted[wanted < 5] = 0
+            assert torch.equal(federation.server.ready[k].shared["counts"], wanted)
+
+    def test_the_generator_never_sees_it(self, federation):
+        federation.server.step(1, federation.train(1))
+        assert federation.server.method_state["seen"].tolist() == [1, 1, 0, 1]
+
+    def test_a_client_that_counts_nothing_teaches_nothing(self):
+        data = make_client_data((40, 40))
+        states = []
+        for rest in ({}, {3: ("domain 3", *make_rows(4, seed=3))}):
+            federation = Federation({**data, **rest}, FedGen(), min_samples=5).round0()
+            federation.server.step(1, federation.train(1))
+            states.append(federation.server.method_state)
+        assert all(torch.equal(states[0][n], states[1][n]) for n in states[0])
+
+
+def test_counts_stay_on_the_server():
+    federation = Federation(make_client_data(), FedGen()).round0()
+    assert federation.server.start() is None
+    assert set(federation.server.broadcast(1).download) == {"generator", "seen"}
+
+
+def test_a_generator_that_diverges_stays_as_it_was(caplog):
+    federation = Federation(make_client_data(), FedGen()).round0()
+    before = federation.server.method_state["generator"]
+    updates = federation.train(1)
+    updates[0].params[:] = torch.finfo(torch.float32).max
+    with caplog.at_level(logging.WARNING):
+        federation.server.step(1, updates)
+    assert torch.equal(federation.server.method_state["generator"], before)
+    assert not federation.server.method_state["seen"].any()
+    assert "fedgen's generator diverged" in caplog.text
+
+
+def test_negative_counts_of_a_hostile_client_count_as_none():
+    federation = Federation(make_client_data(), FedGen())
+    for k in federation.clients:
+        ready = federation.prepare(k)
+        if k == 1:
+            ready.shared["counts"][:] = -1000
+        federation.server.add_ready(ready)
+    federation.server.start()
+    updates = federation.train(1)
+    federation.server.step(1, updates)
+    state = federation.server.method_state
+    assert torch.isfinite(state["generator"]).all()
+    assert state["seen"].all()
+
+
+def test_the_generator_is_one_vector_of_the_size_said():
+    for head in HEADS.values():
+        made = FedGen(noise_dim=3, hidden=5).generator_of(build_head(6, CLASSES, head))
+        vector = made.initial(torch.Generator().manual_seed(0))
+        width = head.hidden or 6
+        assert len(vector) == (3 + CLASSES + 1) * 5 + (5 + 1) * width

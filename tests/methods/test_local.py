@@ -1,0 +1,108 @@
+"""No federation: numbers by numpy, and that no weights ever travel."""
+
+import numpy as np
+import pytest
+import torch
+from by_bytes import Federation, make_client_data, make_rows
+from by_numpy import SIZES, World, sgd
+from federations import HEADS, LOCAL, TINY, federate, federate_tiny
+
+from federatedscope_ggeur.federation import evaluate
+from federatedscope_ggeur.heads import HeadSettings, build_head
+from federatedscope_ggeur.methods import Centralised, FedAvg, Local, initial_weights
+
+#: Client 4 is left out of round 2; client 3 holds nothing.
+DRAWN = ((1, 2, 3, 4), (1, 2, 3), (1, 4))
+
+
+@pytest.mark.parametrize("hidden", [0, 3])
+def test_every_client_has_the_trajectory_of_numpy(hidden):
+    world = World(DRAWN, hidden)
+    federation = federate_tiny(Local(), world)
+    # What a federation begins with, whatever its method.
+    head = HeadSettings(hidden)
+    start = Federation(make_client_data(), training=TINY, head=head).server.params
+    for k in SIZES:
+        w, moved = start.double().numpy(), 0
+        for clients in DRAWN:
+            if k in clients:
+                w, steps = sgd(world.cross_entropy, w, k)
+                moved += steps
+        assert (moved > 0) is (SIZES[k] > 0)
+        found = federation.clients[k].state["params"].double().numpy()
+        np.testing.assert_allclose(found, w, rtol=1e-6, atol=5e-7)
+
+
+def test_a_client_that_is_not_drawn_keeps_its_head():
+    federation = Federation(make_client_data(), Local(), training=LOCAL).round0()
+    federation.train(1)
+    before = federation.clients[2].state["params"]
+    federation.server.sample = lambda number: [1, 3]
+    federation.train(2)
+    assert torch.equal(federation.clients[2].state["params"], before)
+    report = federation.clients[2].score(federation.server.broadcast(2), *ROWS)
+    assert report.loss_sum == score_of(federation, before).loss_sum
+
+
+ROWS = make_rows(40, seed=99)
+
+
+def score_of(federation, params):
+    return evaluate(federation.server.head, params, *ROWS)
+
+
+def test_clients_score_their_own_heads():
+    federation = federate(Local(), rounds=2)
+    broadcast = federation.send(federation.server.broadcast(2))
+    losses = set()
+    for client in federation.clients.values():
+        report = client.score(broadcast, *ROWS)
+        wanted = score_of(federation, client.state["params"])
+        assert (report.correct, report.loss_sum) == (wanted.correct, wanted.loss_sum)
+        losses.add(report.loss_sum)
+    assert len(losses) == 3
+
+
+def test_a_client_that_was_never_drawn_scores_the_head_it_would_begin_with():
+    federation = Federation(make_client_data(), Local()).round0()
+    report = federation.clients[1].score(federation.server.broadcast(1), *ROWS)
+    start = initial_weights(build_head(6, 4, HeadSettings()), seed=0)
+    assert report.loss_sum == score_of(federation, start).loss_sum
+
+
+def test_a_score_of_an_earlier_round_is_of_the_head_of_then():
+    """As after a restart that repeats a round."""
+    federation = federate(Local(), rounds=2)
+    client = federation.clients[1]
+    report = client.score(federation.server.broadcast(1), *ROWS)
+    then = score_of(federation, client.states[1]["params"])
+    now = score_of(federation, client.states[2]["params"])
+    assert report.loss_sum == then.loss_sum != now.loss_sum
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+def test_no_weights_travel(head):
+    federation = Federation(make_client_data(), Local(), head=head).round0()
+    assert federation.send(federation.server.broadcast(1)).params.shape == (0,)
+    updates = federation.train(1)
+    assert [update.params.shape for update in updates] == [(0,)] * 3
+    assert all(update.steps > 0 and not update.upload for update in updates)
+    before = federation.server.params
+    federation.server.step(1, updates)
+    assert torch.equal(federation.server.params, before)
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize("steps", [(), (1,)], ids=str)
+def test_alone_a_client_gets_what_any_federation_of_one_gets(head, steps):
+    options = {"head": head, "steps": steps, "sizes": (30,)}
+    alone = federate(Local(), **options).clients[1].state["params"]
+    for method in (FedAvg(), Centralised()):
+        assert torch.equal(federate(method, **options).weights[-1], alone)
+
+
+def test_geometry_is_still_exchanged():
+    alone, together = (federate(Local(), steps=steps).clients for steps in ((), (1, 2)))
+    for k, client in together.items():
+        assert client.recipe.rows > alone[k].recipe.rows
+        assert not torch.equal(client.state["params"], alone[k].state["params"])
