@@ -22,6 +22,7 @@ from federatedscope_ggeur.engines.inspection import (
     similarities_csv,
 )
 from federatedscope_ggeur.engines.run import divide, load_data_set
+from federatedscope_ggeur.engines.settings import asks_for_statistics
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.reporting import new_run_folder, write_atomically
 from federatedscope_ggeur.reporting.heatmaps import draw_heatmap
@@ -86,7 +87,7 @@ def inspect(arguments: Sequence[str], program: str, find: Callable[[str], Path])
     for name, pair in zip(names, alike):
         _draw_similarities(folder / name, pair, dataset.class_names, float(largest))
     ggeur = cfg.ggeur
-    floor = int(ggeur.privacy.min_samples) if ggeur.steps else 1
+    floor = int(ggeur.privacy.min_samples) if asks_for_statistics(ggeur) else 1
     print("\n".join(_about_holdings(held, floor)))
     print("\n".join(_about_similarities(alike, dataset)))
     for name in sorted([*files, "samples.png", *names]):

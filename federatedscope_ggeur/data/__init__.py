@@ -1,5 +1,6 @@
 """Data: embeddings of several domains, read, split and divided among clients."""
 
+from federatedscope_ggeur.data.centralise import centralise
 from federatedscope_ggeur.data.digits import read_digits_quickstart
 from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
 from federatedscope_ggeur.data.encoded import Encoded
@@ -43,6 +44,7 @@ __all__ = [
     "ExtractionSettings",
     "FederatedData",
     "build_encoder",
+    "centralise",
     "check_data_type",
     "check_encoder",
     "check_splits",

@@ -48,6 +48,9 @@ class FederatedData:
         The domains that no client holds; only their test rows are scored.
     class_names : tuple of str, of length C
     encoder : str
+    seen_tests : mapping from domain to Embeddings, optional
+        The seen domains' test sets, where no client holds them: one client trains on
+        all domains' rows (see `centralise`).
     """
 
     clients: tuple[ClientData, ...]
@@ -55,6 +58,12 @@ class FederatedData:
     unseen: tuple[Domain, ...]
     class_names: tuple[str, ...]
     encoder: str
+    seen_tests: Mapping[str, Embeddings] | None = None
+
+    @property
+    def is_centralised(self) -> bool:
+        """Whether all domains' training rows are in one place."""
+        return self.seen_tests is not None
 
     @property
     def dim(self) -> int:
@@ -68,12 +77,11 @@ class FederatedData:
 
     def test_sets(self) -> dict[str, Embeddings]:
         """Every domain's whole test set, seen domains first; rows in client order."""
-        sets = {
-            name: Embeddings.concatenate(
-                [client.test for client in self.clients if client.domain == name]
-            )
-            for name in self.domains
-        }
+        sets = dict(self.seen_tests or {})
+        for name in self.domains:
+            if name not in sets:
+                held = [client for client in self.clients if client.domain == name]
+                sets[name] = Embeddings.concatenate([client.test for client in held])
         sets.update((domain.name, domain.test) for domain in self.unseen)
         return sets
 

@@ -155,7 +155,7 @@ def _restore(
     data = _read(path)
     server = coordinator.server
     if not _is_safetensors(data):
-        server.params = weights_of_fs(path, server.head)
+        server.params = weights_of_fs(path, server.head, server.settings.method)
         return None
     progress = _unpack(data, "checkpoint", path)
     started = _unpack(_read(_round0_path(path)), "round 0", _round0_path(path))

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from federatedscope_ggeur.engines.report import round0_line
+from federatedscope_ggeur.engines.report import NO_HEAD, head_line, round0_line
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.reporting import (
+    HeadRecord,
     Round0,
     RoundRecord,
     new_run_folder,
@@ -74,7 +75,7 @@ def _follow(run: Run, folder: Path) -> None:
     for line in run.describe():
         logger.info(line)
     # tqdm's None: shown on a terminal only.
-    hidden = None if run.cfg.verbose > 0 else True
+    hidden = None if run.cfg.verbose > 0 and run.settings.rounds else True
     with tqdm(total=run.settings.rounds, unit="round", disable=hidden) as bar:
         run.follow(lambda record: _show(record, bar))
 
@@ -91,16 +92,21 @@ def _write(run: Run, folder: Path, status: str) -> None:
         try:
             write_run(folder, results)
         finally:
-            write_atomically(folder / "head.safetensors", run.head_bytes())
+            head = run.head_bytes()
+            if head is not None:
+                write_atomically(folder / "head.safetensors", head)
     except Exception as error:
         _log_error("not all files could be written", error)
         raise
     table = results_table(results)
     logger.debug("%s", table)
     print(table, flush=True)
-    logger.info(
-        "results.json, metrics.csv, curve.png, head.safetensors are in %s", folder
-    )
+    files = "results.json, metrics.csv, curve.png"
+    if head is None:
+        logger.info(NO_HEAD)
+    else:
+        files += ", head.safetensors"
+    logger.info("%s are in %s", files, folder)
 
 
 def _done(run: Run) -> str:
@@ -115,10 +121,11 @@ def _log_error(what: str, error: Exception) -> None:
         logger.debug("where it happened:", exc_info=error)
 
 
-def _show(record: Round0 | RoundRecord, bar: tqdm) -> None:
-    if isinstance(record, Round0):
+def _show(record: Round0 | RoundRecord | HeadRecord, bar: tqdm) -> None:
+    if not isinstance(record, RoundRecord):
         bar.clear()
-        logger.info(round0_line(record))
+        for line in _lines(record):
+            logger.info(line)
         bar.refresh()
         return
     bar.update()
@@ -139,6 +146,15 @@ def _show(record: Round0 | RoundRecord, bar: tqdm) -> None:
         record.bytes_up,
         record.bytes_down,
     )
+
+
+def _lines(record: Round0 | HeadRecord) -> list[str]:
+    if isinstance(record, HeadRecord):
+        return [head_line("calibrated by", record)]
+    lines = [round0_line(record)]
+    if record.closed_form is not None:
+        lines.append(head_line("closed form", record.closed_form))
+    return lines
 
 
 def _experiment_name(cfg) -> str:

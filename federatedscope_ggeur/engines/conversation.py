@@ -25,7 +25,7 @@ class Request:
 
     Attributes
     ----------
-    kind : {"statistics", "prepare", "share", "train", "score"}
+    kind : {"statistics", "prepare", "share", "train", "score", "calibrate"}
     round_number : int
     parts : mapping from client number to tuple of bytes
         What goes to whom, in client order. The same bytes often go to many.
@@ -70,6 +70,10 @@ def decode_answer(
     if request.kind == "statistics":
         upload = StatisticsUpload.from_bytes(data, server.contract, sender)
         admission.statistics(upload, server.uploaded)
+        return upload
+    if request.kind == "calibrate":
+        upload = StatisticsUpload.from_bytes(data, server.calibration.contract, sender)
+        admission.statistics(upload, ())
         return upload
     if request.kind == "prepare":
         ready = Ready.from_bytes(data, server.contract, sender)

@@ -13,24 +13,30 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.engines.attendance import Attendance
 from federatedscope_ggeur.engines.conversation import (
     Absence,
     Conversation,
     Request,
     decode_answer,
 )
-from federatedscope_ggeur.engines.records import round_record
+from federatedscope_ggeur.engines.records import (
+    Cost,
+    Evaluation,
+    head_record,
+    round_record,
+)
 from federatedscope_ggeur.engines.settings import Plan
-from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import Score, Server
 from federatedscope_ggeur.federation.messages import ScoreReport
-from federatedscope_ggeur.federation.server import windows
-from federatedscope_ggeur.reporting import Round0, RoundRecord
+from federatedscope_ggeur.federation.roster import windows
+from federatedscope_ggeur.reporting import HeadRecord, Round0, RoundRecord
 
 logger = logging.getLogger(__name__)
 
 
-class Coordinator:
+class Coordinator(Attendance):
     """Leads one federation.
 
     Parameters
@@ -44,7 +50,6 @@ class Coordinator:
 
     Attributes
     ----------
-    absent : dict from client number to the reason why it is not there
     scores : dict from domain to Score
         Of the last evaluation.
     reports : dict from client number to ScoreReport
@@ -58,67 +63,27 @@ class Coordinator:
         tests: Mapping[str, Embeddings],
         dismiss: Callable[[int, str], None] = lambda number, reason: None,
     ):
+        super().__init__(server.roster, server.participants, plan.quorum)
         self.server, self.plan = server, plan
-        self.absent: dict[int, str] = {}
         self.scores: dict[str, Score] = {}
         self.reports: dict[int, ScoreReport] = {}
         self.geometry = b""
         self.shared = b""
         self._tests, self._dismiss = tests, dismiss
-        self._prepared: set[int] = set()
-        # Since the last request: whose connection was lost, and who is there again.
-        self._lost: set[int] = set()
-        self._back: set[int] = set()
-        self._refusal: MessageError | None = None
         self._down = self._up = 0
-
-    # who is there
-
-    def leave(self, number: int, reason: str, connected: bool = False) -> None:
-        """A client is asked for nothing until it comes back.
-
-        One that is still connected, and only late, keeps what round 0 sent.
-        """
-        self.absent.setdefault(number, reason)
-        self._back.discard(number)
-        if not connected:
-            self._prepared.discard(number)
-            self._lost.add(number)
-
-    def come_back(self, number: int) -> None:
-        """A client is there again; it is prepared anew if its connection was lost."""
-        self.absent.pop(number, None)
-        self._back.add(number)
-
-    def check_quorum(self, when: str) -> None:
-        """Raise `GGEURError`, naming who is missing, if too few clients are there.
-
-        One that trains must be among them: unseen clients alone end no round.
-        """
-        roster, quorum = self.server.roster, self.plan.quorum
-        there = len(roster) - len(self.absent)
-        training = self._here(self.server.participants)
-        if there >= quorum and training:
-            return
-        missing = "; ".join(f"client {k}: {why}" for k, why in self.absent.items())
-        lack = f"and ggeur.quorum asks for {quorum}; lower it or see to"
-        if there >= quorum:
-            lack = "and none of them trains (federate.unseen_clients_rate); see to"
-        raise GGEURError(
-            f"{when}: {there} of {len(roster)} clients are left {lack} the missing "
-            f"ones. Missing: {missing or 'nobody'}"
-        ) from self._refusal
 
     # the course
 
     def round0(self) -> Conversation[Round0]:
-        """Statistics up, geometry and prototypes down, readiness up."""
+        """Statistics up, geometry and prototypes down, readiness up; where there is
+        one, the head in closed form, scored."""
         started = time.perf_counter()
         sizes: dict[str, int] = {}
         pairs = 0
         if self.server.needs_statistics:
             for window in self.server.windows(self.plan.round0_window):
                 pairs += yield from self._collect(window, sizes)
+        if self.server.settings.steps:
             self.geometry = self.server.geometry().to_bytes()
         geometry, prototypes, ready_up = yield from self._prepare(
             self._here(self.server.participants)
@@ -129,9 +94,13 @@ class Coordinator:
         if shared is not None:
             self.shared = shared.to_bytes()
             shared_down = yield from self._share(sorted(self._prepared))
+        seconds = time.perf_counter() - started
+        solved = None
+        if self.server.settings.closed_form is not None:
+            solved = yield from self._solve(self.server.settings.closed_form.kind)
         return Round0(
             clients=sorted(self._prepared),
-            seconds=time.perf_counter() - started,
+            seconds=seconds,
             statistics_bytes_up=sizes,
             geometry_bytes_down=geometry,
             prototypes_bytes_down=prototypes,
@@ -139,12 +108,12 @@ class Coordinator:
             withheld_pairs=None if sizes else 0,
             ready_bytes_up=ready_up,
             shared_bytes_down=shared_down,
+            closed_form=solved,
         )
 
     def round(self, number: int) -> Conversation[RoundRecord]:
         """One round of training and, where it is due, of evaluation."""
-        started = time.perf_counter()
-        self._down = self._up = 0
+        measured = self._start_measuring()
         yield from self.welcome_back()
         out = self.absent.keys() | self._unprepared()
         drawn = self.server.sample(number, out)
@@ -153,18 +122,28 @@ class Coordinator:
             self.server.step(number, updates, drawn)
         else:
             logger.warning("round %d: no client trained, the head stays", number)
-        scores = unseen = None
+        evaluation = None
         if self.server.evaluates(number):
-            scores, unseen = yield from self._evaluate(number)
-        return round_record(
-            number,
-            [update.client for update in updates],
-            scores,
-            unseen,
-            time.perf_counter() - started,
-            self._up,
-            self._down,
-        )
+            evaluation = yield from self._evaluate(number)
+        clients = [update.client for update in updates]
+        return round_record(number, clients, evaluation, measured())
+
+    def calibrate(self) -> Conversation[HeadRecord]:
+        """After the last round: calibrate the head on the clients' statistics of what
+        its last layer takes in, and score it."""
+        measured, server = self._start_measuring(), self.server
+        # No round has this number, so no late answer can be taken for one to this.
+        number = server.settings.total_rounds + 1
+        if server.calibration.suffices(server.statistics):
+            server.calibration.use(server.statistics)
+        else:
+            for window in server.windows(self.plan.round0_window):
+                asked = self._broadcast(number, self._here(window))
+                uploads = yield from self._ask("calibrate", number, asked)
+                server.calibration.add(uploads)
+        details = server.calibrate()
+        evaluation = yield from self._evaluate(number)
+        return head_record("ccvr", details, evaluation, measured())
 
     def welcome_back(self) -> Conversation[None]:
         """Prepare the clients that are there without what round 0 sent.
@@ -182,6 +161,12 @@ class Coordinator:
             self._down += yield from self._share(prepared)
 
     # round 0
+
+    def _solve(self, kind: str) -> Conversation[HeadRecord]:
+        measured = self._start_measuring()
+        chosen = self.server.solve()
+        evaluation = yield from self._evaluate(0)
+        return head_record(kind, chosen, evaluation, measured())
 
     def _collect(self, window: list[int], sizes: dict[str, int]) -> Conversation[int]:
         """One window of statistics; how many (client, class) pairs they hold."""
@@ -216,10 +201,7 @@ class Coordinator:
 
     # every round
 
-    def _evaluate(
-        self, number: int
-    ) -> Conversation[tuple[dict[str, Score], dict[str, Score] | None]]:
-        """Scores by domain, and those of the unseen clients where there are any."""
+    def _evaluate(self, number: int) -> Conversation[Evaluation]:
         server = self.server
         scores: dict[str, Score] = {}
         unseen = None
@@ -233,17 +215,17 @@ class Coordinator:
         for name, test in self._tests.items():
             scores[name] = server.score(test.features, test.labels)
         self.scores = scores
-        return scores, unseen
+        return Evaluation(scores, unseen)
+
+    def _start_measuring(self) -> Callable[[], Cost]:
+        """Count bytes and seconds from now on; what comes back says how many."""
+        started = time.perf_counter()
+        self._down = self._up = 0
+        return lambda: Cost(time.perf_counter() - started, self._up, self._down)
 
     def _broadcast(self, number: int, clients: Collection[int]) -> dict:
         data = self.server.broadcast(number).to_bytes()
         return dict.fromkeys(clients, (data,))
-
-    def _here(self, numbers: Collection[int]) -> list[int]:
-        return [k for k in numbers if k not in self.absent]
-
-    def _unprepared(self) -> set[int]:
-        return set(self.server.participants) - self._prepared
 
     def _ask(
         self,

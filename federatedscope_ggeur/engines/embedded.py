@@ -26,7 +26,7 @@ from federatedscope_ggeur.engines.respondent import GeometryCache, Respondent
 from federatedscope_ggeur.engines.settings import RunSettings
 from federatedscope_ggeur.federation import Client, MemoryBudget, Server
 from federatedscope_ggeur.federation.join import Agreement
-from federatedscope_ggeur.reporting import Round0, RoundRecord
+from federatedscope_ggeur.reporting import HeadRecord, Round0, RoundRecord
 
 Order = Callable[[list[int]], list[int]]
 T = TypeVar("T")
@@ -70,7 +70,6 @@ class EmbeddedEngine:
         self._respondents = {
             held.number: Respondent(
                 self.clients[held.number],
-                self.server.contract,
                 held.test,
                 cache,
                 self._store(settings.save_to, held.number),
@@ -79,8 +78,8 @@ class EmbeddedEngine:
         }
         self.progress = self._restored()
 
-    def run(self) -> Iterator[Round0 | RoundRecord]:
-        """Round 0, then every round; yields each one's record when it is over.
+    def run(self) -> Iterator[Round0 | RoundRecord | HeadRecord]:
+        """Round 0, every round, and calibration; yields each one's record at its end.
 
         A run that goes on from a checkpoint yields what the checkpoint holds first.
         """
@@ -100,6 +99,8 @@ class EmbeddedEngine:
                 if writer:
                     writer.write(self.coordinator, round0, rounds)
                 yield rounds[-1]
+            if self.settings.server.calibration is not None:
+                yield self._carry(self.coordinator.calibrate())
 
     def _so_far(self) -> tuple[Round0, list[RoundRecord]]:
         if self.progress is not None:

@@ -10,16 +10,24 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.heads import Head, to_vector
+from federatedscope_ggeur.methods import Method
 
 
-def weights_of_fs(path: Path, head: Head) -> Tensor:
+def weights_of_fs(path: Path, head: Head, method: Method) -> Tensor:
     """Weights [P] for `head` from the file at `path`; no code in it is run.
 
     Raises
     ------
     ConfigError
-        The file is of another kind or of another head, or holds NaN or infinity.
+        The file is of another kind or of another head, or holds NaN or infinity; or
+        the server of `method` has no weights to send.
     """
+    if not method.federated:
+        raise ConfigError(
+            f"federate.restore_from: '{path}' cannot be used: it holds weights alone, "
+            f"and with ggeur.base_method: {method.name} clients take none from the "
+            "server"
+        )
     try:
         # The older formats of torch.save are read by code that has run foreign code
         # before, weights_only or not; FederatedScope writes zip files.

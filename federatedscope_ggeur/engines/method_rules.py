@@ -1,4 +1,4 @@
-"""What `ggeur.base_method` asks of other settings, and settles in them."""
+"""What methods and rivals ask of other settings, and settle in them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 
 from federatedscope_ggeur.cfg_ggeur import get_key
 from federatedscope_ggeur.engines.fs_keys import SERVER_SECTION, settings_in
-from federatedscope_ggeur.methods import FedOpt
+from federatedscope_ggeur.methods import RIVALS, FedOpt
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def settle_switches(cfg) -> None:
 
 
 def method_problems(cfg) -> list[str]:
-    """What contradicts `ggeur.base_method`, a line each."""
+    """What contradicts `ggeur.base_method` or a rival, a line each."""
     chosen = cfg.ggeur.base_method
     problems = [
         f"  {section}.use: must be False with ggeur.base_method: {chosen}, which alone "
@@ -42,6 +42,77 @@ def method_problems(cfg) -> list[str]:
         problems += _scaffold_problems(cfg.train.optimizer)
     if chosen == "fedopt":
         problems += _fedopt_problems(cfg)
+    if chosen == "local":
+        problems += _local_problems(cfg)
+    if chosen == "centralised":
+        problems += _centralised_problems(cfg)
+    if cfg.ggeur.augmentation in RIVALS:
+        problems += _rival_problems(cfg)
+    return problems
+
+
+def method_notes(cfg) -> list[str]:
+    """What a person might expect otherwise of `ggeur.base_method`, a line each."""
+    if cfg.ggeur.base_method == "local" and cfg.federate.make_global_eval:
+        return [
+            "federate.make_global_eval does not matter with ggeur.base_method: local, "
+            "every client scores its own head on its own test rows"
+        ]
+    return []
+
+
+def _rival_problems(cfg) -> list[str]:
+    ggeur, problems = cfg.ggeur, []
+    chosen = f"with ggeur.augmentation: {ggeur.augmentation}"
+    # The embedded engine has no such section.
+    rule = cfg.aggregator.robust_rule if "aggregator" in cfg else "fedavg"
+    if rule != "fedavg":
+        problems.append(
+            f"  aggregator.robust_rule: must be fedavg {chosen}, whose server does "
+            f"more than average; got {rule}"
+        )
+    if ggeur.closed_form != "none" and ggeur.init == "random":
+        problems.append(
+            f"  ggeur.closed_form: must be none {chosen}, which acts in training (or "
+            "set ggeur.init: closed_form to train from there)"
+        )
+    return problems
+
+
+def _local_problems(cfg) -> list[str]:
+    ggeur = cfg.ggeur
+    nobody = "nobody trains a head for them with ggeur.base_method: local"
+    nothing = "there is no global head with ggeur.base_method: local"
+    problems = []
+    if ggeur.unseen_domains:
+        problems.append(f"  ggeur.unseen_domains: must be [], {nobody}")
+    if cfg.federate.unseen_clients_rate > 0:
+        problems.append(f"  federate.unseen_clients_rate: must be 0.0, {nobody}")
+    if ggeur.closed_form != "none":
+        problems.append(f"  ggeur.closed_form: must be none, {nothing}")
+    if ggeur.calibrate != "none":
+        problems.append(f"  ggeur.calibrate: must be none, {nothing}")
+    if ggeur.augmentation in RIVALS:
+        problems.append(
+            f"  ggeur.augmentation: {ggeur.augmentation} needs a federation; with "
+            "ggeur.base_method: local it must be ggeur or none"
+        )
+    return problems
+
+
+def _centralised_problems(cfg) -> list[str]:
+    chosen = "with ggeur.base_method: centralised"
+    problems = []
+    if cfg.federate.mode == "distributed":
+        problems.append(
+            f"  federate.mode: must be standalone {chosen}, which needs all clients' "
+            "data in one process"
+        )
+    if cfg.federate.unseen_clients_rate > 0:
+        problems.append(
+            f"  federate.unseen_clients_rate: must be 0.0 {chosen}, where there is one "
+            "client"
+        )
     return problems
 
 

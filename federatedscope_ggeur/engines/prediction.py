@@ -178,16 +178,27 @@ def _inside(folder: str) -> Iterator[str]:
 
 def _read_results(folder: Path) -> Results:
     absent = [name for name in (_RESULTS, _HEAD) if not (folder / name).is_file()]
+    results = None if _RESULTS in absent else _results_at(folder / _RESULTS)
+    if results and results.config.get("ggeur", {}).get("base_method") == "local":
+        raise ConfigError(
+            f"--run: the run in '{folder}' has no head to predict with: with "
+            "ggeur.base_method local every client kept its own. Name a run of another "
+            "method, such as fedavg or centralised."
+        )
     if absent:
         raise ConfigError(
             f"--run: '{folder}' is not the folder of a run that got beyond its first "
             f"round: it holds no {' and no '.join(absent)}. Name the folder that the "
             "run printed at its start (outdir/expname)."
         )
+    return results
+
+
+def _results_at(path: Path) -> Results:
     try:
-        text = (folder / _RESULTS).read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{folder / _RESULTS}: cannot be read: {error}") from error
+        raise DataError(f"{path}: cannot be read: {error}") from error
     return Results.from_json(text)
 
 
@@ -244,9 +255,9 @@ def _class_names(metadata: dict[str, str]) -> object:
 
 def _head(results: Results, dim: int, tensors: dict[str, Tensor], path: Path) -> Head:
     config = results.config
-    settings = HeadSettings(
-        int(config["ggeur"]["mlp_hidden_dim"]), config["model"]["dropout"]
-    )
+    ggeur, dropout = config["ggeur"], config["model"]["dropout"]
+    quadratic = ggeur["closed_form"] == "qda"
+    settings = HeadSettings(int(ggeur["mlp_hidden_dim"]), dropout, quadratic)
     head = build_head(dim, len(results.class_names), settings)
     try:
         head.load_state_dict(tensors)

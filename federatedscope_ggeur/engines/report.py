@@ -16,12 +16,18 @@ from federatedscope_ggeur.heads import Head, named_tensors
 from federatedscope_ggeur.reporting import (
     SCHEMA_VERSION,
     ClientInfo,
+    HeadRecord,
     Results,
     Round0,
     RoundRecord,
     summarise,
 )
 
+#: Why a run whose weights stay with the clients leaves no head.
+NO_HEAD = (
+    "no head.safetensors: with ggeur.base_method local every client keeps a head of "
+    "its own"
+)
 _REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
 
 
@@ -52,7 +58,11 @@ class Setting:
     clients: list[ClientInfo]
 
     def results(
-        self, status: str, round0: Round0 | None, rounds: Sequence[RoundRecord]
+        self,
+        status: str,
+        round0: Round0 | None,
+        rounds: Sequence[RoundRecord],
+        calibrated: HeadRecord | None = None,
     ) -> Results:
         """The results of the rounds that are over."""
         return Results(
@@ -69,7 +79,8 @@ class Setting:
             clients=self.clients,
             round0=round0,
             rounds=list(rounds),
-            final=summarise(rounds, round0),
+            calibrated=calibrated,
+            final=summarise(rounds, round0, calibrated),
         )
 
     def head_bytes(self, head: Head, params: Tensor) -> bytes:
@@ -85,9 +96,7 @@ class Setting:
 def round0_line(record: Round0) -> str:
     """What round 0 sent, in one line for a person."""
     if not record.statistics_bytes_up:
-        return (
-            f"round 0: no statistics asked for (ggeur.steps []); {record.seconds:.2f} s"
-        )
+        return f"round 0: no statistics asked for; {record.seconds:.2f} s"
     up = sum(record.statistics_bytes_up.values())
     pairs = f"{record.uploaded_pairs}"
     if record.withheld_pairs is not None:
@@ -98,6 +107,19 @@ def round0_line(record: Round0) -> str:
         f"client); geometry down {record.geometry_bytes_down / 1e6:.2f} MB, prototypes "
         f"down {record.prototypes_bytes_down / 1e6:.2f} MB; {record.seconds:.2f} s"
     )
+
+
+def head_line(name: str, record: HeadRecord) -> str:
+    """A head made in one go, in one line for a person; `name` says when."""
+    score = "-" if record.avg is None else f"{100 * record.avg:.2f}%"
+    details = ", ".join(
+        f"{key.replace('_', ' ')} {value:.3g}"
+        if isinstance(value, float)
+        else f"{key.replace('_', ' ')} {value}"
+        for key, value in record.details.items()
+    )
+    about = f" ({details})" if details else ""
+    return f"{name} {record.method}: AVG {score}{about}; {record.seconds:.2f} s"
 
 
 def _versions() -> dict[str, str]:

@@ -39,7 +39,6 @@ class Respondent:
     Parameters
     ----------
     client : Client
-    contract : Contract
     test : Embeddings
         The client's own test rows.
     cache : GeometryCache
@@ -51,12 +50,11 @@ class Respondent:
     def __init__(
         self,
         client: Client,
-        contract: Contract,
         test: Embeddings,
         cache: GeometryCache,
         store: ClientStore | None = None,
     ):
-        self.client, self._contract, self._test = client, contract, test
+        self.client, self._contract, self._test = client, client.contract, test
         self._cache, self._store = cache, store
         self._begun = False
 
@@ -76,6 +74,7 @@ class Respondent:
             "share": self._share,
             "train": self._train,
             "score": self._score,
+            "calibrate": self._calibrate,
         }
         if kind not in answers:
             raise MessageError(
@@ -122,3 +121,7 @@ class Respondent:
         weights = Broadcast.from_bytes(broadcast, self._contract)
         test = self._test
         return (self.client.score(weights, test.features, test.labels).to_bytes(),)
+
+    def _calibrate(self, broadcast: bytes) -> tuple[bytes, ...]:
+        weights = Broadcast.from_bytes(broadcast, self._contract)
+        return (self.client.last_input_statistics(weights).to_bytes(),)

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from federatedscope_ggeur.data import DataSet, FederatedData, load_data, partition
+from federatedscope_ggeur.data import (
+    DataSet,
+    FederatedData,
+    centralise,
+    load_data,
+    partition,
+)
 from federatedscope_ggeur.engines.config import to_plain
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order, torch_threads
 from federatedscope_ggeur.engines.encoding import encoding_settings
+from federatedscope_ggeur.engines.method_rules import method_notes
 from federatedscope_ggeur.engines.report import Setting
 from federatedscope_ggeur.engines.settings import run_settings
-from federatedscope_ggeur.reporting import ClientInfo, Results, Round0, RoundRecord
+from federatedscope_ggeur.reporting import (
+    ClientInfo,
+    HeadRecord,
+    Results,
+    Round0,
+    RoundRecord,
+)
 
 
 class Run:
@@ -33,7 +46,7 @@ class Run:
 
     def __init__(self, cfg, data: FederatedData | None = None, order: Order = sorted):
         self.cfg = cfg
-        self.data = data if data is not None else load_federated_data(cfg)
+        self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
         self.settings = run_settings(
             cfg, self.data.num_classes, self.data.dim, len(self.data.clients)
         )
@@ -41,6 +54,7 @@ class Run:
         self._setting = _setting(cfg, self.data)
         self.round0: Round0 | None = None
         self.rounds: list[RoundRecord] = []
+        self.calibrated: HeadRecord | None = None
         self._params = self.engine.server.params
 
     def describe(self) -> list[str]:
@@ -50,45 +64,48 @@ class Run:
             f"data: {cfg.data.type}, {data.num_classes} classes, {data.dim} "
             f"dimensions, encoder {data.encoder}"
         ]
-        for domain in data.domains:
-            held = [client for client in data.clients if client.domain == domain]
-            train, test = (
-                sum(len(getattr(client, part)) for client in held)
-                for part in ("train", "test")
-            )
-            who = f"{len(held)} client{'s' if len(held) > 1 else ''}"
-            lines.append(
-                f"domain {domain}: {who}, {train} rows to train on, {test} to test"
-            )
+        lines += _pooled_lines(data) if data.is_centralised else _domain_lines(data)
         lines += [
             f"domain {domain.name}: unseen, {len(domain.test)} rows to test"
             for domain in data.unseen
         ]
-        steps = list(self.settings.server.steps)
-        if 2 in steps and cfg.ggeur.prototypes == "domain" and len(data.domains) == 1:
+        has_step2 = 2 in self.settings.server.steps
+        if has_step2 and data.is_centralised:
+            lines.append("note: step 2 adds nothing, all rows are in one place")
+        elif has_step2 and cfg.ggeur.prototypes == "domain" and len(data.domains) == 1:
             lines.append(
                 "note: step 2 adds nothing, there is one domain; "
                 "ggeur.prototypes: client takes the other clients' prototypes instead"
             )
-        return lines
+        return lines + [f"note: {note}" for note in method_notes(cfg)]
 
-    def follow(self, watch: Callable[[Round0 | RoundRecord], None]) -> Results:
-        """Run to the end, calling `watch` with the record of round 0 and each round."""
+    def follow(
+        self, watch: Callable[[Round0 | RoundRecord | HeadRecord], None]
+    ) -> Results:
+        """Run to the end, calling `watch` with the record of round 0, of each round,
+        and of the calibrated head."""
         for record in self.engine.run():
             self._params = self.engine.server.params
             if isinstance(record, Round0):
                 self.round0 = record
-            else:
+            elif isinstance(record, RoundRecord):
                 self.rounds.append(record)
+            else:
+                self.calibrated = record
             watch(record)
         return self.results()
 
     def results(self, status: str = "finished") -> Results:
         """What is known so far; `status` is finished, interrupted or failed."""
-        return self._setting.results(status, self.round0, self.rounds)
+        return self._setting.results(status, self.round0, self.rounds, self.calibrated)
 
-    def head_bytes(self) -> bytes:
-        """The head of the last recorded round as safetensors, with class names."""
+    def head_bytes(self) -> bytes | None:
+        """The head of the last recorded round as safetensors, with class names.
+
+        None where every client has a head of its own (`ggeur.base_method: local`).
+        """
+        if not self.settings.server.method.federated:
+            return None
         return self._setting.head_bytes(self.engine.server.head, self._params)
 
 
@@ -123,7 +140,7 @@ def load_data_set(cfg) -> DataSet:
 def divide(cfg, dataset: DataSet) -> FederatedData:
     """The clients' shares of `dataset`, as `cfg` says."""
     with torch_threads(int(cfg.ggeur.num_threads)):
-        return partition(
+        data = partition(
             dataset,
             client_num=cfg.federate.client_num,
             splitter=cfg.data.splitter,
@@ -131,6 +148,35 @@ def divide(cfg, dataset: DataSet) -> FederatedData:
             seed=cfg.seed,
             unseen_domains=cfg.ggeur.unseen_domains,
         )
+        return _pooled(cfg, data)
+
+
+def _pooled(cfg, data: FederatedData) -> FederatedData:
+    """`data` as the base method has it: divided, or all in one place."""
+    return centralise(data) if cfg.ggeur.base_method == "centralised" else data
+
+
+def _pooled_lines(data: FederatedData) -> list[str]:
+    rows = len(data.clients[0].train)
+    lines = [f"all domains' rows in one place: 1 client, {rows} rows to train on"]
+    for domain in data.domains:
+        lines.append(f"domain {domain}: {len(data.test_sets()[domain])} rows to test")
+    return lines
+
+
+def _domain_lines(data: FederatedData) -> list[str]:
+    lines = []
+    for domain in data.domains:
+        held = [client for client in data.clients if client.domain == domain]
+        train, test = (
+            sum(len(getattr(client, part)) for client in held)
+            for part in ("train", "test")
+        )
+        who = f"{len(held)} client{'s' if len(held) > 1 else ''}"
+        lines.append(
+            f"domain {domain}: {who}, {train} rows to train on, {test} to test"
+        )
+    return lines
 
 
 def _setting(cfg, data: FederatedData) -> Setting:

@@ -14,18 +14,20 @@ from federatedscope_ggeur.cfg_ggeur import (
 )
 from federatedscope_ggeur.engines.fs_keys import settings_in
 from federatedscope_ggeur.federation import (
+    CalibrationSettings,
     ClientSettings,
     OptimizerSettings,
     ServerSettings,
     TrainingSettings,
 )
+from federatedscope_ggeur.federation.wire import StatisticsForm
 from federatedscope_ggeur.geometry import (
     AugmentationSettings,
     PerAnchorSizes,
     TotalSizes,
 )
-from federatedscope_ggeur.heads import HeadSettings
-from federatedscope_ggeur.methods import build_method
+from federatedscope_ggeur.heads import ClosedFormSettings, HeadSettings
+from federatedscope_ggeur.methods import RIVALS, build_method
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,13 @@ class RunSettings:
 def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettings:
     """The settings in `cfg` for data of `num_classes` and `dim`, on any engine."""
     ggeur = cfg.ggeur
-    head = HeadSettings(int(ggeur.mlp_hidden_dim), cfg.model.dropout)
-    method = build_method(ggeur.base_method, **method_settings(cfg))
+    quadratic = ggeur.closed_form == "qda"
+    head = HeadSettings(int(ggeur.mlp_hidden_dim), cfg.model.dropout, quadratic)
+    # A head in closed form inverts covariances, which rounding would show in.
+    exact = ggeur.closed_form != "none"
+    form = StatisticsForm(summed=ggeur.statistics == "summed", exact=exact)
+    rival = ggeur.augmentation, rival_settings(cfg)
+    method = build_method(ggeur.base_method, *rival, **method_settings(cfg))
     client = ClientSettings(
         num_classes=num_classes,
         augmentation=augmentation_settings(ggeur),
@@ -79,28 +86,32 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         min_samples=int(ggeur.privacy.min_samples),
         weight=ggeur.weight,
         seed=cfg.seed,
+        statistics=form,
     )
     server = ServerSettings(
         num_classes=num_classes,
         dim=dim,
         head=head,
         method=method,
-        steps=tuple(ggeur.steps),
+        steps=augmentation_steps(ggeur),
         prototypes=ggeur.prototypes,
         sample_client_num=_sample_client_num(cfg.federate, num_clients),
         unseen_client_num=_unseen_client_num(cfg.federate, num_clients),
         ignore_weight=cfg.federate.ignore_weight,
-        total_rounds=cfg.federate.total_round_num,
+        total_rounds=0 if only_closed_form(ggeur) else cfg.federate.total_round_num,
         eval_every=cfg.eval.freq,
         seed=cfg.seed,
+        statistics=form,
+        closed_form=closed_form_settings(ggeur),
+        calibration=calibration_settings(cfg),
     )
     return RunSettings(
         client=client,
         server=server,
         plan=Plan(
             round0_window=int(ggeur.round0_window),
-            quorum=num_clients if ggeur.quorum == NOT_SET else int(ggeur.quorum),
-            server_evaluates=cfg.federate.make_global_eval,
+            quorum=_quorum(ggeur, num_clients),
+            server_evaluates=server_evaluates(cfg),
         ),
         num_threads=int(ggeur.num_threads),
         memory_limit=ggeur.memory_limit,
@@ -110,8 +121,27 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
     )
 
 
+def server_evaluates(cfg) -> bool:
+    """Whether the server scores its own test sets; else every client scores its own.
+
+    Of local training there is no head that a server could score, and of centralised
+    training no client with test rows of a domain.
+    """
+    decided = {"local": False, "centralised": True}
+    return decided.get(cfg.ggeur.base_method, cfg.federate.make_global_eval)
+
+
 #: Settings that every process of a federation must have alike.
-_AGREED = ("seed", "ggeur.base_method", "ggeur.steps", "ggeur.mlp_hidden_dim")
+_AGREED = (
+    "seed",
+    "ggeur.base_method",
+    "ggeur.augmentation",
+    "ggeur.steps",
+    "ggeur.mlp_hidden_dim",
+    "ggeur.closed_form",
+    "ggeur.init",
+    "ggeur.statistics",
+)
 
 
 def agreed_settings(cfg) -> dict[str, str]:
@@ -119,9 +149,53 @@ def agreed_settings(cfg) -> dict[str, str]:
     return {name: str(get_key(cfg, name)) for name in _AGREED}
 
 
+def augmentation_steps(ggeur) -> tuple[int, ...]:
+    """The steps of GGEUR in `cfg.ggeur`: none where something else stands for it."""
+    used = ggeur.augmentation == "ggeur" and not only_closed_form(ggeur)
+    return tuple(ggeur.steps) if used else ()
+
+
+def asks_for_statistics(ggeur) -> bool:
+    """Whether clients are asked for class statistics at all."""
+    asked = ggeur.closed_form != "none" or ggeur.calibrate != "none"
+    return asked or bool(augmentation_steps(ggeur))
+
+
+def only_closed_form(ggeur) -> bool:
+    """Whether the run ends with round 0, at a head in closed form."""
+    return ggeur.closed_form != "none" and ggeur.init == "random"
+
+
+def closed_form_settings(ggeur) -> ClosedFormSettings | None:
+    """The head in closed form that `cfg.ggeur` asks for, if any."""
+    kind = ggeur.closed_form
+    if kind == "none":
+        return None
+    shrinkage, discriminant = (
+        ggeur.lda.shrinkage,
+        ggeur["qda" if kind == "qda" else "lda"],
+    )
+    return ClosedFormSettings(
+        kind,
+        shrinkage=None if shrinkage == NOT_SET else shrinkage,
+        class_shrinkage=ggeur.qda.shrinkage,
+        priors=discriminant.priors == "counts",
+        alpha=ggeur.ridge.alpha,
+    )
+
+
+def calibration_settings(cfg) -> CalibrationSettings | None:
+    """How `cfg` has the head calibrated after the last round, if at all."""
+    ggeur = cfg.ggeur
+    if ggeur.calibrate == "none":
+        return None
+    samples, epochs = int(ggeur.ccvr.samples), int(ggeur.ccvr.epochs)
+    return CalibrationSettings(samples, epochs, training_settings(cfg))
+
+
 def augmentation_settings(ggeur) -> AugmentationSettings:
     """Steps, sizes, scale and noise of `cfg.ggeur`."""
-    steps = tuple(ggeur.steps)
+    steps = augmentation_steps(ggeur)
     return AugmentationSettings(steps, _sizes(ggeur, steps), ggeur.scale, ggeur.noise)
 
 
@@ -150,6 +224,17 @@ def method_settings(cfg) -> dict:
     return settings_in(cfg.ggeur[name]) if name in cfg.ggeur else {}
 
 
+#: Settings of rivals that count something; in a config they are floats.
+_COUNTS = ("batch_size", "noise_dim", "hidden", "steps")
+
+
+def rival_settings(cfg) -> dict:
+    """The settings of the rival that ``ggeur.augmentation`` names; none without one."""
+    name = cfg.ggeur.augmentation
+    found = settings_in(cfg.ggeur[name]) if name in RIVALS else {}
+    return {key: int(v) if key in _COUNTS else v for key, v in found.items()}
+
+
 def _sizes(ggeur, steps: tuple[int, ...]) -> TotalSizes | PerAnchorSizes:
     per_anchor = (ggeur.num_generated_per_sample, ggeur.num_generated_per_prototype)
     target = ggeur.target_size_per_class
@@ -163,6 +248,12 @@ def _sizes(ggeur, steps: tuple[int, ...]) -> TotalSizes | PerAnchorSizes:
         step1_default if ggeur.step1_size == NOT_SET else int(ggeur.step1_size),
         PROTOTYPE_SIZE if ggeur.step2_size == NOT_SET else int(ggeur.step2_size),
     )
+
+
+def _quorum(ggeur, num_clients: int) -> int:
+    """Clients that must be there; one holds all that is centralised."""
+    everyone = ggeur.quorum == NOT_SET or ggeur.base_method == "centralised"
+    return num_clients if everyone else int(ggeur.quorum)
 
 
 def _unseen_client_num(federate, num_clients: int) -> int:

@@ -1,16 +1,16 @@
 """The roles of client and server, their messages, local training and evaluation."""
 
-from federatedscope_ggeur.federation.client import (
-    Client,
-    ClientSettings,
-    MemoryBudget,
-)
+from federatedscope_ggeur.federation.calibration import CalibrationSettings
+from federatedscope_ggeur.federation.client import Client, MemoryBudget
+from federatedscope_ggeur.federation.client_settings import ClientSettings
 from federatedscope_ggeur.federation.evaluation import Score, evaluate
 from federatedscope_ggeur.federation.optimizers import OptimizerSettings
-from federatedscope_ggeur.federation.server import Server, ServerSettings
+from federatedscope_ggeur.federation.server import Server
+from federatedscope_ggeur.federation.server_settings import ServerSettings
 from federatedscope_ggeur.federation.training import FitResult, TrainingSettings, fit
 
 __all__ = [
+    "CalibrationSettings",
     "Client",
     "ClientSettings",
     "FitResult",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.federation.client_settings import ClientSettings
+from federatedscope_ggeur.federation.contract import contract_of
 from federatedscope_ggeur.federation.evaluation import evaluate
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
@@ -21,46 +23,19 @@ from federatedscope_ggeur.federation.messages import (
     StatisticsUpload,
 )
 from federatedscope_ggeur.federation.privacy import apply_floor
-from federatedscope_ggeur.federation.training import TrainingSettings, fit
+from federatedscope_ggeur.federation.training import fit
+from federatedscope_ggeur.federation.wire import EACH_CLASS, StatisticsForm
 from federatedscope_ggeur.geometry import (
-    AugmentationSettings,
     AugmentedSet,
     ClassStatistics,
+    SummedStatistics,
     augment,
 )
-from federatedscope_ggeur.heads import HeadSettings, build_head
-from federatedscope_ggeur.methods import LocalContext, LocalOutcome, Method
+from federatedscope_ggeur.heads import build_head
+from federatedscope_ggeur.methods import LocalContext, LocalOutcome
 from federatedscope_ggeur.rng import derive_seed
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ClientSettings:
-    """What every client is told before it starts.
-
-    Attributes
-    ----------
-    num_classes : int
-    augmentation : AugmentationSettings
-    training : TrainingSettings
-    head : HeadSettings
-    method : Method
-    min_samples : int
-        The min-count floor of the statistics that go up.
-    weight : {"augmented", "original"}
-        The rows that n_k counts: of the set trained on, or the client's own.
-    seed : int
-    """
-
-    num_classes: int
-    augmentation: AugmentationSettings
-    training: TrainingSettings
-    head: HeadSettings
-    method: Method
-    min_samples: int
-    weight: str
-    seed: int
 
 
 class MemoryBudget:
@@ -101,6 +76,11 @@ class Client:
     settings : ClientSettings
     memory : MemoryBudget
         Shared by the clients of a process.
+
+    Attributes
+    ----------
+    contract : Contract
+        To decode the server's messages against.
     """
 
     def __init__(
@@ -116,6 +96,7 @@ class Client:
         self.features, self.labels = features, labels
         self.settings, self._memory = settings, memory
         self.head = build_head(features.shape[1], settings.num_classes, settings.head)
+        self.contract = contract_of(self.head, settings.method, settings.statistics)
         self.recipe: AugmentedSet | None = None
         #: In averages, from `prepare` on.
         self.weight = 0.0
@@ -129,8 +110,24 @@ class Client:
         statistics = ClassStatistics.from_embeddings(
             self.features, self.labels, self.settings.num_classes
         )
+        return self._upload(statistics, self.settings.statistics)
+
+    def last_input_statistics(self, broadcast: Broadcast) -> StatisticsUpload:
+        """After the last round: those of what the last layer takes in, likewise."""
+        head = self.head.at(broadcast.params)
+        with torch.no_grad():
+            inputs = head.last_input(self.features)
+        classes = self.settings.num_classes
+        statistics = ClassStatistics.from_embeddings(inputs, self.labels, classes)
+        return self._upload(statistics, EACH_CLASS)
+
+    def _upload(
+        self, statistics: ClassStatistics, form: StatisticsForm
+    ) -> StatisticsUpload:
         allowed = apply_floor(statistics, self.settings.min_samples)
-        return StatisticsUpload(self.number, self.domain, allowed)
+        if form.summed:
+            allowed = SummedStatistics.from_classes(allowed)
+        return StatisticsUpload(self.number, self.domain, allowed, form)
 
     def prepare(
         self, geometry: Geometry | None, prototypes: Prototypes | None
@@ -186,7 +183,7 @@ class Client:
         seed = derive_seed(settings.seed, self.number, "fit", number)
         result = fit(
             self.head,
-            broadcast.params,
+            broadcast.params if hooks.start is None else hooks.start,
             features,
             labels,
             settings.training,
@@ -206,13 +203,14 @@ class Client:
             # The set may be drawn into memory that other clients use next.
             kept = {name: t.detach().clone() for name, t in state.items()}
             self.states = _newest({**self.states, number: kept}, number)
-        return ClientUpdate(self.number, number, result.params, result.steps, upload)
+        params = result.params if settings.method.federated else result.params[:0]
+        return ClientUpdate(self.number, number, params, result.steps, upload)
 
     def score(
         self, broadcast: Broadcast, features: Tensor, labels: Tensor
     ) -> ScoreReport:
-        """Score the broadcast weights on the client's test rows [n, D], [n]."""
-        score = evaluate(self.head, broadcast.params, features, labels)
+        """Score `weights_after` a round on the client's test rows [n, D], [n]."""
+        score = evaluate(self.head, self.weights_after(broadcast), features, labels)
         return ScoreReport(
             self.number,
             broadcast.round_number,
@@ -220,6 +218,13 @@ class Client:
             score.total,
             score.loss_sum,
         )
+
+    def weights_after(self, broadcast: Broadcast) -> Tensor:
+        """The client's weights [P] after a round: those broadcast, or its own."""
+        number = broadcast.round_number
+        context = self._context(number, broadcast.params, broadcast.download)
+        context = replace(context, state=self._state_before(number + 1))
+        return self.settings.method.scored(context)
 
     @property
     def state(self) -> dict[str, Tensor]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.admission import Admission
+from federatedscope_ggeur.federation.calibration import Calibration
+from federatedscope_ggeur.federation.contract import contract_of
 from federatedscope_ggeur.federation.evaluation import Score, evaluate
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
-    Contract,
     Geometry,
     Prototypes,
     Ready,
@@ -23,57 +23,21 @@ from federatedscope_ggeur.federation.messages import (
     StatisticsUpload,
 )
 from federatedscope_ggeur.federation.prototypes import PrototypeBook
-from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
+from federatedscope_ggeur.federation.roster import draw_clients, windows
+from federatedscope_ggeur.federation.server_settings import ServerSettings
+from federatedscope_ggeur.federation.statistics_upload import empty_statistics
+from federatedscope_ggeur.geometry import GeometricShape
 from federatedscope_ggeur.heads import (
-    HeadSettings,
     build_head,
-    num_parameters,
+    closed_form,
+    load_vector,
     to_vector,
 )
-from federatedscope_ggeur.methods import Method, ServerContext, Update
-from federatedscope_ggeur.rng import numpy_generator, torch_generator
+from federatedscope_ggeur.methods import ServerContext, Update, initial_weights
 
 #: Covariances come rounded to float32, which leaves noise of 1e-7 of the largest
 #: eigenvalue at most.
 TRAVEL_PRECISION = 4 * torch.finfo(torch.float32).eps
-
-
-@dataclass(frozen=True)
-class ServerSettings:
-    """What the server is told before it starts.
-
-    Attributes
-    ----------
-    num_classes, dim : int
-    head : HeadSettings
-    method : Method
-    steps : tuple of int
-        Of the augmentation: none needs no statistics, 2 needs prototypes.
-    prototypes : {"domain", "client"}
-        One prototype for a class and other domain, or for a class and other client.
-    sample_client_num : int
-        Clients drawn each round.
-    ignore_weight : bool
-        Average with equal weights in place of n_k.
-    total_rounds, eval_every : int
-        Rounds in all; the head is scored every so many, and after the last one.
-    seed : int
-    unseen_client_num : int
-        Clients that take no part in round 0 or in training and are only scored.
-    """
-
-    num_classes: int
-    dim: int
-    head: HeadSettings
-    method: Method
-    steps: tuple[int, ...]
-    prototypes: str
-    sample_client_num: int
-    ignore_weight: bool
-    total_rounds: int
-    eval_every: int
-    seed: int
-    unseen_client_num: int = 0
 
 
 class Server:
@@ -96,33 +60,37 @@ class Server:
         All others, ascending.
     params : Tensor of shape (P,)
         The global head's weights.
-    statistics : ClassStatistics
+    statistics : ClassStatistics or SummedStatistics
         The merged statistics of all clients so far.
     uploaded : set of int
         The clients whose statistics are in it.
+    calibration : Calibration or None
+        The stage after the last round, where there is one.
     """
 
     def __init__(self, roster: Mapping[int, str], settings: ServerSettings):
         self.roster = dict(sorted(roster.items()))
         self.settings = settings
-        self.unseen = _draw_unseen(list(self.roster), settings)
+        self.unseen = draw_clients(
+            list(self.roster), settings.unseen_client_num, settings.seed, "unseen"
+        )
         self.participants = [k for k in self.roster if k not in self.unseen]
         self.head = build_head(settings.dim, settings.num_classes, settings.head)
-        self.head.reset(torch_generator(settings.seed, "head"))
-        self.params = to_vector(self.head)
-        self.contract = Contract(
-            settings.num_classes, settings.dim, num_parameters(self.head)
-        )
-        self.statistics = ClassStatistics.empty(settings.num_classes, settings.dim)
+        self.params = initial_weights(self.head, settings.seed)
+        load_vector(self.head, self.params)
+        self.contract = contract_of(self.head, settings.method, settings.statistics)
+        self.statistics = empty_statistics(self.contract)
         self.admission = Admission(self.roster, settings.method, self.head)
         self.method_state: Mapping[str, Tensor] = {}
+        self.calibration = self._calibration()
         self._prototypes = PrototypeBook(self.roster, settings.prototypes)
         self.uploaded: set[int] = set()
         self._ready: dict[int, Ready] = {}
 
     @property
     def needs_statistics(self) -> bool:
-        return bool(self.settings.steps)
+        """Whether clients are asked for statistics in round 0."""
+        return bool(self.settings.steps) or self.settings.closed_form is not None
 
     # round 0
 
@@ -162,6 +130,18 @@ class Server:
         if 2 not in self.settings.steps:
             return None
         return self._prototypes.around(client)
+
+    def solve(self) -> Mapping[str, float | int | str]:
+        """Take the head in closed form from the statistics; what was chosen for it.
+
+        Raises
+        ------
+        StatisticsError
+            The statistics do not allow that head; it says what to do.
+        """
+        solved = closed_form(self.statistics, self.settings.closed_form)
+        self.params = to_vector(solved.head)
+        return solved.report
 
     def add_ready(self, ready: Ready, again: bool = False) -> None:
         """Note a client's weight and what its method shares.
@@ -226,15 +206,14 @@ class Server:
     def sample(self, round_number: int, absent: Collection[int] = ()) -> list[int]:
         """Numbers of the clients that train in a round, ascending; no absent ones."""
         numbers = [k for k in self.participants if k not in absent]
-        wanted = self.settings.sample_client_num
-        if wanted >= len(numbers):
-            return numbers
-        generator = numpy_generator(self.settings.seed, "sample", round_number)
-        return sorted(generator.choice(numbers, wanted, replace=False).tolist())
+        settings = self.settings
+        wanted = settings.sample_client_num
+        return draw_clients(numbers, wanted, settings.seed, "sample", round_number)
 
     def broadcast(self, round_number: int) -> Broadcast:
-        download = self.settings.method.download(self.method_state)
-        return Broadcast(round_number, self.params, download)
+        method = self.settings.method
+        params = self.params if method.federated else self.params[:0]
+        return Broadcast(round_number, params, method.download(self.method_state))
 
     def step(
         self,
@@ -307,6 +286,25 @@ class Server:
         """Score the global head on test rows [n, D], [n] that the server holds."""
         return evaluate(self.head, self.params, features, labels)
 
+    # after the last round
+
+    def calibrate(self) -> Mapping[str, int]:
+        """Take the head as `calibration` makes it; what there was to draw from."""
+        self.params, details = self.calibration.run(self.params)
+        return details
+
+    def _calibration(self) -> Calibration | None:
+        settings = self.settings
+        if settings.calibration is None:
+            return None
+        return Calibration(
+            self.head,
+            settings.calibration,
+            self.admission,
+            self.contract,
+            settings.seed,
+        )
+
     def _weights(self) -> dict[int, float]:
         equal = self.settings.ignore_weight
         return {
@@ -319,16 +317,3 @@ class Server:
         return ServerContext(
             round_number, self.head, self._weights(), shares, self.settings.seed
         )
-
-
-def windows(numbers: list[int], size: int) -> list[list[int]]:
-    """`numbers` in groups of `size`, in order."""
-    return [numbers[i : i + size] for i in range(0, len(numbers), size)]
-
-
-def _draw_unseen(numbers: list[int], settings: ServerSettings) -> list[int]:
-    if not settings.unseen_client_num:
-        return []
-    generator = numpy_generator(settings.seed, "unseen")
-    drawn = generator.choice(numbers, settings.unseen_client_num, replace=False)
-    return sorted(drawn.tolist())

@@ -3,43 +3,52 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Union
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.wire import Contract
-from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.federation.wire import EACH_CLASS, Contract, StatisticsForm
+from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
 
-F32, I64 = torch.float32, torch.int64
+F32, F64, I64 = torch.float32, torch.float64, torch.int64
+
+Statistics = Union[ClassStatistics, SummedStatistics]
+
+
+def empty_statistics(contract: Contract) -> Statistics:
+    """No statistics at all, of the kind that `contract` says."""
+    kind = SummedStatistics if contract.statistics.summed else ClassStatistics
+    return kind.empty(contract.num_classes, contract.dim)
 
 
 @dataclass(frozen=True)
 class StatisticsUpload:
     """Round 0, up: a client's class statistics, after the min-count floor.
 
-    A covariance travels exactly (in float32), as the thin factor or as the upper
-    triangle, whichever is smaller. Means travel in float64: what rounding takes from a
-    mean, the merge would multiply by its distance from the origin.
+    A scatter travels as the thin factor or as the upper triangle, whichever is smaller,
+    in float32, or float64 where `form` is exact. Means travel in float64: what rounding
+    takes from a mean, the merge would multiply by its distance from the origin.
     """
 
     client: int
     domain: str
-    statistics: ClassStatistics
+    statistics: Statistics
+    form: StatisticsForm = EACH_CLASS
 
     def to_bytes(self) -> bytes:
-        statistics, classes = self.statistics, self.statistics.classes
-        dim = statistics.dim
-        index = torch.tensor(classes, dtype=I64)
+        statistics, dim = self.statistics, self.statistics.dim
+        dtype = _dtype(self.form)
+        index = torch.tensor(statistics.classes, dtype=I64)
         upper = torch.triu_indices(dim, dim)
-        factors, triangles, ranks = [torch.zeros(0, dim)], [], []
-        for c in classes:
-            if statistics.factor_is_smaller(c):
-                factors.append(statistics.factor(c).to(F32))
-                ranks.append(len(factors[-1]))
+        factors, triangles, ranks = [torch.zeros(0, dim, dtype=dtype)], [], []
+        for factor, matrix in _scatters(statistics):
+            if factor is not None:
+                factors.append(factor.to(dtype))
+                ranks.append(len(factor))
             else:
-                triangle = statistics.covariance(c)[upper[0], upper[1]]
-                triangles.append(triangle.to(F32))
+                triangles.append(matrix[upper[0], upper[1]].to(dtype))
                 ranks.append(-1)
         tensors = {
             "classes": index,
@@ -49,7 +58,7 @@ class StatisticsUpload:
             "factors": torch.cat(factors),
             "triangles": torch.stack(triangles)
             if triangles
-            else torch.zeros(0, upper.shape[1]),
+            else torch.zeros(0, upper.shape[1], dtype=dtype),
         }
         numbers = {"client": self.client, "domain": self.domain}
         return wire.pack("statistics", numbers, tensors)
@@ -59,41 +68,73 @@ class StatisticsUpload:
         cls, data: bytes, contract: Contract, sender: str
     ) -> StatisticsUpload:
         message = wire.unpack(data, "statistics", sender)
-        dim, num_classes = contract.dim, contract.num_classes
+        dim, num_classes, form = contract.dim, contract.num_classes, contract.statistics
         labels = message.labels("classes", num_classes, distinct=True)
         k = len(labels)
         counts = message.tensor("counts", I64, (k,))
         if ((counts <= 0) | (counts > wire.LARGEST)).any():
             raise message.refuse("counts", f"counts must lie in 1..{wire.LARGEST}")
-        means = message.tensor("means", torch.float64, (k, dim))
+        means = message.tensor("means", F64, (k, dim))
         # Beyond it squares overflow; embeddings are float32 themselves.
         if (means.abs() > torch.finfo(F32).max).any():
             raise message.refuse("means", "means must lie within the float32 range")
-        ranks = message.tensor("ranks", I64, (k,))
-        factors, triangles = _take_covariances(message, ranks, counts, dim)
         all_counts = torch.zeros(num_classes, dtype=I64)
-        all_means = torch.zeros(num_classes, dim, dtype=torch.float64)
+        all_means = torch.zeros(num_classes, dim, dtype=F64)
         all_counts[labels], all_means[labels] = counts, means
-        classes = labels.tolist()
-        statistics = ClassStatistics.from_moments(
-            all_counts,
-            all_means,
-            factors={classes[i]: factor for i, factor in factors.items()},
-            covariances={classes[i]: sigma for i, sigma in triangles.items()},
-        )
-        return cls(message.client(), message.text("domain"), statistics)
+        freedom = counts - 1
+        if form.summed:
+            freedom = freedom.sum()[None] if k else freedom
+        factors, triangles = _take_scatters(message, freedom, dim, _dtype(form))
+        if not k:
+            statistics = empty_statistics(contract)
+        elif form.summed:
+            statistics = SummedStatistics.from_moments(
+                all_counts, all_means, factors.get(0), triangles.get(0)
+            )
+        else:
+            classes = labels.tolist()
+            statistics = ClassStatistics.from_moments(
+                all_counts,
+                all_means,
+                factors={classes[i]: factor for i, factor in factors.items()},
+                covariances={classes[i]: sigma for i, sigma in triangles.items()},
+            )
+        return cls(message.client(), message.text("domain"), statistics, form)
 
 
-def _take_covariances(message, ranks: Tensor, counts: Tensor, dim: int):
-    """Factors and covariance matrices by position in the message's class list."""
+def _dtype(form: StatisticsForm) -> torch.dtype:
+    return F64 if form.exact else F32
+
+
+def _scatters(statistics: Statistics):
+    """For each scatter its thin factor, or else the matrix: Sigma of a class, or the
+    scatter summed over classes."""
+    if isinstance(statistics, SummedStatistics):
+        if statistics.classes:
+            smaller = statistics.factor_is_smaller
+            factor = statistics.factor() if smaller else None
+            yield factor, None if smaller else statistics.scatter()
+        return
+    for c in statistics.classes:
+        if statistics.factor_is_smaller(c):
+            yield statistics.factor(c), None
+        else:
+            yield None, statistics.covariance(c)
+
+
+def _take_scatters(message, freedom: Tensor, dim: int, dtype: torch.dtype):
+    """Factors and matrices by their position; `freedom` bounds the rank of each."""
+    ranks = message.tensor("ranks", I64, (len(freedom),))
     is_factor = ranks >= 0
-    if (ranks < -1).any() or (ranks > (counts - 1).clamp(max=dim)).any():
-        raise message.refuse("ranks", "a factor has at most n - 1 and at most D rows")
-    if (~is_factor & (counts == 1)).any():
+    if (ranks < -1).any() or (ranks > freedom.clamp(max=dim)).any():
+        raise message.refuse(
+            "ranks", "a factor has at most n - 1 rows a class and at most D"
+        )
+    if (~is_factor & (freedom == 0)).any():
         raise message.refuse("ranks", "one sample has no covariance to send")
-    factors = message.tensor("factors", F32, (int(ranks[is_factor].sum()), dim))
+    factors = message.tensor("factors", dtype, (int(ranks[is_factor].sum()), dim))
     size = dim * (dim + 1) // 2
-    triangles = message.tensor("triangles", F32, (int((~is_factor).sum()), size))
+    triangles = message.tensor("triangles", dtype, (int((~is_factor).sum()), size))
     by_position = dict(
         zip(
             torch.nonzero(is_factor).flatten().tolist(),
@@ -104,7 +145,7 @@ def _take_covariances(message, ranks: Tensor, counts: Tensor, dim: int):
     upper = torch.triu_indices(dim, dim)
     positions = torch.nonzero(~is_factor).flatten().tolist()
     for position, triangle in zip(positions, triangles):
-        sigma = torch.zeros(dim, dim, dtype=torch.float64)
+        sigma = torch.zeros(dim, dim, dtype=F64)
         sigma[upper[0], upper[1]] = triangle.double()
         sigma = sigma + sigma.T - sigma.diag().diag()
         if not _is_positive_semidefinite(sigma):

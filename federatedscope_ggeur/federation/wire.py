@@ -31,6 +31,26 @@ _OWN_DIMENSIONS = 8
 
 
 @dataclass(frozen=True)
+class StatisticsForm:
+    """How a client's statistics travel.
+
+    Attributes
+    ----------
+    summed : bool
+        One within-class scatter summed over classes in place of one for each class.
+    exact : bool
+        Scatters in float64 in place of float32, for what inverts them.
+    """
+
+    summed: bool = False
+    exact: bool = False
+
+
+#: As the paper has it.
+EACH_CLASS = StatisticsForm()
+
+
+@dataclass(frozen=True)
 class Contract:
     """What both sides know before the first message, to check the others against.
 
@@ -40,12 +60,14 @@ class Contract:
     dim : int
         Of the embeddings.
     num_parameters : int
-        Of the head.
+        Of the weights that travel.
+    statistics : StatisticsForm
     """
 
     num_classes: int
     dim: int
     num_parameters: int
+    statistics: StatisticsForm = EACH_CLASS
 
 
 def pack(kind: str, numbers: Mapping, tensors: Mapping[str, Tensor]) -> bytes:

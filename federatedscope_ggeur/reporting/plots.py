@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from typing import Union
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -11,7 +12,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from federatedscope_ggeur.reporting.files import write_atomically
-from federatedscope_ggeur.reporting.results import Results, RoundRecord
+from federatedscope_ggeur.reporting.results import HeadRecord, Results, RoundRecord
 
 # Okabe and Ito's colours, told apart by colour-blind readers; black is for AVG, and
 # their yellow, too pale on white, is darkened. With more domains, markers differ.
@@ -20,10 +21,13 @@ _MARKERS = ("o", "s", "^", "D")
 _LEGEND_ROWS = 18
 _LEGEND_CHARACTERS = 24
 
+Scored = tuple[int, Union[RoundRecord, HeadRecord]]
+
 
 def draw_curve(results: Results, path: str | os.PathLike) -> None:
     """Draw accuracy (in %) against the round as a PNG: every domain, and AVG in bold.
 
+    A head in closed form stands at round 0, a calibrated one as stars behind the last.
     Unseen domains are dashed; rounds that were not evaluated and domains without
     test rows are left out. The same results give the same bytes.
 
@@ -32,7 +36,9 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
     ConfigError
         If `path` cannot be written; nothing is left behind.
     """
-    evaluated = [record for record in results.rounds if record.evaluated]
+    evaluated = [(r.round, r) for r in results.rounds if r.evaluated]
+    if results.round0 is not None and results.round0.closed_form is not None:
+        evaluated.insert(0, (0, results.round0.closed_form))
     # A legend of many domains widens the picture rather than squeezing the curve.
     width = 5 + 3 * _legend_columns(len(results.domains) + 1)
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
@@ -50,32 +56,43 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
     write_atomically(path, picture.getvalue())
 
 
-def _draw_lines(axes, results: Results, evaluated: list[RoundRecord]) -> None:
+def _draw_lines(axes, results: Results, evaluated: list[Scored]) -> None:
     names = [
         domain
         for domain in results.domains
-        if any(record.accuracy.get(domain) is not None for record in evaluated)
+        if any(record.accuracy.get(domain) is not None for _, record in evaluated)
     ]
-    unseen = set(results.unseen_domains)
+    unseen, calibrated = set(results.unseen_domains), results.calibrated
+    rounds = [number for number, _ in evaluated]
+    behind = rounds[-1] + max(1, rounds[-1] // 20)
     for i, domain in enumerate(names):
-        scores = [record.accuracy.get(domain) for record in evaluated]
+        scores = [record.accuracy.get(domain) for _, record in evaluated]
         look = {
             "color": _COLOURS[i % len(_COLOURS)],
             "marker": _MARKERS[i // len(_COLOURS) % len(_MARKERS)],
             "linestyle": "--" if domain in unseen else "-",
         }
-        _draw_line(axes, evaluated, scores, linewidth=1.2, markersize=3.5, **look)
-    average = [record.avg for record in evaluated]
+        _draw_line(axes, rounds, scores, linewidth=1.2, markersize=3.5, **look)
+        if calibrated is not None:
+            score = calibrated.accuracy.get(domain)
+            _draw_star(axes, behind, score, look["color"], 60)
+    average = [record.avg for _, record in evaluated]
     bold = {"linewidth": 2.6, "markersize": 5, "zorder": 3}
-    _draw_line(axes, evaluated, average, color="black", marker="o", **bold)
+    _draw_line(axes, rounds, average, color="black", marker="o", **bold)
+    if calibrated is not None:
+        _draw_star(axes, behind, calibrated.avg, "black", 120)
     labels = [_short(name) + " (unseen)" * (name in unseen) for name in names]
     _add_legend(axes, [*labels, "AVG"])
 
 
-def _draw_line(axes, evaluated, scores, **look) -> None:
-    x = [record.round for record in evaluated]
+def _draw_line(axes, rounds, scores, **look) -> None:
     y = [float("nan") if score is None else 100 * score for score in scores]
-    axes.plot(x, y, markevery=max(1, len(x) // 10), **look)
+    axes.plot(rounds, y, markevery=max(1, len(rounds) // 10), **look)
+
+
+def _draw_star(axes, x, score, color, size) -> None:
+    if score is not None:
+        axes.scatter([x], [100 * score], marker="*", s=size, color=color, zorder=4)
 
 
 def _add_legend(axes, labels: list[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal, Optional
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 Status = Literal["finished", "interrupted", "failed"]
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")
 
@@ -27,6 +27,36 @@ class ClientInfo:
     domain: str
     train_rows: Optional[int]
     test_rows: Optional[int]
+
+
+@dataclass(frozen=True)
+class HeadRecord:
+    """A head that was made in one go: in closed form, or calibrated after the rounds.
+
+    Attributes
+    ----------
+    method : str
+        ``"ncm"``, ``"lda"``, ``"qda"``, ``"ridge"``; ``"ccvr"``.
+    details : dict
+        What was chosen on the way, such as the shrinkage.
+    accuracy, avg, std, loss, unseen_clients
+        As in `RoundRecord`.
+    seconds : float
+        To make and score it.
+    bytes_up, bytes_down : int
+        From and to the clients for that, summed over them.
+    """
+
+    method: str
+    details: dict[str, Any]
+    accuracy: dict[str, Optional[float]]
+    avg: Optional[float]
+    std: Optional[float]
+    loss: Optional[float]
+    seconds: float
+    bytes_up: int
+    bytes_down: int
+    unseen_clients: Optional[dict[str, Optional[float]]] = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +80,10 @@ class Round0:
     ready_bytes_up : int
         The clients' readiness messages (weight, what the method shares), over clients.
     shared_bytes_down : int
-        What the base method (FedMix, FedGen, ...) sends back of it, over clients.
+        What the method (FedMix) sends back of it, over clients.
+    closed_form : HeadRecord or None
+        The head in closed form (``ggeur.closed_form``); its bytes and seconds are not
+        in the numbers above.
     """
 
     clients: list[int]
@@ -62,15 +95,16 @@ class Round0:
     withheld_pairs: Optional[int]
     ready_bytes_up: int = 0
     shared_bytes_down: int = 0
+    closed_form: Optional[HeadRecord] = None
 
     @property
     def bytes_up(self) -> int:
-        """All bytes from clients to the server in round 0."""
+        """All bytes from clients to the server before scores."""
         return sum(self.statistics_bytes_up.values()) + self.ready_bytes_up
 
     @property
     def bytes_down(self) -> int:
-        """All bytes from the server to clients in round 0."""
+        """All bytes from the server to clients before scores."""
         down = self.geometry_bytes_down + self.prototypes_bytes_down
         return down + self.shared_bytes_down
 
@@ -123,10 +157,12 @@ class Final:
 
     Attributes
     ----------
+    head : {"trained", "calibrated", "closed_form"}
+        Whose score it is: of the last rounds, or of the one head named.
     rounds : list of int
-        The evaluated rounds that the score is the mean of.
+        The evaluated rounds that the score is the mean of, with "trained".
     accuracy : dict of str to (float or None)
-        For each domain its mean accuracy over `rounds`.
+        For each domain its mean accuracy over `rounds`, or that of the head.
     avg, std : float or None
         `average` of `accuracy`.
     bytes_up, bytes_down : int
@@ -135,6 +171,7 @@ class Final:
         Total of round 0 and all rounds.
     """
 
+    head: Literal["trained", "calibrated", "closed_form"]
     rounds: list[int]
     accuracy: dict[str, Optional[float]]
     avg: Optional[float]
@@ -170,6 +207,8 @@ class Results:
         None when nothing was exchanged before training.
     rounds : list of RoundRecord
         In order.
+    calibrated : HeadRecord or None
+        The head calibrated after the last round (``ggeur.calibrate``).
     final : Final
     """
 
@@ -186,6 +225,7 @@ class Results:
     clients: list[ClientInfo]
     round0: Optional[Round0]
     rounds: list[RoundRecord]
+    calibrated: Optional[HeadRecord]
     final: Final
 
     def to_json(self) -> str:
@@ -229,7 +269,9 @@ def numbers(results: Results) -> dict:
     del plain["versions"]
     for key in _OUTPUT_KEYS:
         plain["config"].pop(key, None)
-    for part in (plain["round0"], plain["final"], *plain["rounds"]):
+    round0 = plain["round0"]
+    timed = [plain["final"], plain["calibrated"], round0, *plain["rounds"]]
+    for part in [*timed, round0 and round0["closed_form"]]:
         if part is not None:
             del part["seconds"]
     return plain

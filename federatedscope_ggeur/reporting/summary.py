@@ -7,7 +7,12 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.reporting.results import Final, Round0, RoundRecord
+from federatedscope_ggeur.reporting.results import (
+    Final,
+    HeadRecord,
+    Round0,
+    RoundRecord,
+)
 
 
 def average(accuracy: dict[str, float | None]) -> tuple[float | None, float | None]:
@@ -27,9 +32,15 @@ def average(accuracy: dict[str, float | None]) -> tuple[float | None, float | No
 
 
 def summarise(
-    rounds: Sequence[RoundRecord], round0: Round0 | None = None, last: int = 5
+    rounds: Sequence[RoundRecord],
+    round0: Round0 | None = None,
+    calibrated: HeadRecord | None = None,
+    last: int = 5,
 ) -> Final:
-    """The score of a run: the mean of each domain over its last evaluated rounds.
+    """The score of a run: that of the head it leaves.
+
+    Of a head trained in rounds it is the mean of each domain over the last evaluated
+    rounds; of a calibrated one, or one in closed form without rounds, its own.
 
     Parameters
     ----------
@@ -37,6 +48,8 @@ def summarise(
         In order.
     round0 : Round0, optional
         Its bytes and seconds count towards the totals.
+    calibrated : HeadRecord, optional
+        Likewise.
     last : int
         How many evaluated rounds to take; fewer where there are fewer.
 
@@ -48,15 +61,18 @@ def summarise(
     if last < 1:
         raise ConfigError(f"last must be at least 1, got {last}")
     used = [record for record in rounds if record.evaluated][-last:]
-    domains = dict.fromkeys(domain for record in used for domain in record.accuracy)
-    accuracy = {
-        domain: _mean_of_known(record.accuracy.get(domain) for record in used)
-        for domain in domains
-    }
+    closed_form = round0.closed_form if round0 is not None else None
+    parts = [p for p in (*rounds, round0, closed_form, calibrated) if p is not None]
+    single, head = None, "trained"
+    if calibrated is not None:
+        single, head = calibrated, "calibrated"
+    elif closed_form is not None and not rounds:
+        single, head = closed_form, "closed_form"
+    accuracy = _mean_accuracy(used) if single is None else dict(single.accuracy)
     avg, std = average(accuracy)
-    parts = [*rounds, round0] if round0 is not None else list(rounds)
     return Final(
-        rounds=[record.round for record in used],
+        head=head,
+        rounds=[record.round for record in used] if single is None else [],
         accuracy=accuracy,
         avg=avg,
         std=std,
@@ -64,6 +80,14 @@ def summarise(
         bytes_down=sum(part.bytes_down for part in parts),
         seconds=math.fsum(part.seconds for part in parts),
     )
+
+
+def _mean_accuracy(used: Sequence[RoundRecord]) -> dict[str, float | None]:
+    domains = dict.fromkeys(domain for record in used for domain in record.accuracy)
+    return {
+        domain: _mean_of_known(record.accuracy.get(domain) for record in used)
+        for domain in domains
+    }
 
 
 def _mean_of_known(values: Iterable[float | None]) -> float | None:

@@ -6,6 +6,7 @@ import csv
 import io
 
 from federatedscope_ggeur.reporting.results import Results
+from federatedscope_ggeur.reporting.summary import average, summarise
 
 
 def results_table(results: Results) -> str:
@@ -16,20 +17,15 @@ def results_table(results: Results) -> str:
     long it took; then where the run broke off, if it did. A number that does not exist
     is shown as "-".
     """
-    final = results.final
-    shown = next((r for r in reversed(results.rounds) if r.evaluated), None)
-    last = shown.accuracy if shown else {}
+    final, columns = results.final, _columns(results)
     rows = [
-        (_marked(domain, results), last.get(domain), final.accuracy.get(domain))
+        (_marked(domain, results), *(scores.get(domain) for _, scores in columns))
         for domain in results.domains
     ]
-    summary = [
-        ("AVG", shown.avg if shown else None, final.avg),
-        ("STD", shown.std if shown else None, final.std),
-    ]
-    last_title = f"round {shown.round}" if shown else "last round"
-    mean_title = f"mean of last {len(final.rounds)} evaluated"
-    lines = _aligned(("accuracy in %", last_title, mean_title), rows, summary)
+    averages = [average(scores) for _, scores in columns]
+    summary = [("AVG", *(a for a, _ in averages)), ("STD", *(s for _, s in averages))]
+    head = ("accuracy in %", *(title for title, _ in columns))
+    lines = _aligned(head, rows, summary)
     if results.unseen_domains:
         lines.append("* unseen: held by no client")
     lines.append(
@@ -42,8 +38,30 @@ def results_table(results: Results) -> str:
     return "\n".join(lines)
 
 
+def _columns(results: Results) -> list[tuple[str, dict[str, float | None]]]:
+    """Title and accuracies of each head that the run scored at its end."""
+    columns = []
+    closed_form = results.round0.closed_form if results.round0 else None
+    if closed_form is not None:
+        columns.append((f"closed form {closed_form.method}", closed_form.accuracy))
+    evaluated = [record for record in results.rounds if record.evaluated]
+    if evaluated or not columns:
+        trained = summarise(results.rounds)
+        last = evaluated[-1] if evaluated else None
+        columns += [
+            (f"round {last.round}" if last else "last round", last and last.accuracy),
+            (f"mean of last {len(trained.rounds)} evaluated", trained.accuracy),
+        ]
+    if results.calibrated is not None:
+        title = f"calibrated {results.calibrated.method}"
+        columns.append((title, results.calibrated.accuracy))
+    return [(title, scores or {}) for title, scores in columns]
+
+
 def metrics_csv(results: Results) -> str:
     """One row for each round, floats to the bit; empty cells where not evaluated.
+
+    A head in closed form stands in a row of round 0.
 
     Columns: round, avg, std, loss, seconds, bytes_up, bytes_down and, for each
     domain, accuracy_<domain>. Accuracies are fractions in [0, 1].
@@ -52,9 +70,11 @@ def metrics_csv(results: Results) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names + [f"accuracy_{domain}" for domain in results.domains])
-    for record in results.rounds:
+    closed_form = results.round0.closed_form if results.round0 else None
+    before = [] if closed_form is None else [(0, closed_form)]
+    for number, record in [*before, *((r.round, r) for r in results.rounds)]:
         scores = record.accuracy or {}
-        row = [getattr(record, name) for name in names]
+        row = [number, *(getattr(record, name) for name in names[1:])]
         writer.writerow(row + [scores.get(domain) for domain in results.domains])
     return text.getvalue()
 
@@ -65,7 +85,7 @@ def _marked(domain: str, results: Results) -> str:
 
 def _aligned(head: tuple, rows: list, summary: list) -> list[str]:
     names = [head[0], *(row[0] for row in rows + summary)]
-    widths = [max(map(len, names)), max(len(head[1]), 6), max(len(head[2]), 6)]
+    widths = [max(map(len, names)), *(max(len(title), 6) for title in head[1:])]
 
     def line(name, *cells):
         right = (cell.rjust(width) for cell, width in zip(cells, widths[1:]))
@@ -74,7 +94,7 @@ def _aligned(head: tuple, rows: list, summary: list) -> list[str]:
     def numbers(rows):
         return [line(name, *map(_percent, values)) for name, *values in rows]
 
-    rule = "-" * (sum(widths) + 4)
+    rule = "-" * (sum(widths) + 2 * len(widths) - 2)
     return [line(*head), rule, *numbers(rows), rule, *numbers(summary), rule]
 
 

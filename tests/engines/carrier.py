@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import runpy
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from by_bytes import Federation, make_client_data, make_rows
@@ -16,10 +14,6 @@ from federatedscope_ggeur.engines.respondent import GeometryCache, Respondent
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.messages import ClientUpdate
 
-#: The example methods by name.
-EXAMPLES = runpy.run_path(
-    str(Path(__file__).parents[1] / "methods" / "example_methods.py")
-)
 SIZES = (20, 30, 25, 15)
 
 # What may become of an answer; the client has done its work in any case.
@@ -166,7 +160,7 @@ class Carrier:
     def _respondent(self, k):
         client = self.federation.clients[k]
         test = Embeddings(*make_rows(15, seed=50 + k), client.domain)
-        return Respondent(client, self.server.contract, test, self._cache)
+        return Respondent(client, test, self._cache)
 
 
 def carrier(method=None, quorum=None, sizes=SIZES, window=2, plan=None, **options):

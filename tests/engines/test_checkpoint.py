@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from carrier import EXAMPLES
 
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.methods import METHODS
+from federatedscope_ggeur.methods import RIVALS
 from federatedscope_ggeur.reporting import Round0, numbers
 
 ROUNDS = ("federate.total_round_num", 4)
 SAMPLED = ("federate.client_num", 6, "federate.sample_client_num", 2)
-#: FedMix shares tensors in round 0; the others keep a state on clients, on the server,
-#: or on both.
-STATEFUL = ("scaffold", "feddyn", "moon", "fedmix")
+#: FedMix and FedGen share tensors in round 0; the others, and FedGen, keep a state on
+#: clients, on the server, or on both. Rivals stand beside SCAFFOLD.
+STATEFUL = ("scaffold", "feddyn", "moon", *RIVALS)
 SERVERS = {
     "fedavgm": [],
     "fedproto": [],
@@ -50,17 +49,15 @@ def stop_after(cfg, last):
 
 
 @pytest.fixture
-def config_of(config, monkeypatch):
+def config_of(config):
     """Like `config`, for a method."""
-    monkeypatch.setitem(METHODS, "fedmix", lambda: EXAMPLES["FedMix"](0.1))
 
     def load(method, *settings):
-        if method != "fedmix":
+        if method not in RIVALS:
             return config("ggeur.base_method", method, *settings)
-        cfg = config(*settings)  # which knows no key for an example
-        cfg.defrost()
-        cfg.ggeur.base_method = method
-        return cfg
+        both = "ggeur.base_method", "scaffold", "ggeur.augmentation", method
+        few = "ggeur.privacy.min_samples", 2
+        return config(*both, *few, *settings)
 
     return load
 

@@ -6,7 +6,9 @@ from functools import partial
 import pytest
 import torch
 from by_bytes import Federation, make_client_data
-from carrier import EXAMPLES, SIZES, carrier, late, lost
+from carrier import SIZES, carrier, late, lost
+
+from federatedscope_ggeur.methods import FedMix
 
 
 def own_set(carried, k):
@@ -19,7 +21,7 @@ class TestComingBack:
     @pytest.fixture
     def carried(self):
         """Client 2 is lost in round 1."""
-        carried = carrier(EXAMPLES["FedMix"](0.1), quorum=2)
+        carried = carrier(FedMix(0.1), quorum=2)
         carried.round0()
         self.before = own_set(carried, 2)
         carried.faults["train", 1, 2] = lost
@@ -53,9 +55,7 @@ class TestComingBack:
         carried.restart(2)
         carried.coordinator.come_back(2)
         twin = deepcopy(carried.server)
-        stayed = Federation(
-            make_client_data(SIZES), EXAMPLES["FedMix"](0.1), steps=(1, 2)
-        ).round0()
+        stayed = Federation(make_client_data(SIZES), FedMix(0.1), steps=(1, 2)).round0()
         carried.rounds(2)
         wanted = stayed.clients[2].train(twin.broadcast(2)).to_bytes()
         sent = [
@@ -72,7 +72,7 @@ class TestComingBack:
         assert [client for client, _ in carried.dismissed] == [2]
 
     def test_a_late_one_keeps_what_it_was_sent(self):
-        carried = carrier(EXAMPLES["FedMix"](0.1), quorum=2)
+        carried = carrier(FedMix(0.1), quorum=2)
         carried.round0()
         carried.faults["train", 1, 2] = late
         carried.rounds(1, 2)
@@ -104,7 +104,7 @@ class TestComingAndGoingAtAnyTime:
 
     @pytest.mark.parametrize("when", [("prepare", 0), ("share", 0), ("statistics", 0)])
     def test_back_during_round_0(self, when):
-        carried = carrier(EXAMPLES["FedMix"](0.1), quorum=2, window=1)
+        carried = carrier(FedMix(0.1), quorum=2, window=1)
         carried.meanwhile[when] = partial(self.returns, carried, 1)
         carried.round0()
         carried.meanwhile.clear()
@@ -131,7 +131,7 @@ class TestComingAndGoingAtAnyTime:
         assert carried.rounds(1)[0].clients == [1, 2, 3, 4]
 
     def test_back_while_another_is_prepared_again(self):
-        carried = carrier(EXAMPLES["FedMix"](0.1), quorum=2)
+        carried = carrier(FedMix(0.1), quorum=2)
         carried.round0()
         for k in (1, 2):
             carried.coordinator.leave(k, "connection lost")
@@ -143,7 +143,7 @@ class TestComingAndGoingAtAnyTime:
         assert carried.rounds(2)[0].clients == [1, 2, 3, 4]
 
     def test_back_while_it_is_prepared_again(self):
-        carried = carrier(EXAMPLES["FedMix"](0.1), quorum=2)
+        carried = carrier(FedMix(0.1), quorum=2)
         carried.round0()
         for k in (1, 2):
             self.returns(carried, k)

@@ -6,12 +6,13 @@ import carrier as faults
 import pytest
 import torch
 from by_bytes import Federation, make_client_data, make_rows
-from carrier import EXAMPLES, SIZES, carrier, garbage, lost
+from carrier import SIZES, carrier, garbage, lost
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import evaluate
 from federatedscope_ggeur.federation.messages import ClientUpdate
+from federatedscope_ggeur.methods import FedMix
 
 REFUSED = {
     faults.garbage: "header",
@@ -48,7 +49,7 @@ class TestWithoutFaults:
         assert record.clients == [1, 2, 3, 4]
 
     def test_all_get_the_one_object_of_geometry_and_broadcast(self):
-        carried = carrier(EXAMPLES["FedMix"](0.1))
+        carried = carrier(FedMix(0.1))
         carried.round0()
         carried.rounds(1)
         for kind in ("prepare", "share", "train"):
@@ -59,9 +60,7 @@ class TestWithoutFaults:
 
     @pytest.mark.parametrize("server_evaluates", [True, False])
     def test_the_bytes_counted_are_those_sent(self, server_evaluates):
-        carried = carrier(
-            EXAMPLES["FedMix"](0.1), plan={"server_evaluates": server_evaluates}
-        )
+        carried = carrier(FedMix(0.1), plan={"server_evaluates": server_evaluates})
         round0 = carried.round0()
         assert sum(round0.statistics_bytes_up.values()) == carried.bytes_up(
             "statistics"

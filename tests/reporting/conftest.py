@@ -5,6 +5,7 @@ import pytest
 from federatedscope_ggeur.reporting import (
     SCHEMA_VERSION,
     ClientInfo,
+    HeadRecord,
     Results,
     Round0,
     RoundRecord,
@@ -21,12 +22,23 @@ def make_record(number, accuracy):
     )
 
 
-def make_results(accuracies=None, *, round0=True, **changes):
+def make_head(method, accuracy):
+    avg, std = average(accuracy)
+    details = {"shrinkage": 0.25, "left_out": 1}
+    return HeadRecord(method, details, accuracy, avg, std, 0.5, 0.7, 11, 13)
+
+
+def make_results(
+    accuracies=None, *, round0=True, closed_form=None, calibrated=None, **changes
+):
     """Results over one accuracy dict (or None, not evaluated) for each round."""
     if accuracies is None:
         accuracies = [None if i % 3 else _scores(i) for i in range(1, 25)]
     rounds = [make_record(i, scores) for i, scores in enumerate(accuracies, 1)]
-    start = Round0([1, 2, 10], 0.3, {"10": 7, "1": 5, "2": 6}, 90, 9, 27, 3)
+    start = Round0(
+        [1, 2, 10], 0.3, {"10": 7, "1": 5, "2": 6}, 90, 9, 27, 3,
+        closed_form=closed_form,
+    )  # fmt: skip
     fields = {
         "schema_version": SCHEMA_VERSION,
         "engine": "embedded",
@@ -41,7 +53,8 @@ def make_results(accuracies=None, *, round0=True, **changes):
         "clients": [ClientInfo(1, "clean", 70, 30), ClientInfo(10, "empty", 7, 0)],
         "round0": start if round0 else None,
         "rounds": rounds,
-        "final": summarise(rounds, start if round0 else None),
+        "calibrated": calibrated,
+        "final": summarise(rounds, start if round0 else None, calibrated),
     }
     return Results(**{**fields, **changes})
 

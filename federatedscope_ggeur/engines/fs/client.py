@@ -24,8 +24,7 @@ from federatedscope_ggeur.engines.fs.vocabulary import (
 from federatedscope_ggeur.engines.settings import agreed_settings
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.join import Agreement, Join
-from federatedscope_ggeur.federation.messages import Broadcast, Contract
-from federatedscope_ggeur.heads import num_parameters
+from federatedscope_ggeur.federation.messages import Broadcast
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +71,7 @@ class GGEURClient(DeferredMode, FSClient):
         if config is None:
             return
         self.set_up()
+        self.model = self.trainer.model
         self.number = data.held.number
         self.ID = self.number
         if self.mode == "standalone":
@@ -148,12 +148,9 @@ class GGEURClient(DeferredMode, FSClient):
     callback_funcs_for_evaluate = callback_for_request
 
     def callback_funcs_for_finish(self, message: Message):
-        """The final head comes into `model`, and the metrics of FS are written."""
-        data = self.data
-        head = self.trainer.client.head
-        contract = Contract(data.num_classes, data.dim, num_parameters(head))
-        final = Broadcast.from_bytes(message.content[0], contract)
-        self.trainer.set_weights(final.params)
+        """The final head, or the client's own, comes into `model`; FS ends its part."""
+        final = Broadcast.from_bytes(message.content[0], self.trainer.client.contract)
+        self.trainer.set_weights(self.trainer.client.weights_after(final))
         logger.info("client %d: the run is finished", self.number)
         self._monitor.finish_fl()
 

@@ -17,6 +17,7 @@ from federatedscope_ggeur.data import (
 from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.respondent import GeometryCache
 from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
+from federatedscope_ggeur.engines.settings import server_evaluates
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.federation import MemoryBudget
 
@@ -64,15 +65,25 @@ class ClientSplits(Splits):
 
 
 class ServerSplits(Splits):
-    """What the server holds: test sets by domain, of all or of unseen domains."""
+    """What the server holds: test sets by domain, of all or of unseen domains.
 
-    def __init__(self, tests: Mapping[str, Embeddings], unseen: list[str], data):
+    `client_num` is what the data were divided by, also where they are in one place.
+    """
+
+    def __init__(
+        self,
+        tests: Mapping[str, Embeddings],
+        unseen: list[str],
+        data: FederatedData,
+        client_num: int,
+    ):
         every = next(iter(tests.values()), None)
         empty = data.clients[0].test.select([])
         splits = {"test": empty if every is None else every}
         super().__init__(splits, data.class_names, data.encoder, data.dim)
         self.tests, self.unseen = dict(tests), unseen
         self.domains = [*data.domains, *unseen]
+        self.client_num = client_num
 
 
 def load_fs_data(config, client_cfgs=None):
@@ -94,9 +105,11 @@ def load_fs_data(config, client_cfgs=None):
 
     setup_seed(config.seed)
     if data is not None:
-        held = (
-            next(iter(data.values())) if config.federate.mode == "standalone" else data
-        )
+        held = data
+        if config.federate.mode == "standalone":
+            held = data[0]
+            # FS makes as many clients as this says.
+            config.federate.client_num = len(data) - 1
         config.model.out_channels = held.num_classes
         config.model.input_shape = (held.dim,)
     config.model.hidden = int(config.ggeur.mlp_hidden_dim)
@@ -113,7 +126,7 @@ def _load(config):
         }
         return {0: _server_splits(config, data), **clients}
     if config.distribute.role == "server":
-        if not (config.federate.make_global_eval or config.ggeur.unseen_domains):
+        if not (server_evaluates(config) or config.ggeur.unseen_domains):
             return None
         return _server_splits(config, load_federated_data(config))
     memory, cache = MemoryBudget(config.ggeur.memory_limit), GeometryCache()
@@ -126,8 +139,8 @@ def _load(config):
 
 def _server_splits(config, data: FederatedData) -> ServerSplits:
     unseen = {domain.name: domain.test for domain in data.unseen}
-    tests = data.test_sets() if config.federate.make_global_eval else unseen
-    return ServerSplits(tests, list(unseen), data)
+    tests = data.test_sets() if server_evaluates(config) else unseen
+    return ServerSplits(tests, list(unseen), data, config.federate.client_num)
 
 
 def _own_data(config, memory: MemoryBudget, cache: GeometryCache) -> ClientSplits:

@@ -18,14 +18,25 @@ from federatedscope_ggeur.engines.checkpoint import (
 from federatedscope_ggeur.engines.config import to_plain
 from federatedscope_ggeur.engines.coordinator import Coordinator
 from federatedscope_ggeur.engines.fs.data import ServerSplits
-from federatedscope_ggeur.engines.report import Setting, round0_line
-from federatedscope_ggeur.engines.settings import agreed_settings, run_settings
+from federatedscope_ggeur.engines.method_rules import method_notes
+from federatedscope_ggeur.engines.report import (
+    NO_HEAD,
+    Setting,
+    head_line,
+    round0_line,
+)
+from federatedscope_ggeur.engines.settings import (
+    agreed_settings,
+    run_settings,
+    server_evaluates,
+)
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Server
 from federatedscope_ggeur.federation.join import Agreement, Join
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.reporting import (
     ClientInfo,
+    HeadRecord,
     Round0,
     RoundRecord,
     results_table,
@@ -54,6 +65,7 @@ class Federation:
         None until `start`.
     round0 : Round0 or None
     rounds : list of RoundRecord
+    calibrated : HeadRecord or None
     """
 
     def __init__(self, cfg, data: ServerSplits | None, dismiss: Callable):
@@ -63,6 +75,7 @@ class Federation:
         self.coordinator: Coordinator | None = None
         self.round0: Round0 | None = None
         self.rounds: list[RoundRecord] = []
+        self.calibrated: HeadRecord | None = None
         self._settings = agreed_settings(cfg)
         self._agreement: Agreement | None = None
         if data is not None:
@@ -212,12 +225,17 @@ class Federation:
         if settings.save_to:
             self._writer = CheckpointWriter(settings.save_to, agreement, progress)
         self._params = self.coordinator.server.params
+        for note in method_notes(cfg):
+            logger.info(note)
         atexit.register(self.write_unfinished)
 
     def note_round0(self, round0: Round0) -> None:
         """Round 0 is over."""
         self.round0 = round0
+        self._params = self.coordinator.server.params
         logger.info("%s", round0_line(round0))
+        if round0.closed_form is not None:
+            logger.info("%s", head_line("closed form", round0.closed_form))
         self._checkpoint()
 
     def note_round(self, record: RoundRecord) -> None:
@@ -225,6 +243,19 @@ class Federation:
         self.rounds.append(record)
         self._params = self.coordinator.server.params
         self._checkpoint()
+
+    def note_calibrated(self, record: HeadRecord) -> None:
+        """The head is calibrated; a checkpoint is of before that."""
+        self.calibrated = record
+        self._params = self.coordinator.server.params
+        logger.info("%s", head_line("calibrated by", record))
+
+    @property
+    def last_scored(self) -> RoundRecord | HeadRecord:
+        """The record of the last evaluation."""
+        if self.calibrated is not None:
+            return self.calibrated
+        return self.rounds[-1] if self.rounds else self.round0.closed_form
 
     def _checkpoint(self) -> None:
         if self._writer is not None:
@@ -246,10 +277,14 @@ class Federation:
         """
         atexit.unregister(self.write_unfinished)
         setting = self._setting()
-        results = setting.results(status, self.round0, self.rounds)
+        results = setting.results(status, self.round0, self.rounds, self.calibrated)
         write_run(self._folder, results)
-        head = setting.head_bytes(self.coordinator.server.head, self._params)
-        write_atomically(self._folder / "head.safetensors", head)
+        server = self.coordinator.server
+        if server.settings.method.federated:
+            head = setting.head_bytes(server.head, self._params)
+            write_atomically(self._folder / "head.safetensors", head)
+        else:
+            logger.info(NO_HEAD)
         return results_table(results)
 
     def write_unfinished(self) -> None:
@@ -262,12 +297,17 @@ class Federation:
     def _setting(self) -> Setting:
         cfg, data, roster = self._cfg, self._data, self.coordinator.server.roster
         unseen = data.unseen if data is not None else []
-        seen = list(dict.fromkeys(roster.values()))
+        config, domains = plain_config(cfg), [*dict.fromkeys(roster.values()), *unseen]
+        if server_evaluates(cfg):
+            domains = list(data.tests)
+        if data is not None:
+            # Where the data are in one place, FS's own says 1.
+            config["federate"]["client_num"] = data.client_num
         return Setting(
             engine=f"federatedscope {cfg.federate.mode}",
-            config=plain_config(cfg),
+            config=config,
             seed=cfg.seed,
-            domains=[*seen, *unseen],
+            domains=domains,
             unseen_domains=unseen,
             class_names=list(self._agreement.class_names),
             encoder=self._agreement.encoder,

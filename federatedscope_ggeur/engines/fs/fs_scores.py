@@ -12,7 +12,7 @@ from federatedscope.core.auxiliaries.utils import merge_dict_of_results
 from federatedscope_ggeur.engines.fs.trainer import fs_metrics
 from federatedscope_ggeur.federation import Score
 from federatedscope_ggeur.federation.messages import ScoreReport
-from federatedscope_ggeur.reporting import RoundRecord
+from federatedscope_ggeur.reporting import HeadRecord, RoundRecord
 
 logger = logging.getLogger(__name__)
 RESULTS_TYPE = "server_global_eval"
@@ -20,7 +20,7 @@ _AVG, _STD = "test_domain_avg_acc", "test_domain_std_acc"
 
 
 def domain_metrics(
-    record: RoundRecord, scores: Iterable[Score], update_key: str
+    record: RoundRecord | HeadRecord, scores: Iterable[Score], update_key: str
 ) -> dict[str, float]:
     """FS's metrics of a round: over all test rows, for each domain, and over domains.
 
@@ -74,7 +74,7 @@ class KeepsScores:
         """The scores of the round that is over, in FS's files and best results."""
         coordinator = self.federation.coordinator
         metrics = domain_metrics(
-            self.federation.rounds[-1],
+            self.federation.last_scored,
             coordinator.scores.values(),
             self._cfg.eval.best_res_update_round_wise_key,
         )

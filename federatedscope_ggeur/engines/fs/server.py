@@ -25,6 +25,7 @@ from federatedscope_ggeur.engines.fs.vocabulary import (
     JOIN,
     KIND_OF_UP,
 )
+from federatedscope_ggeur.engines.settings import server_evaluates
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.join import Join
 from federatedscope_ggeur.heads import load_vector
@@ -86,6 +87,7 @@ class GGEURServer(DeferredMode, ServesStreams, KeepsScores, FSServer):
                 "prepare": ggeur.deadline.round0,
                 "train": ggeur.deadline.train,
                 "score": ggeur.deadline.evaluate,
+                "calibrate": ggeur.deadline.round0,
             },
         )
         if self.mode == "standalone":
@@ -104,9 +106,10 @@ class GGEURServer(DeferredMode, ServesStreams, KeepsScores, FSServer):
         )
         answers = {
             "statistics": [DOWN["prepare"]],
-            "prepare": [DOWN["share"], DOWN["train"]],
-            "train": [DOWN["train"], DOWN["score"], FINISH],
-            "score": [DOWN["train"], "converged", FINISH],
+            "prepare": [DOWN["share"], DOWN["train"], DOWN["score"]],
+            "train": [DOWN["train"], DOWN["score"], DOWN["calibrate"], FINISH],
+            "score": [DOWN["train"], DOWN["calibrate"], "converged", FINISH],
+            "calibrate": [DOWN["score"], FINISH],
         }
         for message_type, kind in KIND_OF_UP.items():
             self.register_handlers(
@@ -162,19 +165,25 @@ class GGEURServer(DeferredMode, ServesStreams, KeepsScores, FSServer):
         kwargs = kwargs_for_trigger_train_func or {}
         federation = self.federation
         federation.start(self._robust_method())
-        self.unseen_clients_id = federation.coordinator.server.unseen
-        self.models[0] = self._model = federation.coordinator.server.head
-        if self._cfg.federate.make_global_eval:
+        server = federation.coordinator.server
+        self.unseen_clients_id = server.unseen
+        self.total_round_num = server.settings.total_rounds
+        self.models[0] = self._model = server.head
+        if server_evaluates(self._cfg):
             self.trainer.model = self._model
 
         def begin_training(round0):
+            restored = bool(federation.rounds)
             federation.note_round0(round0)
+            load_vector(server.head, server.params)
             self.state = len(federation.rounds)
-            if self.state >= self.total_round_num:
+            if round0.closed_form is not None and not restored:
+                self.eval()  # which ends a run without rounds
+            if len(federation.rounds) < self.total_round_num:
+                trigger_train_func(**kwargs)
+            elif restored:
                 logger.info("all %d rounds of the restored run are over", self.state)
-                self.terminate()
-                return
-            trigger_train_func(**kwargs)
+                self._calibrate_or(self.terminate)
 
         if federation.round0 is None:
             self._exchange.start(federation.coordinator.round0(), begin_training)
@@ -211,6 +220,29 @@ class GGEURServer(DeferredMode, ServesStreams, KeepsScores, FSServer):
             self.eval()
         if self.state < self.total_round_num:
             self._start_new_training_round()
+
+    def check_and_save(self):
+        """FS's check whether the run is over; before its end comes calibration."""
+        if self.state == self.total_round_num:
+            self._calibrate_or(super().check_and_save)
+        else:
+            super().check_and_save()
+
+    def _calibrate_or(self, finish) -> None:
+        """Begin the calibration, if it is still to come, or else `finish`."""
+        federation = self.federation
+        coordinator = federation.coordinator
+        settings = coordinator.server.settings
+        if settings.calibration is None or federation.calibrated is not None:
+            finish()
+            return
+        self._exchange.start(coordinator.calibrate(), self._end_of_calibration)
+
+    def _end_of_calibration(self, record) -> None:
+        server = self.federation.coordinator.server
+        load_vector(server.head, server.params)
+        self.federation.note_calibrated(record)
+        self.eval()
 
     def terminate(self, msg_type=FINISH):
         """End the run: the final head goes to all clients, our files are written."""
@@ -270,10 +302,12 @@ class GGEURServer(DeferredMode, ServesStreams, KeepsScores, FSServer):
 
 def _for_fs(config):
     """The config without what FS's constructor would do itself: unpickle the file in
-    ``federate.restore_from``, and make a server optimiser of the base method's."""
+    ``federate.restore_from``, and make a server optimiser of the base method's; and
+    with a trainer where, and only where, the server scores."""
     copy = config.clone()
     copy.defrost()
     copy.federate.restore_from = ""
     copy.fedopt.use = False
+    copy.federate.make_global_eval = server_evaluates(config)
     copy.freeze(inform=False, save=False, check_cfg=False)
     return copy

@@ -11,8 +11,8 @@ from federatedscope_ggeur.engines.respondent import Respondent
 from federatedscope_ggeur.engines.settings import run_settings
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import Client, Score, evaluate
-from federatedscope_ggeur.federation.messages import Broadcast, Contract
-from federatedscope_ggeur.heads import load_vector, num_parameters, to_vector
+from federatedscope_ggeur.federation.messages import Broadcast
+from federatedscope_ggeur.heads import build_head, load_vector, to_vector
 
 TRAINER = "ggeur_trainer"
 
@@ -52,6 +52,9 @@ class GGEURTrainer(BaseTrainer):
         settings = run_settings(
             config, data.num_classes, data.dim, config.federate.client_num
         )
+        if settings.client.head.quadratic:
+            # FS knows the plain head alone when it makes its models.
+            self.model = build_head(data.dim, data.num_classes, settings.client.head)
         held = data.held
         self.client = Client(
             held.number,
@@ -61,14 +64,9 @@ class GGEURTrainer(BaseTrainer):
             settings.client,
             data.memory,
         )
-        contract = Contract(
-            data.num_classes, data.dim, num_parameters(self.client.head)
-        )
         save_to, restore_from = settings.save_to, settings.restore_from
         store = ClientStore(save_to, held.number) if save_to else None
-        self._respondent = Respondent(
-            self.client, contract, held.test, data.cache, store
-        )
+        self._respondent = Respondent(self.client, held.test, data.cache, store)
         if restore_from:
             self.client.states = ClientStore(restore_from, held.number).load()
 
@@ -77,7 +75,7 @@ class GGEURTrainer(BaseTrainer):
         return self._respondent.answer(kind, parts)
 
     def train(self):
-        """One round of local training from the weights of `model`.
+        """One round of local training from the weights of `model`, or the client's own.
 
         Returns
         -------
@@ -91,7 +89,8 @@ class GGEURTrainer(BaseTrainer):
             self.client.prepare(None, None)
         self._rounds += 1
         update = self.client.train(Broadcast(self._rounds, to_vector(self.model)))
-        self.set_weights(update.params)
+        trained = Broadcast(self._rounds, update.params)
+        self.set_weights(self.client.weights_after(trained))
         return self.client.weight, self.get_model_para(), {}
 
     def evaluate(self, target_data_split_name="test"):

@@ -9,12 +9,14 @@ DOWN = {
     "share": "shared",
     "train": "model_para",
     "score": "evaluate",
+    "calibrate": "calibrate",
 }
 UP = {
     "statistics": "statistics",
     "prepare": "ready",
     "train": "model_para",
     "score": "metrics",
+    "calibrate": "calibration_statistics",
 }
 KIND_OF_DOWN = {message: kind for kind, message in DOWN.items()}
 KIND_OF_UP = {message: kind for kind, message in UP.items()}

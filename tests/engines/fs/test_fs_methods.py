@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
-from processes import check_same_head
-from safetensors.torch import load
+from processes import MODEL, check_same_head, numbers
+from safetensors.torch import load, load_file
 from standalone import outcome, set_up
 
+from federatedscope_ggeur.engines.config import load_config
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.heads import named_tensors
 
 METHODS = {
     "fedprox": ["fedprox.mu", 0.5],
@@ -110,3 +114,117 @@ def test_arguments_of_optimizers_are_refused_by_name(fs, method, section):
 def test_the_switch_follows_the_method(fs, method):
     cfg = fs.set_up("ggeur.base_method", method).config
     assert cfg[method].use
+
+
+class TestLocal:
+    """Every client's own head is the one that it has on the embedded engine."""
+
+    SETTINGS = ("ggeur.base_method", "local", "federate.make_global_eval", True)
+
+    @pytest.mark.parametrize("settings", [SAMPLED, MLP, ["ggeur.steps", [1]]], ids=str)
+    def test_standalone(self, fs, config, settings):
+        settings = [*self.SETTINGS, *settings]
+        there, here = fs.run(*settings), Run(config(*settings))
+        assert outcome(there.results) == outcome(here.follow(lambda record: None))
+        for number, worker in there.runner.client.items():
+            client = here.engine.clients[number]
+            role = worker.trainer.client
+            assert role.state.keys() == client.state.keys()
+            if client.state:
+                own = client.state["params"]
+                assert torch.equal(role.state["params"], own)
+                assert _holds(worker.model.state_dict(), client.head, own)
+        assert not (there.folder / "head.safetensors").exists()
+        assert there.log.count("no head.safetensors: ") == 1
+        assert there.log.count("federate.make_global_eval does not matter") == 1
+
+    def test_distributed(self, fleet, quickstart, words):
+        settings = [*self.SETTINGS, "ggeur.steps", [1, 2]]
+        here = Run(load_config(quickstart, [*words, *map(str, settings)]))
+        results = here.follow(lambda record: None)
+        one = fleet(*settings)
+        server = one.server("data.root", "nowhere")
+        workers = {number: one.client(number) for number in (1, 2, 3, 4)}
+        assert [w.wait() for w in (server, *workers.values())] == [0] * 5
+        assert numbers(server.results) == numbers(json.loads(results.to_json()))
+        assert not (server.run_folder / "head.safetensors").exists()
+        for number, worker in workers.items():
+            client = here.engine.clients[number]
+            model = load_file(worker.folder / MODEL)
+            assert _holds(model, client.head, client.state["params"])
+
+    def test_heads_go_on_where_they_were(self, fs, config, tmp_path):
+        path, settings = tmp_path / "checkpoint", [*self.SETTINGS, *SAMPLED]
+        fs.run(*settings, "federate.save_to", path, "federate.total_round_num", 2)
+        restored = fs.run(*settings, "federate.restore_from", path).results
+        whole = Run(config(*settings)).follow(lambda record: None)
+        assert outcome(restored) == outcome(whole)
+
+    def test_a_client_trains_on_from_its_own_weights(self, fs):
+        """By the methods of FS's trainers."""
+        trainer = fs.set_up(*self.SETTINGS).runner.client[1].trainer
+        first = trainer.train()[1]
+        trainer.set_weights(torch.zeros_like(trainer.client.state["params"]))
+        again = trainer.train()[1]
+        client = trainer.client
+        for model, number in ((first, 1), (again, 2)):
+            assert _holds(model, client.head, client.states[number]["params"])
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            ("ggeur.unseen_domains", ["photo"]),
+            ("aggregator.robust_rule", "median"),
+            ("ggeur.calibrate", "ccvr"),
+        ],
+    )
+    def test_what_needs_a_federation_is_refused_by_name(self, fs, key, value):
+        with pytest.raises(ConfigError, match=rf"  {key}: .*local"):
+            fs.set_up(*self.SETTINGS, also=[key, value])
+
+
+def _holds(model, head, params) -> bool:
+    """Whether a state dict of `head` has the weights `params`."""
+    wanted = named_tensors(head, params)
+    assert model.keys() == wanted.keys()
+    return all(torch.equal(model[name], part) for name, part in wanted.items())
+
+
+class TestCentralised:
+    SETTINGS = ("ggeur.base_method", "centralised", "federate.client_num", 6)
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            ["ggeur.steps", []],
+            ["ggeur.steps", [1, 2], "federate.make_global_eval", True],
+            ["federate.sample_client_num", 3, "ggeur.quorum", 4, *MLP],
+            ["ggeur.unseen_domains", "['photo']", "federate.sample_client_rate", 0.5],
+        ],
+        ids=str,
+    )
+    def test_standalone(self, fs, config, settings):
+        settings = [*self.SETTINGS, *settings]
+        there, here = fs.run(*settings), Run(config(*settings))
+        assert outcome(there.results) == outcome(here.follow(lambda record: None))
+        head = load(here.head_bytes())
+        assert all(torch.equal(there.head[name], head[name]) for name in head)
+        assert list(there.runner.client) == [1]
+        assert there.config.federate.client_num == 1
+        for results in (there.results, here.results()):
+            assert results.config["federate"]["client_num"] == 6
+
+    def test_goes_on_where_it_was(self, fs, config, tmp_path):
+        path = tmp_path / "checkpoint"
+        short = ["federate.total_round_num", 2, "federate.save_to", path]
+        fs.run(*self.SETTINGS, *short)
+        restored = fs.run(*self.SETTINGS, "federate.restore_from", path)
+        whole = Run(config(*self.SETTINGS)).follow(lambda record: None)
+        assert outcome(restored.results) == outcome(whole)
+
+    @pytest.mark.parametrize("role", ["server", "client"])
+    def test_distributed_is_refused_by_name(self, fs, role):
+        also = ["federate.mode", "distributed", "distribute.use", True]
+        also += ["distribute.role", role, "distribute.data_idx", 1]
+        with pytest.raises(ConfigError, match=r"  federate\.mode: .*centralised"):
+            fs.set_up(*self.SETTINGS, also=also)

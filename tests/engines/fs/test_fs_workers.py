@@ -67,10 +67,18 @@ def test_fs_s_own_check_of_completeness(fs):
     assert (there.folder / "msg_handler.png").exists()
 
 
+#: A run that asks clients for everything there is.
+SETTINGS = [
+    "ggeur.round0_window", 2,
+    "ggeur.mlp_hidden_dim", 4,
+    "ggeur.calibrate", "ccvr",
+]  # fmt: skip
+
+
 @pytest.fixture
 def half_way(fs):
     """A run whose server has asked for the statistics of the first window."""
-    there = fs.set_up("ggeur.round0_window", 2)
+    there = fs.set_up(*SETTINGS)
     for client in there.runner.client.values():
         client.join_in()
     queue = there.runner.shared_comm_queue
@@ -115,7 +123,7 @@ def test_answers_that_nobody_waits_for_are_ignored(half_way, fs):
         deliver(there, received)
     assert ignored(there) == len(early)
     go_on(there)
-    assert outcome(there.results) == outcome(fs.run("ggeur.round0_window", 2).results)
+    assert outcome(there.results) == outcome(fs.run(*SETTINGS).results)
 
 
 def test_late_and_doubled_answers_cannot_start_anything_again(half_way):
@@ -153,7 +161,7 @@ def test_a_doubled_answer_in_a_round_counts_once(half_way, fs):
     go_on(there)
     answers = ignored(there)
     assert answers >= 3 * 3
-    assert outcome(there.results) == outcome(fs.run("ggeur.round0_window", 2).results)
+    assert outcome(there.results) == outcome(fs.run(*SETTINGS).results)
 
 
 def test_joining_again_does_not_start_round_0_again(half_way, fs):
@@ -165,7 +173,7 @@ def test_joining_again_does_not_start_round_0_again(half_way, fs):
     assert there.server.federation.coordinator is coordinator
     assert len(there.runner.shared_comm_queue) == waiting
     go_on(there)
-    assert outcome(there.results) == outcome(fs.run("ggeur.round0_window", 2).results)
+    assert outcome(there.results) == outcome(fs.run(*SETTINGS).results)
 
 
 @pytest.mark.parametrize(

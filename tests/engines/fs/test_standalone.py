@@ -16,7 +16,11 @@ def assert_same(there, here: Run) -> None:
     """A run that is over on FS, and one on the embedded engine that was not begun."""
     results = here.follow(lambda record: None)
     assert outcome(there.results) == outcome(results)
-    head = load(here.head_bytes())
+    head = here.head_bytes()
+    if head is None:  # every client has its own
+        assert not (there.folder / "head.safetensors").exists()
+        return
+    head = load(head)
     assert there.head.keys() == head.keys()
     for name, tensor in there.head.items():
         assert torch.equal(tensor, head[name])

@@ -1,0 +1,156 @@
+"""CCVR (Luo et al., 2021): the last layer trained again, on draws of its input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from federatedscope_ggeur.federation.admission import Admission
+from federatedscope_ggeur.federation.statistics_upload import (
+    Statistics,
+    StatisticsUpload,
+)
+from federatedscope_ggeur.federation.training import TrainingSettings, fit
+from federatedscope_ggeur.federation.wire import EACH_CLASS, Contract
+from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.heads import (
+    Head,
+    LinearHead,
+    draw_features,
+    put_last_layer,
+    take_last_layer,
+)
+from federatedscope_ggeur.rng import derive_seed
+
+
+@dataclass(frozen=True)
+class CalibrationSettings:
+    """How the last layer is trained again.
+
+    Attributes
+    ----------
+    samples : int
+        Draws for each class.
+    epochs : int
+        Over all draws.
+    training : TrainingSettings
+        Of the clients: optimiser, batch size and clipping are taken from it.
+    """
+
+    samples: int
+    epochs: int
+    training: TrainingSettings
+
+
+def calibrate(
+    head: Head,
+    params: Tensor,
+    statistics: ClassStatistics,
+    settings: CalibrationSettings,
+    seed: int,
+) -> Tensor:
+    """Weights of shape (P,) whose last layer is trained on draws from N(mu_c, Sigma_c).
+
+    Parameters
+    ----------
+    head : Head
+    params : Tensor of shape (P,)
+        Where training starts; layers before the last stay.
+    statistics : ClassStatistics
+        Of what the last layer takes in at `params`, merged over clients. The weights of
+        a class without any stay, and it has no part in the softmax.
+    settings : CalibrationSettings
+    seed : int
+        The run's.
+    """
+    classes = statistics.classes
+    if not classes:
+        return params
+    features, labels = draw_features(statistics, settings.samples, seed)
+    position = labels.new_zeros(statistics.num_classes)
+    position[classes] = labels.new_tensor(range(len(classes)))
+    training = replace(
+        settings.training,
+        local_update_steps=settings.epochs,
+        batch_or_epoch="epoch",
+        shuffle=True,
+        drop_last=False,
+    )
+    result = fit(
+        LinearHead(statistics.dim, len(classes)),
+        take_last_layer(head, params, classes),
+        features,
+        position[labels],
+        training,
+        derive_seed(seed, "ccvr"),
+    )
+    return put_last_layer(head, params, classes, result.params)
+
+
+class Calibration:
+    """The stage after the last round, on the server.
+
+    Parameters
+    ----------
+    head : Head
+    settings : CalibrationSettings
+    admission : Admission
+    contract : Contract
+        Of the run's other messages.
+    seed : int
+
+    Attributes
+    ----------
+    contract : Contract
+        To decode the statistics of what the last layer takes in.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        settings: CalibrationSettings,
+        admission: Admission,
+        contract: Contract,
+        seed: int,
+    ):
+        self._head, self._settings = head, settings
+        self._admission, self._seed = admission, seed
+        dim = head.classifier.in_features
+        self.contract = replace(contract, dim=dim, statistics=EACH_CLASS)
+        self._statistics = ClassStatistics.empty(contract.num_classes, dim)
+
+    def suffices(self, statistics: Statistics) -> bool:
+        """Whether statistics of the embeddings are those of what the last layer takes
+        in: of each class, and the head is linear."""
+        is_linear = isinstance(self._head, LinearHead)
+        by_class = isinstance(statistics, ClassStatistics)
+        return is_linear and by_class and bool(statistics.classes)
+
+    def use(self, statistics: ClassStatistics) -> None:
+        """Take statistics that suffice."""
+        self._statistics = statistics
+
+    def add(self, uploads: Iterable[StatisticsUpload]) -> None:
+        """Fold in the uploads of one window, in client order, all or none.
+
+        Raises
+        ------
+        MessageError
+            As from `Server.add_statistics`.
+        """
+        ordered = self._admission.in_client_order(uploads)
+        for upload in ordered:
+            self._admission.statistics(upload, ())
+        for upload in ordered:
+            self._statistics = self._statistics + upload.statistics
+
+    def run(self, params: Tensor) -> tuple[Tensor, Mapping[str, int]]:
+        """The calibrated weights of shape (P,), and what there was to draw from."""
+        held, settings = self._statistics, self._settings
+        details = {
+            "samples": settings.samples,
+            "left_out": held.num_classes - len(held.classes),
+        }
+        return calibrate(self._head, params, held, settings, self._seed), details

@@ -1,0 +1,91 @@
+"""Heads in closed form, calibration and rivals inside FederatedScope (FS)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from processes import check_same_head
+from safetensors.torch import load
+from standalone import outcome
+
+from federatedscope_ggeur.engines.run import Run
+
+ALONE = {kind: ["ggeur.closed_form", kind] for kind in ("ncm", "lda", "qda", "ridge")}
+START = ["ggeur.closed_form", "lda", "ggeur.init", "closed_form"]
+CCVR = ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 30]
+MLP = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
+BY_SERVER = ["federate.make_global_eval", True]
+RIVALS = ("fedmix", "fedgen", "fedfa")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *ALONE.values(),
+        [*ALONE["ridge"], "ggeur.statistics", "summed"],
+        [
+            *ALONE["qda"], *BY_SERVER,
+            "federate.client_num", 5, "ggeur.privacy.min_samples", 1,
+        ],
+        START,
+        CCVR,
+        [*CCVR, *MLP, *BY_SERVER],
+        [*START, *CCVR, "ggeur.base_method", "scaffold"],
+        *(["ggeur.augmentation", rival] for rival in RIVALS),
+        *(
+            ["ggeur.augmentation", rival, "ggeur.base_method", "feddyn", *MLP]
+            for rival in RIVALS
+        ),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_standalone_ends_with_the_same_head(fs, config, settings):
+    there, here = fs.run(*settings), Run(config(*settings))
+    results = here.follow(lambda record: None)
+    head = load(here.head_bytes())
+    assert there.head.keys() == head.keys()
+    assert all(torch.equal(there.head[name], head[name]) for name in head)
+    assert outcome(there.results) == outcome(results)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ALONE["lda"],
+        ALONE["qda"],
+        [*START, *CCVR],
+        [*CCVR, *MLP],
+        *(["ggeur.augmentation", rival] for rival in RIVALS),
+    ],
+    ids=str,
+)
+def test_distributed_ends_with_the_same_head(fleet, embedded, settings):
+    settings = [*settings, "ggeur.steps", [1, 2], "federate.client_num", 3]
+    one = fleet(*settings)
+    server = one.server()
+    clients = [one.client(number) for number in (1, 2, 3)]
+    check_same_head(server, clients, embedded(*settings))
+
+
+def test_fs_files_hold_the_scores_of_a_head_in_closed_form(fs):
+    there = fs.run(*ALONE["lda"])
+    scores = [line for line in there.lines() if line["Round"] == 0]
+    results = there.results
+    assert scores
+    assert results.rounds == []
+    found = [line["Results_raw"] for line in scores if "Results_raw" in line]
+    assert found[0]["test_domain_avg_acc"] == results.final.avg
+
+
+def test_fs_best_results_know_the_calibrated_head(fs):
+    there = fs.run(*CCVR)
+    final = there.results.calibrated
+    raw = [line["Results_raw"] for line in there.lines() if "Results_raw" in line]
+    assert final.avg in [line.get("test_domain_avg_acc") for line in raw]
+
+
+def test_a_finished_run_is_calibrated_when_restored(fs, config, tmp_path):
+    fs.run("federate.save_to", tmp_path / "point")
+    there = fs.run(*CCVR, "federate.restore_from", tmp_path / "point")
+    expected = Run(config(*CCVR)).follow(lambda record: None)
+    assert there.results.calibrated.accuracy == expected.calibrated.accuracy

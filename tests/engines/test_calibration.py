@@ -1,0 +1,88 @@
+"""Calibration after the last round (CCVR), by whole runs."""
+
+import pytest
+import torch
+
+from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.reporting import numbers, results_table
+
+CALIBRATE = ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 50]
+MLP = ["ggeur.mlp_hidden_dim", 8]
+
+
+def follow(cfg):
+    """The results, and the server's weights before and after calibration."""
+    going, weights = Run(cfg), []
+    results = going.follow(
+        lambda record: weights.append(going.engine.server.params.clone())
+    )
+    return results, weights[-2], weights[-1]
+
+
+@pytest.mark.parametrize("steps", [[], [1, 2]])
+@pytest.mark.parametrize("head", [[], MLP], ids=["linear", "mlp"])
+def test_rounds_are_those_without_and_the_head_is_another(config, steps, head):
+    settings = ["ggeur.steps", steps, *head]
+    plain = run(config(*settings))
+    results, before, after = follow(config(*settings, *CALIBRATE))
+    assert numbers(results)["rounds"] == numbers(plain)["rounds"]
+    assert not torch.equal(before, after)
+    assert results.final.head == "calibrated"
+    assert results.final.accuracy == results.calibrated.accuracy
+    assert "calibrated ccvr" in results_table(results)
+
+
+def test_only_the_last_layer_changes(config):
+    settings = [*MLP, *CALIBRATE]
+    following = Run(config(*settings))
+    heads = []
+    following.follow(
+        lambda record: heads.append(following.engine.server.params.clone())
+    )
+    head = following.engine.server.head
+    before, after = (head.at(params) for params in heads[-2:])
+    assert torch.equal(before.hidden.weight, after.hidden.weight)
+    assert not torch.equal(before.classifier.weight, after.classifier.weight)
+
+
+def test_a_linear_head_reuses_the_statistics_of_round_0(config):
+    asked = run(config("ggeur.steps", [], *CALIBRATE))
+    reused = run(config("ggeur.steps", [1, 2], *CALIBRATE))
+    by_server = ["federate.make_global_eval", True]
+    assert reused.calibrated.bytes_up < asked.calibrated.bytes_up
+    silent = run(config("ggeur.steps", [1, 2], *by_server, *CALIBRATE))
+    assert silent.calibrated.bytes_up == 0
+
+
+def test_it_helps_where_labels_are_skewed(config):
+    settings = ["data.splitter", "lda", "data.splitter_args", [{"alpha": 0.1}]]
+    settings += ["federate.client_num", 9, "ggeur.steps", [], *CALIBRATE]
+    settings += ["ggeur.privacy.min_samples", 1]
+    results = run(config(*settings))
+    assert results.calibrated.avg > results.rounds[-1].avg
+
+
+def test_what_is_withheld_stays(config):
+    """No class has enough rows on any client: nothing is sent, nothing changes."""
+    settings = [*MLP, *CALIBRATE, "ggeur.steps", []]
+    settings += ["ggeur.privacy.min_samples", 10000]
+    _, before, after = follow(config(*settings))
+    assert torch.equal(before, after)
+
+
+def test_the_order_of_clients_changes_nothing(config):
+    settings = [*MLP, *CALIBRATE, "federate.client_num", 7]
+    expected = numbers(run(config(*settings)))
+    backwards = run(config(*settings), order=lambda ks: sorted(ks, reverse=True))
+    assert numbers(backwards) == expected
+
+
+@pytest.mark.parametrize("head", [[], MLP], ids=["linear", "mlp"])
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_a_stopped_or_finished_run_can_be_calibrated(config, tmp_path, rounds, head):
+    whole = run(config(*head, *CALIBRATE))
+    saved = ["federate.total_round_num", rounds, "federate.save_to", tmp_path / "point"]
+    run(config(*head, *saved))
+    restored = ["federate.restore_from", tmp_path / "point"]
+    resumed = run(config(*head, *CALIBRATE, *restored))
+    assert resumed.calibrated.accuracy == whole.calibrated.accuracy
