@@ -3,7 +3,8 @@
 A step's time is that of a client's whole round, what the method does once in it
 included, over its mini-batches. Methods that add to the gradient in the space of
 weights are beside plain FedAvg. Methods that add a term to the loss are beside FedAvg
-whose gradient comes from autograd, as theirs does.
+whose gradient comes from autograd, as theirs does. So are the rivals of GGEUR; FedFA,
+which changes batches and nothing else, is beside plain FedAvg, without a limit.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from federatedscope_ggeur.heads import HeadSettings, build_head, to_vector
 from federatedscope_ggeur.methods import (
     FedAvg,
     FedDyn,
+    FedFA,
+    FedGen,
+    FedMix,
     FedNTD,
     FedProto,
     FedProx,
@@ -57,6 +61,9 @@ METHODS = {
     "MOON": (Moon(), "FedAvg by autograd", 3.0),
     "FedNTD": (FedNTD(), "FedAvg by autograd", 3.0),
     "FedProto": (FedProto(), "FedAvg by autograd", 3.0),
+    "FedMix": (FedMix(), "FedAvg by autograd", 3.0),
+    "FedGen": (FedGen(), "FedAvg by autograd", 3.0),
+    "FedFA": (FedFA(), "FedAvg", ""),
 }
 
 
@@ -74,26 +81,31 @@ class Client:
         server = ServerContext(1, self.head, {1: 1.0}, {}, 0)
         self.server_state = method.initial_state(self.start, server)
         self.server_state = {
-            name: torch.ones_like(t) if name == "known" else t
+            name: torch.ones_like(t) if name in ("known", "seen") else t
             for name, t in self.server_state.items()
         }
+        self.shared = {}
+        share = method.share(self.features, self.labels, self.context())
+        self.shared = method.combine({1: share}) if share else {}
         _, self.state = self.round()
 
-    def round(self):
-        context = LocalContext(
+    def context(self) -> LocalContext:
+        return LocalContext(
             client=1,
             round_number=2,
             head=self.head,
             broadcast=self.start,
             download=self.method.download(self.server_state),
-            shared={},
+            shared=self.shared,
             state=self.state,
             counts=torch.bincount(self.labels, minlength=CLASSES),
             min_samples=1,
             optimizer=OPTIMIZER,
             seed=0,
         )
-        hooks = self.method.local(context)
+
+    def round(self):
+        hooks = self.method.local(self.context())
         data = self.features, self.labels
         result = fit(self.head, self.start, *data, self.training, 0, hooks)
         if hooks.finish is None:
