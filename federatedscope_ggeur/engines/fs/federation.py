@@ -1,23 +1,22 @@
-"""What the server worker knows of the federation: who joined, what is over, files."""
+"""What the server worker knows of the federation: what is over, and the files."""
 
 from __future__ import annotations
 
 import atexit
 import logging
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from federatedscope_ggeur.engines.checkpoint import (
     CheckpointWriter,
-    checkpoint_roster,
     restore,
 )
 from federatedscope_ggeur.engines.config import to_plain
 from federatedscope_ggeur.engines.coordinator import Coordinator
 from federatedscope_ggeur.engines.fs.data import ServerSplits
+from federatedscope_ggeur.engines.fs.joining import Joining
 from federatedscope_ggeur.engines.method_rules import method_notes
 from federatedscope_ggeur.engines.report import (
     NO_HEAD,
@@ -26,13 +25,10 @@ from federatedscope_ggeur.engines.report import (
     round0_line,
 )
 from federatedscope_ggeur.engines.settings import (
-    agreed_settings,
     run_settings,
     server_evaluates,
 )
-from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Server
-from federatedscope_ggeur.federation.join import Agreement, Join
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.reporting import (
     ClientInfo,
@@ -47,7 +43,7 @@ from federatedscope_ggeur.reporting import (
 logger = logging.getLogger(__name__)
 
 
-class Federation:
+class Federation(Joining):
     """The clients that joined, the coordinator that leads them, and what they leave.
 
     Parameters
@@ -59,137 +55,18 @@ class Federation:
 
     Attributes
     ----------
-    joined : dict from client number to domain
-    gone : dict from client number to the reason why its connection is over
-    coordinator : Coordinator or None
-        None until `start`.
     round0 : Round0 or None
     rounds : list of RoundRecord
     calibrated : HeadRecord or None
     """
 
     def __init__(self, cfg, data: ServerSplits | None, dismiss: Callable):
-        self._cfg, self._data, self._dismiss = cfg, data, dismiss
-        self.joined: dict[int, str] = {}
-        self.gone: dict[int, str] = {}
-        self.coordinator: Coordinator | None = None
+        super().__init__(cfg, data)
+        self._dismiss = dismiss
         self.round0: Round0 | None = None
         self.rounds: list[RoundRecord] = []
         self.calibrated: HeadRecord | None = None
-        self._settings = agreed_settings(cfg)
-        self._agreement: Agreement | None = None
-        if data is not None:
-            self._agreement = Agreement(
-                data.class_names, data.dim, data.encoder, self._settings
-            )
-        self._agreed_with = "the server"
-        path = cfg.federate.restore_from
-        self._expected = checkpoint_roster(path) if path else {}
         self._writer: CheckpointWriter | None = None
-        self._closed = False
-        self._until = 0.0
-
-    # joining
-
-    @property
-    def started(self) -> bool:
-        return self.coordinator is not None
-
-    @property
-    def complete(self) -> bool:
-        """Whether everyone is there, or nobody is waited for any longer."""
-        wanted = self._expected or range(1, self._cfg.federate.client_num + 1)
-        return self._closed or all(number in self.joined for number in wanted)
-
-    @property
-    def here(self) -> list[int]:
-        """The clients that are connected, late ones included."""
-        return [number for number in sorted(self.joined) if number not in self.gone]
-
-    def admit(self, join: Join) -> None:
-        """Take a client in.
-
-        Raises
-        ------
-        MessageError
-            It does not fit the others, or the run began without it; the field says
-            where.
-        """
-        number, sender = join.client, f"client {join.client}"
-        roster = self.coordinator.server.roster if self.started else self._expected
-        if roster:
-            _check_known(join, roster, sender)
-        elif number > self._cfg.federate.client_num:
-            raise MessageError(
-                f"{number}, but federate.client_num is {self._cfg.federate.client_num}",
-                field="client",
-                sender=sender,
-            )
-        self._check_agreement(join, sender)
-        self.joined[number] = join.domain
-        self.gone.pop(number, None)
-        if self.started:
-            self.coordinator.come_back(number)
-
-    def _check_agreement(self, join: Join, sender: str) -> None:
-        # Where the server holds no data, the first client says what they are.
-        agreement = self._agreement or replace(join.agreement, settings=self._settings)
-        difference = agreement.difference(join.agreement)
-        if difference:
-            raise MessageError(
-                f"{difference} (at {self._agreed_with}); all sides must have it alike",
-                field="agreement",
-                sender=sender,
-            )
-        if self._agreement is None:
-            self._agreement, self._agreed_with = agreement, sender
-
-    def lose(self, number: int, reason: str) -> None:
-        """A connection is gone: a client's, or that of one which was not admitted."""
-        if not self.started:
-            self.joined.pop(number, None)
-            if not self.joined and self._data is None:
-                self._agreement, self._agreed_with = None, "the server"
-        elif number in self.joined:
-            self.gone[number] = reason
-            self.coordinator.leave(number, reason)
-
-    def heard_from(self, number: int) -> None:
-        """A late answer: the client is there after all, and free again."""
-        if self.started and number in self.coordinator.absent:
-            logger.info("client %d is back", number)
-            self.coordinator.come_back(number)
-
-    def begin_waiting(self) -> None:
-        self._until = time.monotonic() + self._cfg.ggeur.deadline.join
-
-    def seconds_to_join(self) -> float:
-        return max(0.0, self._until - time.monotonic())
-
-    def close_joining(self) -> None:
-        """The deadline for joining is over.
-
-        Raises
-        ------
-        GGEURError
-            Fewer clients than ``ggeur.quorum`` are there; names the missing.
-        """
-        self._closed = True
-        wanted = list(self._expected or range(1, self._cfg.federate.client_num + 1))
-        missing = [number for number in wanted if number not in self.joined]
-        quorum = int(self._cfg.ggeur.quorum)
-        quorum = len(wanted) if quorum == -1 else quorum
-        logger.warning(
-            "clients %s have not joined within %g s (ggeur.deadline.join)",
-            missing,
-            self._cfg.ggeur.deadline.join,
-        )
-        if len(self.joined) < max(quorum, 1):
-            raise GGEURError(
-                f"joining: {len(self.joined)} of {len(wanted)} clients have joined "
-                f"within {self._cfg.ggeur.deadline.join:g} s (ggeur.deadline.join) and "
-                f"ggeur.quorum asks for {quorum}. Missing: clients {missing}"
-            )
 
     # the run
 
@@ -312,22 +189,6 @@ class Federation:
             class_names=list(self._agreement.class_names),
             encoder=self._agreement.encoder,
             clients=[ClientInfo(k, domain, None, None) for k, domain in roster.items()],
-        )
-
-
-def _check_known(join: Join, roster: Mapping[int, str], sender: str) -> None:
-    """One of the clients that the run began with, of the domain it had."""
-    if join.client not in roster:
-        raise MessageError(
-            "the run began without it; it can take part in the next run",
-            field="client",
-            sender=sender,
-        )
-    if roster[join.client] != join.domain:
-        raise MessageError(
-            f"{join.domain!r}, but it joined as {roster[join.client]!r} before",
-            field="domain",
-            sender=sender,
         )
 
 

@@ -12,10 +12,10 @@ from federatedscope.core.workers import Server as FSServer
 from federatedscope_ggeur.engines.conversation import Absence
 from federatedscope_ggeur.engines.fs.channel import SERVER, ServerManager
 from federatedscope_ggeur.engines.fs.config import check
+from federatedscope_ggeur.engines.fs.course import LeadsCourse
 from federatedscope_ggeur.engines.fs.exchange import Exchange
 from federatedscope_ggeur.engines.fs.federation import Federation
 from federatedscope_ggeur.engines.fs.fs_scores import KeepsScores, use_plain_floats
-from federatedscope_ggeur.engines.fs.robust import RobustFedAvg
 from federatedscope_ggeur.engines.fs.serving import ServesStreams
 from federatedscope_ggeur.engines.fs.setup import DeferredMode, follow_fs_logging
 from federatedscope_ggeur.engines.fs.vocabulary import (
@@ -28,12 +28,11 @@ from federatedscope_ggeur.engines.fs.vocabulary import (
 from federatedscope_ggeur.engines.settings import server_evaluates
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.join import Join
-from federatedscope_ggeur.heads import load_vector
 
 logger = logging.getLogger(__name__)
 
 
-class GGEURServer(DeferredMode, ServesStreams, KeepsScores, FSServer):
+class GGEURServer(DeferredMode, ServesStreams, LeadsCourse, KeepsScores, FSServer):
     """The server of ``federate.method: ggeur``.
 
     FS's course stays: clients join, `trigger_for_feat_engr` is round 0, every training
@@ -157,100 +156,6 @@ class GGEURServer(DeferredMode, ServesStreams, KeepsScores, FSServer):
 
     def check_client_join_in(self):
         return self.federation.complete
-
-    def trigger_for_feat_engr(
-        self, trigger_train_func, kwargs_for_trigger_train_func=None
-    ):
-        """Round 0, then FS's training; a restored run goes on where it was."""
-        kwargs = kwargs_for_trigger_train_func or {}
-        federation = self.federation
-        federation.start(self._robust_method())
-        server = federation.coordinator.server
-        self.unseen_clients_id = server.unseen
-        self.total_round_num = server.settings.total_rounds
-        self.models[0] = self._model = server.head
-        if server_evaluates(self._cfg):
-            self.trainer.model = self._model
-
-        def begin_training(round0):
-            restored = bool(federation.rounds)
-            federation.note_round0(round0)
-            load_vector(server.head, server.params)
-            self.state = len(federation.rounds)
-            if round0.closed_form is not None and not restored:
-                self.eval()  # which ends a run without rounds
-            if len(federation.rounds) < self.total_round_num:
-                trigger_train_func(**kwargs)
-            elif restored:
-                logger.info("all %d rounds of the restored run are over", self.state)
-                self._calibrate_or(self.terminate)
-
-        if federation.round0 is None:
-            self._exchange.start(federation.coordinator.round0(), begin_training)
-        else:
-            self._exchange.start(
-                federation.coordinator.welcome_back(),
-                lambda _: begin_training(federation.round0),
-            )
-
-    def _robust_method(self):
-        rule = self._cfg.aggregator.robust_rule
-        return None if rule == "fedavg" else RobustFedAvg(self.aggregator)
-
-    # rounds
-
-    def broadcast_model_para(
-        self,
-        msg_type="model_para",
-        sample_client_num=-1,
-        filter_unseen_clients=True,
-    ):
-        """Begin the next round: the clients that the server role draws train."""
-        number = self.state + 1
-        self._exchange.start(
-            self.federation.coordinator.round(number), self._end_of_round
-        )
-
-    def _end_of_round(self, record) -> None:
-        server = self.federation.coordinator.server
-        load_vector(server.head, server.params)
-        self.federation.note_round(record)
-        self.state = record.round
-        if record.evaluated:
-            self.eval()
-        if self.state < self.total_round_num:
-            self._start_new_training_round()
-
-    def check_and_save(self):
-        """FS's check whether the run is over; before its end comes calibration."""
-        if self.state == self.total_round_num:
-            self._calibrate_or(super().check_and_save)
-        else:
-            super().check_and_save()
-
-    def _calibrate_or(self, finish) -> None:
-        """Begin the calibration, if it is still to come, or else `finish`."""
-        federation = self.federation
-        coordinator = federation.coordinator
-        settings = coordinator.server.settings
-        if settings.calibration is None or federation.calibrated is not None:
-            finish()
-            return
-        self._exchange.start(coordinator.calibrate(), self._end_of_calibration)
-
-    def _end_of_calibration(self, record) -> None:
-        server = self.federation.coordinator.server
-        load_vector(server.head, server.params)
-        self.federation.note_calibrated(record)
-        self.eval()
-
-    def terminate(self, msg_type=FINISH):
-        """End the run: the final head goes to all clients, our files are written."""
-        self.is_finish = True
-        self._monitor.finish_fl()
-        logger.info("\n%s", self.federation.write("finished"))
-        final = self.federation.coordinator.server.broadcast(self.total_round_num)
-        self._send(msg_type, self.federation.here, (final.to_bytes(),))
 
     def callback_for_answer(self, message: Message):
         """An answer to the request under way; any other is ignored with a log line."""
