@@ -44,7 +44,7 @@ def _before_answers(actions: Mapping[str, str]) -> None:
 
     def answer(trainer, kind, parts):
         number = 0
-        if kind in ("train", "score"):
+        if kind in ("train", "score", "calibrate"):
             number = wire.unpack(parts[0], "broadcast", "the server").integer("round")
         occasion = f"{kind} {number}"
         _note(f"asked {occasion}")

@@ -74,6 +74,43 @@ def test_above_the_quorum_the_others_go_on(run, occasion):
     assert "client 3 is gone: the connection broke off" in server.output
 
 
+#: An MLP head, so that clients are asked for statistics of its hidden layer.
+CALIBRATED = (
+    "ggeur.mlp_hidden_dim", 6,
+    "ggeur.calibrate", "ccvr",
+    "ggeur.ccvr.samples", 20,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("action", ["die", "garbage"])
+def test_calibration_goes_on_above_the_quorum(run, action):
+    settings = ("ggeur.quorum", 3, *CALIBRATED)
+    _, server, clients = run(*settings, actions={3: {"calibrate 4": action}})
+    assert clients.pop(3).wait() in (-9, 1)
+    assert [worker.wait() for worker in (server, *clients.values())] == [0] * 4
+    assert trained(server) == [ALL, ALL, ALL]
+    assert server.results["calibrated"]["avg"] == server.results["final"]["avg"]
+
+
+def test_calibration_ends_below_the_quorum_and_the_rounds_stay(run):
+    _, server, clients = run(*CALIBRATED, actions={3: {"calibrate 4": "die"}})
+    assert clients.pop(3).wait() == -9
+    check_ended_for("the connection broke off", server, clients.values())
+    assert server.results["status"] == "failed"
+    assert trained(server) == [ALL, ALL, ALL]
+    assert server.results["calibrated"] is None
+
+
+def test_a_client_lost_at_the_scores_of_a_closed_form(run):
+    settings = ("ggeur.quorum", 3, "ggeur.closed_form", "lda")
+    settings += ("ggeur.privacy.min_samples", 1)
+    _, server, clients = run(*settings, actions={3: {"score 0": "die"}})
+    assert clients.pop(3).wait() == -9
+    assert [worker.wait() for worker in (server, *clients.values())] == [0] * 4
+    assert server.results["final"]["head"] == "closed_form"
+    assert trained(server) == []
+
+
 def test_sampled_clients_above_the_quorum_go_on(run, embedded):
     settings = ("ggeur.quorum", 3, *SAMPLED)
     whole, _ = embedded(*settings)
