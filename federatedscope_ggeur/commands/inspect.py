@@ -12,6 +12,7 @@ import numpy as np
 
 from federatedscope_ggeur.engines.config import load_config
 from federatedscope_ggeur.engines.console import shown_on_console
+from federatedscope_ggeur.engines.head_settings import asks_for_statistics
 from federatedscope_ggeur.engines.inspection import (
     TOP,
     Holdings,
@@ -22,7 +23,6 @@ from federatedscope_ggeur.engines.inspection import (
     similarities_csv,
 )
 from federatedscope_ggeur.engines.run import divide, load_data_set
-from federatedscope_ggeur.engines.settings import asks_for_statistics
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.reporting import new_run_folder, write_atomically
 from federatedscope_ggeur.reporting.heatmaps import draw_heatmap

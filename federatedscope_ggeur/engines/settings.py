@@ -10,9 +10,16 @@ from federatedscope_ggeur.cfg_ggeur import (
     NOT_SET,
     PROTOTYPE_SIZE,
     SINGLE_DOMAIN_SIZE,
-    get_key,
 )
 from federatedscope_ggeur.engines.fs_keys import settings_in
+from federatedscope_ggeur.engines.head_settings import (
+    augmentation_steps,
+    closed_form_settings,
+    head_settings,
+    only_closed_form,
+    statistics_form,
+)
+from federatedscope_ggeur.engines.method_settings import agreed_settings, method_of
 from federatedscope_ggeur.federation import (
     CalibrationSettings,
     ClientSettings,
@@ -20,14 +27,11 @@ from federatedscope_ggeur.federation import (
     ServerSettings,
     TrainingSettings,
 )
-from federatedscope_ggeur.federation.wire import StatisticsForm
 from federatedscope_ggeur.geometry import (
     AugmentationSettings,
     PerAnchorSizes,
     TotalSizes,
 )
-from federatedscope_ggeur.heads import ClosedFormSettings, HeadSettings
-from federatedscope_ggeur.methods import RIVALS, build_method
 
 
 @dataclass(frozen=True)
@@ -70,13 +74,7 @@ class RunSettings:
 def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettings:
     """The settings in `cfg` for data of `num_classes` and `dim`, on any engine."""
     ggeur = cfg.ggeur
-    quadratic = ggeur.closed_form == "qda"
-    head = HeadSettings(int(ggeur.mlp_hidden_dim), cfg.model.dropout, quadratic)
-    # A head in closed form inverts covariances, which rounding would show in.
-    exact = ggeur.closed_form != "none"
-    form = StatisticsForm(summed=ggeur.statistics == "summed", exact=exact)
-    rival = ggeur.augmentation, rival_settings(cfg)
-    method = build_method(ggeur.base_method, *rival, **method_settings(cfg))
+    head, form, method = head_settings(cfg), statistics_form(ggeur), method_of(cfg)
     client = ClientSettings(
         num_classes=num_classes,
         augmentation=augmentation_settings(ggeur),
@@ -131,59 +129,6 @@ def server_evaluates(cfg) -> bool:
     return decided.get(cfg.ggeur.base_method, cfg.federate.make_global_eval)
 
 
-#: Settings that every process of a federation must have alike.
-_AGREED = (
-    "seed",
-    "ggeur.base_method",
-    "ggeur.augmentation",
-    "ggeur.steps",
-    "ggeur.mlp_hidden_dim",
-    "ggeur.closed_form",
-    "ggeur.init",
-    "ggeur.statistics",
-)
-
-
-def agreed_settings(cfg) -> dict[str, str]:
-    """The settings in `cfg` that every process must have alike, as texts."""
-    return {name: str(get_key(cfg, name)) for name in _AGREED}
-
-
-def augmentation_steps(ggeur) -> tuple[int, ...]:
-    """The steps of GGEUR in `cfg.ggeur`: none where something else stands for it."""
-    used = ggeur.augmentation == "ggeur" and not only_closed_form(ggeur)
-    return tuple(ggeur.steps) if used else ()
-
-
-def asks_for_statistics(ggeur) -> bool:
-    """Whether clients are asked for class statistics at all."""
-    asked = ggeur.closed_form != "none" or ggeur.calibrate != "none"
-    return asked or bool(augmentation_steps(ggeur))
-
-
-def only_closed_form(ggeur) -> bool:
-    """Whether the run ends with round 0, at a head in closed form."""
-    return ggeur.closed_form != "none" and ggeur.init == "random"
-
-
-def closed_form_settings(ggeur) -> ClosedFormSettings | None:
-    """The head in closed form that `cfg.ggeur` asks for, if any."""
-    kind = ggeur.closed_form
-    if kind == "none":
-        return None
-    shrinkage, discriminant = (
-        ggeur.lda.shrinkage,
-        ggeur["qda" if kind == "qda" else "lda"],
-    )
-    return ClosedFormSettings(
-        kind,
-        shrinkage=None if shrinkage == NOT_SET else shrinkage,
-        class_shrinkage=ggeur.qda.shrinkage,
-        priors=discriminant.priors == "counts",
-        alpha=ggeur.ridge.alpha,
-    )
-
-
 def calibration_settings(cfg) -> CalibrationSettings | None:
     """How `cfg` has the head calibrated after the last round, if at all."""
     ggeur = cfg.ggeur
@@ -212,27 +157,6 @@ def training_settings(cfg) -> TrainingSettings:
         drop_last=cfg.dataloader.drop_last,
         grad_clip=cfg.grad.grad_clip,
     )
-
-
-def method_settings(cfg) -> dict:
-    """The settings of ``ggeur.base_method``: FS's keys where it has some, else ours."""
-    name = cfg.ggeur.base_method
-    if name == "fedprox":
-        return {"mu": cfg.fedprox.mu}
-    if name == "fedopt":
-        return settings_in(cfg.fedopt.optimizer)
-    return settings_in(cfg.ggeur[name]) if name in cfg.ggeur else {}
-
-
-#: Settings of rivals that count something; in a config they are floats.
-_COUNTS = ("batch_size", "noise_dim", "hidden", "steps")
-
-
-def rival_settings(cfg) -> dict:
-    """The settings of the rival that ``ggeur.augmentation`` names; none without one."""
-    name = cfg.ggeur.augmentation
-    found = settings_in(cfg.ggeur[name]) if name in RIVALS else {}
-    return {key: int(v) if key in _COUNTS else v for key, v in found.items()}
 
 
 def _sizes(ggeur, steps: tuple[int, ...]) -> TotalSizes | PerAnchorSizes:

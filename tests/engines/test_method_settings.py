@@ -12,8 +12,8 @@ import yaml
 from safetensors.torch import load
 
 from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.engines.method_settings import method_settings
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.engines.settings import method_settings
 from federatedscope_ggeur.errors import ConfigError
 
 #: Every method but FedAvg, with settings it cannot do without to have an effect.

@@ -21,7 +21,7 @@ from federatedscope_ggeur.engines.fs.vocabulary import (
     KIND_OF_DOWN,
     UP,
 )
-from federatedscope_ggeur.engines.settings import agreed_settings
+from federatedscope_ggeur.engines.method_settings import agreed_settings
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.join import Agreement, Join
 from federatedscope_ggeur.federation.messages import Broadcast

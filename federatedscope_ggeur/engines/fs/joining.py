@@ -10,7 +10,7 @@ from dataclasses import replace
 from federatedscope_ggeur.engines.checkpoint import checkpoint_roster
 from federatedscope_ggeur.engines.coordinator import Coordinator
 from federatedscope_ggeur.engines.fs.data import ServerSplits
-from federatedscope_ggeur.engines.settings import agreed_settings
+from federatedscope_ggeur.engines.method_settings import agreed_settings
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.join import Agreement, Join
 

@@ -16,7 +16,7 @@ from federatedscope_ggeur.engines.fs.transport import (
     StreamEnded,
     TransportSettings,
 )
-from federatedscope_ggeur.engines.settings import agreed_settings
+from federatedscope_ggeur.engines.method_settings import agreed_settings
 from federatedscope_ggeur.federation.join import Agreement, Join
 from federatedscope_ggeur.federation.messages import StatisticsUpload
 from federatedscope_ggeur.geometry import ClassStatistics

@@ -1,0 +1,53 @@
+"""The head that a checked config asks for, and the statistics that it takes."""
+
+from __future__ import annotations
+
+from federatedscope_ggeur.cfg_ggeur import NOT_SET
+from federatedscope_ggeur.federation.wire import StatisticsForm
+from federatedscope_ggeur.heads import ClosedFormSettings, HeadSettings
+
+
+def head_settings(cfg) -> HeadSettings:
+    """The head of ``ggeur.mlp_hidden_dim``, or QDA's."""
+    ggeur = cfg.ggeur
+    quadratic = ggeur.closed_form == "qda"
+    return HeadSettings(int(ggeur.mlp_hidden_dim), cfg.model.dropout, quadratic)
+
+
+def statistics_form(ggeur) -> StatisticsForm:
+    """How statistics travel: exactly if a head in closed form inverts them."""
+    exact = ggeur.closed_form != "none"
+    return StatisticsForm(summed=ggeur.statistics == "summed", exact=exact)
+
+
+def augmentation_steps(ggeur) -> tuple[int, ...]:
+    """The steps of GGEUR in `cfg.ggeur`: none where something else stands for it."""
+    used = ggeur.augmentation == "ggeur" and not only_closed_form(ggeur)
+    return tuple(ggeur.steps) if used else ()
+
+
+def asks_for_statistics(ggeur) -> bool:
+    """Whether clients are asked for class statistics at all."""
+    asked = ggeur.closed_form != "none" or ggeur.calibrate != "none"
+    return asked or bool(augmentation_steps(ggeur))
+
+
+def only_closed_form(ggeur) -> bool:
+    """Whether the run ends with round 0, at a head in closed form."""
+    return ggeur.closed_form != "none" and ggeur.init == "random"
+
+
+def closed_form_settings(ggeur) -> ClosedFormSettings | None:
+    """The head in closed form that `cfg.ggeur` asks for, if any."""
+    kind = ggeur.closed_form
+    if kind == "none":
+        return None
+    shrinkage = ggeur.lda.shrinkage
+    discriminant = ggeur.qda if kind == "qda" else ggeur.lda
+    return ClosedFormSettings(
+        kind,
+        shrinkage=None if shrinkage == NOT_SET else shrinkage,
+        class_shrinkage=ggeur.qda.shrinkage,
+        priors=discriminant.priors == "counts",
+        alpha=ggeur.ridge.alpha,
+    )
