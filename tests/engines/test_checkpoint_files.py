@@ -107,6 +107,32 @@ class TestOtherRuns:
         refused(cfg, r"ggeur\.base_method is 'fedavg' there and 'scaffold' here")
 
     @pytest.mark.parametrize(
+        ("settings", "changed", "problem"),
+        [
+            (
+                ["ggeur.base_method", "moon"],
+                ["ggeur.moon.mu", 2.0],
+                r"ggeur\.moon\.mu is '1\.0' there and '2\.0' here",
+            ),
+            (
+                ["ggeur.base_method", "fedprox", "fedprox.mu", 0.5],
+                ["fedprox.mu", 0.25],
+                r"fedprox\.mu is '0\.5' there and '0\.25' here",
+            ),
+            (
+                ["ggeur.augmentation", "fedgen", "ggeur.fedgen.steps", 2],
+                ["ggeur.fedgen.hidden", 16],
+                r"ggeur\.fedgen\.hidden is '128' there and '16' here",
+            ),
+        ],
+    )
+    def test_of_another_setting_of_the_method(
+        self, config, path, settings, changed, problem
+    ):
+        run(config(*settings, "federate.save_to", path))
+        refused(config(*settings, *changed, "federate.restore_from", path), problem)
+
+    @pytest.mark.parametrize(
         ("change", "problem"),
         [
             (
