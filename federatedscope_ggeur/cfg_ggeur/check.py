@@ -75,7 +75,9 @@ def ggeur_problems(cfg) -> list[str]:
         )
     wrong = {problem.split(":")[0].strip() for problem in problems}
     sizes = {f"ggeur.{name}" for name in (*_TOTALS, *_PER_ANCHOR, "steps")}
-    problems += _head_contradictions(cfg.ggeur)
+    heads = {"closed_form", "init", "statistics", "calibrate", "mlp_hidden_dim"}
+    if not wrong & {f"ggeur.{name}" for name in heads}:
+        problems += _head_contradictions(cfg.ggeur)
     return problems if wrong & sizes else problems + _contradictions(cfg.ggeur)
 
 
@@ -113,6 +115,11 @@ def _head_contradictions(ggeur) -> list[str]:
             summed and starts and uses_shapes,
             "ggeur.statistics: must be class with ggeur.steps that are not [], which "
             "need the covariance of each class",
+        ),
+        (
+            summed and starts and ggeur.calibrate != "none",
+            "ggeur.statistics: must be class with ggeur.calibrate: "
+            f"{ggeur.calibrate}, which needs the covariance of each class",
         ),
         (
             alone and ggeur.calibrate != "none",

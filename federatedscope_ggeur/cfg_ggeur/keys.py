@@ -166,7 +166,8 @@ KEYS = (
     Key(
         "deadline.round0",
         600.0,
-        "Distributed: seconds for the answers to one request of round 0.",
+        "Distributed: seconds for the answers to one request of round 0, or of "
+        "calibration.",
         positive,
     ),
     Key(

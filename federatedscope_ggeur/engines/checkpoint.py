@@ -155,6 +155,12 @@ def _restore(
     data = _read(path)
     server = coordinator.server
     if not _is_safetensors(data):
+        if server.settings.closed_form is not None:
+            raise _refusal(
+                path,
+                "it holds weights alone, and ggeur.closed_form puts others in their "
+                "place; take one of the two",
+            )
         server.params = weights_of_fs(path, server.head, server.settings.method)
         return None
     progress = _unpack(data, "checkpoint", path)
@@ -229,7 +235,9 @@ def _round0_bytes(run: str, coordinator: Coordinator, agreement: Agreement) -> b
 def _check_same(
     path: Path, started: wire.Message, roster: Mapping[int, str], agreement: Agreement
 ) -> None:
-    difference = agreement.difference(Agreement.of_message(started))
+    # Calibration comes after all that a checkpoint holds.
+    free = ("ggeur.calibrate",)
+    difference = agreement.difference(Agreement.of_message(started), free)
     if difference:
         raise _refusal(path, f"it is of a run with other settings: {difference}")
     before = started.mapping("roster")
@@ -269,7 +277,7 @@ def _unpack(data: bytes, kind: str, path: Path) -> wire.Message:
         raise _refusal(path, error.problem) from error
 
 
-def _ready_at(path: Path, restored: Progress | None) -> set[int]:
+def _ready_at(path: Path, restored: Progress | None) -> set[int] | None:
     """The clients ready in the restored run's file of round 0, if it is at `path`."""
     try:
         started = _unpack(_read(path), "round 0", path)
@@ -277,7 +285,7 @@ def _ready_at(path: Path, restored: Progress | None) -> set[int]:
             return set(_ready_from(started))
     except ConfigError:
         pass  # Nothing there that could be kept.
-    return set()
+    return None
 
 
 def _is_safetensors(data: bytes) -> bool:

@@ -82,7 +82,7 @@ def _follow(run: Run, folder: Path) -> None:
 
 def _write(run: Run, folder: Path, status: str) -> None:
     """All files of the rounds that are over, and the table."""
-    if status != "finished" and not run.rounds:
+    if status != "finished" and not run.has_scores:
         logger.warning(
             "no round was over: there are no results and no head in %s", folder
         )

@@ -35,6 +35,8 @@ from federatedscope_ggeur.reporting import HeadRecord, Round0, RoundRecord
 
 logger = logging.getLogger(__name__)
 
+_NOTHING_SENT = {"geometry_bytes_down": 0, "prototypes_bytes_down": 0}
+
 
 class Coordinator(Attendance):
     """Leads one federation.
@@ -77,38 +79,37 @@ class Coordinator(Attendance):
     def round0(self) -> Conversation[Round0]:
         """Statistics up, geometry and prototypes down, readiness up; where there is
         one, the head in closed form, scored."""
-        started = time.perf_counter()
+        started, server = time.perf_counter(), self.server
         sizes: dict[str, int] = {}
         pairs = 0
-        if self.server.needs_statistics:
-            for window in self.server.windows(self.plan.round0_window):
+        if server.needs_statistics:
+            for window in server.windows(self.plan.round0_window):
                 pairs += yield from self._collect(window, sizes)
-        if self.server.settings.steps:
-            self.geometry = self.server.geometry().to_bytes()
-        geometry, prototypes, ready_up = yield from self._prepare(
-            self._here(self.server.participants)
-        )
-        # One may be back already, but too late for its window.
-        shared = self.server.start(self._unprepared())
-        shared_down = 0
-        if shared is not None:
-            self.shared = shared.to_bytes()
-            shared_down = yield from self._share(sorted(self._prepared))
-        seconds = time.perf_counter() - started
-        solved = None
-        if self.server.settings.closed_form is not None:
-            solved = yield from self._solve(self.server.settings.closed_form.kind)
+        if server.settings.steps:
+            self.geometry = server.geometry().to_bytes()
+        chosen, solving = None, 0.0
+        if server.settings.closed_form is not None:
+            before = time.perf_counter()
+            chosen, solving = server.solve(), time.perf_counter() - before
+        clients, sent = sorted(server.uploaded), _NOTHING_SENT
+        if server.settings.total_rounds:
+            sent = yield from self._begin()
+            clients = sorted(self._prepared)
+        seconds = time.perf_counter() - started - solving
+        closed_form = None
+        if chosen is not None:
+            measured = self._start_measuring(solving)
+            evaluation = yield from self._evaluate(0)
+            kind = server.settings.closed_form.kind
+            closed_form = head_record(kind, chosen, evaluation, measured())
         return Round0(
-            clients=sorted(self._prepared),
+            clients=clients,
             seconds=seconds,
             statistics_bytes_up=sizes,
-            geometry_bytes_down=geometry,
-            prototypes_bytes_down=prototypes,
             uploaded_pairs=pairs,
             withheld_pairs=None if sizes else 0,
-            ready_bytes_up=ready_up,
-            shared_bytes_down=shared_down,
-            closed_form=solved,
+            closed_form=closed_form,
+            **sent,
         )
 
     def round(self, number: int) -> Conversation[RoundRecord]:
@@ -153,7 +154,7 @@ class Coordinator(Attendance):
         """
         here = self._here(self.server.participants)
         numbers = [k for k in here if k not in self._prepared]
-        if not numbers:
+        if not numbers or not self.server.settings.total_rounds:
             return
         yield from self._prepare(numbers)
         if self.shared:
@@ -162,11 +163,23 @@ class Coordinator(Attendance):
 
     # round 0
 
-    def _solve(self, kind: str) -> Conversation[HeadRecord]:
-        measured = self._start_measuring()
-        chosen = self.server.solve()
-        evaluation = yield from self._evaluate(0)
-        return head_record(kind, chosen, evaluation, measured())
+    def _begin(self) -> Conversation[dict[str, int]]:
+        """Make everyone ready for training; the bytes of that, by their name."""
+        geometry, prototypes, ready_up = yield from self._prepare(
+            self._here(self.server.participants)
+        )
+        # One may be back already, but too late for its window.
+        shared = self.server.start(self._unprepared())
+        shared_down = 0
+        if shared is not None:
+            self.shared = shared.to_bytes()
+            shared_down = yield from self._share(sorted(self._prepared))
+        return {
+            "geometry_bytes_down": geometry,
+            "prototypes_bytes_down": prototypes,
+            "ready_bytes_up": ready_up,
+            "shared_bytes_down": shared_down,
+        }
 
     def _collect(self, window: list[int], sizes: dict[str, int]) -> Conversation[int]:
         """One window of statistics; how many (client, class) pairs they hold."""
@@ -217,9 +230,10 @@ class Coordinator(Attendance):
         self.scores = scores
         return Evaluation(scores, unseen)
 
-    def _start_measuring(self) -> Callable[[], Cost]:
-        """Count bytes and seconds from now on; what comes back says how many."""
-        started = time.perf_counter()
+    def _start_measuring(self, spent: float = 0.0) -> Callable[[], Cost]:
+        """Count bytes and seconds, beside those `spent`; what comes back says how
+        many."""
+        started = time.perf_counter() - spent
         self._down = self._up = 0
         return lambda: Cost(time.perf_counter() - started, self._up, self._down)
 
@@ -235,7 +249,8 @@ class Coordinator(Attendance):
         sizes: dict[str, int] | None = None,
     ) -> Conversation[list]:
         """Ask clients; the answers that can be used, decoded, in client order."""
-        when = f"round {number}, {kind}"
+        is_after = number > self.server.settings.total_rounds
+        when = f"{'calibration' if is_after else f'round {number}'}, {kind}"
         self.check_quorum(when)
         if not parts:
             return []

@@ -73,6 +73,7 @@ class EmbeddedEngine:
                 held.test,
                 cache,
                 self._store(settings.save_to, held.number),
+                settings.answers,
             )
             for held in data.clients
         }

@@ -64,13 +64,6 @@ def method_notes(cfg) -> list[str]:
 def _rival_problems(cfg) -> list[str]:
     ggeur, problems = cfg.ggeur, []
     chosen = f"with ggeur.augmentation: {ggeur.augmentation}"
-    # The embedded engine has no such section.
-    rule = cfg.aggregator.robust_rule if "aggregator" in cfg else "fedavg"
-    if rule != "fedavg":
-        problems.append(
-            f"  aggregator.robust_rule: must be fedavg {chosen}, whose server does "
-            f"more than average; got {rule}"
-        )
     if ggeur.closed_form != "none" and ggeur.init == "random":
         problems.append(
             f"  ggeur.closed_form: must be none {chosen}, which acts in training (or "

@@ -51,6 +51,7 @@ _AGREED = (
     "ggeur.closed_form",
     "ggeur.init",
     "ggeur.statistics",
+    "ggeur.calibrate",
 )
 
 
@@ -61,6 +62,13 @@ def agreed_settings(cfg) -> dict[str, str]:
     for section, found in (
         (_OF_FS.get(base, f"ggeur.{base}"), method_settings(cfg)),
         (f"ggeur.{rival}", rival_settings(cfg)),
+        *((f"ggeur.{name}", settings_in(cfg.ggeur[name])) for name in _sections(cfg)),
     ):
         settings.update({f"{section}.{name}": v for name, v in found.items()})
     return {name: str(value) for name, value in settings.items()}
+
+
+def _sections(cfg) -> tuple[str, ...]:
+    """Where the settings of the head in closed form stand."""
+    kind = cfg.ggeur.closed_form
+    return {"lda": ("lda",), "qda": ("lda", "qda"), "ridge": ("ridge",)}.get(kind, ())

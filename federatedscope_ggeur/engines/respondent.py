@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.engines.client_store import ClientStore
@@ -15,6 +15,8 @@ from federatedscope_ggeur.federation.messages import (
     Prototypes,
     Shared,
 )
+
+KINDS = ("statistics", "prepare", "share", "train", "score", "calibrate")
 
 
 class GeometryCache:
@@ -45,6 +47,8 @@ class Respondent:
         Shared by the clients of a process.
     store : ClientStore, optional
         Where the method's state on this client is kept over restarts.
+    answers : collection of str
+        Kinds of `Request` that the client's own settings have it answer.
     """
 
     def __init__(
@@ -53,10 +57,12 @@ class Respondent:
         test: Embeddings,
         cache: GeometryCache,
         store: ClientStore | None = None,
+        answers: Collection[str] = KINDS,
     ):
         self.client, self._contract, self._test = client, client.contract, test
         self._cache, self._store = cache, store
-        self._begun = False
+        self._answers, self._begun = answers, False
+        self._calibrated = b""
 
     def answer(self, kind: str, parts: Sequence[bytes]) -> tuple[bytes, ...]:
         """The answer to a `Request` of this kind; empty where none is due.
@@ -79,6 +85,13 @@ class Respondent:
         if kind not in answers:
             raise MessageError(
                 f"unknown request {kind!r:.80}", field="kind", sender="the server"
+            )
+        if kind not in self._answers:
+            raise MessageError(
+                f"{kind!r} is nothing that this client's settings have it answer "
+                "(ggeur.steps, ggeur.closed_form, ggeur.calibrate)",
+                field="kind",
+                sender="the server",
             )
         counts = {"statistics": 0, "prepare": 2}
         if len(parts) != counts.get(kind, 1):
@@ -123,5 +136,14 @@ class Respondent:
         return (self.client.score(weights, test.features, test.labels).to_bytes(),)
 
     def _calibrate(self, broadcast: bytes) -> tuple[bytes, ...]:
+        # Hidden layers of the server's choosing, one after the other, could tell rows
+        # apart. A server that was restarted asks again at the same weights.
+        if self._calibrated not in (b"", broadcast):
+            raise MessageError(
+                "a second calibration, at other weights",
+                field="kind",
+                sender="the server",
+            )
+        self._calibrated = broadcast
         weights = Broadcast.from_bytes(broadcast, self._contract)
         return (self.client.last_input_statistics(weights).to_bytes(),)

@@ -65,6 +65,7 @@ class RunSettings:
     save_to: str
     restore_from: str
     agreed: Mapping[str, str]
+    answers: frozenset[str]
 
     @property
     def rounds(self) -> int:
@@ -116,6 +117,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         save_to=cfg.federate.save_to,
         restore_from=cfg.federate.restore_from,
         agreed=agreed_settings(cfg),
+        answers=_answers(ggeur),
     )
 
 
@@ -157,6 +159,16 @@ def training_settings(cfg) -> TrainingSettings:
         drop_last=cfg.dataloader.drop_last,
         grad_clip=cfg.grad.grad_clip,
     )
+
+
+def _answers(ggeur) -> frozenset[str]:
+    """The kinds of request that a client of these settings answers."""
+    asked = {"prepare", "share", "train", "score"}
+    if augmentation_steps(ggeur) or ggeur.closed_form != "none":
+        asked.add("statistics")
+    if ggeur.calibrate != "none":
+        asked.add("calibrate")
+    return frozenset(asked)
 
 
 def _sizes(ggeur, steps: tuple[int, ...]) -> TotalSizes | PerAnchorSizes:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
+from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.admission import Admission
 from federatedscope_ggeur.federation.statistics_upload import (
     Statistics,
     StatisticsUpload,
 )
 from federatedscope_ggeur.federation.training import TrainingSettings, fit
-from federatedscope_ggeur.federation.wire import EACH_CLASS, Contract
+from federatedscope_ggeur.federation.wire import Contract
 from federatedscope_ggeur.geometry import ClassStatistics
 from federatedscope_ggeur.heads import (
     Head,
@@ -66,8 +68,6 @@ def calibrate(
         The run's.
     """
     classes = statistics.classes
-    if not classes:
-        return params
     features, labels = draw_features(statistics, settings.samples, seed)
     position = labels.new_zeros(statistics.num_classes)
     position[classes] = labels.new_tensor(range(len(classes)))
@@ -118,7 +118,8 @@ class Calibration:
         self._head, self._settings = head, settings
         self._admission, self._seed = admission, seed
         dim = head.classifier.in_features
-        self.contract = replace(contract, dim=dim, statistics=EACH_CLASS)
+        form = replace(contract.statistics, summed=False)
+        self.contract = replace(contract, dim=dim, statistics=form)
         self._statistics = ClassStatistics.empty(contract.num_classes, dim)
 
     def suffices(self, statistics: Statistics) -> bool:
@@ -147,10 +148,28 @@ class Calibration:
             self._statistics = self._statistics + upload.statistics
 
     def run(self, params: Tensor) -> tuple[Tensor, Mapping[str, int]]:
-        """The calibrated weights of shape (P,), and what there was to draw from."""
+        """The calibrated weights of shape (P,), and what there was to draw from.
+
+        Raises
+        ------
+        GGEURError
+            Nobody sent any statistics, or training on the draws diverged.
+        """
         held, settings = self._statistics, self._settings
+        if not held.classes:
+            raise GGEURError(
+                "there is nothing to calibrate the head on: no client sent statistics "
+                "of any class; lower ggeur.privacy.min_samples, or set ggeur.calibrate "
+                "to none"
+            )
         details = {
-            "samples": settings.samples,
+            "draws_of_a_class": settings.samples,
             "left_out": held.num_classes - len(held.classes),
         }
-        return calibrate(self._head, params, held, settings, self._seed), details
+        calibrated = calibrate(self._head, params, held, settings, self._seed)
+        if not torch.isfinite(calibrated).all():
+            raise GGEURError(
+                "calibration diverged, the weights hold NaN or infinity; lower "
+                "train.optimizer.lr or set grad.grad_clip"
+            )
+        return calibrated, details

@@ -24,7 +24,7 @@ from federatedscope_ggeur.federation.messages import (
 )
 from federatedscope_ggeur.federation.privacy import apply_floor
 from federatedscope_ggeur.federation.training import fit
-from federatedscope_ggeur.federation.wire import EACH_CLASS, StatisticsForm
+from federatedscope_ggeur.federation.wire import StatisticsForm
 from federatedscope_ggeur.geometry import (
     AugmentedSet,
     ClassStatistics,
@@ -119,7 +119,8 @@ class Client:
             inputs = head.last_input(self.features)
         classes = self.settings.num_classes
         statistics = ClassStatistics.from_embeddings(inputs, self.labels, classes)
-        return self._upload(statistics, EACH_CLASS)
+        form = replace(self.settings.statistics, summed=False)
+        return self._upload(statistics, form)
 
     def _upload(
         self, statistics: ClassStatistics, form: StatisticsForm

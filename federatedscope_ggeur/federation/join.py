@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from itertools import zip_longest
 
@@ -45,10 +45,13 @@ class Agreement:
             message.mapping("settings"),
         )
 
-    def difference(self, other: Agreement) -> str:
-        """Where `other` differs, with both values; "" where it does not."""
+    def difference(self, other: Agreement, but: Collection[str] = ()) -> str:
+        """Where `other` differs, with both values; "" where it does not, or only in the
+        settings `but`."""
         for field in fields(self):
             mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            if isinstance(mine, Mapping):
+                mine, theirs = _without(mine, but), _without(theirs, but)
             if mine == theirs:
                 continue
             name = field.name
@@ -99,6 +102,10 @@ def _difference_of_names(mine: tuple[str, ...], theirs: tuple[str, ...]) -> str:
     if len(mine) == len(theirs):
         return problem
     return f"{problem}; {len(theirs)} classes there and {len(mine)} here"
+
+
+def _without(settings: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    return {name: value for name, value in settings.items() if name not in names}
 
 
 def _short(value: object) -> str:

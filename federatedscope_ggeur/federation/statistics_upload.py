@@ -14,6 +14,10 @@ from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
 
 F32, F64, I64 = torch.float32, torch.float64, torch.int64
 
+#: Embeddings beyond it are none. Far below what float32 holds, so that whatever is made
+#: of admitted statistics stays finite: squares, scatters, squared scatters in float64.
+_LARGEST = 1e16
+
 Statistics = Union[ClassStatistics, SummedStatistics]
 
 
@@ -75,16 +79,15 @@ class StatisticsUpload:
         if ((counts <= 0) | (counts > wire.LARGEST)).any():
             raise message.refuse("counts", f"counts must lie in 1..{wire.LARGEST}")
         means = message.tensor("means", F64, (k, dim))
-        # Beyond it squares overflow; embeddings are float32 themselves.
-        if (means.abs() > torch.finfo(F32).max).any():
-            raise message.refuse("means", "means must lie within the float32 range")
+        if (means.abs() > _LARGEST).any():
+            raise message.refuse("means", f"means must lie within {_LARGEST:g}")
         all_counts = torch.zeros(num_classes, dtype=I64)
         all_means = torch.zeros(num_classes, dim, dtype=F64)
         all_counts[labels], all_means[labels] = counts, means
         freedom = counts - 1
         if form.summed:
             freedom = freedom.sum()[None] if k else freedom
-        factors, triangles = _take_scatters(message, freedom, dim, _dtype(form))
+        factors, triangles = _take_scatters(message, freedom, dim, form)
         if not k:
             statistics = empty_statistics(contract)
         elif form.summed:
@@ -122,8 +125,9 @@ def _scatters(statistics: Statistics):
             yield None, statistics.covariance(c)
 
 
-def _take_scatters(message, freedom: Tensor, dim: int, dtype: torch.dtype):
+def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
     """Factors and matrices by their position; `freedom` bounds the rank of each."""
+    dtype = _dtype(form)
     ranks = message.tensor("ranks", I64, (len(freedom),))
     is_factor = ranks >= 0
     if (ranks < -1).any() or (ranks > freedom.clamp(max=dim)).any():
@@ -133,6 +137,8 @@ def _take_scatters(message, freedom: Tensor, dim: int, dtype: torch.dtype):
     if (~is_factor & (freedom == 0)).any():
         raise message.refuse("ranks", "one sample has no covariance to send")
     factors = message.tensor("factors", dtype, (int(ranks[is_factor].sum()), dim))
+    if (factors.abs() > _LARGEST * wire.LARGEST**0.5).any():
+        raise message.refuse("factors", "no embeddings have such a scatter")
     size = dim * (dim + 1) // 2
     triangles = message.tensor("triangles", dtype, (int((~is_factor).sum()), size))
     by_position = dict(
@@ -148,7 +154,11 @@ def _take_scatters(message, freedom: Tensor, dim: int, dtype: torch.dtype):
         sigma = torch.zeros(dim, dim, dtype=F64)
         sigma[upper[0], upper[1]] = triangle.double()
         sigma = sigma + sigma.T - sigma.diag().diag()
-        if not _is_positive_semidefinite(sigma):
+        # A covariance, or a scatter: the sum of at most so many.
+        largest = _LARGEST**2 * (wire.LARGEST if form.summed else 1)
+        if sigma.diag().max() > largest:
+            raise message.refuse("triangles", "no embeddings have such a scatter")
+        if not _is_positive_semidefinite(sigma, 1e-11 if form.exact else 1e-5):
             raise message.refuse(
                 "triangles", "a covariance is not positive semi-definite"
             )
@@ -156,11 +166,11 @@ def _take_scatters(message, freedom: Tensor, dim: int, dtype: torch.dtype):
     return by_position, matrices
 
 
-def _is_positive_semidefinite(sigma: Tensor) -> bool:
-    """By one Cholesky of Sigma + eps I; eps covers rounding to float32."""
+def _is_positive_semidefinite(sigma: Tensor, rounding: float) -> bool:
+    """By one Cholesky of Sigma + eps I; eps covers the rounding of what travels."""
     diagonal = sigma.diag()
     if not sigma.any():
         return True
-    eps = 1e-5 * diagonal.max().clamp(min=0)
+    eps = rounding * diagonal.max().clamp(min=0)
     shifted = sigma + eps * torch.eye(len(sigma), dtype=sigma.dtype)
     return bool(torch.linalg.cholesky_ex(shifted).info == 0)

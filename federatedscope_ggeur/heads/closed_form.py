@@ -105,7 +105,7 @@ def closed_form(
     _check(statistics, settings)
     seen = _Seen.of(statistics)
     report = {
-        "samples": int(seen.total),
+        "rows": int(seen.total),
         "classes": len(seen.classes),
         "left_out": statistics.num_classes - len(seen.classes),
     }

@@ -45,7 +45,7 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
     figure = Figure((width, 4.5), dpi=150, layout=layout, facecolor="white")
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    if evaluated:
+    if evaluated or results.calibrated is not None:
         _draw_lines(axes, results, evaluated)
     else:
         axes.text(0.5, 50, "no round was evaluated", ha="center", va="center")
@@ -57,14 +57,17 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
 
 
 def _draw_lines(axes, results: Results, evaluated: list[Scored]) -> None:
+    unseen, calibrated = set(results.unseen_domains), results.calibrated
+    records = [record for _, record in evaluated]
+    records += [calibrated] if calibrated is not None else []
     names = [
         domain
         for domain in results.domains
-        if any(record.accuracy.get(domain) is not None for _, record in evaluated)
+        if any(record.accuracy.get(domain) is not None for record in records)
     ]
-    unseen, calibrated = set(results.unseen_domains), results.calibrated
     rounds = [number for number, _ in evaluated]
-    behind = rounds[-1] + max(1, rounds[-1] // 20)
+    last = results.rounds[-1].round if results.rounds else 0
+    behind = last + max(1, last // 20)
     for i, domain in enumerate(names):
         scores = [record.accuracy.get(domain) for _, record in evaluated]
         look = {
@@ -81,8 +84,9 @@ def _draw_lines(axes, results: Results, evaluated: list[Scored]) -> None:
     _draw_line(axes, rounds, average, color="black", marker="o", **bold)
     if calibrated is not None:
         _draw_star(axes, behind, calibrated.avg, "black", 120)
+        axes.plot([], [], color="black", marker="*", markersize=9, linestyle="none")
     labels = [_short(name) + " (unseen)" * (name in unseen) for name in names]
-    _add_legend(axes, [*labels, "AVG"])
+    _add_legend(axes, [*labels, "AVG", *["calibrated"] * (calibrated is not None)])
 
 
 def _draw_line(axes, rounds, scores, **look) -> None:

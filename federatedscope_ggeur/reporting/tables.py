@@ -45,7 +45,7 @@ def _columns(results: Results) -> list[tuple[str, dict[str, float | None]]]:
     if closed_form is not None:
         columns.append((f"closed form {closed_form.method}", closed_form.accuracy))
     evaluated = [record for record in results.rounds if record.evaluated]
-    if evaluated or not columns:
+    if evaluated or not (columns or results.calibrated):
         trained = summarise(results.rounds)
         last = evaluated[-1] if evaluated else None
         columns += [

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.reporting import numbers, results_table
 
 CALIBRATE = ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 50]
@@ -62,16 +63,35 @@ def test_it_helps_where_labels_are_skewed(config):
     assert results.calibrated.avg > results.rounds[-1].avg
 
 
-def test_what_is_withheld_stays(config):
-    """No class has enough rows on any client: nothing is sent, nothing changes."""
-    settings = [*MLP, *CALIBRATE, "ggeur.steps", []]
+@pytest.mark.parametrize("head", [[], MLP], ids=["linear", "mlp"])
+def test_without_any_statistics_the_error_says_what_to_do(config, head):
+    settings = [*head, *CALIBRATE, "ggeur.steps", []]
     settings += ["ggeur.privacy.min_samples", 10000]
-    _, before, after = follow(config(*settings))
-    assert torch.equal(before, after)
+    following = Run(config(*settings))
+    with pytest.raises(GGEURError, match=r"lower ggeur\.privacy\.min_samples"):
+        following.follow(lambda record: None)
+    assert len(following.rounds) == 3
+    assert following.results("failed").final.head == "trained"
+
+
+def test_a_class_withheld_by_all_keeps_its_weights(config):
+    settings = [*CALIBRATE, "data.splitter_args", [{"alpha": 0.1}]]
+    following = Run(config(*settings, "ggeur.privacy.min_samples", 5))
+    heads = []
+    results = following.follow(
+        lambda record: heads.append(following.engine.server.params.clone())
+    )
+    left_out = results.calibrated.details["left_out"]
+    head = following.engine.server.head
+    before, after = (head.at(params).classifier.weight for params in heads[-2:])
+    same = (before == after).all(dim=1)
+    assert 0 < left_out < len(same)
+    assert int(same.sum()) == left_out
 
 
 def test_the_order_of_clients_changes_nothing(config):
     settings = [*MLP, *CALIBRATE, "federate.client_num", 7]
+    settings += ["ggeur.privacy.min_samples", 1]
     expected = numbers(run(config(*settings)))
     backwards = run(config(*settings), order=lambda ks: sorted(ks, reverse=True))
     assert numbers(backwards) == expected

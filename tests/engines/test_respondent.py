@@ -3,7 +3,11 @@
 import pytest
 from carrier import carrier
 
+from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.engines.respondent import GeometryCache, Respondent
+from federatedscope_ggeur.engines.settings import run_settings
 from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.messages import Broadcast
 
 
 class TestARespondent:
@@ -25,3 +29,35 @@ class TestARespondent:
     def test_refuses_parts_that_are_no_message(self, kind):
         with pytest.raises(MessageError, match="the server refused"):
             carrier().respondents[1].answer(kind, (b"x",))
+
+    def test_answers_only_what_its_own_settings_ask_for(self, config):
+        def answers(*settings):
+            return run_settings(config(*settings), 3, 16, 3).answers
+
+        always = {"prepare", "share", "train", "score"}
+        assert answers("ggeur.steps", []) == always
+        assert answers() == always | {"statistics"}
+        closed = ["ggeur.closed_form", "lda", "ggeur.steps", []]
+        assert answers(*closed) == always | {"statistics"}
+        calibrated = ["ggeur.steps", [], "ggeur.calibrate", "ccvr"]
+        assert answers(*calibrated) == always | {"calibrate"}
+
+    @pytest.mark.parametrize("kind", ["statistics", "calibrate"])
+    def test_refuses_what_they_do_not(self, kind):
+        client, cache = carrier().respondents[1].client, GeometryCache()
+        none = Embeddings(client.features[:0], client.labels[:0], client.domain)
+        respondent = Respondent(client, none, cache, answers=("train",))
+        parts = (b"x",) if kind == "calibrate" else ()
+        with pytest.raises(MessageError, match=f"'{kind}' is nothing that this client"):
+            respondent.answer(kind, parts)
+
+    def test_calibrates_at_one_set_of_weights(self):
+        carried = carrier()
+        respondent, server = carried.respondents[1], carried.server
+        asked = Broadcast(4, server.params).to_bytes()
+        assert respondent.answer("calibrate", (asked,)) == respondent.answer(
+            "calibrate", (asked,)
+        )
+        other = Broadcast(4, server.params + 1).to_bytes()
+        with pytest.raises(MessageError, match="second calibration, at other weights"):
+            respondent.answer("calibrate", (other,))

@@ -112,3 +112,35 @@ def test_what_does_not_fit_is_refused_by_name():
 
     by_class = Contract(CLASSES, DIM, 1)
     assert "ranks" in spoilt(held, SUMMED, nothing, by_class)
+
+
+@pytest.mark.parametrize("form", [StatisticsForm(), EXACT, SUMMED, BOTH])
+def test_what_no_embeddings_have_is_refused(form):
+    wide, few = statistics([20] * CLASSES), statistics([3] * CLASSES)
+
+    def set_to(name, value):
+        def change(tensors):
+            assert tensors[name].numel()
+            tensors[name][...] = value
+
+        return change
+
+    assert "means must lie" in spoilt(few, form, set_to("means", 1e30))
+    if form.exact:
+        assert "triangles" in spoilt(wide, form, set_to("triangles", 1e200))
+    if not form.summed:  # what float32 holds, the sum of many rows may reach
+        assert "triangles" in spoilt(wide, form, set_to("triangles", 1e38))
+        assert "factors" in spoilt(few, form, set_to("factors", 1e30))
+
+
+def test_exact_covariances_may_not_be_indefinite_at_all():
+    held = statistics([20] * CLASSES)
+
+    def slightly(tensors):
+        # Of the matrix of ones, whose eigenvalues are D and 0, a hair less.
+        triangle = torch.ones(CLASSES, DIM * (DIM + 1) // 2, dtype=torch.float64)
+        rows, columns = torch.triu_indices(DIM, DIM)
+        triangle[:, rows == columns] -= 1e-7
+        tensors["triangles"] = triangle
+
+    assert "not positive semi-definite" in spoilt(held, EXACT, slightly)

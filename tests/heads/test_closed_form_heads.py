@@ -237,7 +237,7 @@ def test_the_head_is_frozen_and_the_report_plain(kind):
         assert parameter.dtype == torch.float32
         assert not parameter.requires_grad
     assert json.loads(json.dumps(fitted.report)) == fitted.report
-    known = {"samples": 50, "classes": 3, "left_out": 1}
+    known = {"rows": 50, "classes": 3, "left_out": 1}
     assert known.items() <= fitted.report.items()
 
 

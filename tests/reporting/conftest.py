@@ -73,3 +73,8 @@ def make_record_fixture():
 @pytest.fixture(name="make_results", scope="session")
 def make_results_fixture():
     return make_results
+
+
+@pytest.fixture(name="make_head", scope="session")
+def make_head_fixture():
+    return make_head

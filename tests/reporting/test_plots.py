@@ -35,6 +35,14 @@ def test_picture_is_whole_and_not_blank(tmp_path, make_results, scores):
     assert pixels.min() < 100
 
 
+@pytest.mark.parametrize("scores", [[], [None], [{"clean": 0.5}]], ids=str)
+def test_heads_made_in_one_go_are_drawn(tmp_path, make_results, make_head, scores):
+    plain = drawn(make_results(scores), tmp_path / "curve.png")
+    head = make_head("lda", {"clean": 0.4})
+    assert drawn(make_results(scores, closed_form=head), tmp_path / "a.png") != plain
+    assert drawn(make_results(scores, calibrated=head), tmp_path / "b.png") != plain
+
+
 @pytest.mark.parametrize(("domains", "rounds"), [(12, 100), (40, 3)])
 def test_many_domains_fit(tmp_path, make_results, domains, rounds):
     scores, names = many(domains, rounds)

@@ -105,6 +105,22 @@ def test_round_trip(make_results, round0):
     assert text.isascii()
 
 
+def test_round_trip_of_heads_made_in_one_go(make_results, make_head):
+    head = make_head("lda", {"clean": 0.4, "empty": None})
+    results = make_results(closed_form=head, calibrated=replace(head, method="ccvr"))
+    assert Results.from_json(results.to_json()) == results
+    assert results.final.head == "calibrated"
+    assert results.final.accuracy == head.accuracy
+    spent = [results.round0, head, head, *results.rounds]
+    assert results.final.bytes_up == sum(part.bytes_up for part in spent)
+    plain = numbers(results)
+    assert "seconds" not in plain["round0"]["closed_form"]
+    assert "seconds" not in plain["calibrated"]
+    alone = make_results([], closed_form=head)
+    assert alone.final.head == "closed_form"
+    assert alone.final.avg == head.avg
+
+
 @given(score=FRACTIONS, loss=st.floats(allow_nan=False, allow_infinity=False))
 def test_floats_survive_to_the_bit(make_results, score, loss):
     results = make_results([{"clean": score}])

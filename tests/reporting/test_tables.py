@@ -26,6 +26,35 @@ def test_table(make_results):
     ]
 
 
+def test_table_of_heads_made_in_one_go(make_results, make_head):
+    scores = {"clean": 0.5, "noisy": 0.3}
+    heads = {
+        "closed_form": make_head("lda", {"clean": 0.4, "noisy": 0.2}),
+        "calibrated": make_head("ccvr", {"clean": 0.6, "noisy": 0.4}),
+    }
+    domains = {"domains": ["clean", "noisy"], "unseen_domains": []}
+    lines = results_table(make_results([scores], **heads, **domains)).splitlines()
+    assert lines[0].split("  ")[0] == "accuracy in %"
+    titles = ["closed form lda", "round 1", "mean of last 1", "calibrated ccvr"]
+    assert [lines[0].index(title) for title in titles] == sorted(
+        lines[0].index(title) for title in titles
+    )
+    assert lines[2].split() == ["clean", "40.00", "50.00", "50.00", "60.00"]
+    assert lines[5].split() == ["AVG", "30.00", "40.00", "40.00", "50.00"]
+    alone = results_table(make_results([], closed_form=heads["closed_form"], **domains))
+    assert alone.splitlines()[2].split() == ["clean", "40.00"]
+    unscored = results_table(make_results([None], **{**heads, "closed_form": None}))
+    assert unscored.splitlines()[2].split()[-1] == "60.00"
+
+
+def test_metrics_csv_has_the_closed_form_as_round_0(make_results, make_head):
+    head = make_head("lda", {"clean": 0.4})
+    text = metrics_csv(make_results([{"clean": 0.5}], closed_form=head))
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["round"] for row in rows] == ["0", "1"]
+    assert rows[0]["accuracy_clean"] == "0.4"
+
+
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
 def test_table_says_where_a_run_broke_off(make_results, status):
     scores = [{"clean": 0.5}, {"clean": 0.5}]

@@ -166,7 +166,8 @@ class Federation(Joining):
 
     def write_unfinished(self) -> None:
         """At the end of the process: what an unfinished run leaves."""
-        if self.rounds and self._folder.is_dir():
+        scored = self.rounds or (self.round0 and self.round0.closed_form)
+        if scored and self._folder.is_dir():
             # Python notes there what ended the program.
             stopped = getattr(sys, "last_type", None) is KeyboardInterrupt
             self.write("interrupted" if stopped else "failed")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from federatedscope_ggeur.cfg_ggeur import get_key
 from federatedscope_ggeur.heads import load_vector, named_tensors
 from federatedscope_ggeur.methods import FedAvg, Update
 
@@ -20,6 +21,14 @@ _RULES = {
 }
 
 
+_GUARDED = {
+    "base_method": ("fedavg",),
+    "augmentation": ("ggeur", "none"),
+    "closed_form": ("none",),
+    "calibrate": ("none",),
+}
+
+
 def robust_problems(cfg) -> list[str]:
     """What is wrong with ``aggregator.robust_rule``, a line each.
 
@@ -30,11 +39,14 @@ def robust_problems(cfg) -> list[str]:
         return []
     found, (argument, per_hostile) = [], _RULES[rule]
     given = f"aggregator.robust_rule: {rule}"
-    if cfg.ggeur.base_method != "fedavg":
-        found.append(
-            f"  aggregator.robust_rule: {rule} works with ggeur.base_method: fedavg "
-            f"alone, got {cfg.ggeur.base_method}"
-        )
+    # Of all that a server may make of what clients send, it guards the mean of heads.
+    for name, allowed in _GUARDED.items():
+        value = get_key(cfg, f"ggeur.{name}")
+        if value not in allowed:
+            found.append(
+                f"  aggregator.robust_rule: {rule} works with ggeur.{name}: "
+                f"{' or '.join(allowed)} alone, got {value}"
+            )
     if argument and argument not in cfg.aggregator.BFT_args:
         found.append(
             f"  aggregator.BFT_args.{argument}: must be set in the file with {given}"

@@ -66,7 +66,9 @@ class GGEURTrainer(BaseTrainer):
         )
         save_to, restore_from = settings.save_to, settings.restore_from
         store = ClientStore(save_to, held.number) if save_to else None
-        self._respondent = Respondent(self.client, held.test, data.cache, store)
+        self._respondent = Respondent(
+            self.client, held.test, data.cache, store, settings.answers
+        )
         if restore_from:
             self.client.states = ClientStore(restore_from, held.number).load()
 

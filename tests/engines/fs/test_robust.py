@@ -148,5 +148,13 @@ def test_a_rule_stands_in_for_fedavg_s_mean_alone(fs):
 
     cfg = merged(fs.file(*SEVEN), ["aggregator.robust_rule", "median"])
     assert problems(cfg) == []
-    cfg.ggeur.base_method = "scaffold"
-    assert any("aggregator.robust_rule: median" in line for line in problems(cfg))
+    for name, value in (
+        ("base_method", "scaffold"),
+        ("augmentation", "fedmix"),
+        ("closed_form", "lda"),
+        ("calibrate", "ccvr"),
+    ):
+        other = cfg.clone()
+        other.ggeur[name] = value
+        wanted = f"aggregator.robust_rule: median works with ggeur.{name}: "
+        assert any(wanted in line for line in problems(other))
