@@ -5,21 +5,32 @@ a linear head, one process thread a run. Every trained row takes the same number
 local mini-batches a round on each client, so what differs is what is done with them;
 "FedAvg, 1 epoch" is the usual baseline beside. The one client of the centralised rows
 takes as many as each of the others does, not as many as all together; its augmented
-set may be as large as all theirs together. Optimiser, rate, sizes and rounds were set
-beforehand, the same for all rows of a setting: nothing is tuned for a method or on the
-test rows. Settings of the methods are those of Table 9 of the GGEUR paper
-(docs/methods.md); it has none for FedProx, which gets 0.1 and 0.01, and none for
-FedAvgM and the rivals, which have their defaults.
+set may be as large as all theirs together. Settings of the methods are those of Table 9
+of the GGEUR paper (docs/methods.md); it has none for FedProx, which gets 0.1 and 0.01,
+and none for FedAvgM and the rivals, which have their defaults. Optimiser, rate, sizes
+and rounds were set beforehand, the same for all rows of a setting: nothing is tuned for
+a method or on the test rows. A row may therefore say more of that one rate than of its
+method: 1.0 suits CLIP's features, whose norm is 1, and SCAFFOLD's server rate of 0.25
+takes quarter steps.
 
-Gains are differences of AVG paired by seed, with their standard error: over the same
-method without augmentation, and over FedAvg at equal local steps. MB up is what one
-client sends over the whole run, statistics included; a centralised run has no figure,
-because its rows would travel themselves. Seconds are CPU seconds of the whole run, data
-in memory. CCVR's own epochs are not among the local steps.
+GGEUR also changes the clients' weights in averages, to their rows after augmentation:
+that default, `ggeur.weight: augmented`, is in all rows with GGEUR but "FedAvg, original
+weights". In "Caltech lda, floor 1" rows to which the floor means nothing show the runs
+of "Caltech lda".
 
-A line of the raw CSV is one run, written as it ends; a run with a line that has a score
-is not run again, one that failed is. A run that diverges has a line with an error in
-place of scores. Start with --quick: the folders may hold any embeddings then.
+AVG and STD are of the mean over the last five evaluated rounds, `last` is the AVG of
+the head that the run leaves. A calibrated head and one in closed form have but one
+score, which stands for both. Gains are therefore differences of `last`, paired by seed,
+with their standard error: over the same method without augmentation, where there is
+such a row, and over FedAvg at equal local steps. A run that diverged or failed is in no
+mean and no gain; `runs` says how many of a row's seeds its means are of. MB up is what
+one client sends over the whole run, statistics included; a centralised run has no
+figure, because its rows would travel themselves. Seconds are CPU seconds of the whole
+run, data in memory. CCVR's own epochs are not among the local steps.
+
+A line of the raw CSV is one run, written as it ends. A run that diverged or failed has
+a line with an error in place of scores; it is run again at the next start, others are
+not. Start with --quick: the folders may hold any embeddings then.
 
     python benchmarks/comparison.py --root FOLDER --raw FILE --jobs 4
 """
@@ -48,6 +59,7 @@ from comparison_rows import (
     Config,
     Row,
     Task,
+    shared_runs,
     table_rows,
     tasks,
 )
@@ -57,13 +69,14 @@ from tqdm import tqdm
 
 from federatedscope_ggeur.engines.config import load_config
 from federatedscope_ggeur.engines.run import Run, divide, load_data_set
+from federatedscope_ggeur.reporting import Results
 
 QUICKSTART = (
     Path(__file__).parents[1] / "scripts/example_configs/ggeur_quickstart.yaml"
 ).resolve()
 KEY = ("setting", "method", "variant", "seed")
 FIELDS = (
-    *(*KEY, "avg", "std", "mb_up_per_client"),
+    *(*KEY, "avg", "last", "std", "mb_up_per_client"),
     *("rounds", "seconds", "local_steps", "error"),
 )
 Line = dict[str, str]
@@ -91,6 +104,7 @@ def _scores(task: Task) -> Line:
     up = results.final.bytes_up / 1e6 / len(run.data.clients)
     return {
         "avg": f"{100 * results.final.avg:.6f}",
+        "last": f"{100 * _last(results):.6f}",
         "std": f"{100 * results.final.std:.6f}",
         "mb_up_per_client": "" if task.method == CENTRALISED else f"{up:.6f}",
         "rounds": str(rounds),
@@ -98,6 +112,12 @@ def _scores(task: Task) -> Line:
         "local_steps": f"{rounds * _steps_of_a_round(cfg, run.data.clients):.0f}",
         "error": "",
     }
+
+
+def _last(results: Results) -> float:
+    """AVG of the head that the run leaves."""
+    trained = results.final.head == "trained"
+    return results.rounds[-1].avg if trained else results.final.avg
 
 
 def _pairs(config: Config) -> list[str]:
@@ -146,10 +166,7 @@ def append(lines: Iterable[Line], path: Path) -> None:
 
 def summary(raw: Iterable[Line]) -> list[dict[str, object]]:
     """A row of means over seeds for each (setting, method, variant) in `raw`."""
-    found: Found = {}
-    for line in raw:
-        row = line["method"], line["variant"]
-        found.setdefault((line["setting"], row), []).append(line)
+    found = _by_row(raw)
     settings = [*SETTINGS, *(name + QUICK_MARK for name in SETTINGS)]
     return [
         {"setting": setting, "method": row[0], "variant": row[1]}
@@ -162,6 +179,19 @@ def summary(raw: Iterable[Line]) -> list[dict[str, object]]:
     ]
 
 
+def _by_row(raw: Iterable[Line]) -> Found:
+    """The lines of each row of each setting, with the runs it shares with another."""
+    found: Found = {}
+    for line in raw:
+        row = line["method"], line["variant"]
+        found.setdefault((line["setting"], row), []).append(line)
+    settings = {setting for setting, _ in found}
+    for setting, other, row in shared_runs():
+        if setting in settings and (other, row) in found:
+            found[setting, row] = found[other, row]
+    return found
+
+
 def _means(lines: list[Line]) -> dict[str, object]:
     scored = [line for line in lines if not line["error"]]
 
@@ -172,6 +202,7 @@ def _means(lines: list[Line]) -> dict[str, object]:
     return {
         "runs": f"{len(scored)} of {len(lines)}",
         "AVG %": mean("avg", 2),
+        "last %": mean("last", 2),
         "STD %": mean("std", 2),
         "MB up a client": mean("mb_up_per_client", 3),
         "rounds": mean("rounds", 0),
@@ -183,12 +214,12 @@ def _means(lines: list[Line]) -> dict[str, object]:
 def _gain(
     name: str, found: Found, setting: str, row: Row, over: Row
 ) -> dict[str, object]:
-    """Mean and standard error of AVG's differences by seed; empty over itself."""
+    """Mean and standard error of the differences by seed; empty over itself."""
     gains = []
     if row != over:
         mine, theirs = (
             {
-                line["seed"]: float(line["avg"])
+                line["seed"]: float(line["last"])
                 for line in found.get((setting, which), [])
                 if not line["error"]
             }

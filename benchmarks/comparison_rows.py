@@ -51,6 +51,8 @@ SETTINGS = {
         {**CALTECH, "ggeur.privacy.min_samples": 1},
     ),
 }
+#: For a setting the one that it differs from in the floor alone.
+FLOOR_ONLY = {"Caltech lda, floor 1": "Caltech lda"}
 QUICK = {
     "eval.freq": 1,
     "federate.total_round_num": 2,
@@ -101,6 +103,7 @@ def table_rows() -> dict[Row, Config]:
     }
     epoch = {"train.batch_or_epoch": "epoch", "train.local_update_steps": 1}
     rows["FedAvg, 1 epoch", NONE] = {**GGEUR[NONE], **epoch}
+    rows["FedAvg, original weights", BOTH] = {**GGEUR[BOTH], "ggeur.weight": "original"}
     for rival in RIVALS:
         rows["FedAvg", rival] = {"ggeur.augmentation": rival.lower()}
     for kind in CLOSED_FORMS:
@@ -124,6 +127,16 @@ def table_rows() -> dict[Row, Config]:
     return rows
 
 
+def depends_on_floor(config: Config) -> bool:
+    """Whether a run sends anything of single classes, which the floor may hold back."""
+    keys = ("ggeur.augmentation", "ggeur.calibrate", "ggeur.closed_form")
+    return (
+        bool(config.get("ggeur.steps"))
+        or any(key in config for key in keys)
+        or config.get("ggeur.base_method") == "fedproto"
+    )
+
+
 @dataclass(frozen=True)
 class Task:
     """One run: what its line is known by, and its config."""
@@ -137,25 +150,49 @@ class Task:
 
 def tasks(
     root: Path, settings: Sequence[str], seeds: int, only: Sequence[str], quick: bool
-) -> Iterator[Task]:
-    """All runs that are asked for, seed by seed.
+) -> list[Task]:
+    """All runs that are asked for, seed by seed, those of rivals last of all.
 
     `only` are parts of "method, variant" of which a row must have one; none: all rows.
+    A run that is the same in two settings is there once (`shared_runs`).
     """
     rows = table_rows()
     wanted = [row for row in rows if not only or _matches(row, only)]
+    found = []
     for seed in range(seeds):
         for setting in settings:
-            folder, of_setting = SETTINGS[setting]
             for row in wanted:
-                config = {**COMMON, **of_setting, "seed": seed}
-                config["data.root"] = str(root / folder)
-                if quick:
-                    config.update(QUICK)
-                if row[0] == CENTRALISED:
-                    config["ggeur.step1_size"] *= config["federate.client_num"]
-                name = setting + QUICK_MARK if quick else setting
-                yield Task(name, *row, seed, {**config, **rows[row]})
+                name = _setting_of_run(setting, rows[row])
+                if name == setting or name not in settings:
+                    found.append(_task(root, name, row, seed, quick))
+    return sorted(found, key=lambda task: "ggeur.augmentation" in task.config)
+
+
+def shared_runs() -> Iterator[tuple[str, str, Row]]:
+    """(setting, the other one whose run it has too, row), for each such run."""
+    for mark in ("", QUICK_MARK):
+        for setting in FLOOR_ONLY:
+            for row, config in table_rows().items():
+                other = _setting_of_run(setting, config)
+                if other != setting:
+                    yield setting + mark, other + mark, row
+
+
+def _setting_of_run(setting: str, config: Config) -> str:
+    """The setting under whose name the run of a row with `config` is kept."""
+    return setting if depends_on_floor(config) else FLOOR_ONLY.get(setting, setting)
+
+
+def _task(root: Path, setting: str, row: Row, seed: int, quick: bool) -> Task:
+    folder, of_setting = SETTINGS[setting]
+    config = {**COMMON, **of_setting, "seed": seed}
+    config["data.root"] = str(root / folder)
+    if quick:
+        config.update(QUICK)
+    if row[0] == CENTRALISED:
+        config["ggeur.step1_size"] *= config["federate.client_num"]
+    name = setting + QUICK_MARK if quick else setting
+    return Task(name, *row, seed, {**config, **table_rows()[row]})
 
 
 def _matches(row: Row, texts: Sequence[str]) -> bool:

@@ -80,6 +80,22 @@ class ClientStore:
             ) from error
         return states
 
+    def load_of_trained(self) -> dict[int, dict[str, Tensor]]:
+        """What was saved of a client that has trained, which is never nothing.
+
+        Raises
+        ------
+        ConfigError
+            As `load`, and if there is no file.
+        """
+        if not self.path.exists():
+            raise ConfigError(
+                f"federate.restore_from: '{self.path}' is not there, the state of "
+                f"client {self._number}, which has trained; bring it back, or begin "
+                "the run anew"
+            )
+        return self.load()
+
     def _remove(self) -> None:
         """A file of an earlier run must not pass for this one's."""
         try:

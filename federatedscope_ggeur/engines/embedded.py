@@ -139,8 +139,12 @@ class EmbeddedEngine:
         if progress is not None:
             # A state may be newer than the checkpoint, by the round that was cut off.
             done = len(progress.rounds)
+            trained = {k for record in progress.rounds for k in record.clients}
             for number, client in self.clients.items():
-                states = ClientStore(path, number).load()
+                store = ClientStore(path, number)
+                stateful = self.settings.client.method.keeps_state
+                held = stateful and number in trained and len(client.features)
+                states = store.load_of_trained() if held else store.load()
                 client.states = {n: s for n, s in states.items() if n <= done}
         return progress
 

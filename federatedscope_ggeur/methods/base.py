@@ -19,7 +19,7 @@ FedOpt, FedAvgM        `initial_state`, `step`
 FedMix                 `share`, `combine`, `local` with `objective`
 FedGen                 `share`, `initial_state`, `download`, `local` with `loss_term`,
                        `step`
-FedFA                  `download`, `local` with `transform` and `finish`, `step`
+FedFA                  `share`, `download`, `local` with `transform`, `step`
 no federation          `local` with `start` and `finish`, `scored`
 =====================  ===============================================================
 """
@@ -29,16 +29,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Optional
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.heads import Head, to_vector
+from federatedscope_ggeur.methods.tensors import Specs
 from federatedscope_ggeur.rng import torch_generator
 
 Tensors = Mapping[str, Tensor]
-Shapes = Mapping[str, tuple[Optional[int], ...]]
 
 
 @dataclass(frozen=True)
@@ -213,13 +212,24 @@ class Method:
     #: False where weights stay with the clients: neither head nor update travels.
     federated = True
 
-    def share_shapes(self, head: Head) -> Shapes:
-        """Names and shapes (None: any length) of all that `share` returns."""
+    #: True where a client that has trained keeps tensors of its own for later rounds.
+    keeps_state = False
+
+    def share_shapes(self, head: Head) -> Specs:
+        """Names, shapes and dtypes of all that `share` returns."""
         return {}
 
-    def upload_shapes(self, head: Head) -> Shapes:
-        """Names and shapes (None: any length) of all that `finish` sends up."""
+    def upload_shapes(self, head: Head) -> Specs:
+        """Names, shapes and dtypes of all that `finish` sends up."""
         return {}
+
+    def share_problem(self, shared: Tensors, head: Head) -> str:
+        """Server: why values of a share of the right shapes are refused, else ""."""
+        return ""
+
+    def upload_problem(self, upload: Tensors, head: Head) -> str:
+        """Server: why values of an upload of the right shapes are refused, else ""."""
+        return ""
 
     # round 0
     def share(self, features: Tensor, labels: Tensor, context: LocalContext) -> Tensors:

@@ -48,12 +48,19 @@ class Combined(Method):
             )
         self.base, self.rival = base, rival
         self.name = f"{base.name} + {rival.name}"
+        self.keeps_state = base.keeps_state or rival.keeps_state
 
     def share_shapes(self, head):
         return _both(self.base.share_shapes(head), self.rival.share_shapes(head))
 
     def upload_shapes(self, head):
         return _both(self.base.upload_shapes(head), self.rival.upload_shapes(head))
+
+    def share_problem(self, shared, head):
+        return self._problem(
+            (method, method.share_problem(_part(shared, name), head))
+            for name, method in self._named
+        )
 
     def share(self, features, labels, context):
         return _both(

@@ -29,6 +29,7 @@ class FedDyn(FedAvg):
     """
 
     name = "feddyn"
+    keeps_state = True
 
     def __init__(self, alpha: float):
         self.alpha = alpha

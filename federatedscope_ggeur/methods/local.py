@@ -19,6 +19,7 @@ class Local(Method):
 
     name = "local"
     federated = False
+    keeps_state = True
 
     def local(self, context: LocalContext) -> LocalHooks:
         def finish(outcome):

@@ -26,6 +26,7 @@ class Moon(FedAvg):
     """
 
     name = "moon"
+    keeps_state = True
 
     def __init__(self, mu: float = 1.0, temperature: float = 0.5):
         self.mu, self.temperature = mu, temperature

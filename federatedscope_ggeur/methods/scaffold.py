@@ -15,6 +15,7 @@ from federatedscope_ggeur.methods.receipts import (
     receipts_after,
     total_weight,
 )
+from federatedscope_ggeur.methods.tensors import TensorSpec
 
 
 class Scaffold(FedAvg):
@@ -31,12 +32,13 @@ class Scaffold(FedAvg):
     """
 
     name = "scaffold"
+    keeps_state = True
 
     def __init__(self, server_lr: float = 1.0):
         self.server_lr = server_lr
 
     def upload_shapes(self, head):
-        return {"c": (num_parameters(head),)}
+        return {"c": TensorSpec((num_parameters(head),))}
 
     def initial_state(self, params, context):
         state = {"c": torch.zeros_like(params), "receipts": no_receipts()}

@@ -90,6 +90,15 @@ def test_a_run_that_was_stopped_ends_with_the_same_results(
     assert outcome(results) == outcome(run(config(*settings)))
 
 
+@pytest.mark.parametrize("method", ["local", "moon", "scaffold", "feddyn"])
+def test_without_the_state_of_a_client_a_run_does_not_go_on(config, path, method):
+    chosen = ["ggeur.base_method", method]
+    stop_after(config("federate.save_to", path, *chosen), 2)
+    (path.parent / f"{path.name}.clients" / "client_0002.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"client_0002.* is not there.* of client 2"):
+        run(config("federate.restore_from", path, *chosen))
+
+
 @pytest.mark.parametrize("method", STATEFUL)
 class TestStatefulMethods:
     @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 from federatedscope.core.trainers.base_trainer import BaseTrainer
 
@@ -13,6 +15,8 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import Client, Score, evaluate
 from federatedscope_ggeur.federation.messages import Broadcast
 from federatedscope_ggeur.heads import build_head, load_vector, to_vector
+
+logger = logging.getLogger(__name__)
 
 TRAINER = "ggeur_trainer"
 
@@ -70,7 +74,15 @@ class GGEURTrainer(BaseTrainer):
             self.client, held.test, data.cache, store, settings.answers
         )
         if restore_from:
-            self.client.states = ClientStore(restore_from, held.number).load()
+            kept = ClientStore(restore_from, held.number)
+            self.client.states = kept.load()
+            if settings.client.method.keeps_state and not self.client.states:
+                logger.warning(
+                    "client %d: there is no state at '%s'; it begins anew, which is "
+                    "right only if it has never trained",
+                    held.number,
+                    kept.path,
+                )
 
     def answer(self, kind: str, parts) -> tuple[bytes, ...]:
         """See `Respondent.answer`."""
