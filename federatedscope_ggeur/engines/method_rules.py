@@ -69,6 +69,16 @@ def _rival_problems(cfg) -> list[str]:
             f"  ggeur.closed_form: must be none {chosen}, which acts in training (or "
             "set ggeur.init: closed_form to train from there)"
         )
+    if ggeur.augmentation == "fedmix" and ggeur.privacy.min_samples > 1:
+        why = (
+            f"{chosen} and ggeur.privacy.min_samples {ggeur.privacy.min_samples:g}: "
+            "sums over classes less sums over FedMix's means can leave single rows; "
+            "take another augmentation, or ggeur.privacy.min_samples 1 to allow that"
+        )
+        if ggeur.calibrate != "none":
+            problems.append(f"  ggeur.calibrate: must be none {why}")
+        if ggeur.init == "closed_form":
+            problems.append(f"  ggeur.init: must be random {why}")
     return problems
 
 

@@ -16,7 +16,7 @@ from federatedscope_ggeur.federation.messages import (
 )
 from federatedscope_ggeur.federation.wire import shape_problem
 from federatedscope_ggeur.heads import Head
-from federatedscope_ggeur.methods import Method
+from federatedscope_ggeur.methods import Method, TensorSpec
 
 _FromClient = TypeVar("_FromClient", StatisticsUpload, ClientUpdate, ScoreReport)
 
@@ -68,8 +68,11 @@ class Admission:
     def ready(self, ready: Ready, before: Ready | None, again: bool) -> None:
         """A first readiness, or one `again` with the weight it had `before`."""
         self.sender(ready.client, before is not None and not again)
-        shapes = self._method.share_shapes(self._head)
-        _check_tensors(ready.shared, shapes, "shared", ready.client)
+        specs = self._method.share_shapes(self._head)
+        _check_tensors(ready.shared, specs, "shared", ready.client)
+        problem = self._method.share_problem(ready.shared, self._head)
+        if problem:
+            raise MessageError(problem, field="shared", sender=f"client {ready.client}")
         if before is not None and before.weight != ready.weight:
             raise MessageError(
                 f"came back with {ready.weight:g} in place of {before.weight:g}; it "
@@ -90,8 +93,13 @@ class Admission:
                 field="round",
                 sender=f"client {update.client}",
             )
-        shapes = self._method.upload_shapes(self._head)
-        _check_tensors(update.upload, shapes, "upload", update.client)
+        specs = self._method.upload_shapes(self._head)
+        _check_tensors(update.upload, specs, "upload", update.client)
+        problem = self._method.upload_problem(update.upload, self._head)
+        if problem:
+            raise MessageError(
+                problem, field="upload", sender=f"client {update.client}"
+            )
 
     def scores(self, report: ScoreReport, round_number: int) -> None:
         """Scores of this round."""
@@ -105,16 +113,21 @@ class Admission:
 
 
 def _check_tensors(
-    tensors: Mapping[str, Tensor], shapes: Mapping, field: str, client: int
+    tensors: Mapping[str, Tensor],
+    specs: Mapping[str, TensorSpec],
+    field: str,
+    client: int,
 ) -> None:
     sender = f"client {client}"
-    if tensors.keys() != shapes.keys():
+    if tensors.keys() != specs.keys():
         raise MessageError(
-            f"the method sends {sorted(shapes)}, got {sorted(tensors)}",
+            f"the method sends {sorted(specs)}, got {sorted(tensors)}",
             field=field,
             sender=sender,
         )
-    for name, shape in shapes.items():
-        problem = shape_problem(tensors[name], shape)
+    for name, spec in specs.items():
+        problem = shape_problem(tensors[name], spec.shape)
+        if tensors[name].dtype != spec.dtype:
+            problem = f"expected {spec.dtype}, got {tensors[name].dtype}"
         if problem:
             raise MessageError(problem, field=f"{field}.{name}", sender=sender)

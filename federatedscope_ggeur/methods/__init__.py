@@ -31,6 +31,7 @@ from federatedscope_ggeur.methods.fedprox import FedProx
 from federatedscope_ggeur.methods.local import Local
 from federatedscope_ggeur.methods.moon import Moon
 from federatedscope_ggeur.methods.scaffold import Scaffold
+from federatedscope_ggeur.methods.tensors import TensorSpec
 
 METHODS: dict[str, type[Method]] = {
     method.name: method
@@ -112,6 +113,7 @@ __all__ = [
     "Moon",
     "Scaffold",
     "ServerContext",
+    "TensorSpec",
     "Update",
     "build_method",
     "initial_weights",

@@ -57,10 +57,17 @@ class Combined(Method):
         return _both(self.base.upload_shapes(head), self.rival.upload_shapes(head))
 
     def share_problem(self, shared, head):
-        return self._problem(
-            (method, method.share_problem(_part(shared, name), head))
-            for name, method in self._named
-        )
+        return self._problem(shared, lambda one, own: one.share_problem(own, head))
+
+    def upload_problem(self, upload, head):
+        return self._problem(upload, lambda one, own: one.upload_problem(own, head))
+
+    def _problem(self, both: Tensors, of: Callable[[Method, Tensors], str]) -> str:
+        for whose, method in ((_BASE, self.base), (_RIVAL, self.rival)):
+            problem = of(method, _part(both, whose))
+            if problem:
+                return f"{method.name}: {problem}"
+        return ""
 
     def share(self, features, labels, context):
         return _both(

@@ -18,6 +18,7 @@ from federatedscope_ggeur.methods.base import (
     weighted_mean,
 )
 from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.tensors import TensorSpec, count_problem
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,10 @@ class FedGen(FedAvg):
         self.lr, self.steps, self.batch_size = lr, steps, batch_size
 
     def share_shapes(self, head):
-        return {"counts": (head.num_classes,)}
+        return {"counts": TensorSpec((head.num_classes,), torch.int64)}
+
+    def share_problem(self, shared, head):
+        return count_problem("'counts'", shared["counts"])
 
     def share(self, features, labels, context):
         allowed = context.counts >= context.min_samples
@@ -189,13 +193,16 @@ class Generator:
 
 def _counts(update: Update, context: ServerContext) -> Tensor:
     """Of the rows of each class that the client told of: shape (C,)."""
-    return context.shares[update.client]["counts"].double().clamp(min=0)
+    return context.shares[update.client]["counts"].double()
 
 
 def _closeness(noise: Tensor, inputs: Tensor) -> Tensor:
     """``exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|_1)``: 1 where all draws are the same."""
-    apart = (noise[:, None] - noise).square().mean(dim=2)
-    return (-(apart * (inputs[:, None] - inputs).abs().mean(dim=2)).mean()).exp()
+    # Not by products of rows, which cancel in float32.
+    exact = "donot_use_mm_for_euclid_dist"
+    apart = torch.cdist(noise, noise, compute_mode=exact).square() / noise.shape[1]
+    distance = torch.cdist(inputs, inputs, p=1.0) / inputs.shape[1]
+    return (-(apart * distance).mean()).exp()
 
 
 class _Adam:

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.methods.base import LocalContext, LocalHooks
 from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.tensors import TensorSpec, value_problem
 
 
 class FedMix(FedAvg):
@@ -20,16 +21,17 @@ class FedMix(FedAvg):
     means the loss is the cross-entropy. With dropout, a loss term of a base method
     draws units of its own.
 
-    A client makes its means of its rows in random order, since they may stand class by
-    class; rows that do not fill a mean are left out, and so are those of a class that
-    it has fewer than `min_samples` rows of.
+    A client deals its rows in random order, since they may stand class by class, to as
+    many means as `batch_size` rows go into; no row is left over, which the difference
+    to any other sum over all rows would give away. Only rows of a class that it has
+    fewer than `min_samples` rows of are in none.
 
     Parameters
     ----------
     weight : float
         m, below 1; 0 is FedAvg up to rounding.
     batch_size : int
-        Rows of a mean; `min_samples` at least.
+        Rows of a mean at least; `min_samples` if that is more.
     """
 
     name = "fedmix"
@@ -38,7 +40,13 @@ class FedMix(FedAvg):
         self.weight, self.batch_size = weight, batch_size
 
     def share_shapes(self, head):
-        return {"means": (None, head.in_features + head.num_classes)}
+        return {"means": TensorSpec((None, head.in_features + head.num_classes))}
+
+    def share_problem(self, shared, head):
+        x, y = shared["means"].split([head.in_features, head.num_classes], dim=1)
+        if (y < 0).any() or ((y.sum(dim=1) - 1).abs() > 1e-3).any():
+            return "'means' of labels must lie in 0..1 and sum to 1 in every row"
+        return value_problem("'means' of embeddings", x)
 
     def share(self, features, labels, context):
         size = max(self.batch_size, context.min_samples)
@@ -46,10 +54,13 @@ class FedMix(FedAvg):
         rows = allowed[labels].nonzero().flatten()
         generator = context.generator("fedmix")
         order = rows[torch.randperm(len(rows), generator=generator)]
-        used = order[: len(order) // size * size]
-        hot = F.one_hot(labels[used], context.head.num_classes)
-        both = torch.cat([features[used], hot.to(features.dtype)], dim=1)
-        return {"means": both.view(-1, size, both.shape[1]).mean(dim=1)}
+        hot = F.one_hot(labels[order], context.head.num_classes)
+        both = torch.cat([features[order], hot.to(features.dtype)], dim=1)
+        groups = len(order) // size
+        if not groups:
+            return {"means": both[:0]}
+        parts = both.tensor_split(groups)
+        return {"means": torch.stack([part.mean(dim=0) for part in parts])}
 
     def combine(self, shared):
         return {"means": torch.cat([own["means"] for own in shared.values()])}

@@ -6,6 +6,11 @@ import torch
 
 from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, weighted_mean
 from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.tensors import (
+    TensorSpec,
+    count_problem,
+    value_problem,
+)
 
 
 class FedProto(FedAvg):
@@ -31,13 +36,22 @@ class FedProto(FedAvg):
 
     def upload_shapes(self, head):
         width = head.represent(torch.zeros(0, head.in_features)).shape[1]
-        return {"means": (head.num_classes, width), "counts": (head.num_classes,)}
+        classes = head.num_classes
+        return {
+            "means": TensorSpec((classes, width)),
+            "counts": TensorSpec((classes,), torch.int64),
+        }
+
+    def upload_problem(self, upload, head):
+        return count_problem("'counts'", upload["counts"]) or value_problem(
+            "'means'", upload["means"]
+        )
 
     def initial_state(self, params, context):
         shapes = self.upload_shapes(context.head)
         return {
-            "prototypes": torch.zeros(shapes["means"]),
-            "known": torch.zeros(shapes["counts"]),
+            "prototypes": torch.zeros(shapes["means"].shape),
+            "known": torch.zeros(shapes["counts"].shape),
         }
 
     def download(self, state):
@@ -62,7 +76,7 @@ class FedProto(FedAvg):
         return LocalHooks(loss_term=loss_term if known.any() else None, finish=finish)
 
     def step(self, params, updates, state, context):
-        counts = torch.stack([u.upload["counts"].clamp(min=0) for u in updates])
+        counts = torch.stack([u.upload["counts"] for u in updates])
         means = torch.stack([u.upload["means"] for u in updates])
         total = counts.sum(dim=0)
         mean = (counts[..., None] * means).sum(0) / total.clamp(min=1)[:, None]

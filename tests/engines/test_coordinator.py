@@ -1,6 +1,7 @@
 """The course of a federation whose clients fail."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import carrier as faults
 import pytest
@@ -11,8 +12,8 @@ from carrier import SIZES, carrier, garbage, lost
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import evaluate
-from federatedscope_ggeur.federation.messages import ClientUpdate
-from federatedscope_ggeur.methods import FedMix
+from federatedscope_ggeur.federation.messages import ClientUpdate, Ready
+from federatedscope_ggeur.methods import FedFA, FedGen, FedMix, FedProto, Scaffold
 
 REFUSED = {
     faults.garbage: "header",
@@ -24,6 +25,25 @@ REFUSED = {
     faults.of_another_client: "client",
     faults.of_another_round: "round",
 }
+FIELDS = {"prepare": "shared", "train": "upload"}
+
+
+def spoilt(kind, name, value):
+    """A fault: a method's tensor holds `value`; None: is of the other dtype."""
+    message = {"prepare": Ready, "train": ClientUpdate}[kind]
+
+    def fault(reply, carrier):
+        contract = carrier.coordinator.server.contract
+        sent = message.from_bytes(reply[0], contract, "a client")
+        tensors = dict(getattr(sent, FIELDS[kind]))
+        tensor = tensors[name]
+        if value is None:
+            tensors[name] = tensor.double()
+        else:
+            tensors[name] = torch.full_like(tensor, value)
+        return (replace(sent, **{FIELDS[kind]: tensors}).to_bytes(),)
+
+    return fault
 
 
 class TestWithoutFaults:
@@ -128,6 +148,35 @@ class TestRefusedAnswers:
         assert int(carried.server.statistics.counts.sum()) == 20 + 25 + 15
         assert carried.server.uploaded == {1, 3, 4}
         assert carried.asked("prepare") == [("prepare", [1, 3]), ("prepare", [4])]
+
+    @pytest.mark.parametrize(
+        ("method", "kind", "name", "value"),
+        [
+            (FedMix(0.1), "prepare", "means", None),
+            (FedMix(0.1), "prepare", "means", 2.0),
+            (FedFA(), "prepare", "mean", 1e30),
+            (FedGen(), "prepare", "counts", None),
+            (FedGen(), "prepare", "counts", -1),
+            (FedProto(), "train", "means", None),
+            (FedProto(), "train", "means", 1e30),
+            (FedProto(), "train", "counts", -1),
+            (Scaffold(), "train", "c", None),
+        ],
+    )
+    def test_a_method_s_tensors_that_cannot_be_stay_out(
+        self, method, kind, name, value
+    ):
+        carried = carrier(method, quorum=3, steps=())
+        number = int(kind == "train")
+        carried.faults[kind, number, 2] = spoilt(kind, name, value)
+        _, records = carried.run(3)
+        ((client, reason),) = carried.dismissed
+        assert client == 2
+        assert f"client 2 refused: field '{FIELDS[kind]}" in reason
+        assert name in reason
+        assert [record.clients for record in records] == [[1, 3, 4]] * 3
+        assert carried.server.params.dtype == torch.float32
+        assert torch.isfinite(carried.server.params).all()
 
     def test_statistics_of_another_domain_are_refused(self):
         carried = carrier(quorum=3)

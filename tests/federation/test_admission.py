@@ -15,7 +15,7 @@ from federatedscope_ggeur.federation.messages import (
 )
 from federatedscope_ggeur.geometry import ClassStatistics
 from federatedscope_ggeur.heads import HeadSettings, build_head
-from federatedscope_ggeur.methods import FedAvg
+from federatedscope_ggeur.methods import FedAvg, TensorSpec
 
 ROSTER = {1: "art", 2: "photo"}
 
@@ -24,10 +24,17 @@ class Sends(FedAvg):
     """A method with tensors of every kind of shape, and none."""
 
     def share_shapes(self, head):
-        return {"rows": (None, head.in_features), "one": ()}
+        rows = TensorSpec((None, head.in_features))
+        return {"rows": rows, "one": TensorSpec(())}
 
     def upload_shapes(self, head):
-        return {"c": (3,)}
+        return {"c": TensorSpec((3,)), "n": TensorSpec((3,), torch.int64)}
+
+    def share_problem(self, shared, head):
+        return "'one' must be below 9" if shared["one"] >= 9 else ""
+
+    def upload_problem(self, upload, head):
+        return "'n' must not be negative" if (upload["n"] < 0).any() else ""
 
 
 @pytest.fixture
@@ -60,6 +67,9 @@ class TestReadiness:
             (shared(rows=torch.zeros(7, 5)), "shared.rows"),
             (shared(rows=torch.zeros(28)), "shared.rows"),
             (shared(one=torch.zeros(1)), "shared.one"),
+            (shared(rows=torch.zeros(7, 4).double()), "shared.rows"),
+            (shared(one=torch.tensor(1)), "shared.one"),
+            (shared(one=torch.tensor(9.0)), "shared"),
         ],
     )
     def test_with_other_tensors_is_refused(self, admission, tensors, field):
@@ -99,7 +109,8 @@ def test_statistics_come_once_and_of_the_domain_it_joined_with(admission):
 
 def test_updates_come_of_those_drawn_in_their_round(admission):
     def update(client, number=4, **upload):
-        upload = upload or {"c": torch.ones(3)}
+        fine = {"c": torch.ones(3), "n": torch.ones(3, dtype=torch.int64)}
+        upload = {**fine, **upload}
         return ClientUpdate(client, number, torch.zeros(15), 1, upload)
 
     assert admission.update(update(1), 4, [1]) is None
@@ -111,6 +122,9 @@ def test_updates_come_of_those_drawn_in_their_round(admission):
         (update(1, d=torch.ones(3)), "upload"),
         (update(1, c=torch.ones(4)), "upload.c"),
         (update(1, c=torch.ones(3, 1)), "upload.c"),
+        (update(1, c=torch.ones(3).double()), "upload.c"),
+        (update(1, n=torch.ones(3)), "upload.n"),
+        (update(1, n=torch.tensor([1, -1, 1])), "upload"),
     ):
         found = refusal(admission.update, bad, 4, [1])
         assert found == (f"client {bad.client}", field)

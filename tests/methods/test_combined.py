@@ -28,6 +28,7 @@ from federatedscope_ggeur.methods import (
     LocalHooks,
     Moon,
     Scaffold,
+    TensorSpec,
 )
 
 #: Without dropout: with it, the units dropped for the base method's term would be
@@ -132,7 +133,7 @@ class Spy(FedAvg):
         self.seen += [{n: t.tolist() for n, t in d.items()} for d in dicts]
 
     def share_shapes(self, head):
-        return {"x": (1,)}
+        return {"x": TensorSpec((1,))}
 
     upload_shapes = share_shapes
 
@@ -194,12 +195,32 @@ class TestWhatEachSees:
         weights = federation.run(1)
         torch.testing.assert_close(weights[1], weights[0] + 2)
 
+    def test_what_each_finds_wrong_is_wrong_for_both(self):
+        class Refuses(Spy):
+            name = "picky"
+
+            def share_problem(self, shared, head):
+                assert shared == self.one()
+                return f"no {self.number}"
+
+            upload_problem = share_problem
+
+        for base, rival, found in (
+            (Spy(2), Spy(3), ""),
+            (Refuses(2), Spy(3), "picky: no 2"),
+            (Spy(2), Refuses(3), "picky: no 3"),
+        ):
+            both, head = Combined(base, rival), object()
+            sent = {"base.x": torch.tensor([2.0]), "rival.x": torch.tensor([3.0])}
+            assert both.share_problem(sent, head) == found
+            assert both.upload_problem(sent, head) == found
+
     def test_an_upload_without_the_rivals_is_refused(self):
         federation = Federation(
-            make_client_data(), Combined(FedAvg(), FedFA())
+            make_client_data(), Combined(FedAvg(), FedProto())
         ).round0()
         updates = federation.train(1)
-        del updates[1].upload["rival.mean"]
+        del updates[1].upload["rival.means"]
         with pytest.raises(MessageError, match="client 2 refused: field 'upload'"):
             federation.server.step(1, updates)
 

@@ -4,12 +4,13 @@ import by_numpy
 import numpy as np
 import pytest
 import torch
-from by_bytes import CLASSES, DIM, Federation, make_client_data
+from by_bytes import DIM, Federation, make_client_data
 from by_numpy import sgd_by_batch
-from federations import HEADS, LOCAL, WORLDS, check, federate, federate_tiny
+from federations import HEADS, WORLDS, check, federate, federate_tiny
 
-from federatedscope_ggeur.federation import TrainingSettings
-from federatedscope_ggeur.methods import FedAvg, FedFA
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
+from federatedscope_ggeur.methods import Combined, FedAvg, FedFA
 from federatedscope_ggeur.rng import torch_generator
 
 PROBABILITY = 0.6
@@ -35,24 +36,20 @@ def gamma_of(means):
 
 
 def oracle(world):
-    """Weights after each round; r = .99 r + .01 mean_B(x), sent as r / (1 - .99^t)."""
+    """Weights after each round; gamma of the plain means of the round's clients."""
     w, after, gamma = world.start, [], np.ones(by_numpy.DIM)
-    r = {k: np.zeros(by_numpy.DIM) for k in by_numpy.SIZES}
-    t = dict.fromkeys(by_numpy.SIZES, 0)
     for number, clients in enumerate(world.drawn, start=1):
         trained = {}
         for k in clients:
             draw = draws(k, number)
 
-            def shaken(x, y, k=k, draw=draw, gamma=gamma):
-                r[k] = 0.99 * r[k] + 0.01 * x.mean(axis=0)
-                t[k] += 1
+            def shaken(x, y, draw=draw, gamma=gamma):
                 noisy = x + draw(x.shape) * np.sqrt((gamma + 1) * x.var(axis=0))
                 return lambda v: world.cross_entropy(v, noisy, y)
 
             trained[k], _ = sgd_by_batch(shaken, w, k)
-        sent = [r[k] / (1 - 0.99 ** t[k]) for k in clients if t[k]]
-        gamma = gamma_of(sent) if sent else gamma
+        held = [by_numpy.rows(k)[0] for k in clients if by_numpy.SIZES[k]]
+        gamma = gamma_of([x.mean(axis=0) for x in held]) if held else gamma
         w = world.mean(w, clients, trained)
         after.append(w)
     return after
@@ -72,9 +69,8 @@ def test_probability_zero_is_fedavg_to_the_bit(head):
 def test_gamma_is_one_of_equal_clients_and_of_one_alone():
     _, features, labels = make_client_data((24,))[1]
     twins = {k: (f"domain {k}", features, labels) for k in (1, 2)}
-    training = TrainingSettings(LOCAL.optimizer, 1, "epoch", 24, shuffle=False)
     for data in (twins, {1: twins[1]}):
-        federation = Federation(data, FedFA(), training=training)
+        federation = Federation(data, FedFA())
         federation.run(2)
         assert torch.equal(federation.server.method_state["gamma"], torch.ones(DIM))
 
@@ -100,6 +96,16 @@ def test_a_client_without_rows_does_not_count():
     assert torch.equal(*gammas)
 
 
+def test_a_client_that_never_trains_does_not_count():
+    optimizer = OptimizerSettings("SGD", 0.1)
+    training = TrainingSettings(optimizer, batch_size=8, drop_last=True)
+    gammas = [
+        federate(FedFA(), sizes=sizes, training=training).server.method_state["gamma"]
+        for sizes in ((20, 30, 25), (20, 30, 25, 7))
+    ]
+    assert torch.equal(*gammas)
+
+
 def test_a_round_of_one_client_is_gamma_one_and_of_none_keeps_gamma():
     everyone = (1, 2, 3, 4)
     for drawn, same in (((3,), True), ((4,), False)):
@@ -111,46 +117,72 @@ def test_a_round_of_one_client_is_gamma_one_and_of_none_keeps_gamma():
         assert torch.equal(after, torch.ones(by_numpy.DIM)) is not same
 
 
-class TestTheFloor:
-    def sent(self, sizes, training=LOCAL, rounds=1):
-        federation = Federation(
-            make_client_data(sizes), FedFA(), training=training, min_samples=5
-        ).round0()
-        for number in range(1, rounds + 1):
+class TestWhatTravels:
+    def shares(self, data, **options):
+        federation = Federation(data, FedFA(), **options).round0()
+        return {k: r.shared for k, r in federation.server.ready.items()}, federation
+
+    def test_the_mean_of_all_rows_once_and_nothing_else(self):
+        """A mean that moved with the batches would give away what came between."""
+        shares, federation = self.shares(make_client_data())
+        for k, client in federation.clients.items():
+            assert set(shares[k]) == {"mean", "known"}
+            mean = client.features.double().mean(dim=0).float()
+            torch.testing.assert_close(shares[k]["mean"], mean)
+        for number in (1, 2):
             updates = federation.train(number)
+            assert [update.upload for update in updates] == [{}] * 3
             federation.server.step(number, updates)
-        return {u.client: u.upload for u in updates}, federation
+        assert not any(client.state for client in federation.clients.values())
 
-    def test_a_client_of_few_rows_sends_nothing(self):
-        uploads, _ = self.sent((20, 4, 5))
-        assert uploads[1]["batches"].item() == 6
-        assert uploads[3]["batches"].item() == 2
-        assert uploads[2]["batches"].item() == 0
-        assert not uploads[2]["mean"].any()
+    def test_other_clients_do_not_get_it(self):
+        _, federation = self.shares(make_client_data())
+        assert federation.server.start() is None
+        assert set(federation.server.broadcast(1).download) == {"gamma"}
 
-    def test_a_round_of_few_rows_sends_nothing_but_counts_later(self):
-        training = TrainingSettings(LOCAL.optimizer, 2, "batch", 2)
-        uploads, federation = self.sent((20, 30), training, rounds=2)
-        assert uploads[1]["batches"].item() == 0
-        assert not uploads[1]["mean"].any()
-        assert federation.clients[1].state["batches"].item() == 4
-        assert torch.equal(federation.server.method_state["gamma"], torch.ones(DIM))
+    @pytest.mark.parametrize("augmentation", [(), (1, 2)])
+    def test_it_is_of_the_client_s_own_rows(self, augmentation):
+        shares, federation = self.shares(make_client_data(), steps=augmentation)
+        own = federation.clients[2].features.mean(dim=0)
+        torch.testing.assert_close(shares[2]["mean"], own)
 
-    def test_what_is_sent_is_the_mean_of_all_batches_so_far(self):
-        training = TrainingSettings(LOCAL.optimizer, 1, "epoch", 20, shuffle=False)
-        uploads, federation = self.sent((20, 30), training, rounds=3)
-        own = federation.clients[1].features.mean(dim=0)
-        torch.testing.assert_close(uploads[1]["mean"], own, rtol=1e-4, atol=1e-5)
-        assert uploads[1]["batches"].item() == 3
+    def test_rows_of_a_class_below_the_floor_are_not_in_it(self):
+        data = make_client_data((30, 30))
+        domain, features, labels = data[1]
+        labels = labels.where(labels != 2, torch.tensor(1))
+        labels[:4] = 2
+        features[:4] = 1e6
+        data[1] = (domain, features, labels)
+        shares, _ = self.shares(data, min_samples=5)
+        torch.testing.assert_close(shares[1]["mean"], features[4:].mean(dim=0))
+        assert shares[1]["known"].tolist() == [1]
+
+    def test_a_client_without_such_rows_says_so_and_no_more(self):
+        shares, _ = self.shares(make_client_data((40, 4, 0)), min_samples=5)
+        for k, flag in enumerate((1, 0, 0), start=1):
+            assert shares[k]["known"].tolist() == [flag]
+            assert bool(shares[k]["mean"].any()) is bool(flag)
+
+    def test_a_client_below_the_floor_does_not_count(self):
+        gammas = [
+            federate(FedFA(), sizes=sizes, min_samples=5).server.method_state["gamma"]
+            for sizes in ((40, 30, 35), (40, 30, 35, 4))
+        ]
+        assert torch.equal(*gammas)
 
 
-def test_huge_means_leave_gamma_finite():
-    federation = Federation(make_client_data(), FedFA()).round0()
-    updates = federation.train(1)
-    updates[0].upload["mean"][:] = torch.finfo(torch.float32).max
-    federation.server.step(1, updates)
-    gamma = federation.server.method_state["gamma"]
-    torch.testing.assert_close(gamma, torch.ones(DIM))
-    assert federation.send(federation.server.broadcast(2)).params.shape == (
-        CLASSES * (DIM + 1),
-    )
+@pytest.mark.parametrize(
+    ("name", "spoilt", "problem"),
+    [
+        ("mean", torch.full((DIM,), 2e15), r"'mean' must lie within 1e\+15"),
+        ("known", torch.tensor([7]), "'known' must be 0 or 1"),
+        ("known", torch.tensor([-1]), "'known' must be 0 or 1"),
+    ],
+)
+def test_a_share_that_cannot_be_is_refused(name, spoilt, problem):
+    for method, prefix in ((FedFA(), ""), (Combined(FedAvg(), FedFA()), "rival.")):
+        federation = Federation(make_client_data(), method)
+        ready = federation.prepare(1)
+        ready.shared[prefix + name] = spoilt
+        with pytest.raises(MessageError, match=f"client 1 .*'shared': .*{problem}"):
+            federation.server.add_ready(ready)

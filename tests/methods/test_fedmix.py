@@ -8,7 +8,8 @@ from by_bytes import Federation, make_client_data
 from by_numpy import CLASSES, SIZES, log_softmax, sgd_by_batch
 from federations import HEADS, WORLDS, check, federate
 
-from federatedscope_ggeur.methods import FedAvg, FedMix
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.methods import Combined, FedAvg, FedMix
 from federatedscope_ggeur.rng import torch_generator
 
 WEIGHT, SIZE = 0.2, 2
@@ -27,11 +28,16 @@ def drawn_rows(k, number, count):
 
 
 def means_of(k):
-    """Means of `SIZE` rows each, of embeddings and of one-hot labels."""
+    """Means of all rows, of embeddings and of one-hot labels, over as many groups as
+    `SIZE` rows fit in, the first ones larger by one while rows are left over."""
     x, y = by_numpy.rows(k)
     both = np.hstack([x, np.eye(CLASSES)[y]])[drawn_order(k)]
-    starts = range(0, len(y) - SIZE + 1, SIZE)
-    return [both[i : i + SIZE].mean(axis=0) for i in starts]
+    groups = len(y) // SIZE
+    sizes = [(len(y) + groups - 1 - i) // groups for i in range(groups)]
+    ends = np.cumsum([0, *sizes])
+    assert min(sizes, default=SIZE) >= SIZE
+    assert ends[-1] == len(y)
+    return [both[i:j].mean(axis=0) for i, j in zip(ends, ends[1:])]
 
 
 def loss_of(world, x, y, xbar, ybar):
@@ -98,17 +104,34 @@ def shared(sizes, min_samples, **settings):
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "min_samples", "size"), [(4, 1, 4), (4, 2, 4), (2, 3, 3)]
+    ("batch_size", "min_samples", "size"), [(4, 1, 4), (4, 2, 4), (2, 3, 3), (9, 1, 9)]
 )
-def test_no_mean_is_of_fewer_rows_than_either_setting(batch_size, min_samples, size):
-    means, federation = shared((20, 2, 31), min_samples, batch_size=batch_size)
-    counts = [torch.bincount(c.labels) for c in federation.clients.values()]
-    used = [int(n[n >= min_samples].sum()) for n in counts]
-    assert len(means) == sum(n // size for n in used)
-    # The label of every row counts 1/size.
-    votes = means[:, by_numpy.DIM :] * size
-    torch.testing.assert_close(votes, votes.round())
-    torch.testing.assert_close(votes.sum(dim=1), torch.full((len(means),), float(size)))
+def test_all_rows_are_in_means_of_no_fewer_than_either_setting(
+    batch_size, min_samples, size
+):
+    """A row left over would be the difference to what else is known of all rows."""
+    _, federation = shared((20, 2, 31), min_samples, batch_size=batch_size)
+    for k, client in federation.clients.items():
+        means = federation.server.ready[k].shared["means"]
+        counts = torch.bincount(client.labels, minlength=CLASSES)
+        allowed = (counts >= min_samples)[client.labels]
+        n = int(allowed.sum())
+        groups = n // size
+        assert len(means) == groups
+        if not groups:
+            continue
+        sizes = torch.tensor([len(g) for g in torch.arange(n).tensor_split(groups)])
+        assert sizes.min() >= size
+        assert sizes.max() - sizes.min() <= 1
+        totals = (means * sizes[:, None]).sum(dim=0)
+        features = client.features[allowed].sum(dim=0)
+        torch.testing.assert_close(
+            totals[: by_numpy.DIM], features, rtol=1e-4, atol=1e-4
+        )
+        votes = (means * sizes[:, None])[:, by_numpy.DIM :]
+        torch.testing.assert_close(votes, votes.round(), rtol=0, atol=1e-4)
+        wanted = counts.where(counts >= min_samples, torch.tensor(0))
+        assert torch.equal(votes.round().sum(dim=0).long(), wanted)
 
 
 def test_rows_of_a_class_below_the_floor_are_in_no_mean():
@@ -121,6 +144,7 @@ def test_rows_of_a_class_below_the_floor_are_in_no_mean():
     federation = Federation(data, FedMix(), min_samples=5).round0()
     own = federation.server.ready[1].shared["means"]
     assert len(own) == 26 // 5
+    assert own[:, by_numpy.DIM :].sum(dim=1).allclose(torch.ones(5))
     assert not own[:, by_numpy.DIM + 2].any()
     assert own[:, : by_numpy.DIM].abs().max() < 100
 
@@ -139,3 +163,32 @@ def test_one_client_mixes_with_itself():
     weights = federate(FedMix(0.3), sizes=(20,)).weights
     assert torch.isfinite(weights).all()
     assert not torch.equal(weights, federate(FedAvg(), sizes=(20,)).weights)
+
+
+def spoil(column, value):
+    def spoilt(means):
+        means[0, column] = value
+
+    return spoilt
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "problem"),
+    [
+        (spoil(0, 2e15), r"embeddings .*within 1e\+15"),
+        (spoil(by_numpy.DIM - 1, -2e15), r"embeddings .*within 1e\+15"),
+        (spoil(by_numpy.DIM, -0.1), r"labels .*0\.\.1 .*sum to 1"),
+        (spoil(slice(by_numpy.DIM, None), 0.4), r"labels .*0\.\.1 .*sum to 1"),
+        (spoil(slice(by_numpy.DIM, None), 0.0), r"labels .*0\.\.1 .*sum to 1"),
+        (spoil(by_numpy.DIM, 1e30), r"labels .*0\.\.1 .*sum to 1"),
+    ],
+)
+@pytest.mark.parametrize("both", [False, True], ids=["alone", "beside FedAvg"])
+def test_means_that_cannot_be_are_refused(spoilt, problem, both):
+    method = Combined(FedAvg(), FedMix()) if both else FedMix()
+    federation = Federation(make_client_data(), method)
+    ready = federation.prepare(1)
+    spoilt(ready.shared["rival.means" if both else "means"])
+    with pytest.raises(MessageError, match=f"client 1 .*'shared': .*{problem}"):
+        federation.server.add_ready(ready)
+    assert 1 not in federation.server.ready

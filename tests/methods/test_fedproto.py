@@ -7,7 +7,8 @@ from by_bytes import Federation, make_client_data
 from by_numpy import rows, train_all
 from federations import HEADS, SAMPLED, WORLDS, check, federate, federate_tiny
 
-from federatedscope_ggeur.methods import FedAvg, FedProto
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.methods import Combined, FedAvg, FedFA, FedProto
 
 STRENGTH = 2.0
 
@@ -98,3 +99,21 @@ def test_a_class_below_the_floor_sends_nothing():
     assert first["counts"][2] == 0
     assert not first["means"][2].any()
     assert second["counts"][2] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("counts", -1, "'counts' must lie in 0"),
+        ("counts", 2**40 + 1, "'counts' must lie in 0"),
+        ("means", 2e15, r"'means' must lie within 1e\+15"),
+        ("means", -2e15, r"'means' must lie within 1e\+15"),
+    ],
+)
+def test_an_upload_that_cannot_be_is_refused(name, value, problem):
+    for method, prefix in ((FedProto(), ""), (Combined(FedProto(), FedFA()), "base.")):
+        federation = Federation(make_client_data(), method).round0()
+        updates = federation.train(1)
+        updates[1].upload[prefix + name].view(-1)[3] = value
+        with pytest.raises(MessageError, match=f"client 2 .*'upload': .*{problem}"):
+            federation.server.step(1, updates)

@@ -21,6 +21,7 @@ from federatedscope_ggeur.methods import (
     LocalHooks,
     Moon,
     Scaffold,
+    TensorSpec,
 )
 
 METHODS = {
@@ -95,7 +96,7 @@ class Leak(FedAvg):
     seen = None
 
     def share_shapes(self, head):
-        return {"counts": (head.num_classes,)}
+        return {"counts": TensorSpec((head.num_classes,), torch.int64)}
 
     def share(self, features, labels, context):
         return {"counts": context.counts}
@@ -141,3 +142,27 @@ def test_a_share_of_another_shape_is_refused():
     ready.shared["means"] = torch.zeros(3, 1)
     with pytest.raises(MessageError, match=r"client 1 .*'shared\.means'.*\(any, 10\)"):
         federation.server.add_ready(ready)
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_a_tensor_of_another_dtype_is_refused(method, head):
+    """One float64 among them would make the sums over all clients float64."""
+    federation = Federation(make_client_data(), method, head=head)
+    ready = federation.prepare(1)
+    for field in other_dtypes(ready.shared):
+        with pytest.raises(MessageError, match=rf"'shared\.{field}': expected torch"):
+            federation.server.add_ready(ready)
+    updates = federation.round0().train(1)
+    for field in other_dtypes(updates[1].upload):
+        with pytest.raises(MessageError, match=rf"'upload\.{field}': expected torch"):
+            federation.server.step(1, updates)
+    federation.server.step(1, updates)
+
+
+def other_dtypes(tensors):
+    """The names of `tensors`; while one is up, that one is of another dtype."""
+    others = {torch.float32: torch.float64, torch.int64: torch.float32}
+    for name, right in dict(tensors).items():
+        tensors[name] = right.to(others[right.dtype])
+        yield name
+        tensors[name] = right

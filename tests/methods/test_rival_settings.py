@@ -4,7 +4,7 @@ import pytest
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.engines.config import load_config
-from federatedscope_ggeur.engines.method_rules import method_problems
+from federatedscope_ggeur.engines.fs.robust import robust_problems
 from federatedscope_ggeur.engines.settings import run_settings
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.methods import METHODS, RIVALS, FedProx, Moon, build_method
@@ -111,14 +111,44 @@ class TestConfig:
         chosen = ["ggeur.augmentation", rival, "ggeur.closed_form", "ncm"]
         with pytest.raises(ConfigError, match=rf"closed_form: .*augmentation: {rival}"):
             load_config(quickstart, chosen)
-        load_config(quickstart, [*chosen, "ggeur.init", "closed_form"])
+        options = ["ggeur.init", "closed_form", "ggeur.privacy.min_samples", "1"]
+        load_config(quickstart, [*chosen, *options])
 
     @pytest.mark.parametrize("rival", RIVALS)
     def test_a_robust_mean_in_place_of_the_method_is_refused(self, quickstart, rival):
         cfg = load_config(quickstart, ["ggeur.augmentation", rival])
-        assert method_problems(cfg) == []
         cfg.defrost()
-        cfg.aggregator = CfgNode({"robust_rule": "median"})  # as in FederatedScope
-        (problem,) = method_problems(cfg)
-        assert "aggregator.robust_rule: must be fedavg" in problem
-        assert problem.endswith("got median")
+        # As in FederatedScope.
+        section = {"robust_rule": "median", "byzantine_node_num": 1, "BFT_args": {}}
+        cfg.aggregator = CfgNode(section)
+        problems = robust_problems(cfg)
+        assert len([p for p in problems if f"alone, got {rival}" in p]) == 1
+
+
+class TestFedMixBesideClassStatistics:
+    """Sums over classes less sums over FedMix's groups can leave single rows."""
+
+    MIX = ("ggeur.augmentation", "fedmix", "ggeur.privacy.min_samples")
+    ASKS = (
+        ("ggeur.calibrate", ("ggeur.calibrate", "ccvr")),
+        ("ggeur.init", ("ggeur.closed_form", "lda", "ggeur.init", "closed_form")),
+    )
+
+    @pytest.mark.parametrize(("key", "asks"), ASKS)
+    def test_is_refused_with_a_floor(self, quickstart, key, asks):
+        message = rf"{key}: must be .*fedmix .*min_samples 2.*single rows.*min_samples"
+        with pytest.raises(ConfigError, match=message):
+            load_config(quickstart, [*self.MIX, "2", *asks])
+
+    def test_both_are_named(self, quickstart):
+        asks = [word for _, words in self.ASKS for word in words]
+        with pytest.raises(ConfigError, match=r"(?s)calibrate: must .*init: must "):
+            load_config(quickstart, [*self.MIX, "5", *asks])
+
+    @pytest.mark.parametrize(("key", "asks"), ASKS)
+    def test_is_allowed_without_one_and_beside_other_rivals(
+        self, quickstart, key, asks
+    ):
+        load_config(quickstart, [*self.MIX, "1", *asks])
+        for rival in set(RIVALS) - {"fedmix"}:
+            load_config(quickstart, ["ggeur.augmentation", rival, *asks])

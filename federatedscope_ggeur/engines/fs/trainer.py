@@ -11,7 +11,7 @@ from federatedscope_ggeur.engines.client_store import ClientStore
 from federatedscope_ggeur.engines.fs.data import ClientSplits, ServerSplits, Splits
 from federatedscope_ggeur.engines.respondent import Respondent
 from federatedscope_ggeur.engines.settings import run_settings
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation import Client, Score, evaluate
 from federatedscope_ggeur.federation.messages import Broadcast
 from federatedscope_ggeur.heads import build_head, load_vector, to_vector
@@ -98,11 +98,23 @@ class GGEURTrainer(BaseTrainer):
         state_dict : dict
         results : dict
             Empty.
+
+        Raises
+        ------
+        GGEURError
+            The method needs more of the server than weights.
         """
         if self.client.recipe is None:
             self.client.prepare(None, None)
         self._rounds += 1
-        update = self.client.train(Broadcast(self._rounds, to_vector(self.model)))
+        try:
+            update = self.client.train(Broadcast(self._rounds, to_vector(self.model)))
+        except KeyError as missing:
+            method = self.client.settings.method.name
+            raise GGEURError(
+                f"{method} needs the server's messages (here {missing}): train with "
+                "`answer`, as the plugin's workers do, not with `train`"
+            ) from missing
         trained = Broadcast(self._rounds, update.params)
         self.set_weights(self.client.weights_after(trained))
         return self.client.weight, self.get_model_para(), {}

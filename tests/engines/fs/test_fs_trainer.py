@@ -8,7 +8,7 @@ from standalone import outcome
 from torch.nn.functional import cross_entropy
 
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.errors import ConfigError, MessageError
+from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.federation.messages import Broadcast
 from federatedscope_ggeur.heads import load_vector, to_vector
 
@@ -42,6 +42,22 @@ def test_train_after_round_0_trains_on_the_augmented_set(fs):
     rows, _, _ = trainer.train()
     assert rows == trainer.client.recipe.rows > len(trainer.client.features)
     assert not torch.equal(to_vector(trainer.model), before)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        (("ggeur.base_method", "scaffold"), "scaffold"),
+        (("ggeur.base_method", "fedproto"), "fedproto"),
+        (("ggeur.augmentation", "fedmix"), r"fedavg \+ fedmix"),
+        (("ggeur.augmentation", "fedfa"), r"fedavg \+ fedfa"),
+    ],
+)
+def test_train_alone_says_that_a_method_needs_the_server(fs, settings, name):
+    trainer = fs.set_up(*settings).runner.client[2].trainer
+    with pytest.raises(GGEURError, match=f"{name} needs the server's messages") as said:
+        trainer.train()
+    assert "\n" not in str(said.value)
 
 
 def test_weights_are_copies(trainer):

@@ -1,0 +1,44 @@
+"""What tensors from clients must be: what one of them sends must not harm the others.
+
+A dtype that is not the declared one would spread to the sums over all clients, and so
+would a number near the end of what float32 holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+#: More rows than any client has; sums over clients stay within int64.
+_MOST_ROWS = 2**40
+
+#: No embedding and no mean of any is larger; its squares are still finite in float32.
+_LARGEST = 1e15
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """The shape (None: any length) and dtype of a tensor that a client sends."""
+
+    shape: tuple[int | None, ...]
+    dtype: torch.dtype = torch.float32
+
+
+Specs = Mapping[str, TensorSpec]
+
+
+def value_problem(what: str, values: Tensor) -> str:
+    """What is wrong with `what` if any of its `values` is too large, else ""."""
+    if (values.abs() > _LARGEST).any():
+        return f"{what} must lie within {_LARGEST:g}"
+    return ""
+
+
+def count_problem(what: str, counts: Tensor) -> str:
+    """What is wrong with `what` if any of its `counts` cannot be one, else ""."""
+    if ((counts < 0) | (counts > _MOST_ROWS)).any():
+        return f"{what} must lie in 0..{_MOST_ROWS}"
+    return ""
