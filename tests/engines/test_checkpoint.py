@@ -11,8 +11,8 @@ from federatedscope_ggeur.reporting import Round0, numbers
 
 ROUNDS = ("federate.total_round_num", 4)
 SAMPLED = ("federate.client_num", 6, "federate.sample_client_num", 2)
-#: FedMix, FedGen and FedFA share tensors in round 0; the others, and FedGen, keep a state on
-#: clients, on the server, or on both. Rivals stand beside SCAFFOLD.
+#: FedMix, FedGen and FedFA share tensors in round 0; the others, and FedGen, keep a
+#: state on clients, on the server, or on both. Rivals stand beside SCAFFOLD.
 STATEFUL = ("scaffold", "feddyn", "moon", *RIVALS)
 SERVERS = {
     "fedavgm": [],

@@ -1,5 +1,6 @@
 """The stage that calibrates a head, from statistics that clients sent."""
 
+import numpy as np
 import pytest
 import torch
 from by_bytes import CLASSES, DIM, SGD, make_client_data
@@ -17,16 +18,21 @@ from federatedscope_ggeur.federation.contract import contract_of
 from federatedscope_ggeur.federation.messages import StatisticsUpload
 from federatedscope_ggeur.federation.wire import EACH_CLASS
 from federatedscope_ggeur.geometry import ClassStatistics
-from federatedscope_ggeur.heads import HeadSettings, build_head, to_vector
+from federatedscope_ggeur.heads import (
+    HeadSettings,
+    build_head,
+    draw_features,
+    to_vector,
+)
 from federatedscope_ggeur.methods import FedAvg
 
 DATA = make_client_data((60, 50, 40))
 
 
-def stage(head, training=SGD):
+def stage(head, training=SGD, epochs=20):
     roster = {k: domain for k, (domain, *_) in DATA.items()}
     admission = Admission(roster, FedAvg(), head)
-    settings = CalibrationSettings(200, 20, training)
+    settings = CalibrationSettings(200, epochs, training)
     contract = contract_of(head, FedAvg(), EACH_CLASS)
     return Calibration(head, settings, admission, contract, seed=0)
 
@@ -87,3 +93,43 @@ def test_divergence_is_named(head):
     calibration.add(uploads(head, params))
     with pytest.raises(GGEURError, match=r"calibration diverged.*train\.optimizer\.lr"):
         calibration.run(params)
+
+
+def test_golden_numbers_by_numpy(head):
+    """Full batches of the draws, so that their order does not matter; in numpy:
+
+    the clients' statistics merge to those of all rows, the last layer (W, b) goes down
+    the gradient of the mean cross-entropy with momentum and weight decay, and all
+    layers before it stay.
+    """
+    rate, momentum, decay, epochs = 0.5, 0.9, 0.01, 7
+    options = {"momentum": momentum, "weight_decay": decay}
+    training = TrainingSettings(OptimizerSettings("SGD", rate, options), batch_size=999)
+    params = to_vector(head)
+    calibration = stage(head, training, epochs)
+    calibration.add(uploads(head, params))
+    after, _ = calibration.run(params)
+
+    rows = torch.cat([x for _, x, _ in DATA.values()])
+    labels = torch.cat([y for *_, y in DATA.values()])
+    with torch.no_grad():
+        inputs = head.at(params).last_input(rows)
+    pooled = ClassStatistics.from_embeddings(inputs, labels, CLASSES)
+    x, y = draw_features(pooled, 200, seed=0)
+    x, y = x.numpy().astype(float), y.numpy()
+    layer = head.at(params).classifier
+    w, b = layer.weight.numpy().astype(float), layer.bias.numpy().astype(float)
+    speed_w, speed_b = np.zeros_like(w), np.zeros_like(b)
+    for _ in range(epochs):
+        logits = x @ w.T + b
+        p = np.exp(logits - logits.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        p[np.arange(len(y)), y] -= 1
+        speed_w = momentum * speed_w + p.T @ x / len(y) + decay * w
+        speed_b = momentum * speed_b + p.mean(axis=0) + decay * b
+        w, b = w - rate * speed_w, b - rate * speed_b
+    trained = head.at(after)
+    assert np.allclose(trained.classifier.weight.numpy(), w, atol=2e-5)
+    assert np.allclose(trained.classifier.bias.numpy(), b, atol=2e-5)
+    size = w.size + b.size
+    assert torch.equal(after[:-size], params[:-size])
