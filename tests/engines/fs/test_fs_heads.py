@@ -51,8 +51,8 @@ def test_standalone_ends_with_the_same_head(fs, config, settings):
 @pytest.mark.parametrize(
     "settings",
     [
-        ALONE["lda"],
-        ALONE["qda"],
+        *ALONE.values(),
+        [*ALONE["ridge"], "ggeur.statistics", "summed"],
         [*START, *CCVR],
         [*CCVR, *MLP],
         *(["ggeur.augmentation", rival] for rival in RIVALS),
