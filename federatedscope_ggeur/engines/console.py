@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from federatedscope_ggeur.engines.report import NO_HEAD, head_line, round0_line
+from federatedscope_ggeur.engines.report import NO_HEAD, has_scores, record_lines
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.reporting import (
@@ -82,7 +82,7 @@ def _follow(run: Run, folder: Path) -> None:
 
 def _write(run: Run, folder: Path, status: str) -> None:
     """All files of the rounds that are over, and the table."""
-    if status != "finished" and not run.has_scores:
+    if status != "finished" and not has_scores(run.round0, run.rounds):
         logger.warning(
             "no round was over: there are no results and no head in %s", folder
         )
@@ -124,7 +124,7 @@ def _log_error(what: str, error: Exception) -> None:
 def _show(record: Round0 | RoundRecord | HeadRecord, bar: tqdm) -> None:
     if not isinstance(record, RoundRecord):
         bar.clear()
-        for line in _lines(record):
+        for line in record_lines(record):
             logger.info(line)
         bar.refresh()
         return
@@ -146,15 +146,6 @@ def _show(record: Round0 | RoundRecord | HeadRecord, bar: tqdm) -> None:
         record.bytes_up,
         record.bytes_down,
     )
-
-
-def _lines(record: Round0 | HeadRecord) -> list[str]:
-    if isinstance(record, HeadRecord):
-        return [head_line("calibrated by", record)]
-    lines = [round0_line(record)]
-    if record.closed_form is not None:
-        lines.append(head_line("closed form", record.closed_form))
-    return lines
 
 
 def _experiment_name(cfg) -> str:

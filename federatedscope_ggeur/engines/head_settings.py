@@ -26,10 +26,19 @@ def augmentation_steps(ggeur) -> tuple[int, ...]:
     return tuple(ggeur.steps) if used else ()
 
 
+def answered_requests(ggeur) -> frozenset[str]:
+    """The kinds of request that a client of these settings answers."""
+    answered = {"prepare", "share", "train", "score"}
+    if augmentation_steps(ggeur) or ggeur.closed_form != "none":
+        answered.add("statistics")
+    if ggeur.calibrate != "none":
+        answered.add("calibrate")
+    return frozenset(answered)
+
+
 def asks_for_statistics(ggeur) -> bool:
     """Whether clients are asked for class statistics at all."""
-    asked = ggeur.closed_form != "none" or ggeur.calibrate != "none"
-    return asked or bool(augmentation_steps(ggeur))
+    return bool(answered_requests(ggeur) & {"statistics", "calibrate"})
 
 
 def only_closed_form(ggeur) -> bool:

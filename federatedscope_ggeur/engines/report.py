@@ -122,6 +122,21 @@ def head_line(name: str, record: HeadRecord) -> str:
     return f"{name} {record.method}: AVG {score}{about}; {record.seconds:.2f} s"
 
 
+def record_lines(record: Round0 | HeadRecord) -> list[str]:
+    """What is over, of round 0 or of calibration, in a line each for a person."""
+    if isinstance(record, HeadRecord):
+        return [head_line("calibrated by", record)]
+    lines = [round0_line(record)]
+    if record.closed_form is not None:
+        lines.append(head_line("closed form", record.closed_form))
+    return lines
+
+
+def has_scores(round0: Round0 | None, rounds: Sequence[RoundRecord]) -> bool:
+    """Whether a round is over, or a head in closed form there."""
+    return bool(rounds or (round0 and round0.closed_form))
+
+
 def _versions() -> dict[str, str]:
     found = {
         "federatedscope_ggeur": federatedscope_ggeur.__version__,

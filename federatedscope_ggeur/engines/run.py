@@ -95,11 +95,6 @@ class Run:
             watch(record)
         return self.results()
 
-    @property
-    def has_scores(self) -> bool:
-        """Whether a round is over, or a head in closed form there."""
-        return bool(self.rounds or (self.round0 and self.round0.closed_form))
-
     def results(self, status: str = "finished") -> Results:
         """What is known so far; `status` is finished, interrupted or failed."""
         return self._setting.results(status, self.round0, self.rounds, self.calibrated)

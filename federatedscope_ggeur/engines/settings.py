@@ -13,6 +13,7 @@ from federatedscope_ggeur.cfg_ggeur import (
 )
 from federatedscope_ggeur.engines.fs_keys import settings_in
 from federatedscope_ggeur.engines.head_settings import (
+    answered_requests,
     augmentation_steps,
     closed_form_settings,
     head_settings,
@@ -117,7 +118,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         save_to=cfg.federate.save_to,
         restore_from=cfg.federate.restore_from,
         agreed=agreed_settings(cfg),
-        answers=_answers(ggeur),
+        answers=answered_requests(ggeur),
     )
 
 
@@ -159,16 +160,6 @@ def training_settings(cfg) -> TrainingSettings:
         drop_last=cfg.dataloader.drop_last,
         grad_clip=cfg.grad.grad_clip,
     )
-
-
-def _answers(ggeur) -> frozenset[str]:
-    """The kinds of request that a client of these settings answers."""
-    asked = {"prepare", "share", "train", "score"}
-    if augmentation_steps(ggeur) or ggeur.closed_form != "none":
-        asked.add("statistics")
-    if ggeur.calibrate != "none":
-        asked.add("calibrate")
-    return frozenset(asked)
 
 
 def _sizes(ggeur, steps: tuple[int, ...]) -> TotalSizes | PerAnchorSizes:

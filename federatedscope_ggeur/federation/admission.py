@@ -65,6 +65,15 @@ class Admission:
                 sender=f"client {upload.client}",
             )
 
+    def window(
+        self, uploads: Iterable[StatisticsUpload], earlier: Collection[int]
+    ) -> list[StatisticsUpload]:
+        """Uploads in client order, each of which `statistics` takes: all or none."""
+        ordered = self.in_client_order(uploads)
+        for upload in ordered:
+            self.statistics(upload, earlier)
+        return ordered
+
     def ready(self, ready: Ready, before: Ready | None, again: bool) -> None:
         """A first readiness, or one `again` with the weight it had `before`."""
         self.sender(ready.client, before is not None and not again)

@@ -141,10 +141,7 @@ class Calibration:
         MessageError
             As from `Server.add_statistics`.
         """
-        ordered = self._admission.in_client_order(uploads)
-        for upload in ordered:
-            self._admission.statistics(upload, ())
-        for upload in ordered:
+        for upload in self._admission.window(uploads, ()):
             self._statistics = self._statistics + upload.statistics
 
     def run(self, params: Tensor) -> tuple[Tensor, Mapping[str, int]]:

@@ -102,6 +102,7 @@ class Client:
         self.weight = 0.0
         #: The method's own tensors on this client, by the round that left them.
         self.states: dict[int, dict[str, Tensor]] = {}
+        self._counts = torch.bincount(labels, minlength=settings.num_classes)
         self._shared: dict[str, Tensor] = {}
         self._kept: tuple[Tensor, Tensor] | None = None
 
@@ -266,7 +267,7 @@ class Client:
             download,
             self._shared,
             self._state_before(round_number),
-            torch.bincount(self.labels, minlength=self.settings.num_classes),
+            self._counts,
             self.settings.min_samples,
             self.settings.training.optimizer,
             self.settings.seed,

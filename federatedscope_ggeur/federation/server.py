@@ -107,10 +107,7 @@ class Server:
             From a client that is not in the roster, has sent before, or names
             another domain than it joined with.
         """
-        ordered = self.admission.in_client_order(uploads)
-        for upload in ordered:
-            self.admission.statistics(upload, self.uploaded)
-        for upload in ordered:
+        for upload in self.admission.window(uploads, self.uploaded):
             self.uploaded.add(upload.client)
             self.statistics = self.statistics + upload.statistics
             if 2 in self.settings.steps:

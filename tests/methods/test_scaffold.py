@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from by_numpy import MOMENTUM, RATE, sgd
-from federations import WORLDS, check, federate
+from federations import WORLDS, check, check_server_mean, federate
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
@@ -56,22 +56,7 @@ def test_one_client_with_server_rate_1_is_plain_sgd(momentum):
 @pytest.mark.parametrize("equal", [False, True])
 @pytest.mark.parametrize("drawn", [2, 4])
 def test_the_servers_variate_is_the_mean_of_the_clients(drawn, equal):
-    federation = federate(
-        Scaffold(0.5),
-        rounds=5,
-        sizes=(20, 30, 0, 25),
-        sample_client_num=drawn,
-        ignore_weight=equal,
-    )
-    weights = {1: 1 / 3, 2: 1 / 3, 3: 0.0, 4: 1 / 3}
-    if not equal:
-        weights = {1: 20 / 75, 2: 30 / 75, 3: 0.0, 4: 25 / 75}
-    held = {k: client.state for k, client in federation.clients.items()}
-    mean = sum(weights[k] * held[k]["after"] for k in held if held[k])
-    assert mean.abs().max() > 1e-3
-    torch.testing.assert_close(
-        federation.server.method_state["c"], mean, rtol=1e-4, atol=1e-6
-    )
+    check_server_mean(Scaffold(0.5), "c", drawn, equal)
 
 
 @pytest.mark.parametrize(

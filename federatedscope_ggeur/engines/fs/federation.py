@@ -21,8 +21,8 @@ from federatedscope_ggeur.engines.method_rules import method_notes
 from federatedscope_ggeur.engines.report import (
     NO_HEAD,
     Setting,
-    head_line,
-    round0_line,
+    has_scores,
+    record_lines,
 )
 from federatedscope_ggeur.engines.settings import (
     run_settings,
@@ -110,9 +110,7 @@ class Federation(Joining):
         """Round 0 is over."""
         self.round0 = round0
         self._params = self.coordinator.server.params
-        logger.info("%s", round0_line(round0))
-        if round0.closed_form is not None:
-            logger.info("%s", head_line("closed form", round0.closed_form))
+        _log(round0)
         self._checkpoint()
 
     def note_round(self, record: RoundRecord) -> None:
@@ -125,7 +123,7 @@ class Federation(Joining):
         """The head is calibrated; a checkpoint is of before that."""
         self.calibrated = record
         self._params = self.coordinator.server.params
-        logger.info("%s", head_line("calibrated by", record))
+        _log(record)
 
     @property
     def last_scored(self) -> RoundRecord | HeadRecord:
@@ -166,8 +164,7 @@ class Federation(Joining):
 
     def write_unfinished(self) -> None:
         """At the end of the process: what an unfinished run leaves."""
-        scored = self.rounds or (self.round0 and self.round0.closed_form)
-        if scored and self._folder.is_dir():
+        if has_scores(self.round0, self.rounds) and self._folder.is_dir():
             # Python notes there what ended the program.
             stopped = getattr(sys, "last_type", None) is KeyboardInterrupt
             self.write("interrupted" if stopped else "failed")
@@ -191,6 +188,11 @@ class Federation(Joining):
             encoder=self._agreement.encoder,
             clients=[ClientInfo(k, domain, None, None) for k, domain in roster.items()],
         )
+
+
+def _log(record: Round0 | HeadRecord) -> None:
+    for line in record_lines(record):
+        logger.info("%s", line)
 
 
 def plain_config(cfg) -> dict:

@@ -30,21 +30,6 @@ TYPE = "image_folder@ggeur"
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture
-def tree(tmp_path) -> Path:
-    return write_images(tmp_path / "tree")
-
-
-@pytest.fixture
-def settings(tmp_path) -> EncodingSettings:
-    return EncodingSettings(
-        EncoderSettings("pixels", image_size=4),
-        ExtractionSettings(batch_size=4, num_workers=0, num_threads=1),
-        device="cpu",
-        cache=str(tmp_path / "cache"),
-    )
-
-
 def embed(tree: Path | str, settings: EncodingSettings):
     return embed_data(TYPE, str(tree), settings)
 

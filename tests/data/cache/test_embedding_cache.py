@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from pictures import write_images
 
 from federatedscope_ggeur.data import (
     Encoder,
@@ -29,21 +28,6 @@ from federatedscope_ggeur.errors import ConfigError, DataError
 
 TYPE = "image_folder@ggeur"
 SPLITS = [0.6, 0.0, 0.4]
-
-
-@pytest.fixture
-def tree(tmp_path) -> Path:
-    return write_images(tmp_path / "tree")
-
-
-@pytest.fixture
-def settings(tmp_path) -> EncodingSettings:
-    return EncodingSettings(
-        EncoderSettings("pixels", image_size=4),
-        ExtractionSettings(batch_size=4, num_workers=0, num_threads=1),
-        device="cpu",
-        cache=str(tmp_path / "cache"),
-    )
 
 
 def embed(tree: Path, settings: EncodingSettings):

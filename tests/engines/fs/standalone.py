@@ -17,8 +17,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load, load_file
 
+from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.reporting import Results, numbers
 
 _runs = itertools.count(1)
@@ -73,6 +74,20 @@ def outcome(results: Results) -> dict:
     del kept["round0"]["withheld_pairs"]
     kept["clients"] = [(c["number"], c["domain"]) for c in kept["clients"]]
     return {k: v for k, v in kept.items() if k not in ("engine", "config")}
+
+
+def assert_same(there, here: Run) -> None:
+    """A run that is over on FS, and one on the embedded engine that was not begun."""
+    results = here.follow(lambda record: None)
+    assert outcome(there.results) == outcome(results)
+    head = here.head_bytes()
+    if head is None:  # every client has its own
+        assert not (there.folder / "head.safetensors").exists()
+        return
+    head = load(head)
+    assert there.head.keys() == head.keys()
+    for name, tensor in there.head.items():
+        assert torch.equal(tensor, head[name])
 
 
 class Standalone:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from processes import check_same_head
-from safetensors.torch import load
-from standalone import outcome
+from standalone import assert_same
 
 from federatedscope_ggeur.engines.run import Run
 
@@ -40,12 +38,7 @@ RIVALS = ("fedmix", "fedgen", "fedfa")
     ids=str,
 )  # fmt: skip
 def test_standalone_ends_with_the_same_head(fs, config, settings):
-    there, here = fs.run(*settings), Run(config(*settings))
-    results = here.follow(lambda record: None)
-    head = load(here.head_bytes())
-    assert there.head.keys() == head.keys()
-    assert all(torch.equal(there.head[name], head[name]) for name in head)
-    assert outcome(there.results) == outcome(results)
+    assert_same(fs.run(*settings), Run(config(*settings)))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from processes import MODEL, check_same_head, numbers
 from safetensors.torch import load, load_file
-from standalone import outcome, set_up
+from standalone import assert_same, outcome, set_up
 
 from federatedscope_ggeur.engines.config import load_config
 from federatedscope_ggeur.engines.run import Run
@@ -51,12 +51,7 @@ MLP = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
 )
 def test_standalone_ends_with_the_same_head(fs, config, method, settings):
     settings = ["ggeur.base_method", method, *settings]
-    there, here = fs.run(*settings), Run(config(*settings))
-    results = here.follow(lambda record: None)
-    head = load(here.head_bytes())
-    assert there.head.keys() == head.keys()
-    assert all(torch.equal(there.head[name], head[name]) for name in head)
-    assert outcome(there.results) == outcome(results)
+    assert_same(fs.run(*settings), Run(config(*settings)))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from safetensors.torch import load
-from standalone import outcome, set_up
+from standalone import assert_same, outcome, set_up
 
 from federatedscope_ggeur.engines.config import load_config
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.methods import METHODS
-
-
-def assert_same(there, here: Run) -> None:
-    """A run that is over on FS, and one on the embedded engine that was not begun."""
-    results = here.follow(lambda record: None)
-    assert outcome(there.results) == outcome(results)
-    head = here.head_bytes()
-    if head is None:  # every client has its own
-        assert not (there.folder / "head.safetensors").exists()
-        return
-    head = load(head)
-    assert there.head.keys() == head.keys()
-    for name, tensor in there.head.items():
-        assert torch.equal(tensor, head[name])
-
 
 EIGHT = ["federate.client_num", 8]
 SIX = ["federate.client_num", 6]
