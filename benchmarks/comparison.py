@@ -67,7 +67,7 @@ from measure import report
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run, divide, load_data_set
 from federatedscope_ggeur.reporting import Results
 
@@ -193,14 +193,14 @@ def _by_row(raw: Iterable[Line]) -> Found:
 
 
 def _means(lines: list[Line]) -> dict[str, object]:
-    scored = [line for line in lines if not line["error"]]
+    eval_params = [line for line in lines if not line["error"]]
 
     def mean(name: str, digits: int) -> str:
-        values = [float(line[name]) for line in scored if line[name]]
+        values = [float(line[name]) for line in eval_params if line[name]]
         return f"{fmean(values):.{digits}f}" if values else ""
 
     return {
-        "runs": f"{len(scored)} of {len(lines)}",
+        "runs": f"{len(eval_params)} of {len(lines)}",
         "AVG %": mean("avg", 2),
         "last %": mean("last", 2),
         "STD %": mean("std", 2),

@@ -87,7 +87,7 @@ GGEUR = {
     "GGEUR 1": {"ggeur.steps": [1]},
     BOTH: {"ggeur.steps": [1, 2]},
 }
-RIVALS = ("FedMix", "FedGen", "FedFA")
+AUGMENTATIONS = ("FedMix", "FedGen", "FedFA")
 CLOSED_FORMS = ("NCM", "LDA", "QDA", "ridge")
 
 Row = tuple[str, str]
@@ -104,7 +104,7 @@ def table_rows() -> dict[Row, Config]:
     epoch = {"train.batch_or_epoch": "epoch", "train.local_update_steps": 1}
     rows["FedAvg, 1 epoch", NONE] = {**GGEUR[NONE], **epoch}
     rows["FedAvg, original weights", BOTH] = {**GGEUR[BOTH], "ggeur.weight": "original"}
-    for rival in RIVALS:
+    for rival in AUGMENTATIONS:
         rows["FedAvg", rival] = {"ggeur.augmentation": rival.lower()}
     for kind in CLOSED_FORMS:
         rows["closed form", kind] = {"ggeur.closed_form": kind.lower()}

@@ -16,7 +16,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import run
 
 QUICKSTART = (

@@ -18,7 +18,6 @@ from torch.nn import functional as F
 from workloads import DIM
 
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
-from federatedscope_ggeur.heads import HeadSettings, build_head, to_vector
 from federatedscope_ggeur.methods import (
     FedAvg,
     FedDyn,
@@ -35,6 +34,7 @@ from federatedscope_ggeur.methods import (
     Scaffold,
     ServerContext,
 )
+from federatedscope_ggeur.models import ModelSettings, build_model, to_vector
 from federatedscope_ggeur.rng import torch_generator
 
 CLASSES = 65
@@ -47,8 +47,8 @@ class ByAutograd(FedAvg):
     """FedAvg without the gradient by hand."""
 
     def local(self, context):
-        def cross_entropy(head, features, labels):
-            return F.cross_entropy(head(features), labels)
+        def cross_entropy(model, features, labels):
+            return F.cross_entropy(model(features), labels)
 
         return LocalHooks(objective=cross_entropy)
 
@@ -74,29 +74,29 @@ class Client:
         generator = torch_generator(0, "benchmarks", "methods")
         self.features = torch.randn(rows, DIM, generator=generator)
         self.labels = torch.randint(CLASSES, (rows,), generator=generator)
-        self.head = build_head(DIM, CLASSES, HeadSettings(hidden))
-        self.start = to_vector(self.head.reset(generator))
+        self.model = build_model(DIM, CLASSES, ModelSettings(hidden))
+        self.start = to_vector(self.model.reset(generator))
         self.training = TrainingSettings(OPTIMIZER, batch_size=batch)
         self.method, self.state = method, {}
-        server = ServerContext(1, self.head, {1: 1.0}, {}, 0)
+        server = ServerContext(1, self.model, {1: 1.0}, {}, 0)
         self.server_state = method.initial_state(self.start, server)
         self.server_state = {
             name: torch.ones_like(t) if name in ("known", "seen") else t
             for name, t in self.server_state.items()
         }
-        self.shared = {}
-        share = method.share(self.features, self.labels, self.context())
-        self.shared = method.combine({1: share}) if share else {}
+        self.init_broadcast = {}
+        share = method.init_upload(self.features, self.labels, self.context())
+        self.init_broadcast = method.aggregate_init({1: share}) if share else {}
         _, self.state = self.round()
 
     def context(self) -> LocalContext:
         return LocalContext(
             client=1,
             round_number=2,
-            head=self.head,
+            model=self.model,
             broadcast=self.start,
             download=self.method.download(self.server_state),
-            shared=self.shared,
+            init_broadcast=self.init_broadcast,
             state=self.state,
             counts=torch.bincount(self.labels, minlength=CLASSES),
             min_samples=1,
@@ -107,7 +107,7 @@ class Client:
     def round(self):
         hooks = self.method.local(self.context())
         data = self.features, self.labels
-        result = fit(self.head, self.start, *data, self.training, 0, hooks)
+        result = fit(self.model, self.start, *data, self.training, 0, hooks)
         if hooks.finish is None:
             return {}, {}
         return hooks.finish(LocalOutcome(result.params, result.steps, *data))

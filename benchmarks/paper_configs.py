@@ -19,6 +19,7 @@ from measure import report
 from threadpoolctl import threadpool_limits
 from workloads import DIM, OFFICE_HOME, embeddings
 
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.data import (
     ClientData,
     DataSet,
@@ -26,7 +27,6 @@ from federatedscope_ggeur.data import (
     Embeddings,
     FederatedData,
 )
-from federatedscope_ggeur.engines.config import load_config
 from federatedscope_ggeur.engines.run import Run, divide
 
 EXAMPLES = Path(__file__).parent.parent / "scripts" / "example_configs"

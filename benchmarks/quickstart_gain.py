@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 
 from measure import report
 
-from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import load_federated_data, run
 
 CONFIG = (

@@ -12,7 +12,12 @@ from torch.utils.data import DataLoader, Dataset
 from workloads import DIM
 
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
-from federatedscope_ggeur.heads import HeadSettings, build_head, load_vector, to_vector
+from federatedscope_ggeur.models import (
+    ModelSettings,
+    build_model,
+    load_vector,
+    to_vector,
+)
 from federatedscope_ggeur.rng import torch_generator
 
 CLASSES = 65
@@ -43,17 +48,17 @@ class Items(Dataset):
         return self.features[i], self.labels[i]
 
 
-def usual_loop(head, start, items, batch, optimizer, shuffle):
+def usual_loop(model, start, items, batch, optimizer, shuffle):
     """One epoch the usual way; returns the weights."""
-    load_vector(head, start)
-    head.train()
+    load_vector(model, start)
+    model.train()
     make = getattr(torch.optim, optimizer)
-    optimizer = make(head.parameters(), **OPTIMIZERS[optimizer])
+    optimizer = make(model.parameters(), **OPTIMIZERS[optimizer])
     for x, y in DataLoader(items, batch_size=batch, shuffle=shuffle):
         optimizer.zero_grad()
-        F.cross_entropy(head(x), y).backward()
+        F.cross_entropy(model(x), y).backward()
         optimizer.step()
-    return to_vector(head)
+    return to_vector(model)
 
 
 def compare(hidden: int, batch: int, optimizer: str, rows: int, repeats: int):
@@ -61,8 +66,8 @@ def compare(hidden: int, batch: int, optimizer: str, rows: int, repeats: int):
     features = torch.randn(rows, DIM, generator=generator)
     labels = torch.randint(CLASSES, (rows,), generator=generator)
     items = Items(features, labels)
-    settings = HeadSettings(hidden)
-    ours, theirs = (build_head(DIM, CLASSES, settings) for _ in range(2))
+    settings = ModelSettings(hidden)
+    ours, theirs = (build_model(DIM, CLASSES, settings) for _ in range(2))
     start = to_vector(ours.reset(generator))
     options = dict(OPTIMIZERS[optimizer])
     rule = OptimizerSettings(optimizer, options.pop("lr"), options)

@@ -14,16 +14,16 @@ from federatedscope_ggeur.federation import (
     MemoryBudget,
     TrainingSettings,
 )
-from federatedscope_ggeur.federation.messages import Contract, StatisticsUpload
+from federatedscope_ggeur.federation.messages import MessageSchema, StatisticsUpload
 from federatedscope_ggeur.geometry import AugmentationSettings, ClassStatistics
-from federatedscope_ggeur.heads import HeadSettings
 from federatedscope_ggeur.methods import build_method
+from federatedscope_ggeur.models import ModelSettings
 
 SETTINGS = ClientSettings(
     num_classes=S1_CLASSES,
     augmentation=AugmentationSettings(),
     training=TrainingSettings(),
-    head=HeadSettings(),
+    model=ModelSettings(),
     method=build_method("fedavg"),
     min_samples=1,
     weight="augmented",
@@ -40,10 +40,10 @@ def upload(number: int, features, labels) -> bytes:
 
 def errors(clients, uploads: list[bytes]) -> tuple[float, float]:
     """Largest relative error of a class's merged covariance, and of float32 itself."""
-    contract = Contract(S1_CLASSES, DIM, num_parameters=0)
+    schema = MessageSchema(S1_CLASSES, DIM, num_parameters=0)
     merged = ClassStatistics.empty(S1_CLASSES, DIM)
     for k, data in enumerate(uploads, 1):
-        decoded = StatisticsUpload.from_bytes(data, contract, f"client {k}")
+        decoded = StatisticsUpload.from_bytes(data, schema, f"client {k}")
         merged = merged + decoded.statistics
     features = torch.cat([features for features, _ in clients]).double()
     labels = torch.cat([labels for _, labels in clients])

@@ -96,8 +96,8 @@ def _run(arguments: Sequence[str]) -> int:
             "--client_cfg: the embedded engine gives all clients the same settings; "
             "run it with --engine federatedscope"
         )
-    from federatedscope_ggeur.engines.config import load_config
-    from federatedscope_ggeur.engines.console import run_with_files
+    from federatedscope_ggeur.cfg_ggeur.load import load_config
+    from federatedscope_ggeur.commands.run import run_with_files
 
     return run_with_files(load_config(config, options.settings))
 
@@ -242,7 +242,7 @@ def _doctor(arguments: Sequence[str]) -> int:
         prog=f"{PROGRAM} doctor",
         description="Say what is installed and what is missing.",
     ).parse_args(arguments)
-    from federatedscope_ggeur.doctor import diagnose
+    from federatedscope_ggeur.commands.doctor import diagnose
 
     report, healthy = diagnose()
     print(report)
@@ -262,7 +262,7 @@ def _token(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.number < 1:
         parser.error(f"clients are numbered from 1, got {options.number}")
-    from federatedscope_ggeur.engines.fs.transport.security import (
+    from federatedscope_ggeur.transport.security import (
         Security,
         make_secret,
         make_token,

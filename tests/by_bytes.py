@@ -12,8 +12,8 @@ from federatedscope_ggeur.federation import (
     TrainingSettings,
 )
 from federatedscope_ggeur.geometry import AugmentationSettings, TotalSizes
-from federatedscope_ggeur.heads import HeadSettings
 from federatedscope_ggeur.methods import FedAvg
+from federatedscope_ggeur.models import ModelSettings
 
 DIM, CLASSES = 6, 4
 SGD = TrainingSettings(OptimizerSettings("SGD", 0.1), 1, "epoch", 8)
@@ -53,7 +53,7 @@ class Federation:
         steps=(),
         prototypes="domain",
         training=SGD,
-        head=None,
+        model=None,
         min_samples=1,
         weight="augmented",
         ignore_weight=False,
@@ -67,13 +67,13 @@ class Federation:
         unseen=0,
     ):
         self.order = order
-        method, head = method or FedAvg(), head or HeadSettings()
+        method, model = method or FedAvg(), model or ModelSettings()
         sizes = sizes or TotalSizes(12, 5)
         client_settings = ClientSettings(
             num_classes=classes,
             augmentation=AugmentationSettings(tuple(steps), sizes, noise=noise),
             training=training,
-            head=head,
+            model=model,
             method=method,
             min_samples=min_samples,
             weight=weight,
@@ -82,7 +82,7 @@ class Federation:
         server_settings = ServerSettings(
             num_classes=classes,
             dim=DIM,
-            head=head,
+            model=model,
             method=method,
             steps=tuple(steps),
             prototypes=prototypes,
@@ -99,11 +99,11 @@ class Federation:
             for k, (domain, features, labels) in data.items()
         }
         self.server = Server({k: data[k][0] for k in data}, server_settings)
-        self.contract = self.server.contract
+        self.schema = self.server.schema
 
     def send(self, payload, sender="the server"):
         """What the other side gets."""
-        return type(payload).from_bytes(payload.to_bytes(), self.contract, sender)
+        return type(payload).from_bytes(payload.to_bytes(), self.schema, sender)
 
     def collect_statistics(self, window=2):
         for numbers in self.server.windows(window):
@@ -123,7 +123,7 @@ class Federation:
         if self.server.needs_statistics:
             self.collect_statistics()
         for k in self.order(list(self.clients)):
-            self.server.add_ready(self.prepare(k))
+            self.server.add_prepare_reply(self.prepare(k))
         shared = self.server.start()
         if shared is not None:
             for client in self.clients.values():

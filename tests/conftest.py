@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+
 EXAMPLES = Path(__file__).parent.parent / "scripts" / "example_configs"
 
 
@@ -57,3 +59,22 @@ def embeddings_folder(tmp_path) -> Path:
             folder / f"{name}.npz", features=features.astype("float32"), labels=labels
         )
     return folder
+
+
+@pytest.fixture
+def config(quickstart, embeddings_folder):
+    """A run of three rounds over three small domains, with settings added to it."""
+
+    def load(*overrides):
+        base = [
+            "data.type", "embeddings@ggeur",
+            "data.root", str(embeddings_folder),
+            "federate.client_num", "3",
+            "ggeur.step1_size", "20",
+            "ggeur.step2_size", "10",
+            "data.splitter_args", "[{'alpha': 1.0}]",
+            "federate.total_round_num", "3",
+        ]  # fmt: skip
+        return load_config(quickstart, [*base, *map(str, overrides)])
+
+    return load

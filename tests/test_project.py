@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "federatedscope_ggeur"

@@ -11,9 +11,9 @@ from federatedscope_ggeur.cfg_ggeur.check import (
     get_key,
     ggeur_problems,
 )
-from federatedscope_ggeur.cfg_ggeur.key import Key
 from federatedscope_ggeur.cfg_ggeur.keys import BASE_METHODS, KEYS
-from federatedscope_ggeur.cfg_ggeur.rules import NOT_SET, Rule, one_of
+from federatedscope_ggeur.settings.key import Key
+from federatedscope_ggeur.settings.rules import NOT_SET, Rule, one_of
 
 #: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).
 SINGLE_DOMAIN_SIZE, MULTI_DOMAIN_SIZE, PROTOTYPE_SIZE = 2000, 500, 500

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from federatedscope_ggeur.cfg_ggeur.keys import KEYS
-from federatedscope_ggeur.cfg_ggeur.rules import NOT_SET
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.settings.rules import NOT_SET
 
 _TOTALS = ("step1_size", "step2_size")
 _PER_ANCHOR = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.cfg_ggeur.key import Key
-from federatedscope_ggeur.cfg_ggeur.rules import (
+from federatedscope_ggeur.settings.key import Key
+from federatedscope_ggeur.settings.rules import (
     NOT_SET,
     fraction,
     one_of,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.cfg_ggeur.encoder_keys import ENCODER_KEYS
 from federatedscope_ggeur.cfg_ggeur.head_keys import HEAD_KEYS
-from federatedscope_ggeur.cfg_ggeur.key import Key
 from federatedscope_ggeur.cfg_ggeur.method_keys import METHOD_KEYS
-from federatedscope_ggeur.cfg_ggeur.rules import (
+from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
+from federatedscope_ggeur.settings.key import Key
+from federatedscope_ggeur.settings.rules import (
     NOT_SET,
     names,
     not_negative,

@@ -3,8 +3,8 @@
 FedProx and FedOpt are set by its own `fedprox.mu` and `fedopt.optimizer`.
 """
 
-from federatedscope_ggeur.cfg_ggeur.key import Key
-from federatedscope_ggeur.cfg_ggeur.rules import (
+from federatedscope_ggeur.settings.key import Key
+from federatedscope_ggeur.settings.rules import (
     below,
     fraction,
     not_negative,

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from federatedscope_ggeur.cfg_ggeur.encoder_settings import embed as embed_images
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.commands.run import shown_on_console
 from federatedscope_ggeur.data import Encoded
-from federatedscope_ggeur.engines.config import load_config
-from federatedscope_ggeur.engines.console import shown_on_console
-from federatedscope_ggeur.engines.encoding import embed as embed_images
 
 INTERRUPTED = 130
 logger = logging.getLogger("federatedscope_ggeur")

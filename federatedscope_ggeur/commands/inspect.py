@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from federatedscope_ggeur.engines.config import load_config
-from federatedscope_ggeur.engines.console import shown_on_console
-from federatedscope_ggeur.engines.head_settings import asks_for_statistics
-from federatedscope_ggeur.engines.inspection import (
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.model_settings import asks_for_statistics
+from federatedscope_ggeur.commands.inspection import (
     TOP,
     Holdings,
     Similarities,
@@ -22,9 +21,11 @@ from federatedscope_ggeur.engines.inspection import (
     similarities,
     similarities_csv,
 )
+from federatedscope_ggeur.commands.run import shown_on_console
 from federatedscope_ggeur.engines.run import divide, load_data_set
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.reporting import new_run_folder, write_atomically
+from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.heatmaps import draw_heatmap
 
 _MOST_NAMES = 12

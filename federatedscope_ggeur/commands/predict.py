@@ -8,12 +8,12 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-from federatedscope_ggeur.engines.console import shown_on_console
-from federatedscope_ggeur.engines.prediction import (
+from federatedscope_ggeur.commands.prediction import (
     Prediction,
     Predictor,
     find_images,
 )
+from federatedscope_ggeur.commands.run import shown_on_console
 
 
 def predict(arguments: Sequence[str], program: str) -> int:

@@ -13,19 +13,22 @@ from typing import TypeVar
 
 import torch
 
+from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.data import FederatedData
-from federatedscope_ggeur.engines.checkpoint import (
+from federatedscope_ggeur.federation import Client, MemoryBudget, Server
+from federatedscope_ggeur.federation.course.checkpoint import (
     CheckpointWriter,
     Progress,
     restore,
 )
-from federatedscope_ggeur.engines.client_store import ClientStore
-from federatedscope_ggeur.engines.conversation import Conversation
-from federatedscope_ggeur.engines.coordinator import Coordinator
-from federatedscope_ggeur.engines.respondent import GeometryCache, Respondent
-from federatedscope_ggeur.engines.settings import RunSettings
-from federatedscope_ggeur.federation import Client, MemoryBudget, Server
-from federatedscope_ggeur.federation.join import Agreement
+from federatedscope_ggeur.federation.course.client_handler import (
+    ClientHandler,
+    GeometryCache,
+)
+from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.federation.course.coordinator import Coordinator
+from federatedscope_ggeur.federation.course.requests import Conversation
+from federatedscope_ggeur.federation.messages.handshake import Handshake
 from federatedscope_ggeur.reporting import HeadRecord, Round0, RoundRecord
 
 Order = Callable[[list[int]], list[int]]
@@ -59,16 +62,18 @@ class EmbeddedEngine:
             )
             for held in data.clients
         }
-        roster = {number: client.domain for number, client in self.clients.items()}
-        self.server = Server(roster, settings.server)
+        client_domains = {
+            number: client.domain for number, client in self.clients.items()
+        }
+        self.server = Server(client_domains, settings.server)
         unseen = {domain.name: domain.test for domain in data.unseen}
         tests = data.test_sets() if settings.plan.server_evaluates else unseen
         self.coordinator = Coordinator(self.server, settings.plan, tests)
-        self._agreement = Agreement(
+        self._handshake = Handshake(
             tuple(data.class_names), data.dim, data.encoder, settings.agreed
         )
-        self._respondents = {
-            held.number: Respondent(
+        self._handlers = {
+            held.number: ClientHandler(
                 self.clients[held.number],
                 held.test,
                 cache,
@@ -87,7 +92,7 @@ class EmbeddedEngine:
         writer = None
         if self.settings.save_to:
             writer = CheckpointWriter(
-                self.settings.save_to, self._agreement, self.progress
+                self.settings.save_to, self._handshake, self.progress
             )
         with torch_threads(self.settings.num_threads):
             round0, rounds = self._so_far()
@@ -124,7 +129,7 @@ class EmbeddedEngine:
             except StopIteration as stop:
                 return stop.value
             replies = {
-                k: self._respondents[k].answer(request.kind, request.parts[k])
+                k: self._handlers[k].answer(request.kind, request.parts[k])
                 for k in self._order(list(request.parts))
             }
 
@@ -135,7 +140,7 @@ class EmbeddedEngine:
         path = self.settings.restore_from
         if not path:
             return None
-        progress = restore(path, self.coordinator, self._agreement)
+        progress = restore(path, self.coordinator, self._handshake)
         if progress is not None:
             # A state may be newer than the checkpoint, by the round that was cut off.
             done = len(progress.rounds)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoding_settings
+from federatedscope_ggeur.cfg_ggeur.load import to_plain
+from federatedscope_ggeur.cfg_ggeur.method_rules import method_notes
+from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.data import (
     DataSet,
     FederatedData,
@@ -11,12 +15,8 @@ from federatedscope_ggeur.data import (
     load_data,
     partition,
 )
-from federatedscope_ggeur.engines.config import to_plain
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order, torch_threads
-from federatedscope_ggeur.engines.encoding import encoding_settings
-from federatedscope_ggeur.engines.method_rules import method_notes
-from federatedscope_ggeur.engines.report import Setting
-from federatedscope_ggeur.engines.settings import run_settings
+from federatedscope_ggeur.federation.course.history import Setting
 from federatedscope_ggeur.reporting import (
     ClientInfo,
     HeadRecord,
@@ -106,7 +106,7 @@ class Run:
         """
         if not self.settings.server.method.federated:
             return None
-        return self._setting.head_bytes(self.engine.server.head, self._params)
+        return self._setting.head_bytes(self.engine.server.model, self._params)
 
 
 def run(cfg, data: FederatedData | None = None, order: Order = sorted) -> Results:

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.admission import Admission
-from federatedscope_ggeur.federation.statistics_upload import (
+from federatedscope_ggeur.federation.messages.schema import MessageSchema
+from federatedscope_ggeur.federation.messages.statistics_upload import (
     Statistics,
     StatisticsUpload,
 )
+from federatedscope_ggeur.federation.messages.validation import Admission
 from federatedscope_ggeur.federation.training import TrainingSettings, fit
-from federatedscope_ggeur.federation.wire import Contract
 from federatedscope_ggeur.geometry import ClassStatistics
-from federatedscope_ggeur.heads import (
-    Head,
+from federatedscope_ggeur.models import (
     LinearHead,
+    Model,
     draw_features,
     put_last_layer,
     take_last_layer,
@@ -47,7 +47,7 @@ class CalibrationSettings:
 
 
 def calibrate(
-    head: Head,
+    model: Model,
     params: Tensor,
     statistics: ClassStatistics,
     settings: CalibrationSettings,
@@ -80,13 +80,13 @@ def calibrate(
     )
     result = fit(
         LinearHead(statistics.dim, len(classes)),
-        take_last_layer(head, params, classes),
+        take_last_layer(model, params, classes),
         features,
         position[labels],
         training,
         derive_seed(seed, "ccvr"),
     )
-    return put_last_layer(head, params, classes, result.params)
+    return put_last_layer(model, params, classes, result.params)
 
 
 class Calibration:
@@ -109,18 +109,18 @@ class Calibration:
 
     def __init__(
         self,
-        head: Head,
+        model: Model,
         settings: CalibrationSettings,
         admission: Admission,
-        contract: Contract,
+        schema: MessageSchema,
         seed: int,
     ):
-        self._head, self._settings = head, settings
+        self._head, self._settings = model, settings
         self._admission, self._seed = admission, seed
-        dim = head.classifier.in_features
-        form = replace(contract.statistics, summed=False)
-        self.contract = replace(contract, dim=dim, statistics=form)
-        self._statistics = ClassStatistics.empty(contract.num_classes, dim)
+        dim = model.classifier.in_features
+        form = replace(schema.statistics, summed=False)
+        self.schema = replace(schema, dim=dim, statistics=form)
+        self._statistics = ClassStatistics.empty(schema.num_classes, dim)
 
     def suffices(self, statistics: Statistics) -> bool:
         """Whether statistics of the embeddings are those of what the last layer takes

@@ -10,29 +10,31 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.client_settings import ClientSettings
-from federatedscope_ggeur.federation.contract import contract_of
 from federatedscope_ggeur.federation.evaluation import evaluate
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
     Geometry,
+    InitBroadcast,
+    PrepareReply,
     Prototypes,
-    Ready,
     ScoreReport,
-    Shared,
     StatisticsUpload,
 )
-from federatedscope_ggeur.federation.privacy import apply_floor
+from federatedscope_ggeur.federation.messages.schema import (
+    MessageSchema,
+    StatisticsForm,
+)
+from federatedscope_ggeur.federation.privacy import apply_min_count
 from federatedscope_ggeur.federation.training import fit
-from federatedscope_ggeur.federation.wire import StatisticsForm
 from federatedscope_ggeur.geometry import (
     AugmentedSet,
     ClassStatistics,
     SummedStatistics,
     augment,
 )
-from federatedscope_ggeur.heads import build_head
 from federatedscope_ggeur.methods import LocalContext, LocalOutcome
+from federatedscope_ggeur.models import build_model
 from federatedscope_ggeur.rng import derive_seed
 
 logger = logging.getLogger(__name__)
@@ -95,15 +97,17 @@ class Client:
         self.number, self.domain = number, domain
         self.features, self.labels = features, labels
         self.settings, self._memory = settings, memory
-        self.head = build_head(features.shape[1], settings.num_classes, settings.head)
-        self.contract = contract_of(self.head, settings.method, settings.statistics)
+        self.model = build_model(
+            features.shape[1], settings.num_classes, settings.model
+        )
+        self.schema = MessageSchema.of(self.model, settings.method, settings.statistics)
         self.recipe: AugmentedSet | None = None
         #: In averages, from `prepare` on.
-        self.weight = 0.0
+        self.aggregation_weight = 0.0
         #: The method's own tensors on this client, by the round that left them.
         self.states: dict[int, dict[str, Tensor]] = {}
         self._counts = torch.bincount(labels, minlength=settings.num_classes)
-        self._shared: dict[str, Tensor] = {}
+        self._init_broadcast: dict[str, Tensor] = {}
         self._kept: tuple[Tensor, Tensor] | None = None
 
     def statistics(self) -> StatisticsUpload:
@@ -115,9 +119,9 @@ class Client:
 
     def last_input_statistics(self, broadcast: Broadcast) -> StatisticsUpload:
         """After the last round: those of what the last layer takes in, likewise."""
-        head = self.head.at(broadcast.params)
+        model = self.model.at(broadcast.params)
         with torch.no_grad():
-            inputs = head.last_input(self.features)
+            inputs = model.last_input(self.features)
         classes = self.settings.num_classes
         statistics = ClassStatistics.from_embeddings(inputs, self.labels, classes)
         form = replace(self.settings.statistics, summed=False)
@@ -126,14 +130,14 @@ class Client:
     def _upload(
         self, statistics: ClassStatistics, form: StatisticsForm
     ) -> StatisticsUpload:
-        allowed = apply_floor(statistics, self.settings.min_samples)
+        allowed = apply_min_count(statistics, self.settings.min_samples)
         if form.summed:
             allowed = SummedStatistics.from_classes(allowed)
         return StatisticsUpload(self.number, self.domain, allowed, form)
 
     def prepare(
         self, geometry: Geometry | None, prototypes: Prototypes | None
-    ) -> Ready:
+    ) -> PrepareReply:
         """Round 0: set up the recipe of the training set from what came down.
 
         Without geometry (no steps) the client trains on its own rows.
@@ -162,13 +166,14 @@ class Client:
             )
             weight = 0
         context = self._context(0, torch.zeros(0), {})
-        shared = self.settings.method.share(self.features, self.labels, context)
-        self.weight = float(weight)
-        return Ready(self.number, self.weight, shared)
+        method = self.settings.method
+        init_upload = method.init_upload(self.features, self.labels, context)
+        self.aggregation_weight = float(weight)
+        return PrepareReply(self.number, self.aggregation_weight, init_upload)
 
-    def receive(self, shared: Shared) -> None:
-        """Round 0: keep what the method shares with everyone."""
-        self._shared = dict(shared.tensors)
+    def receive(self, message: InitBroadcast) -> None:
+        """Round 0: keep what the method sends to everyone."""
+        self._init_broadcast = dict(message.tensors)
 
     def train(self, broadcast: Broadcast) -> ClientUpdate:
         """One round: train from the broadcast weights.
@@ -184,7 +189,7 @@ class Client:
         hooks = settings.method.local(context)
         seed = derive_seed(settings.seed, self.number, "fit", number)
         result = fit(
-            self.head,
+            self.model,
             broadcast.params if hooks.start is None else hooks.start,
             features,
             labels,
@@ -212,7 +217,7 @@ class Client:
         self, broadcast: Broadcast, features: Tensor, labels: Tensor
     ) -> ScoreReport:
         """Score `weights_after` a round on the client's test rows [n, D], [n]."""
-        score = evaluate(self.head, self.weights_after(broadcast), features, labels)
+        score = evaluate(self.model, self.eval_params(broadcast), features, labels)
         return ScoreReport(
             self.number,
             broadcast.round_number,
@@ -221,12 +226,12 @@ class Client:
             score.loss_sum,
         )
 
-    def weights_after(self, broadcast: Broadcast) -> Tensor:
+    def eval_params(self, broadcast: Broadcast) -> Tensor:
         """The client's weights [P] after a round: those broadcast, or its own."""
         number = broadcast.round_number
         context = self._context(number, broadcast.params, broadcast.download)
         context = replace(context, state=self._state_before(number + 1))
-        return self.settings.method.scored(context)
+        return self.settings.method.eval_params(context)
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -262,10 +267,10 @@ class Client:
         return LocalContext(
             self.number,
             round_number,
-            self.head,
+            self.model,
             broadcast,
             download,
-            self._shared,
+            self._init_broadcast,
             self._state_before(round_number),
             self._counts,
             self.settings.min_samples,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from federatedscope_ggeur.federation.messages.schema import EACH_CLASS, StatisticsForm
 from federatedscope_ggeur.federation.training import TrainingSettings
-from federatedscope_ggeur.federation.wire import EACH_CLASS, StatisticsForm
 from federatedscope_ggeur.geometry import AugmentationSettings
-from federatedscope_ggeur.heads import HeadSettings
 from federatedscope_ggeur.methods import Method
+from federatedscope_ggeur.models import ModelSettings
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ClientSettings:
     num_classes: int
     augmentation: AugmentationSettings
     training: TrainingSettings
-    head: HeadSettings
+    model: ModelSettings
     method: Method
     min_samples: int
     weight: str

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.heads import Head
+from federatedscope_ggeur.models import Model
 
 _CHUNK_ROWS = 8192
 
@@ -36,7 +36,7 @@ class Score:
         return self.correct / self.total if self.total else None
 
 
-def evaluate(head: Head, params: Tensor, features: Tensor, labels: Tensor) -> Score:
+def evaluate(model: Model, params: Tensor, features: Tensor, labels: Tensor) -> Score:
     """Score of a head with weights `params` [P] on features [n, D] and labels [n].
 
     Raises
@@ -44,7 +44,7 @@ def evaluate(head: Head, params: Tensor, features: Tensor, labels: Tensor) -> Sc
     GGEURError
         The weights are so large that the loss is NaN or infinite.
     """
-    frozen = head.at(params)
+    frozen = model.at(params)
     score = Score()
     with torch.inference_mode():
         for x, y in zip(features.split(_CHUNK_ROWS), labels.split(_CHUNK_ROWS)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from federatedscope_ggeur.geometry import ClassStatistics
 
 
-def apply_floor(statistics: ClassStatistics, min_samples: int) -> ClassStatistics:
+def apply_min_count(statistics: ClassStatistics, min_samples: int) -> ClassStatistics:
     """`statistics` without the classes of fewer than `min_samples` samples.
 
     A mean of one sample is the sample; of L2-normalised embeddings up to four can be

@@ -21,8 +21,10 @@ class PrototypeBook:
         One prototype for a class and domain, its clients merged, or for each client.
     """
 
-    def __init__(self, roster: Mapping[int, str], kind: str):
-        self._source = {k: d if kind == "domain" else k for k, d in roster.items()}
+    def __init__(self, client_domains: Mapping[int, str], kind: str):
+        self._source = {
+            k: d if kind == "domain" else k for k, d in client_domains.items()
+        }
         self._means: dict[str | int, _RunningMeans] = {}
 
     def add(self, client: int, statistics: ClassStatistics) -> None:

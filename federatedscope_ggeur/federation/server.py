@@ -8,32 +8,32 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.admission import Admission
 from federatedscope_ggeur.federation.calibration import Calibration
-from federatedscope_ggeur.federation.contract import contract_of
 from federatedscope_ggeur.federation.evaluation import Score, evaluate
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
     Geometry,
+    InitBroadcast,
+    PrepareReply,
     Prototypes,
-    Ready,
     ScoreReport,
-    Shared,
     StatisticsUpload,
 )
+from federatedscope_ggeur.federation.messages.schema import MessageSchema
+from federatedscope_ggeur.federation.messages.statistics_upload import empty_statistics
+from federatedscope_ggeur.federation.messages.validation import Admission
 from federatedscope_ggeur.federation.prototypes import PrototypeBook
-from federatedscope_ggeur.federation.roster import draw_clients, windows
+from federatedscope_ggeur.federation.sampling import draw_clients, windows
 from federatedscope_ggeur.federation.server_settings import ServerSettings
-from federatedscope_ggeur.federation.statistics_upload import empty_statistics
 from federatedscope_ggeur.geometry import GeometricShape
-from federatedscope_ggeur.heads import (
-    build_head,
+from federatedscope_ggeur.methods import ServerContext, Update, initial_weights
+from federatedscope_ggeur.models import (
+    build_model,
     closed_form,
     load_vector,
     to_vector,
 )
-from federatedscope_ggeur.methods import ServerContext, Update, initial_weights
 
 #: Covariances come rounded to float32, which leaves noise of 1e-7 of the largest
 #: eigenvalue at most.
@@ -68,24 +68,27 @@ class Server:
         The stage after the last round, where there is one.
     """
 
-    def __init__(self, roster: Mapping[int, str], settings: ServerSettings):
-        self.roster = dict(sorted(roster.items()))
+    def __init__(self, client_domains: Mapping[int, str], settings: ServerSettings):
+        self.client_domains = dict(sorted(client_domains.items()))
         self.settings = settings
         self.unseen = draw_clients(
-            list(self.roster), settings.unseen_client_num, settings.seed, "unseen"
+            list(self.client_domains),
+            settings.unseen_client_num,
+            settings.seed,
+            "unseen",
         )
-        self.participants = [k for k in self.roster if k not in self.unseen]
-        self.head = build_head(settings.dim, settings.num_classes, settings.head)
-        self.params = initial_weights(self.head, settings.seed)
-        load_vector(self.head, self.params)
-        self.contract = contract_of(self.head, settings.method, settings.statistics)
-        self.statistics = empty_statistics(self.contract)
-        self.admission = Admission(self.roster, settings.method, self.head)
+        self.participants = [k for k in self.client_domains if k not in self.unseen]
+        self.model = build_model(settings.dim, settings.num_classes, settings.model)
+        self.params = initial_weights(self.model, settings.seed)
+        load_vector(self.model, self.params)
+        self.schema = MessageSchema.of(self.model, settings.method, settings.statistics)
+        self.statistics = empty_statistics(self.schema)
+        self.admission = Admission(self.client_domains, settings.method, self.model)
         self.method_state: Mapping[str, Tensor] = {}
         self.calibration = self._calibration()
-        self._prototypes = PrototypeBook(self.roster, settings.prototypes)
+        self._prototypes = PrototypeBook(self.client_domains, settings.prototypes)
         self.uploaded: set[int] = set()
-        self._ready: dict[int, Ready] = {}
+        self._prepare_replies: dict[int, PrepareReply] = {}
 
     @property
     def needs_statistics(self) -> bool:
@@ -137,10 +140,10 @@ class Server:
             The statistics do not allow that head; it says what to do.
         """
         solved = closed_form(self.statistics, self.settings.closed_form)
-        self.params = to_vector(solved.head)
+        self.params = to_vector(solved.model)
         return solved.report
 
-    def add_ready(self, ready: Ready, again: bool = False) -> None:
+    def add_prepare_reply(self, ready: PrepareReply, again: bool = False) -> None:
         """Note a client's weight and what its method shares.
 
         Parameters
@@ -156,10 +159,10 @@ class Server:
             From a client that is not in the roster, has sent before or comes back with
             another weight, or shares that are not what the method shares.
         """
-        self.admission.ready(ready, self._ready.get(ready.client), again)
-        self._ready.setdefault(ready.client, ready)
+        self.admission.ready(ready, self._prepare_replies.get(ready.client), again)
+        self._prepare_replies.setdefault(ready.client, ready)
 
-    def start(self, absent: Collection[int] = ()) -> Shared | None:
+    def start(self, absent: Collection[int] = ()) -> InitBroadcast | None:
         """End round 0; what the method made of all shares, if anything, goes to all.
 
         Raises
@@ -167,20 +170,20 @@ class Server:
         GGEURError
             Clients beside the `absent` ones are missing, or none has any data.
         """
-        missing = sorted(set(self.participants) - self._ready.keys() - set(absent))
+        missing = sorted(set(self.participants) - self._prepare_replies.keys() - set(absent))
         if missing:
             raise GGEURError(f"round 0 cannot end: clients {missing} are not ready")
-        if not any(ready.weight for ready in self._ready.values()):
+        if not any(ready.aggregation_weight for ready in self._prepare_replies.values()):
             raise GGEURError("no client has any rows to train on")
         method, context = self.settings.method, self._context(0)
-        shared = method.combine(context.shares)
+        shared = method.aggregate_init(context.init_uploads)
         self.method_state = method.initial_state(self.params, context)
-        return Shared(shared) if shared else None
+        return InitBroadcast(shared) if shared else None
 
     @property
-    def ready(self) -> Mapping[int, Ready]:
+    def prepare_replies(self) -> Mapping[int, PrepareReply]:
         """The clients that ended round 0, by number."""
-        return dict(self._ready)
+        return dict(self._prepare_replies)
 
     def round0_tensors(self) -> dict[str, Tensor]:
         """What the server keeps of the statistics to serve a client that comes back."""
@@ -188,13 +191,13 @@ class Server:
 
     def resume(
         self,
-        ready: Mapping[int, Ready],
+        ready: Mapping[int, PrepareReply],
         round0_tensors: Mapping[str, Tensor],
         params: Tensor,
         method_state: Mapping[str, Tensor],
     ) -> None:
         """Go on where a server of the same roster and settings was stopped."""
-        self._ready = dict(ready)
+        self._prepare_replies = dict(ready)
         self._prototypes.load(round0_tensors)
         self.params, self.method_state = params, dict(method_state)
 
@@ -254,7 +257,7 @@ class Server:
         due = round_number % settings.eval_every == 0
         return due or round_number == settings.total_rounds
 
-    def add_up(
+    def aggregate_scores(
         self,
         round_number: int,
         reports: Iterable[ScoreReport],
@@ -267,21 +270,21 @@ class Server:
         MessageError
             A report of another round, of no client of this run, or two of one.
         """
-        among = self.roster if among is None else among
-        domains = dict.fromkeys(d for k, d in self.roster.items() if k in among)
+        among = self.client_domains if among is None else among
+        domains = dict.fromkeys(d for k, d in self.client_domains.items() if k in among)
         scores = {domain: Score() for domain in domains}
         for report in self.admission.in_client_order(reports):
             self.admission.scores(report, round_number)
             if report.client not in among:
                 continue
-            scores[self.roster[report.client]] += Score(
+            scores[self.client_domains[report.client]] += Score(
                 report.correct, report.total, report.loss_sum
             )
         return scores
 
     def score(self, features: Tensor, labels: Tensor) -> Score:
         """Score the global head on test rows [n, D], [n] that the server holds."""
-        return evaluate(self.head, self.params, features, labels)
+        return evaluate(self.model, self.params, features, labels)
 
     # after the last round
 
@@ -295,22 +298,22 @@ class Server:
         if settings.calibration is None:
             return None
         return Calibration(
-            self.head,
+            self.model,
             settings.calibration,
             self.admission,
-            self.contract,
+            self.schema,
             settings.seed,
         )
 
     def _weights(self) -> dict[int, float]:
         equal = self.settings.ignore_weight
         return {
-            k: float(self._ready[k].weight > 0) if equal else self._ready[k].weight
-            for k in sorted(self._ready)
+            k: float(self._prepare_replies[k].aggregation_weight > 0) if equal else self._prepare_replies[k].aggregation_weight
+            for k in sorted(self._prepare_replies)
         }
 
     def _context(self, round_number: int) -> ServerContext:
-        shares = {k: self._ready[k].shared for k in sorted(self._ready)}
+        shares = {k: self._prepare_replies[k].init_upload for k in sorted(self._prepare_replies)}
         return ServerContext(
-            round_number, self.head, self._weights(), shares, self.settings.seed
+            round_number, self.model, self._weights(), shares, self.settings.seed
         )

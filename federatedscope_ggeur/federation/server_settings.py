@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from federatedscope_ggeur.federation.calibration import CalibrationSettings
-from federatedscope_ggeur.federation.wire import EACH_CLASS, StatisticsForm
-from federatedscope_ggeur.heads import ClosedFormSettings, HeadSettings
+from federatedscope_ggeur.federation.messages.schema import EACH_CLASS, StatisticsForm
 from federatedscope_ggeur.methods import Method
+from federatedscope_ggeur.models import ClosedFormSettings, ModelSettings
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ServerSettings:
 
     num_classes: int
     dim: int
-    head: HeadSettings
+    model: ModelSettings
     method: Method
     steps: tuple[int, ...]
     prototypes: str

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from federatedscope_ggeur.federation.optimizers import OptimizerSettings
-from federatedscope_ggeur.heads import Head, add_autograd_gradient, bind_vector
 from federatedscope_ggeur.methods.base import Batch, LocalHooks
+from federatedscope_ggeur.models import Model, add_autograd_gradient, bind_vector
 from federatedscope_ggeur.rng import derive_seed, torch_generator
 
 # Rows gathered at once: few enough to stay in the cache, enough to spread the cost.
@@ -54,7 +54,7 @@ class FitResult:
 
 
 def fit(
-    head: Head,
+    model: Model,
     start: Tensor,
     features: Tensor,
     labels: Tensor,
@@ -81,10 +81,10 @@ def fit(
     """
     hooks = hooks or LocalHooks()
     params = start.detach().clone()
-    bind_vector(head, params)
-    head.train()
+    bind_vector(model, params)
+    model.train()
     optimizer = settings.optimizer.build(params)
-    step = _TrainingStep(head, params, optimizer, settings.grad_clip, hooks)
+    step = _TrainingStep(model, params, optimizer, settings.grad_clip, hooks)
     steps = 0
     # nn.Dropout draws from torch's global generator, which is put back afterwards.
     # (torch.manual_seed would reach for the GPU's as well, which is not.)
@@ -95,7 +95,7 @@ def fit(
             for x, y in _batches(features, labels, settings, order):
                 step(x, y)
                 steps += 1
-    head.eval()
+    model.eval()
     return FitResult(params, steps)
 
 
@@ -130,8 +130,8 @@ def _batches(
 class _TrainingStep:
     """One mini-batch: gradient, the method's corrections, clipping, update."""
 
-    def __init__(self, head, params, optimizer, grad_clip, hooks: LocalHooks):
-        self.head, self.params, self.hooks = head, params, hooks
+    def __init__(self, model, params, optimizer, grad_clip, hooks: LocalHooks):
+        self.model, self.params, self.hooks = model, params, hooks
         self.optimizer, self.grad_clip = optimizer, grad_clip
         if grad_clip > 0:
             # The norm is of the gradient alone, so it cannot join the momentum yet.
@@ -141,14 +141,14 @@ class _TrainingStep:
         self.plain = hooks.objective is None and hooks.loss_term is None
         # Cross-entropy by hand stays so beside a loss term: it is faster, and a term
         # of weight zero changes no bit.
-        by_hand = hooks.objective is None and not head.uses_autograd
+        by_hand = hooks.objective is None and not model.uses_autograd
         self.accumulates = self.plain or by_hand
         self.autograd_beta = 1.0 if by_hand else self.beta
         # Tensors made in inference mode can never be used in autograd again; a hook
         # may keep some for a later round.
         hooked = hooks.transform is not None or hooks.add_correction is not None
-        self.may_leave_tensors = head.uses_autograd or not self.plain or hooked
-        self.accumulate = head.gradient_accumulator(self.gradient, self.beta)
+        self.may_leave_tensors = model.uses_autograd or not self.plain or hooked
+        self.accumulate = model.gradient_accumulator(self.gradient, self.beta)
 
     def __call__(self, features: Tensor, labels: Tensor) -> None:
         if self.hooks.transform is not None:
@@ -158,7 +158,7 @@ class _TrainingStep:
         if not self.plain:
             with torch.enable_grad():
                 loss = self._loss(features, labels)
-            add_autograd_gradient(self.head, loss, self.gradient, self.autograd_beta)
+            add_autograd_gradient(self.model, loss, self.gradient, self.autograd_beta)
         if self.hooks.add_correction is not None:
             self.hooks.add_correction(self.params, self.gradient)
         if self.grad_clip > 0:
@@ -169,14 +169,14 @@ class _TrainingStep:
 
     def _loss(self, features: Tensor, labels: Tensor) -> Tensor:
         """What of the loss is left to autograd."""
-        hooks, head, loss = self.hooks, self.head, 0.0
+        hooks, model, loss = self.hooks, self.model, 0.0
         if hooks.objective is not None:
-            loss = hooks.objective(head, features, labels)
+            loss = hooks.objective(model, features, labels)
         if hooks.loss_term is not None:
-            representation = head.represent(features)
-            logits = head.classify(representation)
+            representation = model.represent(features)
+            logits = model.classify(representation)
             batch = Batch(features, labels, representation, logits)
-            loss = loss + hooks.loss_term(head, batch)
+            loss = loss + hooks.loss_term(model, batch)
             if hooks.objective is None and not self.accumulates:
                 loss = loss + F.cross_entropy(logits, labels)
         return loss

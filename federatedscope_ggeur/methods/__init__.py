@@ -53,7 +53,7 @@ METHODS: dict[str, type[Method]] = {
 
 #: What stands in GGEUR's place as `ggeur.augmentation`; each runs with any of METHODS
 #: that is federated.
-RIVALS: dict[str, type[Method]] = {
+AUGMENTATIONS: dict[str, type[Method]] = {
     rival.name: rival for rival in (FedMix, FedGen, FedFA)
 }
 
@@ -81,12 +81,12 @@ def build_method(
     base = METHODS[name](**settings)
     if augmentation in ("ggeur", "none"):
         return base
-    if augmentation not in RIVALS:
+    if augmentation not in AUGMENTATIONS:
         raise ConfigError(
             f"ggeur.augmentation: unknown augmentation {augmentation!r}; known: "
-            f"{['ggeur', 'none', *sorted(RIVALS)]}"
+            f"{['ggeur', 'none', *sorted(AUGMENTATIONS)]}"
         )
-    return Combined(base, RIVALS[augmentation](**(rival_settings or {})))
+    return Combined(base, AUGMENTATIONS[augmentation](**(rival_settings or {})))
 
 
 __all__ = [

@@ -16,11 +16,11 @@ SCAFFOLD, FedDyn       `initial_state`, `download`, `local` with `add_correction
 MOON, FedNTD           `local` with `loss_term` (and client state for MOON)
 FedProto               `download`, `local` with `loss_term`, `finish`, `step`
 FedOpt, FedAvgM        `initial_state`, `step`
-FedMix                 `share`, `combine`, `local` with `objective`
-FedGen                 `share`, `initial_state`, `download`, `local` with `loss_term`,
+FedMix                 `init_upload`, `aggregate_init`, `local` with `objective`
+FedGen                 `init_upload`, `initial_state`, `download`, `local` with `loss_term`,
                        `step`
-FedFA                  `share`, `download`, `local` with `transform`, `step`
-no federation          `local` with `start` and `finish`, `scored`
+FedFA                  `init_upload`, `download`, `local` with `transform`, `step`
+no federation          `local` with `start` and `finish`, `eval_params`
 =====================  ===============================================================
 """
 
@@ -33,8 +33,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.heads import Head, to_vector
 from federatedscope_ggeur.methods.tensors import Specs
+from federatedscope_ggeur.models import Model, to_vector
 from federatedscope_ggeur.rng import torch_generator
 
 Tensors = Mapping[str, Tensor]
@@ -100,8 +100,8 @@ class LocalHooks:
     """
 
     transform: Callable[[Tensor, Tensor], Tensor] | None = None
-    objective: Callable[[Head, Tensor, Tensor], Tensor] | None = None
-    loss_term: Callable[[Head, Batch], Tensor] | None = None
+    objective: Callable[[Model, Tensor, Tensor], Tensor] | None = None
+    loss_term: Callable[[Model, Batch], Tensor] | None = None
     add_correction: Callable[[Tensor, Tensor], None] | None = None
     finish: Callable[[LocalOutcome], tuple[Tensors, Tensors]] | None = None
     start: Tensor | None = None
@@ -120,8 +120,8 @@ class LocalContext:
         The weights that came down; empty where none travel.
     download : dict of Tensor
         What else came down this round.
-    shared : dict of Tensor
-        What `combine` sent to everyone in round 0.
+    init_broadcast : dict of Tensor
+        What `aggregate_init` sent to everyone in round 0.
     state : dict of Tensor
         The client's own, empty until its first round.
     counts : Tensor of shape (C,), int64
@@ -136,10 +136,10 @@ class LocalContext:
 
     client: int
     round_number: int
-    head: Head
+    model: Model
     broadcast: Tensor
     download: Tensors
-    shared: Tensors
+    init_broadcast: Tensors
     state: Tensors
     counts: Tensor
     min_samples: int
@@ -158,7 +158,7 @@ class Update:
     Attributes
     ----------
     client : int
-    weight : float
+    aggregation_weight : float
         The client's weight in averages, n_k (1 for all with `ignore_weight`).
     params : Tensor of shape (P,)
     steps : int
@@ -166,7 +166,7 @@ class Update:
     """
 
     client: int
-    weight: float
+    aggregation_weight: float
     params: Tensor
     steps: int
     upload: Tensors = field(default_factory=dict)
@@ -181,18 +181,18 @@ class ServerContext:
     round_number : int
     head : Head
         A module of the right shape, for methods that run heads on the server.
-    weights : dict of float
+    aggregation_weights : dict of float
         n_k of every client, drawn this round or not, by client number.
-    shares : dict of dict of Tensor
-        What each client's `share` sent, by client number.
+    init_uploads : dict of dict of Tensor
+        What each client's `init_upload` sent, by client number.
     seed : int
         The run's.
     """
 
     round_number: int
-    head: Head
-    weights: Mapping[int, float]
-    shares: Mapping[int, Tensors]
+    model: Model
+    aggregation_weights: Mapping[int, float]
+    init_uploads: Mapping[int, Tensors]
     seed: int
 
     def generator(self, purpose: str) -> torch.Generator:
@@ -215,31 +215,33 @@ class Method:
     #: True where a client that has trained keeps tensors of its own for later rounds.
     keeps_state = False
 
-    def share_shapes(self, head: Head) -> Specs:
-        """Names, shapes and dtypes of all that `share` returns."""
+    def init_upload_shapes(self, model: Model) -> Specs:
+        """Names, shapes and dtypes of all that `init_upload` returns."""
         return {}
 
-    def upload_shapes(self, head: Head) -> Specs:
+    def upload_shapes(self, model: Model) -> Specs:
         """Names, shapes and dtypes of all that `finish` sends up."""
         return {}
 
-    def share_problem(self, shared: Tensors, head: Head) -> str:
+    def init_upload_problem(self, init_upload: Tensors, model: Model) -> str:
         """Server: why values of a share of the right shapes are refused, else ""."""
         return ""
 
-    def upload_problem(self, upload: Tensors, head: Head) -> str:
+    def upload_problem(self, upload: Tensors, model: Model) -> str:
         """Server: why values of an upload of the right shapes are refused, else ""."""
         return ""
 
     # round 0
-    def share(self, features: Tensor, labels: Tensor, context: LocalContext) -> Tensors:
+    def init_upload(
+        self, features: Tensor, labels: Tensor, context: LocalContext
+    ) -> Tensors:
         """Client: tensors that go up once, made of the client's own embeddings."""
         return {}
 
-    def combine(self, shared: Mapping[int, Tensors]) -> Tensors:
-        """Server: what all clients' `share` (by client number) become for everyone.
+    def aggregate_init(self, init_uploads: Mapping[int, Tensors]) -> Tensors:
+        """Server: what all clients' `init_upload` (by client number) become for everyone.
 
-        What the server alone may see stays in `ServerContext.shares`.
+        What the server alone may see stays in `ServerContext.init_uploads`.
         """
         return {}
 
@@ -248,7 +250,7 @@ class Method:
         """Client: what this round adds to plain training."""
         return LocalHooks()
 
-    def scored(self, context: LocalContext) -> Tensor:
+    def eval_params(self, context: LocalContext) -> Tensor:
         """Client: the weights [P] that it scores after this round, or keeps at last.
 
         The state in `context` is that after the round.
@@ -274,9 +276,9 @@ class Method:
         raise NotImplementedError
 
 
-def initial_weights(head: Head, seed: int) -> Tensor:
+def initial_weights(model: Model, seed: int) -> Tensor:
     """The weights [P] that a run of `seed` begins with; those of `head` stay."""
-    return to_vector(copy.deepcopy(head).reset(torch_generator(seed, "head")))
+    return to_vector(copy.deepcopy(model).reset(torch_generator(seed, "head")))
 
 
 def weighted_mean(params: Tensor, updates: Sequence[Update]) -> Tensor:
@@ -284,11 +286,13 @@ def weighted_mean(params: Tensor, updates: Sequence[Update]) -> Tensor:
 
     Clients of weight 0 (no data) have no say; if all are such, `params` comes back.
     """
-    total = sum(update.weight for update in updates)
+    total = sum(update.aggregation_weight for update in updates)
     if total == 0:
         return params
     mean = torch.zeros_like(params, dtype=torch.float64)
     for update in updates:
-        if update.weight:
-            mean.add_(update.params.to(torch.float64), alpha=update.weight / total)
+        if update.aggregation_weight:
+            mean.add_(
+                update.params.to(torch.float64), alpha=update.aggregation_weight / total
+            )
     return mean.to(params.dtype)

@@ -50,17 +50,21 @@ class Combined(Method):
         self.name = f"{base.name} + {rival.name}"
         self.keeps_state = base.keeps_state or rival.keeps_state
 
-    def share_shapes(self, head):
-        return _both(self.base.share_shapes(head), self.rival.share_shapes(head))
+    def init_upload_shapes(self, model):
+        return _both(
+            self.base.init_upload_shapes(model), self.rival.init_upload_shapes(model)
+        )
 
-    def upload_shapes(self, head):
-        return _both(self.base.upload_shapes(head), self.rival.upload_shapes(head))
+    def upload_shapes(self, model):
+        return _both(self.base.upload_shapes(model), self.rival.upload_shapes(model))
 
-    def share_problem(self, shared, head):
-        return self._problem(shared, lambda one, own: one.share_problem(own, head))
+    def init_upload_problem(self, init_upload, model):
+        return self._problem(
+            init_upload, lambda one, own: one.init_upload_problem(own, model)
+        )
 
-    def upload_problem(self, upload, head):
-        return self._problem(upload, lambda one, own: one.upload_problem(own, head))
+    def upload_problem(self, upload, model):
+        return self._problem(upload, lambda one, own: one.upload_problem(own, model))
 
     def _problem(self, both: Tensors, of: Callable[[Method, Tensors], str]) -> str:
         for whose, method in ((_BASE, self.base), (_RIVAL, self.rival)):
@@ -69,16 +73,16 @@ class Combined(Method):
                 return f"{method.name}: {problem}"
         return ""
 
-    def share(self, features, labels, context):
+    def init_upload(self, features, labels, context):
         return _both(
-            self.base.share(features, labels, _local(context, _BASE)),
-            self.rival.share(features, labels, _local(context, _RIVAL)),
+            self.base.init_upload(features, labels, _local(context, _BASE)),
+            self.rival.init_upload(features, labels, _local(context, _RIVAL)),
         )
 
-    def combine(self, shared):
+    def aggregate_init(self, init_uploads):
         return _both(
-            self.base.combine(_of_each(shared, _BASE)),
-            self.rival.combine(_of_each(shared, _RIVAL)),
+            self.base.aggregate_init(_of_each(init_uploads, _BASE)),
+            self.rival.aggregate_init(_of_each(init_uploads, _RIVAL)),
         )
 
     def local(self, context: LocalContext) -> LocalHooks:
@@ -98,8 +102,8 @@ class Combined(Method):
             start=base.start,
         )
 
-    def scored(self, context):
-        return self.base.scored(_local(context, _BASE))
+    def eval_params(self, context):
+        return self.base.eval_params(_local(context, _BASE))
 
     def initial_state(self, params, context):
         return _both(
@@ -138,21 +142,21 @@ def _part(both: Tensors, whose: str) -> dict[str, Tensor]:
     return {n[len(start) :]: t for n, t in both.items() if n.startswith(start)}
 
 
-def _of_each(shared: Mapping[int, Tensors], whose: str) -> dict[int, dict]:
-    return {client: _part(tensors, whose) for client, tensors in shared.items()}
+def _of_each(init_uploads: Mapping[int, Tensors], whose: str) -> dict[int, dict]:
+    return {client: _part(tensors, whose) for client, tensors in init_uploads.items()}
 
 
 def _local(context: LocalContext, whose: str) -> LocalContext:
     return replace(
         context,
         download=_part(context.download, whose),
-        shared=_part(context.shared, whose),
+        init_broadcast=_part(context.init_broadcast, whose),
         state=_part(context.state, whose),
     )
 
 
 def _server(context: ServerContext, whose: str) -> ServerContext:
-    return replace(context, shares=_of_each(context.shares, whose))
+    return replace(context, init_uploads=_of_each(context.init_uploads, whose))
 
 
 def _update(update: Update, whose: str) -> Update:
@@ -171,7 +175,7 @@ def _one_after_the_other(base: Callable | None, rival: Callable | None):
 def _sum(base: Callable | None, rival: Callable | None):
     if base is None or rival is None:
         return base or rival
-    return lambda head, batch: base(head, batch) + rival(head, batch)
+    return lambda model, batch: base(model, batch) + rival(model, batch)
 
 
 def _each(base: Callable | None, rival: Callable | None):

@@ -27,7 +27,7 @@ class FedAvgM(FedAvg):
         return {"v": torch.zeros_like(params)}
 
     def step(self, params, updates, state, context):
-        if not any(update.weight for update in updates):
+        if not any(update.aggregation_weight for update in updates):
             return params, state  # only clients without data were drawn
         v = self.momentum * state["v"] + (params - weighted_mean(params, updates))
         return params - self.lr * v, {"v": v}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, weighted_mean
-from federatedscope_ggeur.methods.fedavg import FedAvg
-from federatedscope_ggeur.methods.receipts import (
+from federatedscope_ggeur.methods.acknowledged import (
+    acknowledged_after,
     counted,
     kept,
-    no_receipts,
-    receipts_after,
+    none_acknowledged,
     total_weight,
 )
+from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, weighted_mean
+from federatedscope_ggeur.methods.fedavg import FedAvg
 
 
 class FedDyn(FedAvg):
@@ -35,11 +35,11 @@ class FedDyn(FedAvg):
         self.alpha = alpha
 
     def initial_state(self, params, context):
-        state = {"h": torch.zeros_like(params), "receipts": no_receipts()}
+        state = {"h": torch.zeros_like(params), "acknowledged_rounds": none_acknowledged()}
         return {**state, "weight": total_weight(context)}
 
     def download(self, state):
-        return {"receipts": state["receipts"]}
+        return {"acknowledged_rounds": state["acknowledged_rounds"]}
 
     def local(self, context: LocalContext) -> LocalHooks:
         start = context.broadcast
@@ -55,13 +55,17 @@ class FedDyn(FedAvg):
         return LocalHooks(add_correction=add_correction, finish=finish)
 
     def step(self, params, updates, state, context):
-        if not any(update.weight for update in updates):
+        if not any(update.aggregation_weight for update in updates):
             return params, state  # only clients without data were drawn
         weight = total_weight(context)
         # A client that joined late takes its share of the mean from then on.
         h = state["h"] * float(state["weight"] / weight)
-        moved = sum(u.weight / float(weight) * (u.params - params) for u in updates)
+        moved = sum(
+            u.aggregation_weight / float(weight) * (u.params - params) for u in updates
+        )
         h = h - self.alpha * moved
-        receipts = receipts_after(state["receipts"], updates, context.round_number)
+        acknowledged_rounds = acknowledged_after(
+            state["acknowledged_rounds"], updates, context.round_number
+        )
         params = weighted_mean(params, updates) - h / self.alpha
-        return params, {"h": h, "receipts": receipts, "weight": weight}
+        return params, {"h": h, "acknowledged_rounds": acknowledged_rounds, "weight": weight}

@@ -37,23 +37,23 @@ class FedFA(FedAvg):
     def __init__(self, probability: float = 0.5):
         self.probability = probability
 
-    def share_shapes(self, head):
+    def init_upload_shapes(self, model):
         known = TensorSpec((1,), torch.int64)
-        return {"mean": TensorSpec((head.in_features,)), "known": known}
+        return {"mean": TensorSpec((model.in_features,)), "known": known}
 
-    def share_problem(self, shared, head):
-        if int(shared["known"]) not in (0, 1):
+    def init_upload_problem(self, init_upload, model):
+        if int(init_upload["known"]) not in (0, 1):
             return "'known' must be 0 or 1"
-        return value_problem("'mean'", shared["mean"])
+        return value_problem("'mean'", init_upload["mean"])
 
-    def share(self, features, labels, context):
+    def init_upload(self, features, labels, context):
         allowed = context.counts >= context.min_samples
         rows = features[allowed[labels]].double()
         mean = rows.sum(dim=0) / max(len(rows), 1)
         return {"mean": mean.float(), "known": torch.tensor([int(len(rows) > 0)])}
 
     def initial_state(self, params, context):
-        return {"gamma": torch.ones(context.head.in_features)}
+        return {"gamma": torch.ones(context.model.in_features)}
 
     def download(self, state):
         return state
@@ -70,7 +70,11 @@ class FedFA(FedAvg):
         return LocalHooks(transform=transform)
 
     def step(self, params, updates, state, context):
-        shares = [context.shares[update.client] for update in updates if update.weight]
+        shares = [
+            context.init_uploads[update.client]
+            for update in updates
+            if update.aggregation_weight
+        ]
         means = [share["mean"] for share in shares if share["known"]]
         if means:
             state = {"gamma": _gamma(torch.stack(means))}

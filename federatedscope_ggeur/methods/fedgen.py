@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from federatedscope_ggeur.heads import Head, LinearHead
 from federatedscope_ggeur.methods.base import (
     LocalContext,
     LocalHooks,
@@ -19,6 +18,7 @@ from federatedscope_ggeur.methods.base import (
 )
 from federatedscope_ggeur.methods.fedavg import FedAvg
 from federatedscope_ggeur.methods.tensors import TensorSpec, count_problem
+from federatedscope_ggeur.models import LinearHead, Model
 
 logger = logging.getLogger(__name__)
 
@@ -65,21 +65,21 @@ class FedGen(FedAvg):
         self.alpha, self.noise_dim, self.hidden = alpha, noise_dim, hidden
         self.lr, self.steps, self.batch_size = lr, steps, batch_size
 
-    def share_shapes(self, head):
-        return {"counts": TensorSpec((head.num_classes,), torch.int64)}
+    def init_upload_shapes(self, model):
+        return {"counts": TensorSpec((model.num_classes,), torch.int64)}
 
-    def share_problem(self, shared, head):
-        return count_problem("'counts'", shared["counts"])
+    def init_upload_problem(self, init_upload, model):
+        return count_problem("'counts'", init_upload["counts"])
 
-    def share(self, features, labels, context):
+    def init_upload(self, features, labels, context):
         allowed = context.counts >= context.min_samples
         return {"counts": context.counts * allowed}
 
     def initial_state(self, params, context):
         rng = context.generator("fedgen")
         return {
-            "generator": self.generator_of(context.head).initial(rng),
-            "seen": torch.zeros(context.head.num_classes, dtype=torch.int64),
+            "generator": self.generator_of(context.model).initial(rng),
+            "seen": torch.zeros(context.model.num_classes, dtype=torch.int64),
         }
 
     def download(self, state):
@@ -89,24 +89,26 @@ class FedGen(FedAvg):
         seen = context.download["seen"].nonzero().flatten()
         if not len(seen):
             return LocalHooks()  # the generator has not been trained yet
-        generator, rng = self.generator_of(context.head), context.generator("fedgen")
+        generator, rng = self.generator_of(context.model), context.generator("fedgen")
         vector = context.download["generator"]
 
-        def loss_term(head, batch):
+        def loss_term(model, batch):
             labels, noise = self._draw(seen, len(batch.labels), rng)
             inputs = generator(vector, noise, labels)
-            return self.alpha * F.cross_entropy(head.classifier(inputs), labels)
+            return self.alpha * F.cross_entropy(model.classifier(inputs), labels)
 
         return LocalHooks(loss_term=loss_term)
 
     def step(self, params, updates, state, context):
         after = weighted_mean(params, updates)
-        teachers = [u for u in updates if u.weight and _counts(u, context).any()]
+        teachers = [
+            u for u in updates if u.aggregation_weight and _counts(u, context).any()
+        ]
         if not teachers:
             return after, state
         counts = torch.stack([_counts(update, context) for update in teachers])
-        layers = [context.head.at(u.params).classifier for u in teachers]
-        generator, rng = self.generator_of(context.head), context.generator("fedgen")
+        layers = [context.model.at(u.params).classifier for u in teachers]
+        generator, rng = self.generator_of(context.model), context.generator("fedgen")
         trained = self._train(generator, state["generator"], layers, counts, rng)
         if not torch.isfinite(trained).all():
             logger.warning(
@@ -143,11 +145,11 @@ class FedGen(FedAvg):
         labels = classes[torch.randint(len(classes), (size,), generator=rng)]
         return labels, torch.randn(size, self.noise_dim, generator=rng)
 
-    def generator_of(self, head: Head) -> Generator:
+    def generator_of(self, model: Model) -> Generator:
         """The generator of what the last layer of `head` takes in."""
-        width = head.classifier.in_features
-        sizes = (self.noise_dim + head.num_classes, self.hidden, width)
-        return Generator(*sizes, rectified=not isinstance(head, LinearHead))
+        width = model.classifier.in_features
+        sizes = (self.noise_dim + model.num_classes, self.hidden, width)
+        return Generator(*sizes, rectified=not isinstance(model, LinearHead))
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ class Generator:
 
 def _counts(update: Update, context: ServerContext) -> Tensor:
     """Of the rows of each class that the client told of: shape (C,)."""
-    return context.shares[update.client]["counts"].double()
+    return context.init_uploads[update.client]["counts"].double()
 
 
 def _closeness(noise: Tensor, inputs: Tensor) -> Tensor:

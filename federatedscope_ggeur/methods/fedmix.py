@@ -39,22 +39,22 @@ class FedMix(FedAvg):
     def __init__(self, weight: float = 0.05, batch_size: int = 5):
         self.weight, self.batch_size = weight, batch_size
 
-    def share_shapes(self, head):
-        return {"means": TensorSpec((None, head.in_features + head.num_classes))}
+    def init_upload_shapes(self, model):
+        return {"means": TensorSpec((None, model.in_features + model.num_classes))}
 
-    def share_problem(self, shared, head):
-        x, y = shared["means"].split([head.in_features, head.num_classes], dim=1)
+    def init_upload_problem(self, init_upload, model):
+        x, y = init_upload["means"].split([model.in_features, model.num_classes], dim=1)
         if (y < 0).any() or ((y.sum(dim=1) - 1).abs() > 1e-3).any():
             return "'means' of labels must lie in 0..1 and sum to 1 in every row"
         return value_problem("'means' of embeddings", x)
 
-    def share(self, features, labels, context):
+    def init_upload(self, features, labels, context):
         size = max(self.batch_size, context.min_samples)
         allowed = context.counts >= context.min_samples
         rows = allowed[labels].nonzero().flatten()
         generator = context.generator("fedmix")
         order = rows[torch.randperm(len(rows), generator=generator)]
-        hot = F.one_hot(labels[order], context.head.num_classes)
+        hot = F.one_hot(labels[order], context.model.num_classes)
         both = torch.cat([features[order], hot.to(features.dtype)], dim=1)
         groups = len(order) // size
         if not groups:
@@ -62,21 +62,21 @@ class FedMix(FedAvg):
         parts = both.tensor_split(groups)
         return {"means": torch.stack([part.mean(dim=0) for part in parts])}
 
-    def combine(self, shared):
-        return {"means": torch.cat([own["means"] for own in shared.values()])}
+    def aggregate_init(self, init_uploads):
+        return {"means": torch.cat([own["means"] for own in init_uploads.values()])}
 
     def local(self, context: LocalContext) -> LocalHooks:
-        m, head = self.weight, context.head
-        means = context.shared["means"]
+        m, model = self.weight, context.model
+        means = context.init_broadcast["means"]
         if not len(means):
             return LocalHooks()
-        mean_x, mean_y = means.split([head.in_features, head.num_classes], dim=1)
+        mean_x, mean_y = means.split([model.in_features, model.num_classes], dim=1)
         generator = context.generator("fedmix")
 
-        def objective(head, features, labels):
+        def objective(model, features, labels):
             row = torch.randint(len(means), (), generator=generator)
             x = ((1 - m) * features).requires_grad_(True)
-            logits = head(x)
+            logits = model(x)
             losses = F.cross_entropy(logits, labels, reduction="none")
             # Summed, so that each row of g is the gradient of its own loss.
             (g,) = torch.autograd.grad(losses.sum(), x, create_graph=True)

@@ -29,9 +29,9 @@ class FedNTD(FedAvg):
         self.beta, self.temperature = beta, temperature
 
     def local(self, context: LocalContext) -> LocalHooks:
-        anchor, t = context.head.at(context.broadcast), self.temperature
+        anchor, t = context.model.at(context.broadcast), self.temperature
 
-        def loss_term(head, batch):
+        def loss_term(model, batch):
             divergence = F.kl_div(
                 _log_softmax_of_others(batch.logits / t, batch.labels),
                 _log_softmax_of_others(anchor(batch.features) / t, batch.labels),

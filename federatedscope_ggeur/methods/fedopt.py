@@ -63,7 +63,7 @@ class FedOpt(FedAvg):
         }
 
     def step(self, params, updates, state, context):
-        if not any(update.weight for update in updates):
+        if not any(update.aggregation_weight for update in updates):
             return params, state  # only clients without data were drawn
         d = weighted_mean(params, updates) - params
         if self.type == "SGD":

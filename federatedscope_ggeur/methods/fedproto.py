@@ -34,21 +34,21 @@ class FedProto(FedAvg):
     def __init__(self, strength: float = 2.0):
         self.strength = strength
 
-    def upload_shapes(self, head):
-        width = head.represent(torch.zeros(0, head.in_features)).shape[1]
-        classes = head.num_classes
+    def upload_shapes(self, model):
+        width = model.represent(torch.zeros(0, model.in_features)).shape[1]
+        classes = model.num_classes
         return {
             "means": TensorSpec((classes, width)),
             "counts": TensorSpec((classes,), torch.int64),
         }
 
-    def upload_problem(self, upload, head):
+    def upload_problem(self, upload, model):
         return count_problem("'counts'", upload["counts"]) or value_problem(
             "'means'", upload["means"]
         )
 
     def initial_state(self, params, context):
-        shapes = self.upload_shapes(context.head)
+        shapes = self.upload_shapes(context.model)
         return {
             "prototypes": torch.zeros(shapes["means"].shape),
             "known": torch.zeros(shapes["counts"].shape),
@@ -60,13 +60,13 @@ class FedProto(FedAvg):
     def local(self, context: LocalContext) -> LocalHooks:
         prototypes, known = context.download["prototypes"], context.download["known"]
 
-        def loss_term(head, batch):
+        def loss_term(model, batch):
             difference = batch.representation - prototypes[batch.labels]
             squares = difference.square().mean(dim=1) * known[batch.labels]
             return self.strength * squares.mean()
 
         def finish(outcome):
-            z = context.head.at(outcome.params).represent(outcome.features)
+            z = context.model.at(outcome.params).represent(outcome.features)
             counts = torch.bincount(outcome.labels, minlength=len(context.counts))
             counts[context.counts < context.min_samples] = 0
             sums = torch.zeros_like(prototypes).index_add(0, outcome.labels, z)

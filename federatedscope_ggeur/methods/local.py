@@ -25,12 +25,12 @@ class Local(Method):
         def finish(outcome):
             return {}, {"params": outcome.params}
 
-        return LocalHooks(start=self.scored(context), finish=finish)
+        return LocalHooks(start=self.eval_params(context), finish=finish)
 
-    def scored(self, context):
+    def eval_params(self, context):
         if "params" in context.state:
             return context.state["params"]
-        return initial_weights(context.head, context.seed)
+        return initial_weights(context.model, context.seed)
 
     def step(self, params, updates, state, context):
         return params, state

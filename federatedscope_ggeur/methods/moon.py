@@ -37,10 +37,10 @@ class Moon(FedAvg):
 
         if "params" not in context.state:
             return LocalHooks(finish=finish)
-        anchor = context.head.at(context.broadcast)
-        previous = context.head.at(context.state["params"])
+        anchor = context.model.at(context.broadcast)
+        previous = context.model.at(context.state["params"])
 
-        def loss_term(head, batch):
+        def loss_term(model, batch):
             cosines = [
                 F.cosine_similarity(
                     batch.representation, frozen.represent(batch.features)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import torch
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.heads import num_parameters
-from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, weighted_mean
-from federatedscope_ggeur.methods.fedavg import FedAvg
-from federatedscope_ggeur.methods.receipts import (
+from federatedscope_ggeur.methods.acknowledged import (
+    acknowledged_after,
     counted,
     kept,
-    no_receipts,
-    receipts_after,
+    none_acknowledged,
     total_weight,
 )
+from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, weighted_mean
+from federatedscope_ggeur.methods.fedavg import FedAvg
 from federatedscope_ggeur.methods.tensors import TensorSpec
+from federatedscope_ggeur.models import num_parameters
 
 
 class Scaffold(FedAvg):
@@ -37,15 +37,15 @@ class Scaffold(FedAvg):
     def __init__(self, server_lr: float = 1.0):
         self.server_lr = server_lr
 
-    def upload_shapes(self, head):
-        return {"c": TensorSpec((num_parameters(head),))}
+    def upload_shapes(self, model):
+        return {"c": TensorSpec((num_parameters(model),))}
 
     def initial_state(self, params, context):
-        state = {"c": torch.zeros_like(params), "receipts": no_receipts()}
+        state = {"c": torch.zeros_like(params), "acknowledged_rounds": none_acknowledged()}
         return {**state, "weight": total_weight(context)}
 
     def download(self, state):
-        return {"c": state["c"], "receipts": state["receipts"]}
+        return {"c": state["c"], "acknowledged_rounds": state["acknowledged_rounds"]}
 
     def local(self, context: LocalContext) -> LocalHooks:
         momentum = _plain_momentum(context.optimizer)
@@ -69,10 +69,14 @@ class Scaffold(FedAvg):
         weight = total_weight(context)
         # A client that joined late takes its share of the mean from then on.
         c = state["c"] * float(state["weight"] / weight)
-        c = c + sum(u.weight / float(weight) * u.upload["c"] for u in updates)
+        c = c + sum(
+            u.aggregation_weight / float(weight) * u.upload["c"] for u in updates
+        )
         moved = weighted_mean(params, updates) - params
-        receipts = receipts_after(state["receipts"], updates, context.round_number)
-        state = {"c": c, "receipts": receipts, "weight": weight}
+        acknowledged_rounds = acknowledged_after(
+            state["acknowledged_rounds"], updates, context.round_number
+        )
+        state = {"c": c, "acknowledged_rounds": acknowledged_rounds, "weight": weight}
         return params + self.server_lr * moved, state
 
 

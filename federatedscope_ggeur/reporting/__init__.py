@@ -1,6 +1,5 @@
 """What a run leaves behind: the results schema, its files, the table and the curve."""
 
-from federatedscope_ggeur.reporting.files import new_run_folder, write_atomically
 from federatedscope_ggeur.reporting.plots import draw_curve
 from federatedscope_ggeur.reporting.results import (
     SCHEMA_VERSION,
@@ -12,7 +11,7 @@ from federatedscope_ggeur.reporting.results import (
     RoundRecord,
     numbers,
 )
-from federatedscope_ggeur.reporting.run import write_run
+from federatedscope_ggeur.reporting.run import new_run_folder, write_run
 from federatedscope_ggeur.reporting.summary import average, summarise
 from federatedscope_ggeur.reporting.tables import metrics_csv, results_table
 
@@ -31,6 +30,5 @@ __all__ = [
     "numbers",
     "results_table",
     "summarise",
-    "write_atomically",
     "write_run",
 ]

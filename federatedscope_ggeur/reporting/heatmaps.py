@@ -12,7 +12,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from federatedscope_ggeur.reporting.files import write_atomically
+from federatedscope_ggeur.files import write_atomically
 
 _DPI = 150
 _FONT = 7.0

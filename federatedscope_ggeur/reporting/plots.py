@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
-from federatedscope_ggeur.reporting.files import write_atomically
+from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting.results import HeadRecord, Results, RoundRecord
 
 # Okabe and Ito's colours, told apart by colour-blind readers; black is for AVG, and

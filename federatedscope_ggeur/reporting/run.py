@@ -1,11 +1,15 @@
-"""All files of a run's folder that come from its results."""
+"""The folder of a run, and all files in it that come from its results."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import count
 from pathlib import Path
 
-from federatedscope_ggeur.reporting.files import write_atomically
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting.plots import draw_curve
 from federatedscope_ggeur.reporting.results import Results
 from federatedscope_ggeur.reporting.tables import metrics_csv
@@ -28,3 +32,52 @@ def write_run(folder: str | os.PathLike, results: Results) -> None:
     write_atomically(folder / "results.json", results.to_json())
     write_atomically(folder / "metrics.csv", metrics_csv(results))
     draw_curve(results, folder / "curve.png")
+
+
+def new_run_folder(outdir: str | os.PathLike, expname: str) -> Path:
+    """Make a new, empty folder for one run, as FederatedScope names it.
+
+    The folder is ``outdir/expname`` or, where that exists already,
+    ``outdir/expname/sub_exp_<YYYYmmddHHMMSS>``, with ``_2``, ``_3``, ... behind it
+    for further runs within that second. Safe against runs that start together.
+
+    Raises
+    ------
+    ConfigError
+        If the folder cannot be made, e.g. because a file is in the way.
+    """
+    parent = Path(outdir, expname)
+    try:
+        parent.parent.mkdir(parents=True, exist_ok=True)
+        return next(folder for folder in _candidates(parent) if _made(folder, parent))
+    except OSError as error:
+        raise ConfigError(
+            f"cannot make a folder for the run in '{parent}': "
+            f"{_obstacle(parent) or error.strerror}; "
+            f"set 'outdir' and 'expname' to a folder that can be written to"
+        ) from error
+
+
+def _obstacle(folder: Path) -> str | None:
+    """What stands where `folder`, or a folder above it, would have to be."""
+    for path in (folder, *folder.parents):
+        if os.path.lexists(path):
+            return None if path.is_dir() else f"'{path}' is not a folder"
+    return None
+
+
+def _candidates(parent: Path) -> Iterator[Path]:
+    yield parent
+    stem = datetime.now().strftime("sub_exp_%Y%m%d%H%M%S")
+    yield parent / stem
+    yield from (parent / f"{stem}_{number}" for number in count(2))
+
+
+def _made(folder: Path, parent: Path) -> bool:
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        if not parent.is_dir():
+            raise
+        return False
+    return True

@@ -8,13 +8,13 @@ import pytest
 import torch
 from safetensors.torch import load
 
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.data import partition
-from federatedscope_ggeur.engines.config import load_config
 from federatedscope_ggeur.engines.run import Run, load_data_set, load_federated_data
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import Score, evaluate
-from federatedscope_ggeur.heads import num_parameters
+from federatedscope_ggeur.models import num_parameters
 from federatedscope_ggeur.reporting import Results, Round0, numbers
 
 LOCAL = ("ggeur.base_method", "local")
@@ -48,7 +48,7 @@ class TestLocal:
         wanted = dict.fromkeys(run.data.domains, Score())
         for held in run.data.clients:
             test = held.test.features, held.test.labels
-            wanted[held.domain] += evaluate(server.head, heads[held.number], *test)
+            wanted[held.domain] += evaluate(server.model, heads[held.number], *test)
         assert run.rounds[-1].accuracy == {k: s.accuracy for k, s in wanted.items()}
 
     def test_it_does_not_matter_who_should_evaluate(self, config):
@@ -69,8 +69,8 @@ class TestLocal:
         for one, other in zip(small.rounds, large.rounds):
             assert one.bytes_up == other.bytes_up > 0
             assert one.bytes_down == other.bytes_down > 0
-        head = 4 * num_parameters(large.engine.server.head)
-        assert large.rounds[-1].bytes_up < head / 10
+        model = 4 * num_parameters(large.engine.server.model)
+        assert large.rounds[-1].bytes_up < model / 10
         assert small.round0.statistics_bytes_up.keys() == (
             {"1", "2", "3"} if steps else set()
         )
@@ -110,8 +110,8 @@ class TestLocal:
 
     def test_weights_of_fs_cannot_be_a_start(self, config, tmp_path):
         path = tmp_path / "fs.pt"
-        head = Run(config()).engine.server.head
-        torch.save({"cur_round": 1, "model": head.state_dict()}, path)
+        model = Run(config()).engine.server.model
+        torch.save({"cur_round": 1, "model": model.state_dict()}, path)
         finished(config("federate.restore_from", path))
         with pytest.raises(ConfigError, match=r"restore_from: .*weights alone.*local"):
             Run(config(*LOCAL, "federate.restore_from", path))
@@ -182,7 +182,7 @@ class TestCentralised:
         tests = load_federated_data(config(*SIX)).test_sets()
         server = run.engine.server
         for name, test in tests.items():
-            score = evaluate(server.head, server.params, test.features, test.labels)
+            score = evaluate(server.model, server.params, test.features, test.labels)
             assert results.rounds[-1].accuracy[name] == score.accuracy
         assert results.final.avg > 0.5
 

@@ -22,8 +22,8 @@ def follow(cfg):
 
 @pytest.mark.parametrize("steps", [[], [1, 2]])
 @pytest.mark.parametrize("head", [[], MLP], ids=["linear", "mlp"])
-def test_rounds_are_those_without_and_the_head_is_another(config, steps, head):
-    settings = ["ggeur.steps", steps, *head]
+def test_rounds_are_those_without_and_the_head_is_another(config, steps, model):
+    settings = ["ggeur.steps", steps, *model]
     plain = run(config(*settings))
     results, before, after = follow(config(*settings, *CALIBRATE))
     assert numbers(results)["rounds"] == numbers(plain)["rounds"]
@@ -40,8 +40,8 @@ def test_only_the_last_layer_changes(config):
     following.follow(
         lambda record: heads.append(following.engine.server.params.clone())
     )
-    head = following.engine.server.head
-    before, after = (head.at(params) for params in heads[-2:])
+    model = following.engine.server.model
+    before, after = (model.at(params) for params in heads[-2:])
     assert torch.equal(before.hidden.weight, after.hidden.weight)
     assert not torch.equal(before.classifier.weight, after.classifier.weight)
 
@@ -64,8 +64,8 @@ def test_it_helps_where_labels_are_skewed(config):
 
 
 @pytest.mark.parametrize("head", [[], MLP], ids=["linear", "mlp"])
-def test_without_any_statistics_the_error_says_what_to_do(config, head):
-    settings = [*head, *CALIBRATE, "ggeur.steps", []]
+def test_without_any_statistics_the_error_says_what_to_do(config, model):
+    settings = [*model, *CALIBRATE, "ggeur.steps", []]
     settings += ["ggeur.privacy.min_samples", 10000]
     following = Run(config(*settings))
     with pytest.raises(GGEURError, match=r"lower ggeur\.privacy\.min_samples"):
@@ -82,8 +82,8 @@ def test_a_class_withheld_by_all_keeps_its_weights(config):
         lambda record: heads.append(following.engine.server.params.clone())
     )
     left_out = results.calibrated.details["left_out"]
-    head = following.engine.server.head
-    before, after = (head.at(params).classifier.weight for params in heads[-2:])
+    model = following.engine.server.model
+    before, after = (model.at(params).classifier.weight for params in heads[-2:])
     same = (before == after).all(dim=1)
     assert 0 < left_out < len(same)
     assert int(same.sum()) == left_out
@@ -99,10 +99,10 @@ def test_the_order_of_clients_changes_nothing(config):
 
 @pytest.mark.parametrize("head", [[], MLP], ids=["linear", "mlp"])
 @pytest.mark.parametrize("rounds", [2, 3])
-def test_a_stopped_or_finished_run_can_be_calibrated(config, tmp_path, rounds, head):
-    whole = run(config(*head, *CALIBRATE))
+def test_a_stopped_or_finished_run_can_be_calibrated(config, tmp_path, rounds, model):
+    whole = run(config(*model, *CALIBRATE))
     saved = ["federate.total_round_num", rounds, "federate.save_to", tmp_path / "point"]
-    run(config(*head, *saved))
+    run(config(*model, *saved))
     restored = ["federate.restore_from", tmp_path / "point"]
-    resumed = run(config(*head, *CALIBRATE, *restored))
+    resumed = run(config(*model, *CALIBRATE, *restored))
     assert resumed.calibrated.accuracy == whole.calibrated.accuracy

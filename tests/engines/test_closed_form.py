@@ -5,8 +5,8 @@ import pytest
 import torch
 from safetensors.torch import load
 
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.data import ClientData, Embeddings, FederatedData
-from federatedscope_ggeur.engines.config import load_config
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError, StatisticsError
 from federatedscope_ggeur.reporting import numbers, results_table
@@ -72,9 +72,9 @@ def map_str(settings):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_partition_gives_the_pooled_head(solve, kind, clients, beta):
     pooled, expected = solve(kind)
-    head, results = solve(kind, clients, beta)
+    model, results = solve(kind, clients, beta)
     for name, tensor in pooled.items():
-        worst = (head[name] - tensor).abs().max() / tensor.abs().max()
+        worst = (model[name] - tensor).abs().max() / tensor.abs().max()
         assert worst <= 1e-6
     assert results.final.accuracy == expected.final.accuracy
     assert results.final.avg > 0.8
@@ -111,9 +111,9 @@ def test_shrinkage_and_priors_are_the_users(solve):
 
 def test_the_floor_withholds_classes_and_costs_accuracy_only(solve):
     every, _ = solve("lda", 100, 0.01)
-    head, results = solve("lda", 100, 0.01, "ggeur.privacy.min_samples", 5)
+    model, results = solve("lda", 100, 0.01, "ggeur.privacy.min_samples", 5)
     assert results.final.avg > 0.5
-    assert any(not torch.equal(head[name], every[name]) for name in head)
+    assert any(not torch.equal(model[name], every[name]) for name in model)
 
 
 @pytest.mark.parametrize("kind", ["ncm", "lda", "ridge"])

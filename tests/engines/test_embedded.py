@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run, load_federated_data, run
 from federatedscope_ggeur.errors import ConfigError, DataError, GGEURError
 from federatedscope_ggeur.federation import evaluate
@@ -78,7 +78,7 @@ def test_scores_are_those_of_the_final_head(config):
     results = following.follow(lambda record: None)
     server = following.engine.server
     for name, test in following.data.test_sets().items():
-        score = evaluate(server.head, server.params, test.features, test.labels)
+        score = evaluate(server.model, server.params, test.features, test.labels)
         assert results.rounds[-1].accuracy[name] == score.accuracy
 
 
@@ -253,13 +253,13 @@ class TestUnseenClients:
             tests = [client.test for client in held if client.number in numbers_of]
             assert set(found) == {test.domain for test in tests}
             for domain, accuracy in found.items():
-                scored = [
-                    evaluate(server.head, server.params, test.features, test.labels)
+                eval_params = [
+                    evaluate(server.model, server.params, test.features, test.labels)
                     for test in tests
                     if test.domain == domain
                 ]
-                rows = sum(score.total for score in scored)
-                assert accuracy == sum(score.correct for score in scored) / rows
+                rows = sum(score.total for score in eval_params)
+                assert accuracy == sum(score.correct for score in eval_params) / rows
         assert last.avg == pytest.approx(np.mean(list(last.accuracy.values())))
         assert last.accuracy != last.unseen_clients
 

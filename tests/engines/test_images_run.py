@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pictures import add_tiny_clip, write_images
 
-from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.errors import ConfigError
 

@@ -5,14 +5,14 @@ import json
 import pytest
 import torch
 
-from federatedscope_ggeur.federation.messages import Contract, StatisticsUpload
-from federatedscope_ggeur.federation.privacy import apply_floor
+from federatedscope_ggeur.federation.messages import MessageSchema, StatisticsUpload
+from federatedscope_ggeur.federation.privacy import apply_min_count
 from federatedscope_ggeur.geometry import ClassStatistics
 
 # Class c has SIZES[c] samples.
 SIZES = (0, 1, 2, 4, 5)
 DIM = 6
-CONTRACT = Contract(len(SIZES), DIM, 1)
+SCHEMA = MessageSchema(len(SIZES), DIM, 1)
 
 
 def make_rows():
@@ -23,7 +23,7 @@ def make_rows():
 
 def upload_with_floor(min_samples):
     statistics = ClassStatistics.from_embeddings(*make_rows(), len(SIZES))
-    return StatisticsUpload(1, "art", apply_floor(statistics, min_samples))
+    return StatisticsUpload(1, "art", apply_min_count(statistics, min_samples))
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,6 @@ def header_of(data):
 
 def test_all_below_the_floor_is_a_message_of_no_classes():
     data = upload_with_floor(6).to_bytes()
-    received = StatisticsUpload.from_bytes(data, CONTRACT, "client 1")
+    received = StatisticsUpload.from_bytes(data, SCHEMA, "client 1")
     assert received.statistics.classes == []
     assert int(received.statistics.counts.sum()) == 0

@@ -9,10 +9,10 @@ from by_bytes import SGD, Federation, make_client_data, make_rows
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
 from federatedscope_ggeur.federation.messages import ClientUpdate
-from federatedscope_ggeur.heads import HeadSettings
 from federatedscope_ggeur.methods import FedAvg
+from federatedscope_ggeur.models import ModelSettings
 
-DROPOUT = HeadSettings(hidden=8, dropout=0.5)
+DROPOUT = ModelSettings(hidden=8, dropout=0.5)
 
 
 class TestSampling:
@@ -157,7 +157,7 @@ class TestReproducibility:
 
     def test_first_weights_depend_on_the_seed_alone(self):
         first = self.run()[0]
-        alone = Federation(make_client_data((9,)), head=DROPOUT).run(0)
+        alone = Federation(make_client_data((9,)), model=DROPOUT).run(0)
         assert torch.equal(alone[0], first)
 
 
@@ -226,7 +226,7 @@ def test_the_method_sees_updates_in_client_order():
 def test_training_that_diverges_says_who_when_and_what_to_change():
     data = make_client_data((20, 30))
     wild = TrainingSettings(OptimizerSettings("SGD", 1e30), 10, "epoch", 8)
-    federation = Federation(data, training=wild, head=HeadSettings(hidden=8)).round0()
+    federation = Federation(data, training=wild, model=ModelSettings(hidden=8)).round0()
     message = r"client 1, round 1: .*diverged.*train\.optimizer\.lr \(now 1e\+30\)"
     with pytest.raises(GGEURError, match=message):
         federation.train(1)

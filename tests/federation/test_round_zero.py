@@ -5,7 +5,7 @@ import torch
 from by_bytes import CLASSES, DIM, Federation, make_client_data, make_rows
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation.messages import Ready, StatisticsUpload
+from federatedscope_ggeur.federation.messages import PrepareReply, StatisticsUpload
 from federatedscope_ggeur.geometry import ClassStatistics, PerAnchorSizes
 
 NOBODY = (torch.zeros(0, DIM), torch.zeros(0, dtype=torch.int64))
@@ -145,7 +145,7 @@ def test_without_steps_nothing_of_the_data_goes_up():
     federation.round0()
     assert federation.server.statistics.classes == []
     ready = federation.prepare(1)
-    assert (ready.weight, dict(ready.shared)) == (20, {})
+    assert (ready.aggregation_weight, dict(ready.init_upload)) == (20, {})
 
 
 def test_a_client_without_data_gets_a_set_of_prototypes_alone():
@@ -220,7 +220,9 @@ def test_weight_counts_the_rows_it_is_said_to_count(weight):
     for k, (_, features, _) in data.items():
         ready = federation.prepare(k)
         trained_on = federation.clients[k].recipe.rows
-        assert ready.weight == (len(features) if weight == "original" else trained_on)
+        assert ready.aggregation_weight == (
+            len(features) if weight == "original" else trained_on
+        )
         assert trained_on > len(features)
 
 
@@ -264,17 +266,17 @@ class TestRefusals:
 
     def test_ready_twice_or_from_a_stranger_or_with_unasked_tensors(self):
         server = Federation(make_client_data()).server
-        server.add_ready(Ready(1, 5.0))
+        server.add_prepare_reply(PrepareReply(1, 5.0))
         with pytest.raises(MessageError, match="client 1 refused: field 'client'"):
-            server.add_ready(Ready(1, 5.0))
+            server.add_prepare_reply(PrepareReply(1, 5.0))
         with pytest.raises(MessageError, match="client 9 refused: field 'client'"):
-            server.add_ready(Ready(9, 5.0))
-        with pytest.raises(MessageError, match="client 2 refused: field 'shared'"):
-            server.add_ready(Ready(2, 5.0, {"a": torch.ones(1)}))
+            server.add_prepare_reply(PrepareReply(9, 5.0))
+        with pytest.raises(MessageError, match="client 2 refused: field 'init_upload'"):
+            server.add_prepare_reply(PrepareReply(2, 5.0, {"a": torch.ones(1)}))
 
     def test_a_start_without_everyone(self):
         server = Federation(make_client_data()).server
-        server.add_ready(Ready(2, 5.0))
+        server.add_prepare_reply(PrepareReply(2, 5.0))
         with pytest.raises(GGEURError, match=r"clients \[1, 3\] are not ready"):
             server.start()
 

@@ -35,7 +35,7 @@ def test_a_client_that_drop_last_leaves_nothing_to_has_no_say(caplog):
     training = TrainingSettings(batch_size=10_000, drop_last=True)
     federation = Federation(make_client_data(), training=training)
     for k in federation.clients:
-        federation.server.add_ready(federation.prepare(k))
+        federation.server.add_prepare_reply(federation.prepare(k))
     assert "drop_last" in caplog.text
     with pytest.raises(GGEURError, match="no client has any rows to train on"):
         federation.server.start()
@@ -43,10 +43,10 @@ def test_a_client_that_drop_last_leaves_nothing_to_has_no_say(caplog):
 
 def test_scores_are_added_up_by_domain_and_checked():
     server = Federation(make_client_data()).server
-    reports = [ScoreReport(k, 3, k, 2 * k, 0.5) for k in server.roster]
-    scores = server.add_up(3, reversed(reports))
+    reports = [ScoreReport(k, 3, k, 2 * k, 0.5) for k in server.client_domains]
+    scores = server.aggregate_scores(3, reversed(reports))
     for domain, score in scores.items():
-        members = [k for k, found in server.roster.items() if found == domain]
+        members = [k for k, found in server.client_domains.items() if found == domain]
         assert score.correct == sum(members)
         assert score.total == 2 * sum(members)
     for bad in (
@@ -55,7 +55,7 @@ def test_scores_are_added_up_by_domain_and_checked():
         [ScoreReport(1, 2, 0, 1, 0.0)],
     ):
         with pytest.raises(MessageError, match=r"client (1|99)"):
-            server.add_up(3, bad)
+            server.aggregate_scores(3, bad)
 
 
 def test_rounds_are_scored_every_so_often_and_at_the_end():

@@ -5,11 +5,11 @@ import torch
 from torch.nn import functional as F
 
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
-from federatedscope_ggeur.heads import HeadSettings, build_head, to_vector
 from federatedscope_ggeur.methods import LocalHooks
+from federatedscope_ggeur.models import ModelSettings, build_model, to_vector
 
 DIM, CLASSES = 6, 4
-HEADS = {"linear": HeadSettings(), "mlp": HeadSettings(hidden=5)}
+MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=5)}
 OPTIMIZERS = {
     "sgd": OptimizerSettings("SGD", 0.1),
     "momentum": OptimizerSettings("SGD", 0.1, {"momentum": 0.9, "weight_decay": 1e-2}),
@@ -18,13 +18,13 @@ OPTIMIZERS = {
 }
 
 
-@pytest.fixture(params=HEADS)
-def head(request):
-    return make_head(HEADS[request.param])
+@pytest.fixture(params=MODELS)
+def model(request):
+    return make_head(MODELS[request.param])
 
 
 def make_head(settings):
-    return build_head(DIM, CLASSES, settings).reset(torch.Generator().manual_seed(1))
+    return build_model(DIM, CLASSES, settings).reset(torch.Generator().manual_seed(1))
 
 
 def make_rows(n):
@@ -35,7 +35,7 @@ def make_rows(n):
     return features, torch.randint(CLASSES, (n,), generator=generator)
 
 
-def rows_used(head, n, settings, seed=0):
+def rows_used(model, n, settings, seed=0):
     """The rows of every batch that `fit` takes, in order."""
     batches = []
 
@@ -43,7 +43,9 @@ def rows_used(head, n, settings, seed=0):
         batches.append((features[:, 0] * n).round().long().tolist())
         return features
 
-    result = fit(head, to_vector(head), *make_rows(n), settings, seed, LocalHooks(note))
+    result = fit(
+        model, to_vector(model), *make_rows(n), settings, seed, LocalHooks(note)
+    )
     assert result.steps == len(batches)
     return batches
 
@@ -52,9 +54,9 @@ def flatten(batches):
     return [row for batch in batches for row in batch]
 
 
-def train_plainly(head, start, features, labels, batches, optimizer, clip=0.0):
+def train_plainly(model, start, features, labels, batches, optimizer, clip=0.0):
     """The loop that everybody writes, over the given batches of rows."""
-    model = head.at(start).train().requires_grad_(True)
+    model = model.at(start).train().requires_grad_(True)
     make = getattr(torch.optim, optimizer.type)
     torch_optimizer = make(model.parameters(), lr=optimizer.lr, **optimizer.options)
     for rows in batches:
@@ -68,36 +70,36 @@ def train_plainly(head, start, features, labels, batches, optimizer, clip=0.0):
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @pytest.mark.parametrize("clip", [-1.0, 0.05])
-def test_equals_a_plain_loop(head, optimizer, clip):
+def test_equals_a_plain_loop(model, optimizer, clip):
     settings = TrainingSettings(optimizer, 3, "epoch", 16, grad_clip=clip)
-    start, (features, labels) = to_vector(head), make_rows(150)
-    batches = rows_used(head, 150, settings)
-    plain = train_plainly(head, start, features, labels, batches, optimizer, clip)
-    trained = fit(head, start, features, labels, settings, seed=0)
+    start, (features, labels) = to_vector(model), make_rows(150)
+    batches = rows_used(model, 150, settings)
+    plain = train_plainly(model, start, features, labels, batches, optimizer, clip)
+    trained = fit(model, start, features, labels, settings, seed=0)
     torch.testing.assert_close(trained.params, plain, rtol=1e-4, atol=1e-5)
     assert (trained.params - start).abs().max() > 1e-2
 
 
-def test_clipping_matters(head):
-    start, rows = to_vector(head), make_rows(50)
-    free = fit(head, start, *rows, TrainingSettings(), 0)
-    wide = fit(head, start, *rows, TrainingSettings(grad_clip=1e6), 0)
-    tight = fit(head, start, *rows, TrainingSettings(grad_clip=1e-3), 0)
+def test_clipping_matters(model):
+    start, rows = to_vector(model), make_rows(50)
+    free = fit(model, start, *rows, TrainingSettings(), 0)
+    wide = fit(model, start, *rows, TrainingSettings(grad_clip=1e6), 0)
+    tight = fit(model, start, *rows, TrainingSettings(grad_clip=1e-3), 0)
     torch.testing.assert_close(wide.params, free.params)
     assert (tight.params - start).norm() < 0.01 * (free.params - start).norm()
 
 
-def test_without_rows_nothing_happens(head):
-    start = to_vector(head)
-    result = fit(head, start, *make_rows(0), TrainingSettings(), 0)
+def test_without_rows_nothing_happens(model):
+    start = to_vector(model)
+    result = fit(model, start, *make_rows(0), TrainingSettings(), 0)
     assert torch.equal(result.params, start)
     assert result.steps == 0
 
 
-def test_start_and_rows_are_left_as_they_are(head):
-    start, rows = to_vector(head), make_rows(40)
+def test_start_and_rows_are_left_as_they_are(model):
+    start, rows = to_vector(model), make_rows(40)
     copies = [tensor.clone() for tensor in (start, *rows)]
-    fit(head, start, *rows, TrainingSettings(), 0)
+    fit(model, start, *rows, TrainingSettings(), 0)
     for tensor, copy in zip((start, *rows), copies):
         assert torch.equal(tensor, copy)
 
@@ -124,19 +126,19 @@ def test_start_and_rows_are_left_as_they_are(head):
         (0, 16, "batch", 3, False, 0),
     ],
 )
-def test_number_of_steps(head, n, size, mode, amount, drop_last, steps):
+def test_number_of_steps(model, n, size, mode, amount, drop_last, steps):
     settings = TrainingSettings(OPTIMIZERS["sgd"], amount, mode, size, True, drop_last)
-    batches = rows_used(head, n, settings)
+    batches = rows_used(model, n, settings)
     assert len(batches) == steps
     assert all(len(batch) == size for batch in batches) or not drop_last
 
 
 @pytest.mark.parametrize("n", [1, 30, 129, 400])
 @pytest.mark.parametrize("mode", ["epoch", "batch"])
-def test_every_row_is_seen_once_in_an_epoch(head, n, mode):
+def test_every_row_is_seen_once_in_an_epoch(model, n, mode):
     per_epoch = -(-n // 16)
     amount = 3 if mode == "epoch" else 3 * per_epoch
-    batches = rows_used(head, n, TrainingSettings(OPTIMIZERS["sgd"], amount, mode, 16))
+    batches = rows_used(model, n, TrainingSettings(OPTIMIZERS["sgd"], amount, mode, 16))
     orders = []
     for epoch in range(3):
         parts = batches[epoch * per_epoch : (epoch + 1) * per_epoch]
@@ -146,9 +148,9 @@ def test_every_row_is_seen_once_in_an_epoch(head, n, mode):
         assert orders[0] != orders[1] != orders[2]
 
 
-def test_no_row_is_repeated_where_the_last_batch_is_dropped(head):
+def test_no_row_is_repeated_where_the_last_batch_is_dropped(model):
     settings = TrainingSettings(OPTIMIZERS["sgd"], 4, "epoch", 16, drop_last=True)
-    batches = rows_used(head, 50, settings)
+    batches = rows_used(model, 50, settings)
     left_out = set()
     for epoch in range(4):
         seen = flatten(batches[3 * epoch : 3 * epoch + 3])
@@ -157,19 +159,19 @@ def test_no_row_is_repeated_where_the_last_batch_is_dropped(head):
     assert len(left_out) > 1
 
 
-def test_without_shuffling_rows_come_in_order(head):
+def test_without_shuffling_rows_come_in_order(model):
     settings = TrainingSettings(OPTIMIZERS["sgd"], 2, "epoch", 7, shuffle=False)
-    batches = rows_used(head, 150, settings)
+    batches = rows_used(model, 150, settings)
     assert flatten(batches) == 2 * list(range(150))
 
 
 class TestRandomness:
-    head_settings = HeadSettings(hidden=16, dropout=0.5)
+    model_settings = ModelSettings(hidden=16, dropout=0.5)
 
-    def train(self, seed=3, head=None):
-        head = head or make_head(self.head_settings)
+    def train(self, seed=3, model=None):
+        model = model or make_head(self.model_settings)
         settings = TrainingSettings(OPTIMIZERS["momentum"], 2, "epoch", 16)
-        return fit(head, to_vector(head), *make_rows(60), settings, seed).params
+        return fit(model, to_vector(model), *make_rows(60), settings, seed).params
 
     def test_same_seed_same_bits_whatever_torchs_global_state(self):
         torch.manual_seed(0)
@@ -184,19 +186,21 @@ class TestRandomness:
     def test_global_state_is_left_as_found(self):
         torch.manual_seed(42)
         expected = torch.rand(3)
-        head = make_head(self.head_settings)
+        model = make_head(self.model_settings)
         torch.manual_seed(42)
-        self.train(head=head)
+        self.train(model=model)
         assert torch.equal(torch.rand(3), expected)
 
     def test_dropout_is_at_work(self):
         with_dropout = self.train()
-        self.head_settings = HeadSettings(hidden=16)
+        self.model_settings = ModelSettings(hidden=16)
         assert not torch.equal(self.train(), with_dropout)
 
-    def test_a_head_used_before_trains_as_a_new_one(self, head):
+    def test_a_head_used_before_trains_as_a_new_one(self, model):
         rows = make_rows(60)
-        start = to_vector(head)
-        first = fit(head, start, *rows, TrainingSettings(), 0).params.clone()
-        fit(head, torch.randn_like(start), *rows, TrainingSettings(), 1)
-        assert torch.equal(fit(head, start, *rows, TrainingSettings(), 0).params, first)
+        start = to_vector(model)
+        first = fit(model, start, *rows, TrainingSettings(), 0).params.clone()
+        fit(model, torch.randn_like(start), *rows, TrainingSettings(), 1)
+        assert torch.equal(
+            fit(model, start, *rows, TrainingSettings(), 0).params, first
+        )

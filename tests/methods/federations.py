@@ -7,11 +7,11 @@ from by_bytes import Federation, make_client_data
 from by_numpy import World
 
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
-from federatedscope_ggeur.heads import HeadSettings
+from federatedscope_ggeur.models import ModelSettings
 
 MOMENTUM = OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "weight_decay": 1e-3})
 LOCAL = TrainingSettings(MOMENTUM, 2, "epoch", 8)
-HEADS = {"linear": HeadSettings(), "mlp": HeadSettings(hidden=6, dropout=0.2)}
+MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6, dropout=0.2)}
 
 
 def federate(method, rounds=3, sizes=(20, 30, 25), **options):
@@ -36,8 +36,8 @@ TINY = TrainingSettings(
 #: Some of the clients each round; each is left out for a while.
 SAMPLED = ((1, 4), (2, 3), (1, 2), (4,), (2, 4))
 WORLDS = {
-    f"{head}, {name}": World(hidden=hidden, **options)
-    for head, hidden in (("linear", 0), ("mlp", 3))
+    f"{model}, {name}": World(hidden=hidden, **options)
+    for model, hidden in (("linear", 0), ("mlp", 3))
     for name, options in {
         "weighted": {},
         "equal": {"equal": True},
@@ -53,9 +53,9 @@ def federate_tiny(method, world, **options):
         x, y = by_numpy.rows(k)
         data[k] = (f"domain {k}", torch.tensor(x).float(), torch.tensor(y))
     options.setdefault("training", TINY)
-    head = HeadSettings(world.hidden)
+    model = ModelSettings(world.hidden)
     federation = Federation(
-        data, method, head=head, ignore_weight=world.equal, **options
+        data, method, model=model, ignore_weight=world.equal, **options
     ).round0()
     server = federation.server
     server.params = torch.tensor(world.start).float()

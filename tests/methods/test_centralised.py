@@ -13,8 +13,8 @@ from federatedscope_ggeur.data import (
     FederatedData,
     centralise,
 )
-from federatedscope_ggeur.heads import HeadSettings
 from federatedscope_ggeur.methods import Centralised
+from federatedscope_ggeur.models import ModelSettings
 
 ROUNDS = 2
 
@@ -57,7 +57,7 @@ def test_the_weights_are_those_of_plain_sgd(hidden):
         {pooled.number: (pooled.domain, *train)},
         Centralised(),
         training=TINY,
-        head=HeadSettings(hidden),
+        model=ModelSettings(hidden),
     )
     federation.server.params = torch.tensor(world.start).float()
     found = federation.run(ROUNDS)[1:].double().numpy()

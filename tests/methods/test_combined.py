@@ -6,13 +6,12 @@ from functools import cache
 import pytest
 import torch
 from by_bytes import Federation, make_client_data
-from federations import HEADS, federate
+from federations import MODELS, federate
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
-from federatedscope_ggeur.heads import HeadSettings
 from federatedscope_ggeur.methods import (
+    AUGMENTATIONS,
     METHODS,
-    RIVALS,
     Batch,
     Combined,
     FedAvg,
@@ -30,10 +29,11 @@ from federatedscope_ggeur.methods import (
     Scaffold,
     TensorSpec,
 )
+from federatedscope_ggeur.models import ModelSettings
 
 #: Without dropout: with it, the units dropped for the base method's term would be
 #: others than those dropped for FedMix's loss.
-PLAIN = {"linear": HeadSettings(), "mlp": HeadSettings(hidden=6)}
+PLAIN = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6)}
 BASES = {
     "fedavg": FedAvg(),
     "fedprox": FedProx(0.5),
@@ -61,18 +61,18 @@ HARD = {"sizes": (20, 0, 30, 3, 25), "sample_client_num": 3, "min_samples": 2}
 
 
 @cache
-def run(base, rival=None, head=HEADS["mlp"]):
+def run(base, rival=None, model=MODELS["mlp"]):
     """The federation of a method, or of two in one, after three rounds."""
     method = base if rival is None else Combined(base, rival)
-    return federate(method, head=head, **HARD)
+    return federate(method, model=model, **HARD)
 
 
-@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("rival", OWN.values(), ids=OWN)
-def test_beside_fedavg_the_numbers_are_the_rivals_own(rival, head):
-    alone, both = run(rival, head=head), run(BASES["fedavg"], rival, head)
+def test_beside_fedavg_the_numbers_are_the_rivals_own(rival, model):
+    alone, both = run(rival, model=model), run(BASES["fedavg"], rival, model)
     assert torch.equal(both.weights, alone.weights)
-    assert not torch.equal(both.weights, run(BASES["fedavg"], head=head).weights)
+    assert not torch.equal(both.weights, run(BASES["fedavg"], model=model).weights)
     for name, tensor in alone.server.method_state.items():
         assert torch.equal(both.server.method_state[f"rival.{name}"], tensor)
 
@@ -81,17 +81,17 @@ def test_every_base_method_is_here():
     assert set(BASES) == {name for name in METHODS if METHODS[name].federated} - {
         "centralised"  # fedavg of one client
     }
-    assert set(OWN) == set(NEUTRAL) == set(RIVALS)
+    assert set(OWN) == set(NEUTRAL) == set(AUGMENTATIONS)
 
 
-@pytest.mark.parametrize("rival", RIVALS)
+@pytest.mark.parametrize("rival", AUGMENTATIONS)
 @pytest.mark.parametrize("base", BASES.values(), ids=BASES)
 class TestEveryPair:
-    @pytest.mark.parametrize("kind", HEADS)
+    @pytest.mark.parametrize("kind", MODELS)
     def test_a_rival_of_weight_zero_is_the_base_method(self, base, rival, kind):
-        head = (PLAIN if rival == "fedmix" else HEADS)[kind]
+        model = (PLAIN if rival == "fedmix" else MODELS)[kind]
         neutral, tolerance = NEUTRAL[rival]
-        alone, both = run(base, head=head), run(base, neutral, head)
+        alone, both = run(base, model=model), run(base, neutral, model)
         assert (both.weights - alone.weights).abs().max() <= tolerance
 
     def test_both_have_an_effect(self, base, rival):
@@ -103,7 +103,7 @@ class TestEveryPair:
 
     def test_the_order_of_clients_does_not_matter(self, base, rival):
         torch.manual_seed(5)
-        options = {"head": HEADS["mlp"], "order": lambda ks: ks[::-1]}
+        options = {"head": MODELS["mlp"], "order": lambda ks: ks[::-1]}
         backwards = federate(Combined(base, OWN[rival]), **options, **HARD)
         assert torch.equal(backwards.weights, run(base, OWN[rival]).weights)
 
@@ -116,7 +116,7 @@ class TestEveryPair:
         server.step(4, [federation.send(update, "client 2")], drawn=[2])
         assert torch.equal(server.params, before)
         for name in state:
-            if "receipts" not in name:
+            if "acknowledged_rounds" not in name:
                 assert torch.equal(server.method_state[name], state[name])
 
 
@@ -132,21 +132,21 @@ class Spy(FedAvg):
     def note(self, *dicts):
         self.seen += [{n: t.tolist() for n, t in d.items()} for d in dicts]
 
-    def share_shapes(self, head):
+    def init_upload_shapes(self, model):
         return {"x": TensorSpec((1,))}
 
-    upload_shapes = share_shapes
+    upload_shapes = init_upload_shapes
 
-    def share(self, features, labels, context):
-        self.note(context.download, context.shared, context.state)
+    def init_upload(self, features, labels, context):
+        self.note(context.download, context.init_broadcast, context.state)
         return self.one()
 
-    def combine(self, shared):
-        self.note(*shared.values())
+    def aggregate_init(self, init_uploads):
+        self.note(*init_uploads.values())
         return self.one()
 
     def initial_state(self, params, context):
-        self.note(*context.shares.values())
+        self.note(*context.init_uploads.values())
         return self.one()
 
     def download(self, state):
@@ -154,17 +154,17 @@ class Spy(FedAvg):
         return state
 
     def local(self, context):
-        self.note(context.download, context.shared, context.state)
+        self.note(context.download, context.init_broadcast, context.state)
         number = self.number
         return LocalHooks(
             transform=lambda x, y: x * number + y[:, None],
-            loss_term=lambda head, batch: number * batch.logits.mean(),
+            loss_term=lambda model, batch: number * batch.logits.mean(),
             add_correction=lambda params, gradient: gradient.add_(number * params),
             finish=lambda outcome: (self.one(), self.one()),
         )
 
     def step(self, params, updates, state, context):
-        self.note(state, *(u.upload for u in updates), *context.shares.values())
+        self.note(state, *(u.upload for u in updates), *context.init_uploads.values())
         return params + self.number, {"x": state["x"]}
 
 
@@ -185,7 +185,7 @@ class TestWhatEachSees:
         federation = Federation(make_client_data(), Combined(Spy(2), Spy(3)))
         federation.run(1)
         names = {"base.x", "rival.x"}
-        assert set(federation.server.ready[1].shared) == names
+        assert set(federation.server.prepare_replies[1].init_upload) == names
         assert set(federation.server.broadcast(2).download) == names
         assert set(federation.train(2)[0].upload) == names
         assert set(federation.clients[1].state) == names
@@ -199,21 +199,21 @@ class TestWhatEachSees:
         class Refuses(Spy):
             name = "picky"
 
-            def share_problem(self, shared, head):
-                assert shared == self.one()
+            def init_upload_problem(self, init_upload, model):
+                assert init_upload == self.one()
                 return f"no {self.number}"
 
-            upload_problem = share_problem
+            upload_problem = init_upload_problem
 
         for base, rival, found in (
             (Spy(2), Spy(3), ""),
             (Refuses(2), Spy(3), "picky: no 2"),
             (Spy(2), Refuses(3), "picky: no 3"),
         ):
-            both, head = Combined(base, rival), object()
+            both, model = Combined(base, rival), object()
             sent = {"base.x": torch.tensor([2.0]), "rival.x": torch.tensor([3.0])}
-            assert both.share_problem(sent, head) == found
-            assert both.upload_problem(sent, head) == found
+            assert both.init_upload_problem(sent, model) == found
+            assert both.upload_problem(sent, model) == found
 
     def test_an_upload_without_the_rivals_is_refused(self):
         federation = Federation(
@@ -243,9 +243,9 @@ class TestHooks:
         both = hooks[-1]
         x, y = client.features[:4], client.labels[:4]
         assert torch.equal(both.transform(x, y), 3 * (2 * x + y[:, None]) + y[:, None])
-        z = client.head(x).detach()
+        z = client.model(x).detach()
         batch = Batch(x, y, z, z)
-        torch.testing.assert_close(both.loss_term(client.head, batch), 5 * z.mean())
+        torch.testing.assert_close(both.loss_term(client.model, batch), 5 * z.mean())
         params, gradient = torch.arange(4.0), torch.ones(4)
         both.add_correction(params, gradient)
         assert torch.equal(gradient, 1 + 5 * params)
@@ -269,9 +269,9 @@ class TestHooks:
                 def finish(outcome):
                     return {}, {"params": outcome.params}
 
-                return LocalHooks(start=self.scored(context), finish=finish)
+                return LocalHooks(start=self.eval_params(context), finish=finish)
 
-            def scored(self, context):
+            def eval_params(self, context):
                 return context.state.get("params", context.broadcast)
 
         own, both = run(Own()), run(Own(), OWN["fedfa"])
@@ -281,14 +281,14 @@ class TestHooks:
         for client in both.clients.values():
             if client.state:
                 kept = client.state["base.params"]
-                assert torch.equal(client.weights_after(last), kept)
+                assert torch.equal(client.eval_params(last), kept)
 
     def test_two_objectives_are_refused(self):
         class Other(FedAvg):
             name = "other"
 
             def local(self, context):
-                return LocalHooks(objective=lambda head, x, y: head(x).mean())
+                return LocalHooks(objective=lambda model, x, y: model(x).mean())
 
         with pytest.raises(ConfigError, match=r"other \+ fedmix: both put a loss"):
             hooks_of(Other(), FedMix(0.3, 3))

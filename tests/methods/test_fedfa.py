@@ -6,7 +6,7 @@ import pytest
 import torch
 from by_bytes import DIM, Federation, make_client_data
 from by_numpy import sgd_by_batch
-from federations import HEADS, WORLDS, check, federate, federate_tiny
+from federations import MODELS, WORLDS, check, federate, federate_tiny
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
@@ -60,10 +60,10 @@ def test_the_weights_are_those_of_numpy(world):
     check(FedFA(PROBABILITY), oracle, world)
 
 
-@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-def test_probability_zero_is_fedavg_to_the_bit(head):
-    plain = federate(FedAvg(), head=head).weights
-    assert torch.equal(federate(FedFA(0.0), head=head).weights, plain)
+@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
+def test_probability_zero_is_fedavg_to_the_bit(model):
+    plain = federate(FedAvg(), model=model).weights
+    assert torch.equal(federate(FedFA(0.0), model=model).weights, plain)
 
 
 def test_gamma_is_one_of_equal_clients_and_of_one_alone():
@@ -120,7 +120,9 @@ def test_a_round_of_one_client_is_gamma_one_and_of_none_keeps_gamma():
 class TestWhatTravels:
     def shares(self, data, **options):
         federation = Federation(data, FedFA(), **options).round0()
-        return {k: r.shared for k, r in federation.server.ready.items()}, federation
+        return {
+            k: r.init_upload for k, r in federation.server.prepare_replies.items()
+        }, federation
 
     def test_the_mean_of_all_rows_once_and_nothing_else(self):
         """A mean that moved with the batches would give away what came between."""
@@ -183,6 +185,8 @@ def test_a_share_that_cannot_be_is_refused(name, spoilt, problem):
     for method, prefix in ((FedFA(), ""), (Combined(FedAvg(), FedFA()), "rival.")):
         federation = Federation(make_client_data(), method)
         ready = federation.prepare(1)
-        ready.shared[prefix + name] = spoilt
-        with pytest.raises(MessageError, match=f"client 1 .*'shared': .*{problem}"):
-            federation.server.add_ready(ready)
+        ready.init_upload[prefix + name] = spoilt
+        with pytest.raises(
+            MessageError, match=f"client 1 .*'init_upload': .*{problem}"
+        ):
+            federation.server.add_prepare_reply(ready)

@@ -8,12 +8,12 @@ import pytest
 import torch
 from by_bytes import CLASSES, Federation, make_client_data, make_rows
 from by_numpy import gradient, log_softmax, rows, sgd_by_batch
-from federations import HEADS, WORLDS, check, federate, federate_tiny
+from federations import MODELS, WORLDS, check, federate, federate_tiny
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.heads import build_head
 from federatedscope_ggeur.methods import FedAvg, FedGen
 from federatedscope_ggeur.methods.base import LocalContext
+from federatedscope_ggeur.models import build_model
 from federatedscope_ggeur.rng import torch_generator
 
 ALPHA, NOISE, HIDDEN, LR, STEPS, DRAWS = 0.8, 2, 3, 0.05, 2, 5
@@ -128,30 +128,30 @@ def test_the_weights_are_those_of_numpy(world):
     check(TINY, oracle, world)
 
 
-@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
 class TestTheTerm:
-    def test_alpha_zero_is_fedavg_to_the_bit(self, head):
-        plain = federate(FedAvg(), head=head).weights
-        assert torch.equal(federate(FedGen(0.0), head=head).weights, plain)
+    def test_alpha_zero_is_fedavg_to_the_bit(self, model):
+        plain = federate(FedAvg(), model=model).weights
+        assert torch.equal(federate(FedGen(0.0), model=model).weights, plain)
 
-    def test_there_is_none_in_the_first_round(self, head):
-        plain = federate(FedAvg(), head=head).weights
-        weights = federate(FedGen(), head=head).weights
+    def test_there_is_none_in_the_first_round(self, model):
+        plain = federate(FedAvg(), model=model).weights
+        weights = federate(FedGen(), model=model).weights
         assert torch.equal(weights[1], plain[1])
         assert not torch.equal(weights[2], plain[2])
 
-    def test_one_client_is_enough(self, head):
-        weights = federate(FedGen(), sizes=(20,), head=head).weights
+    def test_one_client_is_enough(self, model):
+        weights = federate(FedGen(), sizes=(20,), model=model).weights
         assert torch.isfinite(weights).all()
 
-    def test_it_reaches_the_last_layer_alone(self, head):
-        federation = federate(FedGen(lr=0.01), rounds=2, head=head)
+    def test_it_reaches_the_last_layer_alone(self, model):
+        federation = federate(FedGen(lr=0.01), rounds=2, model=model)
         down = federation.send(federation.server.broadcast(3))
         client = federation.clients[1]
         context = LocalContext(
-            1, 3, client.head, down.params, down.download, {}, {}, None, 1, None, 0
+            1, 3, client.model, down.params, down.download, {}, {}, None, 1, None, 0
         )
-        live = client.head.at(down.params).requires_grad_(True)
+        live = client.model.at(down.params).requires_grad_(True)
         x, y = client.features[:8], client.labels[:8]
         term = FedGen().local(context).loss_term(live, FakeBatch(x, y))
         term.backward()
@@ -170,19 +170,21 @@ class FakeBatch:
 
 def hits(method, federation, vector, draws=400):
     """How many of a generator's draws the global head takes for what they are of."""
-    head = federation.server.head.at(federation.server.params)
+    model = federation.server.model.at(federation.server.params)
     generator = torch.Generator().manual_seed(3)
     y = torch.randint(CLASSES, (draws,), generator=generator)
     noise = torch.randn(draws, method.noise_dim, generator=generator)
-    inputs = method.generator_of(head)(vector, noise, y)
-    assert inputs.shape == (draws, head.classifier.in_features)
-    return (head.classifier(inputs).argmax(dim=1) == y).float().mean(), inputs
+    inputs = method.generator_of(model)(vector, noise, y)
+    assert inputs.shape == (draws, model.classifier.in_features)
+    return (model.classifier(inputs).argmax(dim=1) == y).float().mean(), inputs
 
 
-@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-def test_the_generator_learns_what_the_clients_take_for_each_class(head):
+@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
+def test_the_generator_learns_what_the_clients_take_for_each_class(model):
     method = FedGen(noise_dim=4, hidden=16, lr=0.01)
-    federation = Federation(make_client_data((60, 60, 60)), method, head=head).round0()
+    federation = Federation(
+        make_client_data((60, 60, 60)), method, model=model
+    ).round0()
     before = federation.server.method_state["generator"]
     for number in range(1, 9):
         federation.server.step(number, federation.train(number))
@@ -193,7 +195,7 @@ def test_the_generator_learns_what_the_clients_take_for_each_class(head):
     assert trained > 0.95
     # Draws of a class do not all come out the same, and fit an MLP's last layer.
     assert inputs.std(dim=0).max() > 0.1
-    assert (inputs.min() >= 0) == (head.hidden > 0)
+    assert (inputs.min() >= 0) == (model.hidden > 0)
 
 
 @pytest.mark.parametrize("drawn", [((1,),), ((1, 4), (1,))], ids=str)
@@ -230,7 +232,9 @@ class TestTheFloor:
             wanted = torch.bincount(client.labels, minlength=CLASSES)
             assert wanted[2] == 3
             wanted[wanted < 5] = 0
-            assert torch.equal(federation.server.ready[k].shared["counts"], wanted)
+            assert torch.equal(
+                federation.server.prepare_replies[k].init_upload["counts"], wanted
+            )
 
     def test_the_generator_never_sees_it(self, federation):
         federation.server.step(1, federation.train(1))
@@ -268,14 +272,18 @@ def test_a_generator_that_diverges_stays_as_it_was(caplog):
 def test_counts_that_cannot_be_are_refused(count):
     federation = Federation(make_client_data(), FedGen())
     ready = federation.prepare(1)
-    ready.shared["counts"][2] = count
-    with pytest.raises(MessageError, match=r"client 1 .*'shared': 'counts' must lie"):
-        federation.server.add_ready(ready)
+    ready.init_upload["counts"][2] = count
+    with pytest.raises(
+        MessageError, match=r"client 1 .*'init_upload': 'counts' must lie"
+    ):
+        federation.server.add_prepare_reply(ready)
 
 
 def test_the_generator_is_one_vector_of_the_size_said():
-    for head in HEADS.values():
-        made = FedGen(noise_dim=3, hidden=5).generator_of(build_head(6, CLASSES, head))
+    for model in MODELS.values():
+        made = FedGen(noise_dim=3, hidden=5).generator_of(
+            build_model(6, CLASSES, model)
+        )
         vector = made.initial(torch.Generator().manual_seed(0))
-        width = head.hidden or 6
+        width = model.hidden or 6
         assert len(vector) == (3 + CLASSES + 1) * 5 + (5 + 1) * width

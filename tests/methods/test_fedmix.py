@@ -6,7 +6,7 @@ import pytest
 import torch
 from by_bytes import Federation, make_client_data
 from by_numpy import CLASSES, SIZES, log_softmax, sgd_by_batch
-from federations import HEADS, WORLDS, check, federate
+from federations import MODELS, WORLDS, check, federate
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.methods import Combined, FedAvg, FedMix
@@ -82,15 +82,15 @@ def test_the_weights_are_those_of_numpy(world):
     check(FedMix(WEIGHT, SIZE), oracle, world)
 
 
-@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
 class TestSmallWeights:
-    def test_weight_zero_is_fedavg_to_rounding(self, head):
-        plain = federate(FedAvg(), head=head).weights
-        weights = federate(FedMix(0.0), head=head).weights
+    def test_weight_zero_is_fedavg_to_rounding(self, model):
+        plain = federate(FedAvg(), model=model).weights
+        weights = federate(FedMix(0.0), model=model).weights
         torch.testing.assert_close(weights, plain, rtol=0, atol=1e-6)
 
-    def test_without_any_means_it_is_fedavg_to_the_bit(self, head):
-        options = {"head": head, "sizes": (4, 3, 4), "min_samples": 5}
+    def test_without_any_means_it_is_fedavg_to_the_bit(self, model):
+        options = {"head": model, "sizes": (4, 3, 4), "min_samples": 5}
         plain = federate(FedAvg(), **options).weights
         assert torch.equal(federate(FedMix(0.3), **options).weights, plain)
 
@@ -112,7 +112,7 @@ def test_all_rows_are_in_means_of_no_fewer_than_either_setting(
     """A row left over would be the difference to what else is known of all rows."""
     _, federation = shared((20, 2, 31), min_samples, batch_size=batch_size)
     for k, client in federation.clients.items():
-        means = federation.server.ready[k].shared["means"]
+        means = federation.server.prepare_replies[k].init_upload["means"]
         counts = torch.bincount(client.labels, minlength=CLASSES)
         allowed = (counts >= min_samples)[client.labels]
         n = int(allowed.sum())
@@ -142,7 +142,7 @@ def test_rows_of_a_class_below_the_floor_are_in_no_mean():
     features[:4] = 1e6
     data[1] = (domain, features, labels)
     federation = Federation(data, FedMix(), min_samples=5).round0()
-    own = federation.server.ready[1].shared["means"]
+    own = federation.server.prepare_replies[1].init_upload["means"]
     assert len(own) == 26 // 5
     assert own[:, by_numpy.DIM :].sum(dim=1).allclose(torch.ones(5))
     assert not own[:, by_numpy.DIM + 2].any()
@@ -155,7 +155,7 @@ def test_rows_that_stand_class_by_class_are_mixed():
     order = labels.argsort()
     data[1] = (domain, features[order], labels[order])
     federation = Federation(data, FedMix()).round0()
-    votes = federation.server.ready[1].shared["means"][:, by_numpy.DIM :]
+    votes = federation.server.prepare_replies[1].init_upload["means"][:, by_numpy.DIM :]
     assert ((votes > 0).sum(dim=1) > 1).float().mean() > 0.8
 
 
@@ -188,7 +188,7 @@ def test_means_that_cannot_be_are_refused(spoilt, problem, both):
     method = Combined(FedAvg(), FedMix()) if both else FedMix()
     federation = Federation(make_client_data(), method)
     ready = federation.prepare(1)
-    spoilt(ready.shared["rival.means" if both else "means"])
-    with pytest.raises(MessageError, match=f"client 1 .*'shared': .*{problem}"):
-        federation.server.add_ready(ready)
-    assert 1 not in federation.server.ready
+    spoilt(ready.init_upload["rival.means" if both else "means"])
+    with pytest.raises(MessageError, match=f"client 1 .*'init_upload': .*{problem}"):
+        federation.server.add_prepare_reply(ready)
+    assert 1 not in federation.server.prepare_replies

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from by_numpy import train_all
-from federations import HEADS, WORLDS, check, federate
+from federations import MODELS, WORLDS, check, federate
 
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
 from federatedscope_ggeur.methods import FedAvg, FedAvgM, FedOpt
@@ -67,13 +67,13 @@ class TestNumbers:
         check(FedAvgM(MOMENTUM, LR), oracle(fedavgm), world)
 
 
-@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize(
     "method", [FedOpt("SGD", 1.0), FedAvgM(momentum=0.0, lr=1.0)], ids=["opt", "avgm"]
 )
-def test_rate_1_without_momentum_is_fedavg(method, head):
-    plain = federate(FedAvg(), head=head).weights
-    weights = federate(method, head=head).weights
+def test_rate_1_without_momentum_is_fedavg(method, model):
+    plain = federate(FedAvg(), model=model).weights
+    weights = federate(method, model=model).weights
     torch.testing.assert_close(weights, plain, rtol=0, atol=1e-6)
 
 

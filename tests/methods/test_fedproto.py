@@ -5,7 +5,7 @@ import pytest
 import torch
 from by_bytes import Federation, make_client_data
 from by_numpy import rows, train_all
-from federations import HEADS, SAMPLED, WORLDS, check, federate, federate_tiny
+from federations import MODELS, SAMPLED, WORLDS, check, federate, federate_tiny
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.methods import Combined, FedAvg, FedFA, FedProto
@@ -44,22 +44,22 @@ def test_the_weights_are_those_of_numpy(world):
     check(FedProto(STRENGTH), oracle, world)
 
 
-@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
 class TestPrototypes:
-    def test_there_is_no_term_in_the_first_round(self, head):
-        plain = federate(FedAvg(), head=head).weights
-        weights = federate(FedProto(), head=head).weights
+    def test_there_is_no_term_in_the_first_round(self, model):
+        plain = federate(FedAvg(), model=model).weights
+        weights = federate(FedProto(), model=model).weights
         assert torch.equal(weights[1], plain[1])
         assert not torch.equal(weights[2], plain[2])
 
-    def test_class_means_of_the_representation_travel_both_ways(self, head):
-        federation = federate(FedProto(), rounds=0, head=head)
+    def test_class_means_of_the_representation_travel_both_ways(self, model):
+        federation = federate(FedProto(), rounds=0, model=model)
         updates = federation.train(1)
         federation.server.step(1, updates)
         total, count = 0.0, 0
         for update in updates:
             client = federation.clients[update.client]
-            z = client.head.at(update.params).represent(client.features)
+            z = client.model.at(update.params).represent(client.features)
             total = total + z[client.labels == 2].sum(dim=0)
             count += int((client.labels == 2).sum())
         received = federation.send(federation.server.broadcast(2)).download

@@ -4,7 +4,7 @@ say."""
 import pytest
 import torch
 from by_numpy import World
-from federations import HEADS, federate, federate_tiny
+from federations import MODELS, federate, federate_tiny
 
 from federatedscope_ggeur.methods import (
     METHODS,
@@ -19,14 +19,14 @@ from federatedscope_ggeur.methods import (
 NEEDED = {"fedprox": {"mu": 0.5}, "feddyn": {"alpha": 0.5}}
 
 
-@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize(
     "method",
     [FedProx(0.0), Moon(0.0), FedNTD(0.0), FedProto(0.0)],
     ids=lambda method: method.name,
 )
-def test_a_term_of_weight_zero_is_fedavg_to_the_bit(method, head):
-    options = {"head": head, "steps": (1, 2), "sizes": (20, 0, 30, 25)}
+def test_a_term_of_weight_zero_is_fedavg_to_the_bit(method, model):
+    options = {"head": model, "steps": (1, 2), "sizes": (20, 0, 30, 25)}
     plain = federate(FedAvg(), **options).weights
     assert torch.equal(federate(method, **options).weights, plain)
 

@@ -5,11 +5,11 @@ import pytest
 import torch
 from by_bytes import Federation, make_client_data, make_rows
 from by_numpy import SIZES, World, sgd
-from federations import HEADS, LOCAL, TINY, federate, federate_tiny
+from federations import LOCAL, MODELS, TINY, federate, federate_tiny
 
 from federatedscope_ggeur.federation import evaluate
-from federatedscope_ggeur.heads import HeadSettings, build_head
 from federatedscope_ggeur.methods import Centralised, FedAvg, Local, initial_weights
+from federatedscope_ggeur.models import ModelSettings, build_model
 
 #: Client 4 is left out of round 2; client 3 holds nothing.
 DRAWN = ((1, 2, 3, 4), (1, 2, 3), (1, 4))
@@ -20,8 +20,8 @@ def test_every_client_has_the_trajectory_of_numpy(hidden):
     world = World(DRAWN, hidden)
     federation = federate_tiny(Local(), world)
     # What a federation begins with, whatever its method.
-    head = HeadSettings(hidden)
-    start = Federation(make_client_data(), training=TINY, head=head).server.params
+    model = ModelSettings(hidden)
+    start = Federation(make_client_data(), training=TINY, model=model).server.params
     for k in SIZES:
         w, moved = start.double().numpy(), 0
         for clients in DRAWN:
@@ -48,7 +48,7 @@ ROWS = make_rows(40, seed=99)
 
 
 def score_of(federation, params):
-    return evaluate(federation.server.head, params, *ROWS)
+    return evaluate(federation.server.model, params, *ROWS)
 
 
 def test_clients_score_their_own_heads():
@@ -66,7 +66,7 @@ def test_clients_score_their_own_heads():
 def test_a_client_that_was_never_drawn_scores_the_head_it_would_begin_with():
     federation = Federation(make_client_data(), Local()).round0()
     report = federation.clients[1].score(federation.server.broadcast(1), *ROWS)
-    start = initial_weights(build_head(6, 4, HeadSettings()), seed=0)
+    start = initial_weights(build_model(6, 4, ModelSettings()), seed=0)
     assert report.loss_sum == score_of(federation, start).loss_sum
 
 
@@ -80,9 +80,9 @@ def test_a_score_of_an_earlier_round_is_of_the_head_of_then():
     assert report.loss_sum == then.loss_sum != now.loss_sum
 
 
-@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-def test_no_weights_travel(head):
-    federation = Federation(make_client_data(), Local(), head=head).round0()
+@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
+def test_no_weights_travel(model):
+    federation = Federation(make_client_data(), Local(), model=model).round0()
     assert federation.send(federation.server.broadcast(1)).params.shape == (0,)
     updates = federation.train(1)
     assert [update.params.shape for update in updates] == [(0,)] * 3
@@ -92,10 +92,10 @@ def test_no_weights_travel(head):
     assert torch.equal(federation.server.params, before)
 
 
-@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("steps", [(), (1,)], ids=str)
-def test_alone_a_client_gets_what_any_federation_of_one_gets(head, steps):
-    options = {"head": head, "steps": steps, "sizes": (30,)}
+def test_alone_a_client_gets_what_any_federation_of_one_gets(model, steps):
+    options = {"head": model, "steps": steps, "sizes": (30,)}
     alone = federate(Local(), **options).clients[1].state["params"]
     for method in (FedAvg(), Centralised()):
         assert torch.equal(federate(method, **options).weights[-1], alone)

@@ -5,21 +5,21 @@ import torch
 from torch.nn import functional as F
 
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings, fit
-from federatedscope_ggeur.heads import HeadSettings, build_head, to_vector
 from federatedscope_ggeur.methods import LocalHooks
+from federatedscope_ggeur.models import ModelSettings, build_model, to_vector
 
 DIM, CLASSES, ROWS, RATE = 6, 4, 30, 0.1
-HEADS = {"linear": HeadSettings(), "mlp": HeadSettings(hidden=5)}
+MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=5)}
 OPTIMIZERS = {
     "momentum": OptimizerSettings("SGD", RATE, {"momentum": 0.9, "weight_decay": 1e-2}),
     "adam": OptimizerSettings("Adam", 0.01),
 }
 
 
-@pytest.fixture(params=HEADS)
-def head(request):
-    head = build_head(DIM, CLASSES, HEADS[request.param])
-    return head.reset(torch.Generator().manual_seed(1))
+@pytest.fixture(params=MODELS)
+def model(request):
+    model = build_model(DIM, CLASSES, MODELS[request.param])
+    return model.reset(torch.Generator().manual_seed(1))
 
 
 @pytest.fixture(params=OPTIMIZERS)
@@ -34,9 +34,9 @@ def rows():
     return torch.randn(ROWS, DIM, generator=generator), labels
 
 
-def train_plainly(head, rows, settings, loss_of, clip=0.0):
+def train_plainly(model, rows, settings, loss_of, clip=0.0):
     """The loop that everybody writes; `loss_of` makes the loss of (model, x, y)."""
-    model = head.at(to_vector(head)).train().requires_grad_(True)
+    model = model.at(to_vector(model)).train().requires_grad_(True)
     chosen = settings.optimizer
     make = getattr(torch.optim, chosen.type)
     optimizer = make(model.parameters(), lr=chosen.lr, **chosen.options)
@@ -50,12 +50,12 @@ def train_plainly(head, rows, settings, loss_of, clip=0.0):
     return to_vector(model)
 
 
-def check(head, rows, settings, hooks, loss_of):
+def check(model, rows, settings, hooks, loss_of):
     """Training with `hooks` is plain training on `loss_of`, not on cross-entropy."""
-    start = to_vector(head)
-    plain = train_plainly(head, rows, settings, loss_of)
-    ordinary = fit(head, start, *rows, settings, 0).params.clone()
-    result = fit(head, start, *rows, settings, 0, hooks).params
+    start = to_vector(model)
+    plain = train_plainly(model, rows, settings, loss_of)
+    ordinary = fit(model, start, *rows, settings, 0).params.clone()
+    result = fit(model, start, *rows, settings, 0, hooks).params
     torch.testing.assert_close(result, plain, rtol=1e-4, atol=1e-5)
     assert (result - ordinary).abs().max() > 1e-3
 
@@ -64,10 +64,10 @@ def entropy(logits):
     return -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()
 
 
-def test_transform_changes_the_features(head, rows, settings):
+def test_transform_changes_the_features(model, rows, settings):
     hooks = LocalHooks(transform=lambda x, y: x * 2 + y[:, None])
     check(
-        head,
+        model,
         rows,
         settings,
         hooks,
@@ -75,9 +75,9 @@ def test_transform_changes_the_features(head, rows, settings):
     )
 
 
-def test_loss_term_is_added(head, rows, settings):
+def test_loss_term_is_added(model, rows, settings):
     hooks = LocalHooks(
-        loss_term=lambda head, batch: (
+        loss_term=lambda model, batch: (
             0.5 * batch.representation.square().mean() + entropy(batch.logits)
         )
     )
@@ -87,13 +87,13 @@ def test_loss_term_is_added(head, rows, settings):
         logits = model.classify(z)
         return F.cross_entropy(logits, y) + 0.5 * z.square().mean() + entropy(logits)
 
-    check(head, rows, settings, hooks, loss_of)
+    check(model, rows, settings, hooks, loss_of)
 
 
-def test_objective_stands_in_for_the_cross_entropy(head, rows, settings):
-    hooks = LocalHooks(objective=lambda head, x, y: F.multi_margin_loss(head(x), y))
+def test_objective_stands_in_for_the_cross_entropy(model, rows, settings):
+    hooks = LocalHooks(objective=lambda model, x, y: F.multi_margin_loss(model(x), y))
     check(
-        head,
+        model,
         rows,
         settings,
         hooks,
@@ -101,14 +101,14 @@ def test_objective_stands_in_for_the_cross_entropy(head, rows, settings):
     )
 
 
-def test_objective_and_loss_term_and_transform_go_together(head, rows, settings):
+def test_objective_and_loss_term_and_transform_go_together(model, rows, settings):
     hooks = LocalHooks(
         transform=lambda x, y: -x,
-        objective=lambda head, x, y: F.multi_margin_loss(head(x), y),
-        loss_term=lambda head, batch: entropy(batch.logits),
+        objective=lambda model, x, y: F.multi_margin_loss(model(x), y),
+        loss_term=lambda model, batch: entropy(batch.logits),
     )
     check(
-        head,
+        model,
         rows,
         settings,
         hooks,
@@ -117,8 +117,8 @@ def test_objective_and_loss_term_and_transform_go_together(head, rows, settings)
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.05])
-def test_correction_joins_the_gradient_before_clipping(head, rows, settings, clip):
-    start = to_vector(head)
+def test_correction_joins_the_gradient_before_clipping(model, rows, settings, clip):
+    start = to_vector(model)
     anchor = torch.randn(len(start), generator=torch.Generator().manual_seed(7))
 
     def add_correction(params, gradient):
@@ -131,52 +131,52 @@ def test_correction_joins_the_gradient_before_clipping(head, rows, settings, cli
     settings = TrainingSettings(
         settings.optimizer, 2, "epoch", 10, shuffle=False, grad_clip=clip
     )
-    plain = train_plainly(head, rows, settings, loss_of, clip)
+    plain = train_plainly(model, rows, settings, loss_of, clip)
     hooks = LocalHooks(add_correction=add_correction)
-    result = fit(head, start, *rows, settings, 0, hooks).params
+    result = fit(model, start, *rows, settings, 0, hooks).params
     torch.testing.assert_close(result, plain, rtol=1e-4, atol=1e-5)
 
 
-def test_a_batch_holds_what_the_head_made_of_it(head, rows, settings):
+def test_a_batch_holds_what_the_head_made_of_it(model, rows, settings):
     seen = []
 
-    def look(head, batch):
+    def look(model, batch):
         seen.append(batch)
-        assert torch.equal(batch.representation, head.represent(batch.features))
-        assert torch.equal(batch.logits, head(batch.features))
+        assert torch.equal(batch.representation, model.represent(batch.features))
+        assert torch.equal(batch.logits, model(batch.features))
         return batch.logits.sum() * 0
 
-    fit(head, to_vector(head), *rows, settings, 0, LocalHooks(loss_term=look))
+    fit(model, to_vector(model), *rows, settings, 0, LocalHooks(loss_term=look))
     assert len(seen) == 6
     assert torch.equal(seen[0].features, rows[0][:10])
     assert torch.equal(seen[0].labels, rows[1][:10])
 
 
 def test_a_term_on_the_representation_reaches_the_hidden_layer(rows, settings):
-    head = build_head(DIM, CLASSES, HEADS["mlp"])
-    head.reset(torch.Generator().manual_seed(1))
-    before = head.hidden.weight.detach().clone()
-    hooks = LocalHooks(objective=lambda head, x, y: head.represent(x).square().mean())
-    fit(head, to_vector(head), *rows, settings, 0, hooks)
-    assert not torch.equal(head.hidden.weight, before)
+    model = build_model(DIM, CLASSES, MODELS["mlp"])
+    model.reset(torch.Generator().manual_seed(1))
+    before = model.hidden.weight.detach().clone()
+    hooks = LocalHooks(objective=lambda model, x, y: model.represent(x).square().mean())
+    fit(model, to_vector(model), *rows, settings, 0, hooks)
+    assert not torch.equal(model.hidden.weight, before)
 
 
-def test_a_term_without_any_gradient_changes_nothing(head, rows, settings):
-    start = to_vector(head)
-    plain = fit(head, start, *rows, settings, 0).params.clone()
-    hooks = LocalHooks(loss_term=lambda head, batch: torch.zeros(()))
-    assert torch.equal(fit(head, start, *rows, settings, 0, hooks).params, plain)
+def test_a_term_without_any_gradient_changes_nothing(model, rows, settings):
+    start = to_vector(model)
+    plain = fit(model, start, *rows, settings, 0).params.clone()
+    hooks = LocalHooks(loss_term=lambda model, batch: torch.zeros(()))
+    assert torch.equal(fit(model, start, *rows, settings, 0, hooks).params, plain)
 
 
 def test_an_objective_that_is_the_cross_entropy_changes_nothing(rows, settings):
-    head = build_head(DIM, CLASSES, HeadSettings(hidden=8, dropout=0.5))
-    start = to_vector(head)
-    plain = fit(head, start, *rows, settings, 0).params.clone()
-    hooks = LocalHooks(objective=lambda head, x, y: F.cross_entropy(head(x), y))
-    assert torch.equal(fit(head, start, *rows, settings, 0, hooks).params, plain)
+    model = build_model(DIM, CLASSES, ModelSettings(hidden=8, dropout=0.5))
+    start = to_vector(model)
+    plain = fit(model, start, *rows, settings, 0).params.clone()
+    hooks = LocalHooks(objective=lambda model, x, y: F.cross_entropy(model(x), y))
+    assert torch.equal(fit(model, start, *rows, settings, 0, hooks).params, plain)
 
 
-def test_tensors_that_hooks_keep_can_be_used_with_autograd_later(head, rows, settings):
+def test_tensors_that_hooks_keep_can_be_used_with_autograd_later(model, rows, settings):
     kept = []
 
     def transform(features, labels):
@@ -187,7 +187,7 @@ def test_tensors_that_hooks_keep_can_be_used_with_autograd_later(head, rows, set
         kept.append(params * 1.0)
 
     hooks = LocalHooks(transform=transform, add_correction=add_correction)
-    fit(head, to_vector(head), *rows, settings, 0, hooks)
+    fit(model, to_vector(model), *rows, settings, 0, hooks)
     for tensor in kept:
         weight = torch.ones_like(tensor, requires_grad=True)
         (weight * tensor).sum().backward()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from by_bytes import Federation, make_client_data
-from federations import HEADS, MOMENTUM, federate
+from federations import MODELS, MOMENTUM, federate
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import TrainingSettings
@@ -39,27 +39,27 @@ METHODS = {
 }
 
 
-@pytest.fixture(params=HEADS)
-def head(request):
-    return HEADS[request.param]
+@pytest.fixture(params=MODELS)
+def model(request):
+    return MODELS[request.param]
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 class TestEveryMethod:
-    def test_runs_and_differs_from_fedavg(self, method, head):
-        weights = federate(method, head=head).weights
-        plain = federate(FedAvg(), head=head).weights
+    def test_runs_and_differs_from_fedavg(self, method, model):
+        weights = federate(method, model=model).weights
+        plain = federate(FedAvg(), model=model).weights
         assert torch.isfinite(weights).all()
         assert torch.equal(weights[0], plain[0])
         assert (weights[-1] - plain[-1]).abs().max() > 1e-4
 
-    def test_serves_augmentation_sampling_and_clients_without_data(self, method, head):
+    def test_serves_augmentation_sampling_and_clients_without_data(self, method, model):
         options = {
             "sizes": (20, 0, 30, 3, 25),
             "steps": (1, 2),
             "sample_client_num": 3,
             "min_samples": 5,
-            "head": head,
+            "head": model,
         }
         weights = federate(method, **options).weights
         assert torch.isfinite(weights).all()
@@ -68,9 +68,9 @@ class TestEveryMethod:
         backwards = federate(method, order=lambda ks: ks[::-1], **options).weights
         assert torch.equal(backwards, weights)
 
-    def test_serves_batch_mode_and_clipping(self, method, head):
+    def test_serves_batch_mode_and_clipping(self, method, model):
         training = TrainingSettings(MOMENTUM, 4, "batch", 8, grad_clip=0.1)
-        weights = federate(method, head=head, training=training).weights
+        weights = federate(method, model=model, training=training).weights
         assert torch.isfinite(weights).all()
 
 
@@ -95,10 +95,10 @@ class Leak(FedAvg):
 
     seen = None
 
-    def share_shapes(self, head):
-        return {"counts": TensorSpec((head.num_classes,), torch.int64)}
+    def init_upload_shapes(self, model):
+        return {"counts": TensorSpec((model.num_classes,), torch.int64)}
 
-    def share(self, features, labels, context):
+    def init_upload(self, features, labels, context):
         return {"counts": context.counts}
 
     def initial_state(self, params, context):
@@ -112,7 +112,7 @@ def test_what_is_shared_stays_on_the_server_unless_combined():
     assert federation.server.start() is None
     for k, client in federation.clients.items():
         counts = torch.bincount(client.labels, minlength=4)
-        assert torch.equal(method.seen.shares[k]["counts"], counts)
+        assert torch.equal(method.seen.init_uploads[k]["counts"], counts)
     first, again = (method.seen.generator("g").initial_seed() for _ in range(2))
     assert first == again != method.seen.generator("h").initial_seed()
 
@@ -139,19 +139,23 @@ def test_an_upload_of_other_names_or_shapes_is_refused(spoilt, field):
 def test_a_share_of_another_shape_is_refused():
     federation = Federation(make_client_data(), FedMix(0.1))
     ready = federation.prepare(1)
-    ready.shared["means"] = torch.zeros(3, 1)
-    with pytest.raises(MessageError, match=r"client 1 .*'shared\.means'.*\(any, 10\)"):
-        federation.server.add_ready(ready)
+    ready.init_upload["means"] = torch.zeros(3, 1)
+    with pytest.raises(
+        MessageError, match=r"client 1 .*'init_upload\.means'.*\(any, 10\)"
+    ):
+        federation.server.add_prepare_reply(ready)
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-def test_a_tensor_of_another_dtype_is_refused(method, head):
+def test_a_tensor_of_another_dtype_is_refused(method, model):
     """One float64 among them would make the sums over all clients float64."""
-    federation = Federation(make_client_data(), method, head=head)
+    federation = Federation(make_client_data(), method, model=model)
     ready = federation.prepare(1)
-    for field in other_dtypes(ready.shared):
-        with pytest.raises(MessageError, match=rf"'shared\.{field}': expected torch"):
-            federation.server.add_ready(ready)
+    for field in other_dtypes(ready.init_upload):
+        with pytest.raises(
+            MessageError, match=rf"'init_upload\.{field}': expected torch"
+        ):
+            federation.server.add_prepare_reply(ready)
     updates = federation.round0().train(1)
     for field in other_dtypes(updates[1].upload):
         with pytest.raises(MessageError, match=rf"'upload\.{field}': expected torch"):

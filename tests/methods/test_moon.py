@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from by_numpy import World, train_all
-from federations import HEADS, WORLDS, check, federate, federate_tiny
+from federations import MODELS, WORLDS, check, federate, federate_tiny
 
 from federatedscope_ggeur.methods import FedAvg, Moon
 
@@ -51,10 +51,10 @@ def test_the_weights_are_those_of_numpy(world):
     check(Moon(MU, TEMPERATURE), oracle, world)
 
 
-@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-def test_there_is_no_term_before_a_client_has_last_weights(head):
-    plain = federate(FedAvg(), head=head).weights
-    weights = federate(Moon(), head=head).weights
+@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
+def test_there_is_no_term_before_a_client_has_last_weights(model):
+    plain = federate(FedAvg(), model=model).weights
+    weights = federate(Moon(), model=model).weights
     assert torch.equal(weights[1], plain[1])
     assert not torch.equal(weights[2], plain[2])
 

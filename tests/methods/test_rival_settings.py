@@ -3,11 +3,17 @@
 import pytest
 from yacs.config import CfgNode
 
-from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.fs.robust import robust_problems
-from federatedscope_ggeur.engines.settings import run_settings
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.methods import METHODS, RIVALS, FedProx, Moon, build_method
+from federatedscope_ggeur.methods import (
+    AUGMENTATIONS,
+    METHODS,
+    FedProx,
+    Moon,
+    build_method,
+)
 
 
 class TestBuilding:
@@ -24,7 +30,7 @@ class TestBuilding:
         with pytest.raises(ConfigError, match=r"ggeur\.augmentation: .*'mixup'.*fedfa"):
             build_method("fedavg", "mixup")
 
-    @pytest.mark.parametrize("rival", RIVALS)
+    @pytest.mark.parametrize("rival", AUGMENTATIONS)
     def test_weights_that_stay_with_clients_are_refused(self, rival):
         names = [name for name in METHODS if not METHODS[name].federated]
         assert names
@@ -62,7 +68,7 @@ class TestConfig:
         settings = self.method(quickstart, "ggeur.augmentation", rival)
         for role in (settings.client, settings.server):
             assert role.method.name == f"fedavg + {rival}"
-            assert vars(role.method.rival) == wanted == vars(RIVALS[rival]())
+            assert vars(role.method.rival) == wanted == vars(AUGMENTATIONS[rival]())
         for key, value in vars(settings.client.method.rival).items():
             assert type(value) is type(wanted[key])
 
@@ -86,7 +92,7 @@ class TestConfig:
         found = self.method(quickstart, *given).client.method.rival
         assert getattr(found, name) == value
 
-    @pytest.mark.parametrize("rival", RIVALS)
+    @pytest.mark.parametrize("rival", AUGMENTATIONS)
     def test_ggeurs_own_steps_are_left_out(self, quickstart, rival):
         settings = self.method(
             quickstart, "ggeur.augmentation", rival, "ggeur.base_method", "moon"
@@ -106,7 +112,7 @@ class TestConfig:
             with pytest.raises(ConfigError, match=rf"ggeur\.{key}: "):
                 load_config(quickstart, [f"ggeur.{key}", str(value)])
 
-    @pytest.mark.parametrize("rival", RIVALS)
+    @pytest.mark.parametrize("rival", AUGMENTATIONS)
     def test_a_run_without_training_is_refused(self, quickstart, rival):
         chosen = ["ggeur.augmentation", rival, "ggeur.closed_form", "ncm"]
         with pytest.raises(ConfigError, match=rf"closed_form: .*augmentation: {rival}"):
@@ -114,7 +120,7 @@ class TestConfig:
         options = ["ggeur.init", "closed_form", "ggeur.privacy.min_samples", "1"]
         load_config(quickstart, [*chosen, *options])
 
-    @pytest.mark.parametrize("rival", RIVALS)
+    @pytest.mark.parametrize("rival", AUGMENTATIONS)
     def test_a_robust_mean_in_place_of_the_method_is_refused(self, quickstart, rival):
         cfg = load_config(quickstart, ["ggeur.augmentation", rival])
         cfg.defrost()
@@ -150,5 +156,5 @@ class TestFedMixBesideClassStatistics:
         self, quickstart, key, asks
     ):
         load_config(quickstart, [*self.MIX, "1", *asks])
-        for rival in set(RIVALS) - {"fedmix"}:
+        for rival in set(AUGMENTATIONS) - {"fedmix"}:
             load_config(quickstart, ["ggeur.augmentation", rival, *asks])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import secrets
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -14,6 +11,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.files import write_atomically
 
 VERSION = 1
 _HEADER = "ggeur_embeddings"
@@ -23,28 +21,21 @@ class DamagedError(Exception):
     """A file that exists and is not what was written, or not what was asked for."""
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` to `path` so that a reader sees no file, the old, or the whole one.
+def write_in_cache(path: Path, data: bytes) -> None:
+    """Write `data` to `path`, whose folder is made, whole or not at all.
 
     Raises
     ------
     ConfigError
-        The file cannot be written, e.g. because the disk is full; nothing is left.
+        The file cannot be written; it says which setting to change.
     """
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError):
-            raise cannot_write(path, error) from error
-        raise
+        write_atomically(path, data)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    except ConfigError as error:
+        raise cannot_write(path, error.__cause__) from error
 
 
 def cannot_write(path: Path, error: OSError) -> ConfigError:
@@ -58,7 +49,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], header: dict) -> None:
     """Write tensors and a header of plain values, with a checksum over both."""
     digest = _digest(tensors, header)
     text = json.dumps({"version": VERSION, "sha256": digest, "header": header})
-    write_atomically(path, save(tensors, {_HEADER: text}))
+    write_in_cache(path, save(tensors, {_HEADER: text}))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict]:

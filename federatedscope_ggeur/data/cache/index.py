@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 
 from federatedscope_ggeur.data.cache.entry import Entry
-from federatedscope_ggeur.data.cache.files import VERSION, write_atomically
+from federatedscope_ggeur.data.cache.files import VERSION, write_in_cache
 from federatedscope_ggeur.data.encoders import EncoderSettings
 
 logger = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ def write_record(folder: Path, request: Request, record: Record) -> None:
     """Keep `record`; where it cannot be written, the entries are used all the same."""
     content = {"version": VERSION, **asdict(record)}
     text = json.dumps(content, indent=1, ensure_ascii=False)
-    write_atomically(record_path(folder, request), text.encode())
+    write_in_cache(record_path(folder, request), text.encode())
 
 
 def read_record(path: Path) -> Record | None:

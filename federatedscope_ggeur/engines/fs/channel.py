@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from federatedscope.core.message import Message
 
-from federatedscope_ggeur.engines.fs.transport import (
+from federatedscope_ggeur.transport import (
     ALREADY_JOINED,
     Envelope,
     Hub,

@@ -9,10 +9,10 @@ from federatedscope.core.communication import StandaloneCommManager
 from federatedscope.core.message import Message
 from federatedscope.core.workers import Client as FSClient
 
+from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.engines.fs.channel import SERVER, ClientManager
 from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.fs.setup import DeferredMode, follow_fs_logging
-from federatedscope_ggeur.engines.fs.transport import ConnectionLost
 from federatedscope_ggeur.engines.fs.vocabulary import (
     DOWN,
     FAILED,
@@ -21,10 +21,10 @@ from federatedscope_ggeur.engines.fs.vocabulary import (
     KIND_OF_DOWN,
     UP,
 )
-from federatedscope_ggeur.engines.method_settings import agreed_settings
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.join import Agreement, Join
 from federatedscope_ggeur.federation.messages import Broadcast
+from federatedscope_ggeur.federation.messages.handshake import Handshake, Join
+from federatedscope_ggeur.transport import ConnectionLost
 
 logger = logging.getLogger(__name__)
 
@@ -94,10 +94,10 @@ class GGEURClient(DeferredMode, FSClient):
     def join_in(self):
         """Tell the server who this is and what it must have in common with it."""
         data = self.data
-        agreement = Agreement(
+        handshake = Handshake(
             data.class_names, data.dim, data.encoder, agreed_settings(self._cfg)
         )
-        join = Join(self.number, data.held.domain, agreement)
+        join = Join(self.number, data.held.domain, handshake)
         self._send(JOIN, 0, (join.to_bytes(),))
 
     def run(self):
@@ -149,8 +149,8 @@ class GGEURClient(DeferredMode, FSClient):
 
     def callback_funcs_for_finish(self, message: Message):
         """The final head, or the client's own, comes into `model`; FS ends its part."""
-        final = Broadcast.from_bytes(message.content[0], self.trainer.client.contract)
-        self.trainer.set_weights(self.trainer.client.weights_after(final))
+        final = Broadcast.from_bytes(message.content[0], self.trainer.client.schema)
+        self.trainer.set_weights(self.trainer.client.eval_params(final))
         logger.info("client %d: the run is finished", self.number)
         self._monitor.finish_fl()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
+from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.engines.fs.robust import RobustFedAvg
 from federatedscope_ggeur.engines.fs.vocabulary import FINISH
-from federatedscope_ggeur.engines.settings import server_evaluates
-from federatedscope_ggeur.heads import load_vector
+from federatedscope_ggeur.models import load_vector
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class LeadsCourse:
         server = federation.coordinator.server
         self.unseen_clients_id = server.unseen
         self.total_round_num = server.settings.total_rounds
-        self.models[0] = self._model = server.head
+        self.models[0] = self._model = server.model
         if server_evaluates(self._cfg):
             self.trainer.model = self._model
 
@@ -34,7 +34,7 @@ class LeadsCourse:
 
         def begin_training(round0):
             federation.note_round0(round0)
-            load_vector(server.head, server.params)
+            load_vector(server.model, server.params)
             self.state = len(federation.rounds)
             if is_new and round0.closed_form is not None:
                 self.eval()  # which ends a run without rounds
@@ -45,9 +45,9 @@ class LeadsCourse:
                 self._calibrate_or(self.terminate)
 
         if is_new:
-            self._exchange.start(federation.coordinator.round0(), begin_training)
+            self._driver.start(federation.coordinator.round0(), begin_training)
         else:
-            self._exchange.start(
+            self._driver.start(
                 federation.coordinator.welcome_back(),
                 lambda _: begin_training(federation.round0),
             )
@@ -64,13 +64,13 @@ class LeadsCourse:
     ):
         """Begin the next round: the clients that the server role draws train."""
         number = self.state + 1
-        self._exchange.start(
+        self._driver.start(
             self.federation.coordinator.round(number), self._end_of_round
         )
 
     def _end_of_round(self, record) -> None:
         server = self.federation.coordinator.server
-        load_vector(server.head, server.params)
+        load_vector(server.model, server.params)
         self.federation.note_round(record)
         self.state = record.round
         if record.evaluated:
@@ -93,11 +93,11 @@ class LeadsCourse:
         if settings.calibration is None or federation.calibrated is not None:
             finish()
             return
-        self._exchange.start(coordinator.calibrate(), self._end_of_calibration)
+        self._driver.start(coordinator.calibrate(), self._end_of_calibration)
 
     def _end_of_calibration(self, record) -> None:
         server = self.federation.coordinator.server
-        load_vector(server.head, server.params)
+        load_vector(server.model, server.params)
         self.federation.note_calibrated(record)
         self.eval()
 

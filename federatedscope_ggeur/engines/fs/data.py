@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.data import (
     SUFFIX,
     ClientData,
@@ -15,11 +16,10 @@ from federatedscope_ggeur.data import (
     FederatedData,
 )
 from federatedscope_ggeur.engines.fs.config import check
-from federatedscope_ggeur.engines.respondent import GeometryCache
 from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
-from federatedscope_ggeur.engines.settings import server_evaluates
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.federation import MemoryBudget
+from federatedscope_ggeur.federation.course.client_handler import GeometryCache
 
 
 class Splits(dict):

@@ -9,26 +9,27 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from federatedscope_ggeur.engines.checkpoint import (
+from federatedscope_ggeur.cfg_ggeur.load import to_plain
+from federatedscope_ggeur.cfg_ggeur.method_rules import method_notes
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    run_settings,
+    server_evaluates,
+)
+from federatedscope_ggeur.engines.fs.data import ServerSplits
+from federatedscope_ggeur.engines.fs.joining import Joining
+from federatedscope_ggeur.federation import Server
+from federatedscope_ggeur.federation.course.checkpoint import (
     CheckpointWriter,
     restore,
 )
-from federatedscope_ggeur.engines.config import to_plain
-from federatedscope_ggeur.engines.coordinator import Coordinator
-from federatedscope_ggeur.engines.fs.data import ServerSplits
-from federatedscope_ggeur.engines.fs.joining import Joining
-from federatedscope_ggeur.engines.method_rules import method_notes
-from federatedscope_ggeur.engines.report import (
+from federatedscope_ggeur.federation.course.coordinator import Coordinator
+from federatedscope_ggeur.federation.course.history import (
     NO_HEAD,
     Setting,
     has_scores,
     record_lines,
 )
-from federatedscope_ggeur.engines.settings import (
-    run_settings,
-    server_evaluates,
-)
-from federatedscope_ggeur.federation import Server
+from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.reporting import (
     ClientInfo,
@@ -36,7 +37,6 @@ from federatedscope_ggeur.reporting import (
     Round0,
     RoundRecord,
     results_table,
-    write_atomically,
     write_run,
 )
 
@@ -78,10 +78,10 @@ class Federation(Joining):
         method : Method, optional
             In place of ``ggeur.base_method``.
         """
-        agreement, cfg = self._agreement, self._cfg
-        roster = {**self._expected, **self.joined}
+        handshake, cfg = self._handshake, self._cfg
+        client_domains = {**self._expected, **self.joined}
         settings = run_settings(
-            cfg, len(agreement.class_names), agreement.dim, len(roster)
+            cfg, len(handshake.class_names), handshake.dim, len(client_domains)
         )
         role = (
             settings.server
@@ -90,17 +90,17 @@ class Federation(Joining):
         )
         tests = self._data.tests if self._data is not None else {}
         self.coordinator = Coordinator(
-            Server(roster, role), settings.plan, tests, self._dismiss
+            Server(client_domains, role), settings.plan, tests, self._dismiss
         )
-        for number in roster.keys() - self.joined.keys():
+        for number in client_domains.keys() - self.joined.keys():
             self.coordinator.leave(number, "has not joined again")
         progress = None
         if settings.restore_from:
-            progress = restore(settings.restore_from, self.coordinator, agreement)
+            progress = restore(settings.restore_from, self.coordinator, handshake)
             if progress is not None:
                 self.round0, self.rounds = progress.round0, list(progress.rounds)
         if settings.save_to:
-            self._writer = CheckpointWriter(settings.save_to, agreement, progress)
+            self._writer = CheckpointWriter(settings.save_to, handshake, progress)
         self._params = self.coordinator.server.params
         for note in method_notes(cfg):
             logger.info(note)
@@ -156,8 +156,8 @@ class Federation(Joining):
         write_run(self._folder, results)
         server = self.coordinator.server
         if server.settings.method.federated:
-            head = setting.head_bytes(server.head, self._params)
-            write_atomically(self._folder / "head.safetensors", head)
+            model = setting.head_bytes(server.model, self._params)
+            write_atomically(self._folder / "head.safetensors", model)
         else:
             logger.info(NO_HEAD)
         return results_table(results)
@@ -170,9 +170,16 @@ class Federation(Joining):
             self.write("interrupted" if stopped else "failed")
 
     def _setting(self) -> Setting:
-        cfg, data, roster = self._cfg, self._data, self.coordinator.server.roster
+        cfg, data, client_domains = (
+            self._cfg,
+            self._data,
+            self.coordinator.server.client_domains,
+        )
         unseen = data.unseen if data is not None else []
-        config, domains = plain_config(cfg), [*dict.fromkeys(roster.values()), *unseen]
+        config, domains = (
+            plain_config(cfg),
+            [*dict.fromkeys(client_domains.values()), *unseen],
+        )
         if server_evaluates(cfg):
             domains = list(data.tests)
         if data is not None:
@@ -184,9 +191,12 @@ class Federation(Joining):
             seed=cfg.seed,
             domains=domains,
             unseen_domains=unseen,
-            class_names=list(self._agreement.class_names),
-            encoder=self._agreement.encoder,
-            clients=[ClientInfo(k, domain, None, None) for k, domain in roster.items()],
+            class_names=list(self._handshake.class_names),
+            encoder=self._handshake.encoder,
+            clients=[
+                ClientInfo(k, domain, None, None)
+                for k, domain in client_domains.items()
+            ],
         )
 
 

@@ -91,14 +91,14 @@ class KeepsScores:
 
     def _merge_reports(self, reports: Mapping[int, ScoreReport]) -> None:
         """What clients scored on their own test rows; FS merges these its own way."""
-        scored = {
+        eval_params = {
             number: fs_metrics(Score(report.correct, report.total, report.loss_sum))
             for number, report in reports.items()
             if report.total
         }
         # This round's alone: those of every client and round would fill the memory.
-        self.msg_buffer["eval"] = {self.state: scored}
-        if scored:
+        self.msg_buffer["eval"] = {self.state: eval_params}
+        if eval_params:
             merged = self.merge_eval_results_from_all_clients()
             self.history_results = merge_dict_of_results(self.history_results, merged)
 

@@ -269,7 +269,7 @@ def _is_installed(module: str) -> bool:
 def _writer() -> Callable[[Path, str], None]:
     # Imported here: doctor uses this module where such packages are missing.
     try:
-        from federatedscope_ggeur.reporting.files import write_atomically
+        from federatedscope_ggeur.files import write_atomically
     except ImportError as error:
         raise ConfigError(
             f"a package that the plugin needs is missing ({error}); "

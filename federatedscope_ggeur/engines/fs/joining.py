@@ -7,12 +7,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from federatedscope_ggeur.engines.checkpoint import checkpoint_roster
-from federatedscope_ggeur.engines.coordinator import Coordinator
+from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.engines.fs.data import ServerSplits
-from federatedscope_ggeur.engines.method_settings import agreed_settings
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation.join import Agreement, Join
+from federatedscope_ggeur.federation.course.checkpoint import checkpoint_client_domains
+from federatedscope_ggeur.federation.course.coordinator import Coordinator
+from federatedscope_ggeur.federation.messages.handshake import Handshake, Join
 
 logger = logging.getLogger(__name__)
 
@@ -40,14 +40,14 @@ class Joining:
         self.gone: dict[int, str] = {}
         self.coordinator: Coordinator | None = None
         self._settings = agreed_settings(cfg)
-        self._agreement: Agreement | None = None
+        self._handshake: Handshake | None = None
         if data is not None:
-            self._agreement = Agreement(
+            self._handshake = Handshake(
                 data.class_names, data.dim, data.encoder, self._settings
             )
         self._agreed_with = "the server"
         path = cfg.federate.restore_from
-        self._expected = checkpoint_roster(path) if path else {}
+        self._expected = checkpoint_client_domains(path) if path else {}
         self._closed = False
         self._until = 0.0
 
@@ -76,40 +76,42 @@ class Joining:
             where.
         """
         number, sender = join.client, f"client {join.client}"
-        roster = self.coordinator.server.roster if self.started else self._expected
-        if roster:
-            _check_known(join, roster, sender)
+        client_domains = (
+            self.coordinator.server.client_domains if self.started else self._expected
+        )
+        if client_domains:
+            _check_known(join, client_domains, sender)
         elif number > self._cfg.federate.client_num:
             raise MessageError(
                 f"{number}, but federate.client_num is {self._cfg.federate.client_num}",
                 field="client",
                 sender=sender,
             )
-        self._check_agreement(join, sender)
+        self._check_handshake(join, sender)
         self.joined[number] = join.domain
         self.gone.pop(number, None)
         if self.started:
             self.coordinator.come_back(number)
 
-    def _check_agreement(self, join: Join, sender: str) -> None:
+    def _check_handshake(self, join: Join, sender: str) -> None:
         # Where the server holds no data, the first client says what they are.
-        agreement = self._agreement or replace(join.agreement, settings=self._settings)
-        difference = agreement.difference(join.agreement)
+        handshake = self._handshake or replace(join.handshake, settings=self._settings)
+        difference = handshake.difference(join.handshake)
         if difference:
             raise MessageError(
                 f"{difference} (at {self._agreed_with}); all sides must have it alike",
                 field="agreement",
                 sender=sender,
             )
-        if self._agreement is None:
-            self._agreement, self._agreed_with = agreement, sender
+        if self._handshake is None:
+            self._handshake, self._agreed_with = handshake, sender
 
     def lose(self, number: int, reason: str) -> None:
         """A connection is gone: a client's, or that of one which was not admitted."""
         if not self.started:
             self.joined.pop(number, None)
             if not self.joined and self._data is None:
-                self._agreement, self._agreed_with = None, "the server"
+                self._handshake, self._agreed_with = None, "the server"
         elif number in self.joined:
             self.gone[number] = reason
             self.coordinator.leave(number, reason)
@@ -152,17 +154,17 @@ class Joining:
             )
 
 
-def _check_known(join: Join, roster: Mapping[int, str], sender: str) -> None:
+def _check_known(join: Join, client_domains: Mapping[int, str], sender: str) -> None:
     """One of the clients that the run began with, of the domain it had."""
-    if join.client not in roster:
+    if join.client not in client_domains:
         raise MessageError(
             "the run began without it; it can take part in the next run",
             field="client",
             sender=sender,
         )
-    if roster[join.client] != join.domain:
+    if client_domains[join.client] != join.domain:
         raise MessageError(
-            f"{join.domain!r}, but it joined as {roster[join.client]!r} before",
+            f"{join.domain!r}, but it joined as {client_domains[join.client]!r} before",
             field="domain",
             sender=sender,
         )

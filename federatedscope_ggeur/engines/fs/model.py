@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import nn
 
-from federatedscope_ggeur.heads import HeadSettings, build_head
+from federatedscope_ggeur.models import ModelSettings, build_model
 
 MODEL = "ggeur_head"
 
 
-def build_model(model_config, input_shape) -> nn.Module | None:
+def fs_model(model_config, input_shape) -> nn.Module | None:
     """The head that ``cfg.model`` describes; None for another ``model.type``.
 
     FS gives registered models ``cfg.model`` and the shape of the data alone. So the
@@ -21,5 +21,5 @@ def build_model(model_config, input_shape) -> nn.Module | None:
         return None
     if not input_shape:
         return nn.Module()
-    settings = HeadSettings(model_config.hidden, model_config.dropout)
-    return build_head(input_shape[-1], model_config.out_channels, settings)
+    settings = ModelSettings(model_config.hidden, model_config.dropout)
+    return build_model(input_shape[-1], model_config.out_channels, settings)

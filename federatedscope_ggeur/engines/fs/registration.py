@@ -64,9 +64,9 @@ def find_data(config, client_cfgs=None):
 
 def find_model(model_config, input_shape):
     """The head of ``model.type: ggeur_head``."""
-    from federatedscope_ggeur.engines.fs.model import build_model
+    from federatedscope_ggeur.engines.fs.model import fs_model
 
-    return build_model(model_config, input_shape)
+    return fs_model(model_config, input_shape)
 
 
 def _no_hook_warning(record: logging.LogRecord) -> bool:

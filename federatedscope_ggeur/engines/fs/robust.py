@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from federatedscope_ggeur.cfg_ggeur import get_key
-from federatedscope_ggeur.heads import load_vector, named_tensors
 from federatedscope_ggeur.methods import FedAvg, Update
+from federatedscope_ggeur.models import load_vector, named_tensors
 
 #: Each rule's argument in `aggregator.BFT_args`, and the clients that it needs for each
 #: hostile one, beside three.
@@ -79,24 +79,24 @@ class RobustFedAvg(FedAvg):
         self._aggregator = aggregator
 
     def step(self, params: Tensor, updates: Sequence[Update], state, context):
-        head = context.head
-        load_vector(head, params)
-        self._aggregator.model = head
+        model = context.model
+        load_vector(model, params)
+        self._aggregator.model = model
         feedback = [
             (
-                update.weight,
+                update.aggregation_weight,
                 {
                     name: t.clone()
-                    for name, t in named_tensors(head, update.params - params).items()
+                    for name, t in named_tensors(model, update.params - params).items()
                 },
             )
             for update in updates
-            if update.weight
+            if update.aggregation_weight
         ]
         if not feedback:
             return params, {}
         result = self._aggregator.aggregate({"client_feedback": feedback})
         merged = params.clone()
-        for name, part in named_tensors(head, merged).items():
+        for name, part in named_tensors(model, merged).items():
             part.copy_(result[name])
         return merged, {}

@@ -9,11 +9,11 @@ from federatedscope.core.communication import StandaloneCommManager
 from federatedscope.core.message import Message
 from federatedscope.core.workers import Server as FSServer
 
-from federatedscope_ggeur.engines.conversation import Absence
+from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.engines.fs.channel import SERVER, ServerManager
 from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.fs.course import LeadsCourse
-from federatedscope_ggeur.engines.fs.exchange import Exchange
+from federatedscope_ggeur.engines.fs.driver import Driver
 from federatedscope_ggeur.engines.fs.federation import Federation
 from federatedscope_ggeur.engines.fs.fs_scores import KeepsScores, use_plain_floats
 from federatedscope_ggeur.engines.fs.serving import ServesStreams
@@ -25,9 +25,9 @@ from federatedscope_ggeur.engines.fs.vocabulary import (
     JOIN,
     KIND_OF_UP,
 )
-from federatedscope_ggeur.engines.settings import server_evaluates
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation.join import Join
+from federatedscope_ggeur.federation.course.requests import Absence
+from federatedscope_ggeur.federation.messages.handshake import Join
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class GGEURServer(DeferredMode, ServesStreams, LeadsCourse, KeepsScores, FSServe
         use_plain_floats(self._monitor)
         self.federation = Federation(config, data, self._dismiss)
         ggeur = config.ggeur
-        self._exchange = Exchange(
+        self._driver = Driver(
             self._send_request,
             {
                 "statistics": ggeur.deadline.round0,
@@ -162,9 +162,7 @@ class GGEURServer(DeferredMode, ServesStreams, LeadsCourse, KeepsScores, FSServe
         number = message.sender
         kind = KIND_OF_UP[message.msg_type]
         federation = self.federation
-        if not self._exchange.answer(
-            number, kind, message.state, tuple(message.content)
-        ):
+        if not self._driver.answer(number, kind, message.state, tuple(message.content)):
             federation.heard_from(number)
 
     # FS's own names for answers.

@@ -26,9 +26,9 @@ class ServesStreams:
         try:
             self._await_clients(hub)
             while not self.is_finish:
-                event = hub.receive(self._exchange.seconds_left())
+                event = hub.receive(self._driver.seconds_left())
                 if event is None:
-                    self._exchange.give_up()
+                    self._driver.give_up()
                 else:
                     self._take(event)
         except BaseException as error:
@@ -69,4 +69,4 @@ class ServesStreams:
     def _lose(self, number: int, reason: str) -> None:
         logger.warning("client %d is gone: %s", number, reason)
         self.federation.lose(number, reason)
-        self._exchange.gone(number, reason)
+        self._driver.gone(number, reason)

@@ -7,14 +7,14 @@ import logging
 import torch
 from federatedscope.core.trainers.base_trainer import BaseTrainer
 
-from federatedscope_ggeur.engines.client_store import ClientStore
+from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.fs.data import ClientSplits, ServerSplits, Splits
-from federatedscope_ggeur.engines.respondent import Respondent
-from federatedscope_ggeur.engines.settings import run_settings
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation import Client, Score, evaluate
+from federatedscope_ggeur.federation.course.client_handler import ClientHandler
+from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.messages import Broadcast
-from federatedscope_ggeur.heads import build_head, load_vector, to_vector
+from federatedscope_ggeur.models import build_model, load_vector, to_vector
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +56,9 @@ class GGEURTrainer(BaseTrainer):
         settings = run_settings(
             config, data.num_classes, data.dim, config.federate.client_num
         )
-        if settings.client.head.quadratic:
+        if settings.client.model.quadratic:
             # FS knows the plain head alone when it makes its models.
-            self.model = build_head(data.dim, data.num_classes, settings.client.head)
+            self.model = build_model(data.dim, data.num_classes, settings.client.model)
         held = data.held
         self.client = Client(
             held.number,
@@ -70,7 +70,7 @@ class GGEURTrainer(BaseTrainer):
         )
         save_to, restore_from = settings.save_to, settings.restore_from
         store = ClientStore(save_to, held.number) if save_to else None
-        self._respondent = Respondent(
+        self._handler = ClientHandler(
             self.client, held.test, data.cache, store, settings.answers
         )
         if restore_from:
@@ -86,7 +86,7 @@ class GGEURTrainer(BaseTrainer):
 
     def answer(self, kind: str, parts) -> tuple[bytes, ...]:
         """See `Respondent.answer`."""
-        return self._respondent.answer(kind, parts)
+        return self._handler.answer(kind, parts)
 
     def train(self):
         """One round of local training from the weights of `model`, or the client's own.
@@ -116,8 +116,8 @@ class GGEURTrainer(BaseTrainer):
                 "`answer`, as the plugin's workers do, not with `train`"
             ) from missing
         trained = Broadcast(self._rounds, update.params)
-        self.set_weights(self.client.weights_after(trained))
-        return self.client.weight, self.get_model_para(), {}
+        self.set_weights(self.client.eval_params(trained))
+        return self.client.aggregation_weight, self.get_model_para(), {}
 
     def evaluate(self, target_data_split_name="test"):
         """FS's metrics of `model` on a split: acc, correct, loss, avg_loss, total.

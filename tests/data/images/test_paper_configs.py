@@ -16,7 +16,7 @@ from image_miniatures import (
     write_usps,
 )
 
-from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 
 EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"

@@ -11,7 +11,7 @@ from processes import Fleet, Nursery
 from safetensors.torch import load
 from standalone import Standalone, as_before
 
-from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 
 

@@ -21,9 +21,8 @@ from federatedscope_ggeur.engines.fs.client import GGEURClient
 from federatedscope_ggeur.engines.fs.federation import Federation
 from federatedscope_ggeur.engines.fs.server import GGEURServer
 from federatedscope_ggeur.engines.fs.trainer import GGEURTrainer
-from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.messages import ClientUpdate, Contract
-from federatedscope_ggeur.heads import num_parameters
+from federatedscope_ggeur.federation.messages import ClientUpdate, MessageSchema, wire
+from federatedscope_ggeur.models import num_parameters
 
 
 def act(actions: Mapping[str, str]) -> None:
@@ -125,14 +124,14 @@ STOPS = {"die": _die, "hold": _hold}
 
 
 def _changed(trainer, right, **changes):
-    size = num_parameters(trainer.client.head)
-    contract = Contract(trainer.data.num_classes, trainer.data.dim, size)
-    update = ClientUpdate.from_bytes(right[0], contract, "this client")
+    size = num_parameters(trainer.client.model)
+    schema = MessageSchema(trainer.data.num_classes, trainer.data.dim, size)
+    update = ClientUpdate.from_bytes(right[0], schema, "this client")
     return (replace(update, **changes).to_bytes(),)
 
 
 def nan_weights(trainer, right):
-    size = num_parameters(trainer.client.head)
+    size = num_parameters(trainer.client.model)
     return _changed(trainer, right, params=torch.full((size,), torch.nan))
 
 

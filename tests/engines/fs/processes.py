@@ -228,12 +228,12 @@ def numbers(results: dict) -> dict:
 def check_same_head(server: Worker, clients: Sequence[Worker], expected) -> None:
     """Everyone ended well, with the head and scores of the `expected` run."""
     assert [worker.wait() for worker in (server, *clients)] == [0] * (len(clients) + 1)
-    results, head = expected
+    results, model = expected
     files = [server.run_folder / "head.safetensors"]
     files += [client.folder / MODEL for client in clients]
     for held in map(load_file, files):
-        assert held.keys() == head.keys()
-        assert all(held[name].equal(head[name]) for name in head)
+        assert held.keys() == model.keys()
+        assert all(held[name].equal(model[name]) for name in model)
     ours, wanted = server.results["rounds"], results["rounds"]
     for key in ("round", "clients", "accuracy", "loss"):
         assert [r[key] for r in ours] == [r[key] for r in wanted]

@@ -46,7 +46,7 @@ class FSRun:
         return Results.from_json((self.folder / "results.json").read_text())
 
     @property
-    def head(self) -> dict[str, torch.Tensor]:
+    def model(self) -> dict[str, torch.Tensor]:
         return head_at(self.folder / "head.safetensors")
 
     @property
@@ -80,14 +80,14 @@ def assert_same(there, here: Run) -> None:
     """A run that is over on FS, and one on the embedded engine that was not begun."""
     results = here.follow(lambda record: None)
     assert outcome(there.results) == outcome(results)
-    head = here.head_bytes()
-    if head is None:  # every client has its own
+    model = here.head_bytes()
+    if model is None:  # every client has its own
         assert not (there.folder / "head.safetensors").exists()
         return
-    head = load(head)
-    assert there.head.keys() == head.keys()
-    for name, tensor in there.head.items():
-        assert torch.equal(tensor, head[name])
+    model = load(model)
+    assert there.model.keys() == model.keys()
+    for name, tensor in there.model.items():
+        assert torch.equal(tensor, model[name])
 
 
 class Standalone:

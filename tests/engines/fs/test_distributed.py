@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from processes import check_same_head, numbers
 
-from federatedscope_ggeur.engines.fs.transport import make_token
+from federatedscope_ggeur.transport import make_token
 
 EVERYONE = (1, 2, 3, 4)
 

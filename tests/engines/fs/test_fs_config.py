@@ -16,8 +16,8 @@ import pytest
 from standalone import merged
 
 from federatedscope_ggeur.cfg_ggeur import KEYS, get_key
-from federatedscope_ggeur.engines.config import load_config
-from federatedscope_ggeur.engines.fs_keys import FS_KEYS
+from federatedscope_ggeur.cfg_ggeur.fs_keys import FS_KEYS
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.errors import ConfigError
 
 EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"

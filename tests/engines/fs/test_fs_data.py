@@ -10,7 +10,7 @@ from standalone import merged
 from federatedscope_ggeur.data import load_data
 from federatedscope_ggeur.engines.run import load_federated_data
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.heads import HeadSettings, build_head
+from federatedscope_ggeur.models import ModelSettings, build_model
 
 
 @pytest.fixture
@@ -71,11 +71,11 @@ def test_the_model_s_sizes_are_those_of_the_data(get, hidden):
     data, cfg = get("ggeur.mlp_hidden_dim", hidden, "model.dropout", 0.3)
     model = cfg.model
     assert (model.hidden, model.out_channels, model.input_shape) == (hidden, 12, (16,))
-    expected = build_head(16, 12, HeadSettings(hidden, 0.3))
+    expected = build_model(16, 12, ModelSettings(hidden, 0.3))
     for number in (0, 1):  # the server's first split has no rows
-        head = get_model(model, data[number])
-        assert repr(head) == repr(expected)
-        assert head(torch.zeros(2, 16)).shape == (2, 12)
+        model = get_model(model, data[number])
+        assert repr(model) == repr(expected)
+        assert model(torch.zeros(2, 16)).shape == (2, 12)
 
 
 def test_a_server_without_data_gets_an_empty_model(get):

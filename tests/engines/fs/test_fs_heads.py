@@ -13,7 +13,7 @@ START = ["ggeur.closed_form", "lda", "ggeur.init", "closed_form"]
 CCVR = ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 30]
 MLP = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
 BY_SERVER = ["federate.make_global_eval", True]
-RIVALS = ("fedmix", "fedgen", "fedfa")
+AUGMENTATIONS = ("fedmix", "fedgen", "fedfa")
 
 
 @pytest.mark.parametrize(
@@ -29,10 +29,10 @@ RIVALS = ("fedmix", "fedgen", "fedfa")
         CCVR,
         [*CCVR, *MLP, *BY_SERVER],
         [*START, *CCVR, "ggeur.base_method", "scaffold"],
-        *(["ggeur.augmentation", rival] for rival in RIVALS),
+        *(["ggeur.augmentation", rival] for rival in AUGMENTATIONS),
         *(
             ["ggeur.augmentation", rival, "ggeur.base_method", "feddyn", *MLP]
-            for rival in RIVALS
+            for rival in AUGMENTATIONS
         ),
     ],
     ids=str,
@@ -48,7 +48,7 @@ def test_standalone_ends_with_the_same_head(fs, config, settings):
         [*ALONE["ridge"], "ggeur.statistics", "summed"],
         [*START, *CCVR],
         [*CCVR, *MLP],
-        *(["ggeur.augmentation", rival] for rival in RIVALS),
+        *(["ggeur.augmentation", rival] for rival in AUGMENTATIONS),
     ],
     ids=str,
 )

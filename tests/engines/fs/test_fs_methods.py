@@ -10,10 +10,10 @@ from processes import MODEL, check_same_head, numbers
 from safetensors.torch import load, load_file
 from standalone import assert_same, outcome, set_up
 
-from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.heads import named_tensors
+from federatedscope_ggeur.models import named_tensors
 
 METHODS = {
     "fedprox": ["fedprox.mu", 0.5],
@@ -128,7 +128,7 @@ class TestLocal:
             if client.state:
                 own = client.state["params"]
                 assert torch.equal(role.state["params"], own)
-                assert _holds(worker.model.state_dict(), client.head, own)
+                assert _holds(worker.model.state_dict(), client.model, own)
         assert not (there.folder / "head.safetensors").exists()
         assert there.log.count("no head.safetensors: ") == 1
         assert there.log.count("federate.make_global_eval does not matter") == 1
@@ -146,7 +146,7 @@ class TestLocal:
         for number, worker in workers.items():
             client = here.engine.clients[number]
             model = load_file(worker.folder / MODEL)
-            assert _holds(model, client.head, client.state["params"])
+            assert _holds(model, client.model, client.state["params"])
 
     def test_heads_go_on_where_they_were(self, fs, config, tmp_path):
         path, settings = tmp_path / "checkpoint", [*self.SETTINGS, *SAMPLED]
@@ -163,7 +163,7 @@ class TestLocal:
         again = trainer.train()[1]
         client = trainer.client
         for model, number in ((first, 1), (again, 2)):
-            assert _holds(model, client.head, client.states[number]["params"])
+            assert _holds(model, client.model, client.states[number]["params"])
 
     @pytest.mark.parametrize(
         ("key", "value"),
@@ -178,11 +178,11 @@ class TestLocal:
             fs.set_up(*self.SETTINGS, also=[key, value])
 
 
-def _holds(model, head, params) -> bool:
-    """Whether a state dict of `head` has the weights `params`."""
-    wanted = named_tensors(head, params)
-    assert model.keys() == wanted.keys()
-    return all(torch.equal(model[name], part) for name, part in wanted.items())
+def _holds(state, model, params) -> bool:
+    """Whether a state dict of `model` has the weights `params`."""
+    wanted = named_tensors(model, params)
+    assert state.keys() == wanted.keys()
+    return all(torch.equal(state[name], part) for name, part in wanted.items())
 
 
 class TestCentralised:
@@ -202,8 +202,8 @@ class TestCentralised:
         settings = [*self.SETTINGS, *settings]
         there, here = fs.run(*settings), Run(config(*settings))
         assert outcome(there.results) == outcome(here.follow(lambda record: None))
-        head = load(here.head_bytes())
-        assert all(torch.equal(there.head[name], head[name]) for name in head)
+        model = load(here.head_bytes())
+        assert all(torch.equal(there.model[name], model[name]) for name in model)
         assert list(there.runner.client) == [1]
         assert there.config.federate.client_num == 1
         for results in (there.results, here.results()):

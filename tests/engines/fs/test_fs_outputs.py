@@ -11,8 +11,8 @@ import pytest
 import yaml
 from standalone import head_at
 
-from federatedscope_ggeur.engines.config import load_config
-from federatedscope_ggeur.engines.console import run_with_files
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.commands.run import run_with_files
 from federatedscope_ggeur.reporting import Results
 from federatedscope_ggeur.reporting.plain import as_json_value
 

@@ -135,7 +135,7 @@ def test_late_and_doubled_answers_cannot_start_anything_again(half_way):
             handler(m),
         )
     go_on(there)
-    results, head = there.results, there.head
+    results, model = there.results, there.model
     lines = len(there.lines())
     assert {m.msg_type for m in kept} == set(UP.values())
     count = len(kept)
@@ -146,7 +146,7 @@ def test_late_and_doubled_answers_cannot_start_anything_again(half_way):
     assert server.state == results.rounds[-1].round + 1  # FS's own mark of the end
     assert there.results == results
     assert len(there.lines()) == lines
-    assert all(there.head[name].equal(head[name]) for name in head)
+    assert all(there.model[name].equal(model[name]) for name in model)
 
 
 def test_a_doubled_answer_in_a_round_counts_once(half_way, fs):
@@ -228,7 +228,7 @@ class TestDivergence:
         results = there.results
         assert results.status == "failed"
         assert [record.round for record in results.rounds] == [1]
-        assert all(tensor.isfinite().all() for tensor in there.head.values())
+        assert all(tensor.isfinite().all() for tensor in there.model.values())
 
     def test_a_run_that_ended_well_leaves_nothing_to_do(self, fs, at_exit):
         there = fs.run()
@@ -248,9 +248,9 @@ def test_the_last_head_comes_to_every_client(fs):
     there = fs.run("ggeur.mlp_hidden_dim", 4)
     for client in there.runner.client.values():
         for name, tensor in client.model.state_dict().items():
-            assert tensor.equal(there.head[name])
+            assert tensor.equal(there.model[name])
     state = there.server.model.state_dict()
-    assert all(state[name].equal(there.head[name]) for name in state)
+    assert all(state[name].equal(there.model[name]) for name in state)
 
 
 @pytest.mark.parametrize(("trainer", "heard"), [("GGEURTrainer", 0), ("Mine", 1)])

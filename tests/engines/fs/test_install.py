@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.doctor import diagnose
+from federatedscope_ggeur.commands.doctor import diagnose
 from federatedscope_ggeur.engines.fs import install
 from federatedscope_ggeur.engines.fs.install import State, disable, enable, state
 from federatedscope_ggeur.errors import ConfigError

@@ -7,8 +7,8 @@ import torch
 from standalone import merged
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation.messages import ClientUpdate, Contract
-from federatedscope_ggeur.heads import named_tensors, num_parameters, to_vector
+from federatedscope_ggeur.federation.messages import ClientUpdate, MessageSchema
+from federatedscope_ggeur.models import named_tensors, num_parameters, to_vector
 
 RULES = {
     "krum": "krum_agg_num: 3",
@@ -49,13 +49,13 @@ def run_with(fs, monkeypatch):
 
 def _listen(number, trainer, updates, poison) -> None:
     answer = trainer.answer
-    head = trainer.client.head
-    contract = Contract(head.num_classes, head.in_features, num_parameters(head))
+    model = trainer.client.model
+    schema = MessageSchema(model.num_classes, model.in_features, num_parameters(model))
 
     def listening(kind, parts):
         sent = answer(kind, parts)
         if kind == "train":
-            update = ClientUpdate.from_bytes(sent[0], contract, f"client {number}")
+            update = ClientUpdate.from_bytes(sent[0], schema, f"client {number}")
             if poison is not None:
                 params = poison(update.params)
                 update = ClientUpdate(number, 1, params, update.steps, {})
@@ -70,16 +70,16 @@ def start_of(there) -> torch.Tensor:
     """The head before round 1: drawn by the seed alone."""
     from federatedscope_ggeur.rng import torch_generator
 
-    head = there.server.model
-    now = to_vector(head)
-    start = to_vector(head.reset(torch_generator(there.config.seed, "head")))
+    model = there.server.model
+    now = to_vector(model)
+    start = to_vector(model.reset(torch_generator(there.config.seed, "head")))
     assert not torch.equal(now, start)
     return start
 
 
 def head_of(there) -> torch.Tensor:
     names = [name for name, _ in there.server.model.named_parameters()]
-    return torch.cat([there.head[name].flatten() for name in names])
+    return torch.cat([there.model[name].flatten() for name in names])
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -87,17 +87,17 @@ def test_a_rule_gives_what_fs_s_aggregator_gives(run_with, rule):
     from federatedscope.core.auxiliaries.aggregator_builder import get_aggregator
 
     there, updates = run_with(rule)
-    head = there.server.model
+    model = there.server.model
     start = start_of(there)
-    by_hand = get_aggregator("fedavg", model=head, device="cpu", config=there.config)
+    by_hand = get_aggregator("fedavg", model=model, device="cpu", config=there.config)
     assert type(by_hand).__name__.lower() == f"{rule}aggregator"
     feedback = [
-        (weight, {k: t.clone() for k, t in named_tensors(head, p - start).items()})
+        (weight, {k: t.clone() for k, t in named_tensors(model, p - start).items()})
         for weight, p in updates
     ]
     expected = by_hand.aggregate({"client_feedback": feedback})
-    assert there.head.keys() == expected.keys()
-    assert all(there.head[name].equal(expected[name]) for name in expected)
+    assert there.model.keys() == expected.keys()
+    assert all(there.model[name].equal(expected[name]) for name in expected)
     weights = torch.tensor([weight for weight, _ in updates])
     mean = weights @ torch.stack([params for _, params in updates]) / weights.sum()
     assert not torch.allclose(head_of(there), mean, atol=1e-6)

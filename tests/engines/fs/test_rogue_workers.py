@@ -9,17 +9,17 @@ import pytest
 import torch
 from processes import PATIENCE, Stuck, check_same_head
 
-from federatedscope_ggeur.engines.config import load_config
-from federatedscope_ggeur.engines.fs.transport import (
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
+from federatedscope_ggeur.federation.messages import StatisticsUpload
+from federatedscope_ggeur.federation.messages.handshake import Handshake, Join
+from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.transport import (
     Envelope,
     Link,
     StreamEnded,
     TransportSettings,
 )
-from federatedscope_ggeur.engines.method_settings import agreed_settings
-from federatedscope_ggeur.federation.join import Agreement, Join
-from federatedscope_ggeur.federation.messages import StatisticsUpload
-from federatedscope_ggeur.geometry import ClassStatistics
 
 grpc = pytest.importorskip("grpc", reason="distributed mode needs grpcio")
 
@@ -169,9 +169,9 @@ class Bomb:
 class Rogue:
     """A member that joins as it should; what it says then is up to the test."""
 
-    def __init__(self, port: int, number: int, agreement: Agreement):
+    def __init__(self, port: int, number: int, handshake: Handshake):
         self.number = number
-        self.join = Join(number, "art", agreement)
+        self.join = Join(number, "art", handshake)
         envelope = Envelope("join_in", 0, (self.join.to_bytes(),))
         settings = TransportSettings(2**24, join_deadline=PATIENCE)
         self.link = Link(f"127.0.0.1:{port}", number, envelope, settings)
@@ -220,8 +220,8 @@ def test_members_that_break_the_rules_are_put_out(fleet, words, quickstart, tmp_
     clients = [one.client(number) for number in GOOD]
     server.wait_for("has joined", times=3)
     encoder = "unknown (precomputed embeddings)"
-    agreement = Agreement(names, 16, encoder, settings)
-    rogues = [Rogue(one.port, number, agreement) for number in numbers]
+    handshake = Handshake(names, 16, encoder, settings)
+    rogues = [Rogue(one.port, number, handshake) for number in numbers]
     for rogue, (envelope, reason) in zip(rogues, says):
         rogue.is_asked()
         rogue.link.send(envelope)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from standalone import assert_same, outcome, set_up
 
-from federatedscope_ggeur.engines.config import load_config
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.methods import METHODS
 

@@ -1,0 +1,272 @@
+"""The embedded engine's config: FS's keys and ours, read as FS reads them."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from ast import literal_eval
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+import yaml
+from yacs.config import CfgNode
+
+from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg, get_key, ggeur_problems
+from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoder_settings
+from federatedscope_ggeur.cfg_ggeur.fs_keys import (
+    FS_KEYS,
+    OPEN_SECTION,
+    OPEN_SECTIONS,
+    FSKey,
+    settings_in,
+)
+from federatedscope_ggeur.cfg_ggeur.method_rules import (
+    method_problems,
+    settle_switches,
+)
+from federatedscope_ggeur.data import (
+    check_data_type,
+    check_encoder,
+    check_splits,
+    check_splitter,
+)
+from federatedscope_ggeur.errors import ConfigError
+
+_HINT = "'federatedscope-ggeur configs' lists configs to start from."
+
+
+def default_config() -> CfgNode:
+    """A config with every key the embedded engine knows, at its default."""
+    cfg = CfgNode()
+    for key in FS_KEYS:
+        *path, name = key.name.split(".")
+        node = cfg
+        for part in path:
+            node = node.setdefault(part, CfgNode())
+        node[name] = list(key.default) if isinstance(key.default, list) else key.default
+    extend_ggeur_cfg(cfg)
+    return cfg
+
+
+def load_config(
+    path: str | Path | None = None, overrides: Sequence[str] = ()
+) -> CfgNode:
+    """The checked config of a YAML file and of ``KEY VALUE`` pairs that come after it.
+
+    Parameters
+    ----------
+    path : path of a YAML file, optional
+    overrides : sequence of str
+        ``["federate.total_round_num", "5", ...]``; values are read as Python literals.
+
+    Raises
+    ------
+    ConfigError
+        Everything that is wrong, a line each: unknown keys, wrong types, values that
+        this engine cannot honour, contradictions. Or the file cannot be read.
+    """
+    joined = [key for key in overrides[::2] if "=" in key]
+    if joined or len(overrides) % 2:
+        culprit = joined[0] if joined else overrides[-1]
+        raise ConfigError(
+            f"settings behind the file come in pairs, KEY VALUE, without '=': "
+            f"{culprit!r} has no value"
+        )
+    cfg = default_config()
+    given = [*_read_yaml(path)] if path is not None else []
+    given += zip(overrides[::2], overrides[1::2])
+    unset = {key: p for key, value in given if (p := _set(cfg, key, value))}
+    # A key that could not be set still has its default, which is not the user's.
+    problems = list(unset.values()) + [
+        problem
+        for problem in config_problems(cfg)
+        if problem.split(":")[0].strip() not in unset
+    ]
+    if problems:
+        where = f" in {path}" if path is not None else ""
+        where += " or behind it" if where and overrides else ""
+        raise ConfigError("\n".join([f"wrong settings{where}:", *problems, _HINT]))
+    settle_switches(cfg)
+    cfg.freeze()
+    return cfg
+
+
+def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
+    """What the embedded engine, or FS with the plugin, cannot do of `cfg`, by line."""
+    problems = [
+        f"  {key.name}: {problem}"
+        for key in FS_KEYS
+        if _is_there(cfg, key.name)
+        and (problem := _problem(key, get_key(cfg, key.name), on_fs))
+    ]
+    checks = (
+        lambda: check_data_type(cfg.data.type),
+        lambda: cfg.ggeur.use and check_encoder(encoder_settings(cfg.ggeur)),
+        lambda: check_splits(cfg.data.splits),
+        lambda: check_splitter(cfg.data.splitter, cfg.data.splitter_args),
+    )
+    problems += [f"  {problem}" for check in checks if (problem := _refusal(check))]
+    problems += _optimizer_problems(cfg.train.optimizer)
+    if cfg.train.batch_or_epoch == "batch" and not cfg.dataloader.shuffle:
+        problems.append(
+            "  dataloader.shuffle: must be True with train.batch_or_epoch: batch; "
+            "augmented rows stand class by class, and only the first would be seen"
+        )
+    return problems + ggeur_problems(cfg) + method_problems(cfg)
+
+
+def _is_there(cfg: CfgNode, name: str) -> bool:
+    """FS strips a section whose `use` is False, down to that."""
+    try:
+        get_key(cfg, name)
+    except KeyError:
+        return False
+    return True
+
+
+def _problem(key: FSKey, value: object, on_fs: bool) -> str:
+    # FS itself takes a list where its default is a whole number, and the reverse.
+    if type(value) is not type(key.default):
+        return _not_of_type(value, key.default)
+    if not _is_finite(value):
+        return f"must be finite, got {value!r}"
+    return (key.on_fs if on_fs and key.on_fs is not None else key.rule)(value)
+
+
+def _not_of_type(value: object, default: object) -> str:
+    wanted = type(default).__name__
+    return f"expected {wanted}, got {type(value).__name__} {value!r}"
+
+
+def _refusal(check: Callable[[], None]) -> str:
+    try:
+        check()
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def to_plain(cfg: CfgNode) -> dict:
+    """The config as nested plain dicts."""
+    return {k: to_plain(v) if isinstance(v, Mapping) else v for k, v in cfg.items()}
+
+
+def _read_yaml(path: str | Path) -> Iterator[tuple[str, object]]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        content = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the config file {path}: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    if content is None:
+        return
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} must hold 'key: value' lines, not {content!r}")
+    yield from _flatten(content)
+
+
+def _flatten(content: Mapping, prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _literal(value: object) -> object:
+    """Texts that look like Python literals become them, as in yacs (1e-3, [1, 2])."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return literal_eval(value)
+    except (ValueError, SyntaxError):
+        return value
+
+
+def _set(cfg: CfgNode, dotted: str, value: object) -> str:
+    """Set one key; what is wrong with it, "" if nothing."""
+    section, _, name = dotted.rpartition(".")
+    try:
+        node = get_key(cfg, section) if section else cfg
+    except (KeyError, TypeError):
+        node = None
+    is_open = section in OPEN_SECTIONS
+    if not isinstance(node, CfgNode) or (name not in node and not is_open):
+        return f"  {dotted}: the embedded engine has no such key{_like(cfg, dotted)}"
+    is_text = isinstance(value, str) and isinstance(node.get(name), str)
+    literal = _literal(value)
+    # A text may stand in quotes, which it needs in FS if it looks like a number.
+    value = value if is_text and not isinstance(literal, str) else literal
+    if not _is_finite(value):
+        return f"  {dotted}: must be finite, got {value!r}"
+    if is_open and name not in ("type", "lr"):
+        node[name] = value
+        return ""
+    if isinstance(node[name], CfgNode):
+        return f"  {dotted}: is a section, it takes keys below it, not {value!r}"
+    cast = _cast(value, node[name])
+    if type(cast) is not type(node[name]):
+        return f"  {dotted}: {_not_of_type(value, node[name])}"
+    node[name] = cast
+    return ""
+
+
+def _is_finite(value: object) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(_is_finite(part) for part in value)
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def _cast(value: object, default: object) -> object:
+    """`value` in the type of `default` where FS casts, but no fraction is cut off."""
+    pair = (type(value), type(default))
+    if pair == (int, float):
+        return float(value)
+    if pair == (float, int) and value.is_integer():
+        return int(value)
+    if pair in ((tuple, list), (list, tuple)):
+        return type(default)(value)
+    return value
+
+
+def _like(cfg: CfgNode, dotted: str) -> str:
+    from difflib import get_close_matches
+
+    known = [name for name, _ in _flatten(to_plain(cfg))]
+    close = get_close_matches(dotted, known, n=1, cutoff=0.75)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+#: Options that torch takes at any value from 0 to below 1.
+_HARMLESS = {"momentum", "weight_decay", "dampening", "eps"}
+
+
+def _optimizer_problems(node: CfgNode) -> list[str]:
+    """Keyword arguments that the torch optimiser does not take, or refuses."""
+    make = getattr(torch.optim, node.type, None)
+    if make is None:
+        return []
+    known = set(inspect.signature(make).parameters) - {"params", "lr"}
+    options = {k: v for k, v in settings_in(node).items() if k not in ("type", "lr")}
+    unknown = sorted(options.keys() - known)
+    if unknown:
+        return [
+            f"  {OPEN_SECTION}.{name}: torch.optim.{node.type} takes no such argument; "
+            "take the line out of the file"
+            for name in unknown
+        ]
+    if not _is_finite(list(options.values())):
+        return [f"  {OPEN_SECTION}: must be finite, got {options}"]
+    if options.keys() <= _HARMLESS and all(
+        isinstance(value, (int, float)) and 0 <= value < 1 for value in options.values()
+    ):
+        return []  # to make a torch optimiser costs every process 2 s of imports
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    try:
+        make([parameter], lr=node.lr, **options).step()
+    except Exception as error:  # whatever torch makes of options it was not made for
+        return [f"  {OPEN_SECTION}: torch refuses {options}: {error}"]
+    return []

@@ -1,0 +1,62 @@
+"""The head that a checked config asks for, and the statistics that it takes."""
+
+from __future__ import annotations
+
+from federatedscope_ggeur.cfg_ggeur import NOT_SET
+from federatedscope_ggeur.federation.messages.schema import StatisticsForm
+from federatedscope_ggeur.models import ClosedFormSettings, ModelSettings
+
+
+def model_settings(cfg) -> ModelSettings:
+    """The head of ``ggeur.mlp_hidden_dim``, or QDA's."""
+    ggeur = cfg.ggeur
+    quadratic = ggeur.closed_form == "qda"
+    return ModelSettings(int(ggeur.mlp_hidden_dim), cfg.model.dropout, quadratic)
+
+
+def statistics_form(ggeur) -> StatisticsForm:
+    """How statistics travel: exactly if a head in closed form inverts them."""
+    exact = ggeur.closed_form != "none"
+    return StatisticsForm(summed=ggeur.statistics == "summed", exact=exact)
+
+
+def augmentation_steps(ggeur) -> tuple[int, ...]:
+    """The steps of GGEUR in `cfg.ggeur`: none where something else stands for it."""
+    used = ggeur.augmentation == "ggeur" and not only_closed_form(ggeur)
+    return tuple(ggeur.steps) if used else ()
+
+
+def answered_requests(ggeur) -> frozenset[str]:
+    """The kinds of request that a client of these settings answers."""
+    answered = {"prepare", "share", "train", "score"}
+    if augmentation_steps(ggeur) or ggeur.closed_form != "none":
+        answered.add("statistics")
+    if ggeur.calibrate != "none":
+        answered.add("calibrate")
+    return frozenset(answered)
+
+
+def asks_for_statistics(ggeur) -> bool:
+    """Whether clients are asked for class statistics at all."""
+    return bool(answered_requests(ggeur) & {"statistics", "calibrate"})
+
+
+def only_closed_form(ggeur) -> bool:
+    """Whether the run ends with round 0, at a head in closed form."""
+    return ggeur.closed_form != "none" and ggeur.init == "random"
+
+
+def closed_form_settings(ggeur) -> ClosedFormSettings | None:
+    """The head in closed form that `cfg.ggeur` asks for, if any."""
+    kind = ggeur.closed_form
+    if kind == "none":
+        return None
+    shrinkage = ggeur.lda.shrinkage
+    discriminant = ggeur.qda if kind == "qda" else ggeur.lda
+    return ClosedFormSettings(
+        kind,
+        shrinkage=None if shrinkage == NOT_SET else shrinkage,
+        class_shrinkage=ggeur.qda.shrinkage,
+        priors=discriminant.priors == "counts",
+        alpha=ggeur.ridge.alpha,
+    )

@@ -1,0 +1,182 @@
+"""From a checked config to the frozen settings that the rooms below take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from federatedscope_ggeur.cfg_ggeur import (
+    MULTI_DOMAIN_SIZE,
+    NOT_SET,
+    PROTOTYPE_SIZE,
+    SINGLE_DOMAIN_SIZE,
+)
+from federatedscope_ggeur.cfg_ggeur.fs_keys import settings_in
+from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings, method_of
+from federatedscope_ggeur.cfg_ggeur.model_settings import (
+    answered_requests,
+    augmentation_steps,
+    closed_form_settings,
+    model_settings,
+    only_closed_form,
+    statistics_form,
+)
+from federatedscope_ggeur.federation import (
+    CalibrationSettings,
+    ClientSettings,
+    OptimizerSettings,
+    ServerSettings,
+    TrainingSettings,
+)
+from federatedscope_ggeur.federation.course.coordinator import Plan
+from federatedscope_ggeur.geometry import (
+    AugmentationSettings,
+    PerAnchorSizes,
+    TotalSizes,
+)
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """All that an engine needs to set up the roles and run the rounds."""
+
+    client: ClientSettings
+    server: ServerSettings
+    plan: Plan
+    num_threads: int
+    memory_limit: float
+    save_to: str
+    restore_from: str
+    agreed: Mapping[str, str]
+    answers: frozenset[str]
+
+    @property
+    def rounds(self) -> int:
+        return self.server.total_rounds
+
+
+def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettings:
+    """The settings in `cfg` for data of `num_classes` and `dim`, on any engine."""
+    ggeur = cfg.ggeur
+    model, form, method = model_settings(cfg), statistics_form(ggeur), method_of(cfg)
+    client = ClientSettings(
+        num_classes=num_classes,
+        augmentation=augmentation_settings(ggeur),
+        training=training_settings(cfg),
+        model=model,
+        method=method,
+        min_samples=int(ggeur.privacy.min_samples),
+        weight=ggeur.weight,
+        seed=cfg.seed,
+        statistics=form,
+    )
+    server = ServerSettings(
+        num_classes=num_classes,
+        dim=dim,
+        model=model,
+        method=method,
+        steps=augmentation_steps(ggeur),
+        prototypes=ggeur.prototypes,
+        sample_client_num=_sample_client_num(cfg.federate, num_clients),
+        unseen_client_num=_unseen_client_num(cfg.federate, num_clients),
+        ignore_weight=cfg.federate.ignore_weight,
+        total_rounds=0 if only_closed_form(ggeur) else cfg.federate.total_round_num,
+        eval_every=cfg.eval.freq,
+        seed=cfg.seed,
+        statistics=form,
+        closed_form=closed_form_settings(ggeur),
+        calibration=calibration_settings(cfg),
+    )
+    return RunSettings(
+        client=client,
+        server=server,
+        plan=Plan(
+            round0_window=int(ggeur.round0_window),
+            quorum=_quorum(ggeur, num_clients),
+            server_evaluates=server_evaluates(cfg),
+        ),
+        num_threads=int(ggeur.num_threads),
+        memory_limit=ggeur.memory_limit,
+        save_to=cfg.federate.save_to,
+        restore_from=cfg.federate.restore_from,
+        agreed=agreed_settings(cfg),
+        answers=answered_requests(ggeur),
+    )
+
+
+def server_evaluates(cfg) -> bool:
+    """Whether the server scores its own test sets; else every client scores its own.
+
+    Of local training there is no head that a server could score, and of centralised
+    training no client with test rows of a domain.
+    """
+    decided = {"local": False, "centralised": True}
+    return decided.get(cfg.ggeur.base_method, cfg.federate.make_global_eval)
+
+
+def calibration_settings(cfg) -> CalibrationSettings | None:
+    """How `cfg` has the head calibrated after the last round, if at all."""
+    ggeur = cfg.ggeur
+    if ggeur.calibrate == "none":
+        return None
+    samples, epochs = int(ggeur.ccvr.samples), int(ggeur.ccvr.epochs)
+    return CalibrationSettings(samples, epochs, training_settings(cfg))
+
+
+def augmentation_settings(ggeur) -> AugmentationSettings:
+    """Steps, sizes, scale and noise of `cfg.ggeur`."""
+    steps = augmentation_steps(ggeur)
+    return AugmentationSettings(steps, _sizes(ggeur, steps), ggeur.scale, ggeur.noise)
+
+
+def training_settings(cfg) -> TrainingSettings:
+    """Local training in FS's keys."""
+    chosen = settings_in(cfg.train.optimizer)
+    kind, lr = chosen.pop("type"), chosen.pop("lr")
+    return TrainingSettings(
+        optimizer=OptimizerSettings(kind, lr, chosen),
+        local_update_steps=cfg.train.local_update_steps,
+        batch_or_epoch=cfg.train.batch_or_epoch,
+        batch_size=cfg.dataloader.batch_size,
+        shuffle=cfg.dataloader.shuffle,
+        drop_last=cfg.dataloader.drop_last,
+        grad_clip=cfg.grad.grad_clip,
+    )
+
+
+def _sizes(ggeur, steps: tuple[int, ...]) -> TotalSizes | PerAnchorSizes:
+    per_anchor = (ggeur.num_generated_per_sample, ggeur.num_generated_per_prototype)
+    target = ggeur.target_size_per_class
+    if any(value != NOT_SET for value in (*per_anchor, target)):
+        return PerAnchorSizes(
+            *(max(0, int(value)) for value in per_anchor),
+            None if target == NOT_SET else int(target),
+        )
+    step1_default = SINGLE_DOMAIN_SIZE if steps == (1,) else MULTI_DOMAIN_SIZE
+    return TotalSizes(
+        step1_default if ggeur.step1_size == NOT_SET else int(ggeur.step1_size),
+        PROTOTYPE_SIZE if ggeur.step2_size == NOT_SET else int(ggeur.step2_size),
+    )
+
+
+def _quorum(ggeur, num_clients: int) -> int:
+    """Clients that must be there; one holds all that is centralised."""
+    everyone = ggeur.quorum == NOT_SET or ggeur.base_method == "centralised"
+    return num_clients if everyone else int(ggeur.quorum)
+
+
+def _unseen_client_num(federate, num_clients: int) -> int:
+    """Clients that are only scored, as FS counts them; never all of them."""
+    rate = federate.unseen_clients_rate
+    return min(max(1, int(rate * num_clients)), num_clients - 1) if rate > 0 else 0
+
+
+def _sample_client_num(federate, num_clients: int) -> int:
+    """Clients drawn each round, as FS reads its keys: the rate wins, else the number,
+    and all that take part where neither is valid."""
+    part = max(1, int((1 - federate.unseen_clients_rate) * num_clients))
+    if 0 < federate.sample_client_rate <= 1:
+        return max(1, int(federate.sample_client_rate * part))
+    if 0 < federate.sample_client_num <= num_clients:
+        return federate.sample_client_num
+    return part

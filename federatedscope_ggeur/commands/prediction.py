@@ -1,0 +1,268 @@
+"""Classes of new images, by a run's head and the encoder that it was trained with."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from federatedscope_ggeur.cfg_ggeur import KEYS
+from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoding_settings
+from federatedscope_ggeur.data import SUFFIX, EncodingSettings, is_image_type
+from federatedscope_ggeur.data.encoders import Encoder, build_encoder, pick_device
+from federatedscope_ggeur.data.images.files import is_image_name, load_image
+from federatedscope_ggeur.engines.embedded import torch_threads
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.models import Model, ModelSettings, build_model
+from federatedscope_ggeur.reporting import Results
+
+_RESULTS, _HEAD = "results.json", "head.safetensors"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one image shows.
+
+    Attributes
+    ----------
+    image : str
+        The file's path.
+    classes : tuple of (str, float)
+        The likeliest classes' names and probabilities, the likeliest first.
+    problem : str
+        Why there are none; "" if there are.
+    """
+
+    image: str
+    classes: tuple[tuple[str, float], ...]
+    problem: str = ""
+
+
+class Predictor:
+    """The classifier that a run left: its encoder, and its head.
+
+    Parameters
+    ----------
+    folder : path
+        A run's folder, of any engine.
+    pretrained, device : str
+        In place of the run's ``ggeur.encoder.pretrained`` (the same weights, elsewhere)
+        and ``ggeur.encoder.device``; "" for those.
+
+    Raises
+    ------
+    ConfigError
+        It is no run's folder; the run was on embeddings of unknown making; the encoder
+        cannot be had.
+    DataError
+        A file of the run is damaged; the encoder is not the one that the head was
+        trained with.
+    """
+
+    def __init__(self, folder: str | Path, pretrained: str = "", device: str = ""):
+        results = _read_results(Path(folder))
+        settings = _encoding(results, pretrained, device)
+        tensors, metadata = _read_head(Path(folder) / _HEAD)
+        recorded = results.encoder, results.class_names
+        if (metadata.get("encoder"), _class_names(metadata)) != recorded:
+            raise DataError(
+                f"{Path(folder) / _HEAD}: was not written together with {_RESULTS} "
+                "(encoder or classes differ); take both from the same run"
+            )
+        self.class_names = results.class_names
+        self.encoder: Encoder = build_encoder(
+            settings.encoder, pick_device(settings.device)
+        )
+        if self.encoder.name != results.encoder:
+            raise DataError(
+                f"the head in '{folder}' was trained on embeddings by "
+                f"{results.encoder}, but this is {self.encoder.name}; take the same "
+                "weights (--pretrained FILE), and the encoder's package of then"
+            )
+        self._head = _head(results, self.encoder.dim, tensors, Path(folder) / _HEAD)
+        self._extraction = settings.extraction
+
+    def predict(self, images: Sequence[str], top: int = 1) -> Iterator[Prediction]:
+        """The `top` likeliest classes of each image file, in order.
+
+        A file that cannot be read as an image gives a `Prediction` with the problem.
+        """
+        extraction = self._extraction
+        threads = extraction.num_threads or torch.get_num_threads()
+        for paths, loaded in self._loaded(images):
+            found = [future.result() for future in loaded]
+            whole = [tensor for tensor in found if isinstance(tensor, Tensor)]
+            with torch_threads(threads):
+                scores = iter(self._classify(whole) if whole else ())
+            for path, one in zip(paths, found):
+                if isinstance(one, Tensor):
+                    yield self._prediction(path, next(scores), top)
+                else:
+                    yield Prediction(path, (), one)
+
+    def _loaded(
+        self, images: Sequence[str]
+    ) -> Iterator[tuple[Sequence[str], list[Future]]]:
+        """Batches of images, the next one loading while one is classified."""
+        size, workers = self._extraction.batch_size, self._extraction.num_workers
+        ahead: deque = deque()
+        # Threads suffice: Pillow decodes without holding the interpreter's lock.
+        with ThreadPoolExecutor(workers or None) as pool:
+            for first in range(0, len(images), size):
+                paths = images[first : first + size]
+                ahead.append((paths, [pool.submit(self._load, p) for p in paths]))
+                if len(ahead) > 1:
+                    yield ahead.popleft()
+            yield from ahead
+
+    def _load(self, path: str) -> Tensor | str:
+        try:
+            return self.encoder.preprocess(load_image(path))
+        except DataError as error:
+            return str(error)
+        except Exception as error:  # an encoder of a user's own may fail in any way
+            return f"{path}: {type(error).__name__}: {error}"
+
+    def _classify(self, images: Sequence[Tensor]) -> Tensor:
+        with torch.no_grad():
+            features = self.encoder.encode(torch.stack(list(images))).cpu()
+            return self._head(features).softmax(dim=1)
+
+    def _prediction(self, path: str, scores: Tensor, top: int) -> Prediction:
+        if not torch.isfinite(scores).all():
+            return Prediction(path, (), f"{path}: its embedding is not finite")
+        best = scores.topk(min(top, len(scores)))
+        pairs = zip(best.indices.tolist(), best.values.tolist())
+        return Prediction(path, tuple((self.class_names[c], p) for c, p in pairs))
+
+
+def find_images(places: Sequence[str]) -> list[str]:
+    """The image files `places` name; folders are searched, those below them too.
+
+    Files of a folder are those with an image's extension, sorted by path; hidden ones
+    are passed over. A file that is named itself is taken whatever it is called.
+
+    Raises
+    ------
+    ConfigError
+        A place does not exist, or is a folder without images.
+    """
+    found: list[str] = []
+    for place in places:
+        if os.path.isdir(place):
+            inside = sorted(_inside(place))
+            if not inside:
+                raise ConfigError(f"there are no image files in the folder '{place}'")
+            found += inside
+        elif os.path.exists(place):
+            found.append(place)
+        else:
+            raise ConfigError(f"there is no image or folder '{place}'")
+    return found
+
+
+def _inside(folder: str) -> Iterator[str]:
+    for where, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (os.path.join(where, name) for name in files if is_image_name(name))
+
+
+def _read_results(folder: Path) -> Results:
+    absent = [name for name in (_RESULTS, _HEAD) if not (folder / name).is_file()]
+    results = None if _RESULTS in absent else _results_at(folder / _RESULTS)
+    if results and results.config.get("ggeur", {}).get("base_method") == "local":
+        raise ConfigError(
+            f"--run: the run in '{folder}' has no head to predict with: with "
+            "ggeur.base_method local every client kept its own. Name a run of another "
+            "method, such as fedavg or centralised."
+        )
+    if absent:
+        raise ConfigError(
+            f"--run: '{folder}' is not the folder of a run that got beyond its first "
+            f"round: it holds no {' and no '.join(absent)}. Name the folder that the "
+            "run printed at its start (outdir/expname)."
+        )
+    return results
+
+
+def _results_at(path: Path) -> Results:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from error
+    return Results.from_json(text)
+
+
+def _encoding(results: Results, pretrained: str, device: str) -> EncodingSettings:
+    config = results.config
+    try:
+        data_type = config["data"]["type"]
+        settings = encoding_settings(
+            SimpleNamespace(encoder=SimpleNamespace(**config["ggeur"]["encoder"]))
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{_RESULTS} says nothing of an encoder ({error}): the run is one of a "
+            "version without image data sets, and its images cannot be embedded here"
+        ) from error
+    if _is_of_embeddings(data_type):
+        raise ConfigError(
+            f"the run was on embeddings (data.type {data_type}, made by: "
+            f"{results.encoder}), so it does not know how to embed an image; predict "
+            "needs a run on an image data set, such as image_folder@ggeur"
+        )
+    rule = next(key.rule for key in KEYS if key.name == "encoder.device")
+    if device and (problem := rule(device)):
+        raise ConfigError(f"--device: {problem}")
+    encoder = settings.encoder
+    if pretrained:
+        encoder = replace(encoder, pretrained=pretrained)
+    return replace(settings, encoder=encoder, device=device or settings.device)
+
+
+def _is_of_embeddings(data_type: str) -> bool:
+    """False, too, for a user's own type, which need not be registered here."""
+    try:
+        return not data_type.endswith(SUFFIX) or not is_image_type(data_type)
+    except ConfigError:
+        return False
+
+
+def _read_head(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    try:
+        with safe_open(str(path), "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return tensors, file.metadata() or {}
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path}: is damaged: {error}") from error
+
+
+def _class_names(metadata: dict[str, str]) -> object:
+    try:
+        return json.loads(metadata.get("class_names", ""))
+    except ValueError:
+        return None
+
+
+def _head(results: Results, dim: int, tensors: dict[str, Tensor], path: Path) -> Model:
+    config = results.config
+    ggeur, dropout = config["ggeur"], config["model"]["dropout"]
+    quadratic = ggeur["closed_form"] == "qda"
+    settings = ModelSettings(int(ggeur["mlp_hidden_dim"]), dropout, quadratic)
+    model = build_model(dim, len(results.class_names), settings)
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise DataError(
+            f"{path}: does not fit the run's settings: {' '.join(str(error).split())}"
+        ) from error
+    return model.eval()

@@ -1,0 +1,114 @@
+"""A coordinator's conversations, carried out by callbacks: ask, collect, go on."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from federatedscope_ggeur.federation.course.requests import (
+    Absence,
+    Conversation,
+    Request,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Driver:
+    """Drives one conversation after the other.
+
+    Parameters
+    ----------
+    send : callable (Request) -> mapping from client number to Absence
+        Carries a request to its clients; returns those that it cannot reach.
+    seconds : mapping from kind of request to seconds
+        How long answers are waited for.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[Request], Mapping[int, Absence]],
+        seconds: Mapping[str, float],
+    ):
+        self._send, self._seconds = send, seconds
+        self._conversation: Conversation | None = None
+        self._done: Callable[[Any], None] = lambda result: None
+        self._request: Request | None = None
+        self._replies: dict[int, tuple[bytes, ...] | Absence] = {}
+        self._until = 0.0
+
+    def start(self, conversation: Conversation, done: Callable[[Any], None]) -> None:
+        """Begin a conversation; `done` is called with its result at the end."""
+        self._conversation, self._done = conversation, done
+        self._advance(None)
+
+    def answer(
+        self, number: int, kind: str, round_number: int, parts: tuple[bytes, ...]
+    ) -> bool:
+        """Take an answer; False, and a log line, if nobody waits for it."""
+        request = self._request
+        if (
+            request is None
+            or (kind, round_number) != (request.kind, request.round_number)
+            or number not in request.parts
+            or number in self._replies
+        ):
+            logger.info(
+                "client %d: an answer (%s, round %d) that nobody waits for is ignored",
+                number,
+                kind,
+                round_number,
+            )
+            return False
+        self._collect(number, parts)
+        return True
+
+    def gone(self, number: int, reason: str) -> None:
+        """The client's connection ended; if it is waited for, no longer."""
+        request = self._request
+        if request and number in request.parts and number not in self._replies:
+            self._collect(number, Absence(reason))
+
+    def seconds_left(self) -> float | None:
+        """Until the deadline of the request under way; None without one."""
+        if self._request is None:
+            return None
+        return max(0.0, self._until - time.monotonic())
+
+    def give_up(self) -> None:
+        """The deadline is over: go on without those that have not answered."""
+        request = self._request
+        if request is None:
+            return
+        late = [k for k in request.parts if k not in self._replies]
+        reason = f"no answer ({request.kind}) within {self._seconds[request.kind]:g} s"
+        for number in late:
+            logger.warning("client %d: %s", number, reason)
+            self._collect(number, Absence(reason, connected=True))
+
+    def _collect(self, number: int, reply: tuple[bytes, ...] | Absence) -> None:
+        self._replies[number] = reply
+        if len(self._replies) == len(self._request.parts):
+            self._advance(self._replies)
+
+    def _advance(self, replies) -> None:
+        """Go on with the conversation, up to a request that clients must answer."""
+        while True:
+            self._request, self._replies = None, {}
+            try:
+                request = self._conversation.send(replies)
+            except StopIteration as stop:
+                done, self._conversation = self._done, None
+                done(stop.value)
+                return
+            waits = request.parts and request.answered
+            if waits:
+                self._request = request
+                self._until = time.monotonic() + self._seconds[request.kind]
+            if request.parts:
+                self._replies.update(self._send(request))
+            if waits and len(self._replies) < len(request.parts):
+                return
+            replies = self._replies

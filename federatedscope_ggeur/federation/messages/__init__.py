@@ -1,0 +1,34 @@
+"""What client and server say to each other, as bytes that are checked before use."""
+
+from federatedscope_ggeur.federation.messages.handshake import Handshake, Join
+from federatedscope_ggeur.federation.messages.payloads import (
+    Broadcast,
+    ClientUpdate,
+    Geometry,
+    InitBroadcast,
+    PrepareReply,
+    Prototypes,
+    ScoreReport,
+)
+from federatedscope_ggeur.federation.messages.schema import (
+    EACH_CLASS,
+    MessageSchema,
+    StatisticsForm,
+)
+from federatedscope_ggeur.federation.messages.statistics_upload import StatisticsUpload
+
+__all__ = [
+    "EACH_CLASS",
+    "Broadcast",
+    "ClientUpdate",
+    "Geometry",
+    "Handshake",
+    "InitBroadcast",
+    "Join",
+    "MessageSchema",
+    "PrepareReply",
+    "Prototypes",
+    "ScoreReport",
+    "StatisticsForm",
+    "StatisticsUpload",
+]

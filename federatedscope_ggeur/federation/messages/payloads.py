@@ -1,0 +1,224 @@
+"""What client and server say to each other: frozen payloads and their bytes.
+
+`payload.to_bytes()` and `Payload.from_bytes(data, schema, sender)` are inverse up to
+the rounding of vectors to float32. Whatever arrives is validated there, before anything
+uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.federation.messages import wire
+from federatedscope_ggeur.federation.messages.schema import MessageSchema
+from federatedscope_ggeur.geometry import GeometricShape
+
+F32, I64 = torch.float32, torch.int64
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Round 0, down, the same for everyone: the global shape of each class."""
+
+    shapes: Mapping[int, GeometricShape]
+
+    def to_bytes(self) -> bytes:
+        classes = sorted(self.shapes)
+        shapes = [self.shapes[c] for c in classes]
+        dim = shapes[0].dim if shapes else 0
+        empty = torch.zeros(0, dim)
+        tensors = {
+            "classes": torch.tensor(classes, dtype=I64),
+            "ranks": torch.tensor([s.rank for s in shapes], dtype=I64),
+            "eigenvalues": torch.cat(
+                [torch.zeros(0).double(), *(s.eigenvalues.double() for s in shapes)]
+            ),
+            "eigenvectors": torch.cat(
+                [empty, *(s.eigenvectors.T.to(F32) for s in shapes)]
+            ),
+        }
+        return wire.pack("geometry", {}, tensors)
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
+    ) -> Geometry:
+        message = wire.unpack(data, "geometry", sender)
+        labels = message.labels("classes", schema.num_classes, distinct=True)
+        dim = schema.dim if len(labels) else 0
+        ranks = message.tensor("ranks", I64, (len(labels),))
+        if ((ranks < 0) | (ranks > dim)).any():
+            raise message.refuse("ranks", f"ranks must lie in 0..{dim}")
+        total = int(ranks.sum())
+        values = message.tensor("eigenvalues", torch.float64, (total,))
+        if (values <= 0).any():
+            raise message.refuse("eigenvalues", "eigenvalues must be positive")
+        vectors = message.tensor("eigenvectors", F32, (total, dim))
+        if ((vectors.norm(dim=1) - 1).abs() > 1e-3).any():
+            raise message.refuse("eigenvectors", "eigenvectors must have length 1")
+        parts = zip(
+            labels.tolist(), values.split(ranks.tolist()), vectors.split(ranks.tolist())
+        )
+        return cls({c: GeometricShape(v, e.T) for c, v, e in parts})
+
+
+@dataclass(frozen=True)
+class Prototypes:
+    """Round 0, down to one client: class means of other domains or clients.
+
+    Attributes
+    ----------
+    labels : Tensor of shape (P,), int64
+    prototypes : Tensor of shape (P, D), float32
+    """
+
+    labels: Tensor
+    prototypes: Tensor
+
+    def to_bytes(self) -> bytes:
+        tensors = {"labels": self.labels, "prototypes": self.prototypes}
+        return wire.pack("prototypes", {}, tensors)
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
+    ) -> Prototypes:
+        message = wire.unpack(data, "prototypes", sender)
+        labels = message.labels("labels", schema.num_classes, distinct=False)
+        means = message.tensor("prototypes", F32, (len(labels), schema.dim))
+        return cls(labels, means)
+
+
+@dataclass(frozen=True)
+class PrepareReply:
+    """Round 0, up: what the client counts for, and what its method sends once."""
+
+    client: int
+    aggregation_weight: float
+    init_upload: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        numbers = {"client": self.client, "aggregation_weight": self.aggregation_weight}
+        tensors = _under("init_upload", self.init_upload)
+        return wire.pack("prepare_reply", numbers, tensors)
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str
+    ) -> PrepareReply:
+        message = wire.unpack(data, "prepare_reply", sender)
+        return cls(
+            message.client(),
+            message.number("aggregation_weight", wire.LARGEST),
+            message.tensors_under("init_upload"),
+        )
+
+
+@dataclass(frozen=True)
+class InitBroadcast:
+    """Round 0, down, the same for everyone: what the method made of all uploads."""
+
+    tensors: Mapping[str, Tensor]
+
+    def to_bytes(self) -> bytes:
+        return wire.pack("init_broadcast", {}, _under("init_broadcast", self.tensors))
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
+    ) -> InitBroadcast:
+        message = wire.unpack(data, "init_broadcast", sender)
+        return cls(message.tensors_under("init_broadcast"))
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """A round, down: the head's weights [P] and what the method adds."""
+
+    round_number: int
+    params: Tensor
+    download: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        tensors = {"params": self.params, **_under("download", self.download)}
+        return wire.pack("broadcast", {"round": self.round_number}, tensors)
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
+    ) -> Broadcast:
+        message = wire.unpack(data, "broadcast", sender)
+        return cls(
+            message.integer("round"),
+            message.tensor("params", F32, (schema.num_parameters,)),
+            message.tensors_under("download"),
+        )
+
+
+@dataclass(frozen=True)
+class ClientUpdate:
+    """A round, up: the trained weights [P] and what the method adds."""
+
+    client: int
+    round_number: int
+    params: Tensor
+    steps: int
+    upload: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        numbers = {
+            "client": self.client,
+            "round": self.round_number,
+            "steps": self.steps,
+        }
+        tensors = {"params": self.params, **_under("upload", self.upload)}
+        return wire.pack("update", numbers, tensors)
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str
+    ) -> ClientUpdate:
+        message = wire.unpack(data, "update", sender)
+        return cls(
+            message.client(),
+            message.integer("round", 1),
+            message.tensor("params", F32, (schema.num_parameters,)),
+            message.integer("steps"),
+            message.tensors_under("upload"),
+        )
+
+
+@dataclass(frozen=True)
+class ScoreReport:
+    """A client's test result: counts, so that the server can add them up by domain."""
+
+    client: int
+    round_number: int
+    correct: int
+    total: int
+    loss_sum: float
+
+    def to_bytes(self) -> bytes:
+        return wire.pack("score", dict(self.__dict__), {})
+
+    @classmethod
+    def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> ScoreReport:
+        message = wire.unpack(data, "score", sender)
+        correct, total = message.integer("correct"), message.integer("total")
+        if correct > total:
+            raise message.refuse("correct", f"{correct} of {total} rows")
+        return cls(
+            message.client(),
+            message.integer("round_number"),
+            correct,
+            total,
+            message.number("loss_sum"),
+        )
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}

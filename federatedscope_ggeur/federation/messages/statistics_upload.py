@@ -1,0 +1,180 @@
+"""The message of round 0 that carries a client's class statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.federation.messages import wire
+from federatedscope_ggeur.federation.messages.schema import (
+    EACH_CLASS,
+    MessageSchema,
+    StatisticsForm,
+)
+from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+
+F32, F64, I64 = torch.float32, torch.float64, torch.int64
+
+#: Embeddings beyond it are none. Far below what float32 holds, so that whatever is made
+#: of admitted statistics stays finite: squares, scatters, squared scatters in float64.
+_LARGEST = 1e16
+
+Statistics = Union[ClassStatistics, SummedStatistics]
+
+
+def empty_statistics(schema: MessageSchema) -> Statistics:
+    """No statistics at all, of the kind that `contract` says."""
+    kind = SummedStatistics if schema.statistics.summed else ClassStatistics
+    return kind.empty(schema.num_classes, schema.dim)
+
+
+@dataclass(frozen=True)
+class StatisticsUpload:
+    """Round 0, up: a client's class statistics, after the min-count floor.
+
+    A scatter travels as the thin factor or as the upper triangle, whichever is smaller,
+    in float32, or float64 where `form` is exact. Means travel in float64: what rounding
+    takes from a mean, the merge would multiply by its distance from the origin.
+    """
+
+    client: int
+    domain: str
+    statistics: Statistics
+    form: StatisticsForm = EACH_CLASS
+
+    def to_bytes(self) -> bytes:
+        statistics, dim = self.statistics, self.statistics.dim
+        dtype = _dtype(self.form)
+        index = torch.tensor(statistics.classes, dtype=I64)
+        upper = torch.triu_indices(dim, dim)
+        factors, triangles, ranks = [torch.zeros(0, dim, dtype=dtype)], [], []
+        for factor, matrix in _scatters(statistics):
+            if factor is not None:
+                factors.append(factor.to(dtype))
+                ranks.append(len(factor))
+            else:
+                triangles.append(matrix[upper[0], upper[1]].to(dtype))
+                ranks.append(-1)
+        tensors = {
+            "classes": index,
+            "counts": statistics.counts[index],
+            "means": statistics.means[index],
+            "ranks": torch.tensor(ranks, dtype=I64),
+            "factors": torch.cat(factors),
+            "triangles": torch.stack(triangles)
+            if triangles
+            else torch.zeros(0, upper.shape[1], dtype=dtype),
+        }
+        numbers = {"client": self.client, "domain": self.domain}
+        return wire.pack("statistics", numbers, tensors)
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str
+    ) -> StatisticsUpload:
+        message = wire.unpack(data, "statistics", sender)
+        dim, num_classes, form = schema.dim, schema.num_classes, schema.statistics
+        labels = message.labels("classes", num_classes, distinct=True)
+        k = len(labels)
+        counts = message.tensor("counts", I64, (k,))
+        if ((counts <= 0) | (counts > wire.LARGEST)).any():
+            raise message.refuse("counts", f"counts must lie in 1..{wire.LARGEST}")
+        means = message.tensor("means", F64, (k, dim))
+        if (means.abs() > _LARGEST).any():
+            raise message.refuse("means", f"means must lie within {_LARGEST:g}")
+        all_counts = torch.zeros(num_classes, dtype=I64)
+        all_means = torch.zeros(num_classes, dim, dtype=F64)
+        all_counts[labels], all_means[labels] = counts, means
+        freedom = counts - 1
+        if form.summed:
+            freedom = freedom.sum()[None] if k else freedom
+        factors, triangles = _take_scatters(message, freedom, dim, form)
+        if not k:
+            statistics = empty_statistics(schema)
+        elif form.summed:
+            statistics = SummedStatistics.from_moments(
+                all_counts, all_means, factors.get(0), triangles.get(0)
+            )
+        else:
+            classes = labels.tolist()
+            statistics = ClassStatistics.from_moments(
+                all_counts,
+                all_means,
+                factors={classes[i]: factor for i, factor in factors.items()},
+                covariances={classes[i]: sigma for i, sigma in triangles.items()},
+            )
+        return cls(message.client(), message.text("domain"), statistics, form)
+
+
+def _dtype(form: StatisticsForm) -> torch.dtype:
+    return F64 if form.exact else F32
+
+
+def _scatters(statistics: Statistics):
+    """For each scatter its thin factor, or else the matrix: Sigma of a class, or the
+    scatter summed over classes."""
+    if isinstance(statistics, SummedStatistics):
+        if statistics.classes:
+            smaller = statistics.factor_is_smaller
+            factor = statistics.factor() if smaller else None
+            yield factor, None if smaller else statistics.scatter()
+        return
+    for c in statistics.classes:
+        if statistics.factor_is_smaller(c):
+            yield statistics.factor(c), None
+        else:
+            yield None, statistics.covariance(c)
+
+
+def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
+    """Factors and matrices by their position; `freedom` bounds the rank of each."""
+    dtype = _dtype(form)
+    ranks = message.tensor("ranks", I64, (len(freedom),))
+    is_factor = ranks >= 0
+    if (ranks < -1).any() or (ranks > freedom.clamp(max=dim)).any():
+        raise message.refuse(
+            "ranks", "a factor has at most n - 1 rows a class and at most D"
+        )
+    if (~is_factor & (freedom == 0)).any():
+        raise message.refuse("ranks", "one sample has no covariance to send")
+    factors = message.tensor("factors", dtype, (int(ranks[is_factor].sum()), dim))
+    if (factors.abs() > _LARGEST * wire.LARGEST**0.5).any():
+        raise message.refuse("factors", "no embeddings have such a scatter")
+    size = dim * (dim + 1) // 2
+    triangles = message.tensor("triangles", dtype, (int((~is_factor).sum()), size))
+    by_position = dict(
+        zip(
+            torch.nonzero(is_factor).flatten().tolist(),
+            factors.split(ranks[is_factor].tolist()),
+        )
+    )
+    matrices = {}
+    upper = torch.triu_indices(dim, dim)
+    positions = torch.nonzero(~is_factor).flatten().tolist()
+    for position, triangle in zip(positions, triangles):
+        sigma = torch.zeros(dim, dim, dtype=F64)
+        sigma[upper[0], upper[1]] = triangle.double()
+        sigma = sigma + sigma.T - sigma.diag().diag()
+        # A covariance, or a scatter: the sum of at most so many.
+        largest = _LARGEST**2 * (wire.LARGEST if form.summed else 1)
+        if sigma.diag().max() > largest:
+            raise message.refuse("triangles", "no embeddings have such a scatter")
+        if not _is_positive_semidefinite(sigma, 1e-11 if form.exact else 1e-5):
+            raise message.refuse(
+                "triangles", "a covariance is not positive semi-definite"
+            )
+        matrices[position] = sigma
+    return by_position, matrices
+
+
+def _is_positive_semidefinite(sigma: Tensor, rounding: float) -> bool:
+    """By one Cholesky of Sigma + eps I; eps covers the rounding of what travels."""
+    diagonal = sigma.diag()
+    if not sigma.any():
+        return True
+    eps = rounding * diagonal.max().clamp(min=0)
+    shifted = sigma + eps * torch.eye(len(sigma), dtype=sigma.dtype)
+    return bool(torch.linalg.cholesky_ex(shifted).info == 0)

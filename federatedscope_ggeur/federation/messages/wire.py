@@ -1,0 +1,193 @@
+"""Bytes of a payload: safetensors with a small JSON header. Never pickle.
+
+Pickle runs code of the sender's choosing in the receiver's process; safetensors can
+only carry numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save as save_safetensors
+from torch import Tensor
+
+from federatedscope_ggeur.errors import MessageError
+
+VERSION = 2
+
+#: More rows, rounds or steps than any run has; sums of such numbers stay exact.
+LARGEST = 2**40
+
+# What a method's own tensors may be: of others torch cannot tell whether they are
+# finite, or cannot add them.
+_OWN_DTYPES = (torch.float32, torch.float64, torch.int64)
+_OWN_DIMENSIONS = 8
+
+
+def pack(kind: str, numbers: Mapping, tensors: Mapping[str, Tensor]) -> bytes:
+    """Bytes of a message of `kind` with plain `numbers` (and texts) and `tensors`."""
+    header = {"version": VERSION, "kind": kind, "numbers": dict(numbers)}
+    # safetensors refuses tensors that share memory; contiguous views are copied.
+    own = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
+    return save_safetensors(own, {"ggeur": json.dumps(header, allow_nan=False)})
+
+
+def unpack(data: bytes, kind: str, sender: str) -> Message:
+    """The message in `data`, which must be of `kind` and of this version.
+
+    Raises
+    ------
+    MessageError
+        Not safetensors, no header, another version or kind.
+    """
+    try:
+        tensors = load_safetensors(data)
+        length = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+        header = json.loads(metadata["ggeur"])
+        version, found = header["version"], header["kind"]
+        numbers = dict(header["numbers"])
+    # RuntimeError: torch refuses a shape, or Python a text nested too deeply.
+    except (
+        SafetensorError,
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+    ) as error:
+        raise MessageError(
+            f"not a message of this program ({type(error).__name__})",
+            field="header",
+            sender=sender,
+        ) from error
+    if type(version) is not int or version != VERSION:
+        raise MessageError(
+            f"version {version!r:.80} instead of {VERSION}: run the same release of "
+            "federatedscope_ggeur everywhere",
+            field="version",
+            sender=sender,
+        )
+    if found != kind:
+        raise MessageError(
+            f"{found!r:.80} instead of {kind!r}", field="kind", sender=sender
+        )
+    return Message(numbers, tensors, sender)
+
+
+def shape_problem(tensor: Tensor, shape: tuple[int | None, ...]) -> str:
+    """What is wrong if `tensor` is not of `shape` (None: any length), else ""."""
+    if len(shape) == tensor.ndim and all(
+        want in (None, have) for want, have in zip(shape, tensor.shape)
+    ):
+        return ""
+    wanted = ", ".join("any" if s is None else str(s) for s in shape)
+    return f"expected shape ({wanted}), got {tuple(tensor.shape)}"
+
+
+class Message:
+    """A received message whose fields are checked as they are taken out.
+
+    Every method raises `MessageError` with the sender and the field where the message
+    does not hold what was expected.
+    """
+
+    def __init__(self, numbers: dict, tensors: dict[str, Tensor], sender: str):
+        self._numbers, self._tensors, self._sender = numbers, tensors, sender
+
+    def refuse(self, field: str, problem: str) -> MessageError:
+        return MessageError(problem, field=field, sender=self._sender)
+
+    def integer(self, field: str, minimum: int = 0) -> int:
+        value = self._numbers.get(field)
+        if type(value) is not int or not minimum <= value <= LARGEST:
+            raise self.refuse(
+                field, f"expected an integer of at least {minimum}, got {value!r:.80}"
+            )
+        return value
+
+    def client(self) -> int:
+        """The number of the client that the message says it is from.
+
+        A sender known as ``client <number>`` can speak for itself only.
+        """
+        number = self.integer("client", 1)
+        known = self._sender.startswith("client ")
+        if known and self._sender != f"client {number}":
+            raise self.refuse("client", f"says that it is from client {number}")
+        return number
+
+    def number(self, field: str, maximum: float = sys.float_info.max) -> float:
+        value = self._numbers.get(field)
+        if type(value) not in (int, float) or not 0 <= value <= maximum:
+            raise self.refuse(
+                field, f"expected a number in 0..{maximum:g}, got {value!r:.80}"
+            )
+        return float(value)
+
+    def text(self, field: str) -> str:
+        value = self._numbers.get(field)
+        if not isinstance(value, str):
+            raise self.refuse(field, f"expected a text, got {value!r:.80}")
+        return value
+
+    def texts(self, field: str) -> tuple[str, ...]:
+        value = self._numbers.get(field)
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+            raise self.refuse(field, f"expected a list of texts, got {value!r:.80}")
+        return tuple(value)
+
+    def mapping(self, field: str) -> dict[str, str]:
+        value = self._numbers.get(field)
+        if not isinstance(value, dict) or not all(
+            isinstance(v, str) for v in value.values()
+        ):
+            raise self.refuse(field, f"expected texts by name, got {value!r:.80}")
+        return value
+
+    def tensor(
+        self, field: str, dtype: torch.dtype, shape: tuple[int | None, ...]
+    ) -> Tensor:
+        """The tensor `field`, of `dtype` and `shape` (None: any length), all finite."""
+        tensor = self._tensors.get(field)
+        if tensor is None:
+            raise self.refuse(field, f"missing; got {sorted(self._tensors)}")
+        if tensor.dtype != dtype:
+            raise self.refuse(field, f"expected {dtype}, got {tensor.dtype}")
+        problem = shape_problem(tensor, shape)
+        if problem:
+            raise self.refuse(field, problem)
+        if dtype.is_floating_point and not torch.isfinite(tensor).all():
+            raise self.refuse(field, "holds NaN or infinity")
+        return tensor
+
+    def tensors_under(self, prefix: str) -> dict[str, Tensor]:
+        """All tensors named ``<prefix>.<name>``, by name: finite, of plain dtypes."""
+        start = prefix + "."
+        found = {}
+        for name, tensor in self._tensors.items():
+            if name.startswith(start):
+                if tensor.dtype not in _OWN_DTYPES or tensor.ndim > _OWN_DIMENSIONS:
+                    raise self.refuse(
+                        name,
+                        f"expected one of {_OWN_DTYPES} in at most {_OWN_DIMENSIONS} "
+                        f"dimensions, got {tensor.dtype} in {tensor.ndim}",
+                    )
+                found[name[len(start) :]] = self.tensor(
+                    name, tensor.dtype, tuple(tensor.shape)
+                )
+        return found
+
+    def labels(self, field: str, num_classes: int, distinct: bool) -> Tensor:
+        """Class numbers below `num_classes`; strictly rising if `distinct`."""
+        labels = self.tensor(field, torch.int64, (None,))
+        if ((labels < 0) | (labels >= num_classes)).any():
+            raise self.refuse(field, f"classes must lie in 0..{num_classes - 1}")
+        if distinct and (labels.diff() <= 0).any():
+            raise self.refuse(field, "classes must ascend without repeats")
+        return labels

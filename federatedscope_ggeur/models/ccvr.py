@@ -1,0 +1,131 @@
+"""Classifier calibration with virtual representations: draws, and the last layer.
+
+Luo et al., "No fear of heterogeneity: classifier calibration for federated learning
+with non-IID data", NeurIPS 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import ConfigError, StatisticsError
+from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
+from federatedscope_ggeur.models.base import Model, named_tensors, num_parameters
+from federatedscope_ggeur.rng import torch_generator
+
+
+def draw_features(
+    statistics: ClassStatistics, per_class: int, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Draws from ``N(mu_c, Sigma_c)`` for every class with samples, in class order.
+
+    Parameters
+    ----------
+    statistics : ClassStatistics
+        Of what the last layer takes in; ``Sigma_c`` is divided by n.
+    per_class : int
+        Draws for each class; M in all.
+    seed : int
+        A class's draws depend on it, on the class and on its statistics alone.
+
+    Returns
+    -------
+    tuple of Tensor of shape (M, D), float32, and Tensor of shape (M,), int64
+        Features and labels.
+
+    Raises
+    ------
+    StatisticsError
+        No class has samples.
+    """
+    if not statistics.classes:
+        raise StatisticsError(
+            "there are no class statistics to draw features from: no client sent any; "
+            "lower ggeur.privacy.min_samples or set ggeur.calibrate to none"
+        )
+    features = [_draw_class(statistics, c, per_class, seed) for c in statistics.classes]
+    labels = torch.tensor(statistics.classes).repeat_interleave(per_class)
+    return torch.cat(features), labels
+
+
+def _draw_class(statistics: ClassStatistics, c: int, rows: int, seed: int) -> Tensor:
+    basis = GeometricShape.from_statistics(statistics, c).basis()
+    noise = torch.randn(
+        rows, len(basis), dtype=basis.dtype, generator=torch_generator(seed, "ccvr", c)
+    )
+    return (statistics.means[c] + noise @ basis).float()
+
+
+def take_last_layer(model: Model, params: Tensor, classes: Sequence[int]) -> Tensor:
+    """The last layer of `head` at weights `params` [P], for some of its classes.
+
+    Returns
+    -------
+    Tensor of shape (len(classes) * (D'' + 1),)
+        The vector of a `LinearHead` from the D'' inputs of the last layer to `classes`,
+        in their order; a copy.
+
+    Raises
+    ------
+    ConfigError
+        The head has no last layer, or it does not have these weights or classes.
+    """
+    weight, bias = _last_layer(model, params, classes)
+    rows = list(classes)
+    return torch.cat([weight[rows].flatten(), bias[rows]])
+
+
+def put_last_layer(
+    model: Model, params: Tensor, classes: Sequence[int], vector: Tensor
+) -> Tensor:
+    """A copy of `params` [P] with the rows that `take_last_layer` took replaced.
+
+    Parameters
+    ----------
+    head, params, classes
+        As for `take_last_layer`.
+    vector : Tensor of shape (len(classes) * (D'' + 1),)
+
+    Returns
+    -------
+    Tensor of shape (P,)
+        Equal to `params` but for the last layer's rows of `classes`.
+
+    Raises
+    ------
+    ConfigError
+        As `take_last_layer`, and for a vector of another length.
+    """
+    params = params.clone()
+    weight, bias = _last_layer(model, params, classes)
+    rows, width = list(classes), weight.shape[1]
+    if vector.shape != (len(rows) * (width + 1),):
+        raise ConfigError(
+            f"a last layer of {len(rows)} classes on {width} inputs has "
+            f"{len(rows) * (width + 1)} weights, got {tuple(vector.shape)}"
+        )
+    weight[rows] = vector[: len(rows) * width].view(len(rows), width)
+    bias[rows] = vector[len(rows) * width :]
+    return params
+
+
+def _last_layer(
+    model: Model, params: Tensor, classes: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """Weight [C, D''] and bias [C] of the last layer as views of `params`."""
+    width = model.classifier.in_features
+    if params.shape != (num_parameters(model),):
+        raise ConfigError(
+            f"the head has {num_parameters(model)} weights, got {tuple(params.shape)}"
+        )
+    known = range(model.num_classes)
+    if len(set(classes)) != len(classes) or not all(c in known for c in classes):
+        raise ConfigError(
+            f"classes must differ and lie in 0..{model.num_classes - 1}, got "
+            f"{list(classes)}"
+        )
+    named = named_tensors(model, params)
+    return named["classifier.weight"].view(-1, width), named["classifier.bias"]

@@ -1,0 +1,38 @@
+"""The head with one hidden layer: Linear, ReLU, Dropout, Linear."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from federatedscope_ggeur.models.base import Model
+
+
+class MLPHead(Model):
+    """One hidden layer of `hidden` units; its activation is the representation.
+
+    Parameters
+    ----------
+    in_features, num_classes : int
+    hidden : int
+        Units of the hidden layer, D' of the representation.
+    dropout : float
+        Probability of a hidden unit being dropped while training, in [0, 1).
+    """
+
+    def __init__(
+        self, in_features: int, num_classes: int, hidden: int, dropout: float = 0.0
+    ):
+        super().__init__(in_features, num_classes)
+        self.hidden = nn.Linear(in_features, hidden)
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(hidden, num_classes)
+
+    def represent(self, features: Tensor) -> Tensor:
+        return F.relu(self.hidden(features))
+
+    def last_input(self, features: Tensor) -> Tensor:
+        return self.represent(features)
+
+    def classify(self, representation: Tensor) -> Tensor:
+        return self.classifier(self.dropout(representation))

@@ -1,0 +1,40 @@
+"""What one setting is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from federatedscope_ggeur.settings.rules import Rule
+
+
+@dataclass(frozen=True)
+class Key:
+    """One setting, of the run or of a part of it.
+
+    Attributes
+    ----------
+    name : str
+        Of a part's own setting, within the part: ``"mu"`` of MOON is the YAML key
+        ``ggeur.moon.mu``. Of a run's, the YAML key without ``ggeur.``.
+    default : object
+        A whole number stands here as a float: FederatedScope cuts 2.5 to 2 for an int
+        default before any check can see it.
+    meaning : str
+        For a person, in a line or two.
+    rule : Rule
+    shared : bool
+        Every process of a federation must have it alike. A part's own settings must
+        be so in any case.
+    """
+
+    name: str
+    default: object
+    meaning: str
+    rule: Rule
+    shared: bool = False
+
+    def read(self, value: object) -> object:
+        """A config's value as the part takes it: whole numbers as int, -1 (where it
+        means not set) as None."""
+        read = getattr(self.rule, "read", None)
+        return value if read is None else read(value)

@@ -1,0 +1,58 @@
+"""Parts of one kind by name: methods, closed forms, encoders, readers, splitters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+from federatedscope_ggeur.errors import ConfigError
+
+Part = TypeVar("Part")
+
+
+class Registry(Mapping[str, Part]):
+    """What is registered of one kind, in order of registration.
+
+    Every part has ``SETTINGS``, a tuple of `Key`: its own settings. A part registers
+    itself where it is defined; nothing else lists it.
+
+    Parameters
+    ----------
+    kind : str
+        For messages, e.g. ``"method"``.
+    field : str
+        The setting that names one, for messages, e.g. ``"base_method"``.
+    """
+
+    def __init__(self, kind: str, field: str):
+        self.kind, self.field = kind, field
+        self._parts: dict[str, Part] = {}
+
+    def add(self, name: str, part: Part) -> Part:
+        """Register `part`; a name that is taken is a `ValueError`."""
+        if name in self._parts:
+            raise ValueError(f"the {self.kind} '{name}' is already registered")
+        self._parts[name] = part
+        return part
+
+    def registered(self, name: str) -> Callable[[Part], Part]:
+        """Decorator: register what it stands on as `name`."""
+        return lambda part: self.add(name, part)
+
+    def find(self, name: str) -> Part:
+        """The part called `name`; a `ConfigError` that lists all, if there is none."""
+        if name not in self._parts:
+            known = ", ".join(self._parts)
+            raise ConfigError(
+                f"{self.field}: no {self.kind} is called {name!r}; known: {known}"
+            )
+        return self._parts[name]
+
+    def __getitem__(self, name: str) -> Part:
+        return self._parts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)

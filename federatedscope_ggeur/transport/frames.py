@@ -1,0 +1,292 @@
+"""Messages cut into frames and put together again. Never pickle.
+
+A frame is one gRPC message: a letter, then its bytes. ``H``: the header of a message,
+a JSON object. ``D``: data of one part. ``Z``: the same, packed by zlib. Whatever the
+bytes are, a receiver takes only what a checked header has announced.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import chain
+from typing import NamedTuple
+
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.transport.settings import (
+    HEADER_LIMIT,
+    JOIN_LIMIT,
+    TransportSettings,
+)
+
+VERSION = 1
+JOIN = "join_in"
+#: What the transport itself says: the client is admitted; the client will send no more.
+WELCOME, LEAVE = "transport.welcome", "transport.leave"
+PARTS_LIMIT = 64
+LARGEST_NUMBER = 2**31 - 1
+_LARGEST_SIZE = 2**60
+_TOKEN_LIMIT = 200
+
+_HEADER, _DATA, _PACKED = b"H", b"D", b"Z"
+_KIND = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_PLAIN = frozenset({"version", "kind", "state", "sizes"})
+_JOINING = _PLAIN | {"number", "token"}
+# zlib's window: "deflate" in HTTP and gRPC means the zlib form; +16 is gzip's.
+_WINDOWS = {"deflate": zlib.MAX_WBITS, "gzip": zlib.MAX_WBITS + 16}
+_ANY_WINDOW = zlib.MAX_WBITS + 32
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """One message.
+
+    Attributes
+    ----------
+    kind : str
+        A short ASCII name, e.g. ``"statistics"``; those that begin with
+        ``"transport."`` are the transport's own.
+    state : int
+        The number of the round.
+    parts : tuple of bytes
+        At most 64; what they mean depends on the kind.
+    """
+
+    kind: str
+    state: int = 0
+    parts: tuple[bytes, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all parts."""
+        return sum(map(len, self.parts))
+
+
+class Introduction(NamedTuple):
+    """Who a client says that it is."""
+
+    number: int
+    token: str
+
+
+def to_frames(
+    envelope: Envelope,
+    settings: TransportSettings,
+    introduction: Introduction | None = None,
+) -> Iterator[bytes]:
+    """The frames of `envelope`, each made when it is asked for.
+
+    Raises
+    ------
+    MessageError
+        At once, if the message is not one that a receiver would take.
+    """
+    header = {
+        "version": VERSION,
+        "kind": envelope.kind,
+        "state": envelope.state,
+        "sizes": [len(part) for part in envelope.parts],
+    }
+    limit = settings.max_message
+    if introduction is not None:
+        header.update(introduction._asdict())
+        limit = _join_limit(settings)
+    _check(header, limit, "this process")
+    first = _HEADER + json.dumps(header).encode()
+    return chain([first], _data_frames(envelope.parts, settings))
+
+
+def read_envelope(
+    frames: Iterator[bytes], settings: TransportSettings, sender: str
+) -> Envelope | None:
+    """The next message of a stream; None if the stream has ended properly before it.
+
+    Raises
+    ------
+    MessageError
+        If the frames are anything else than a message within the limits.
+    """
+    frame = next(frames, None)
+    if frame is None:
+        return None
+    header = _header(frame, _PLAIN, settings.max_message, sender)
+    return _envelope(header, frames, settings, sender)
+
+
+def read_join(
+    frames: Iterator[bytes], settings: TransportSettings, sender: str
+) -> tuple[Envelope, Introduction]:
+    """The message that a stream must begin with. Raises as `read_envelope`."""
+    frame = next(frames, None)
+    if frame is None:
+        raise MessageError("the stream ended before it", field=JOIN, sender=sender)
+    header = _header(frame, _JOINING, _join_limit(settings), sender)
+    if header["kind"] != JOIN:
+        raise MessageError(
+            f"{header['kind']!r} instead of {JOIN!r}", field="kind", sender=sender
+        )
+    who = Introduction(header["number"], header["token"])
+    return _envelope(header, frames, settings, sender), who
+
+
+def _join_limit(settings: TransportSettings) -> int:
+    return min(settings.max_message, JOIN_LIMIT - HEADER_LIMIT)
+
+
+def _data_frames(
+    parts: tuple[bytes, ...], settings: TransportSettings
+) -> Iterator[bytes]:
+    window = _WINDOWS.get(settings.compression)
+    for part in parts:
+        # A view: hundreds of receivers share the part, each copies a frame at a time.
+        view = memoryview(part)
+        for start in range(0, len(view), settings.max_frame):
+            piece = view[start : start + settings.max_frame]
+            packed = b"" if window is None else _packed(piece, window)
+            if packed and len(packed) < len(piece):
+                yield _PACKED + packed
+            else:
+                yield b"".join((_DATA, piece))
+
+
+def _packed(piece: memoryview, window: int) -> bytes:
+    # The fastest level: the bytes of weights hardly shrink at any.
+    packer = zlib.compressobj(zlib.Z_BEST_SPEED, zlib.DEFLATED, window)
+    return packer.compress(piece) + packer.flush()
+
+
+def _header(frame: bytes, keys: frozenset, limit: int, sender: str) -> Mapping:
+    if frame[:1] in (_DATA, _PACKED):
+        raise MessageError(
+            "data where a header is due: more than was announced",
+            field="header",
+            sender=sender,
+        )
+    if frame[:1] != _HEADER or len(frame) > HEADER_LIMIT:
+        raise MessageError(
+            f"a frame of {len(frame)} bytes that is no header of this program",
+            field="header",
+            sender=sender,
+        )
+    try:
+        header = json.loads(frame[1:])
+    # RecursionError: nested too deeply. ValueError: not JSON, or a number too long.
+    except (ValueError, RecursionError) as error:
+        raise MessageError(
+            f"not JSON ({type(error).__name__})", field="header", sender=sender
+        ) from error
+    if not isinstance(header, dict) or set(header) != keys:
+        raise MessageError(
+            f"expected an object with the keys {', '.join(sorted(keys))}",
+            field="header",
+            sender=sender,
+        )
+    _check(header, limit, sender)
+    return header
+
+
+def _check(header: Mapping, limit: int, sender: str) -> None:
+    def refuse(field: str, problem: str):
+        raise MessageError(problem, field=field, sender=sender)
+
+    version, kind, state = header["version"], header["kind"], header["state"]
+    if type(version) is not int or version != VERSION:
+        refuse(
+            "version",
+            f"{version!r:.80} instead of {VERSION}: run the same release of "
+            "federatedscope_ggeur everywhere",
+        )
+    if not isinstance(kind, str) or not _KIND.fullmatch(kind):
+        refuse("kind", f"expected a short ASCII name, got {kind!r:.80}")
+    if not _within(state, 0):
+        refuse("state", f"expected the number of a round, got {state!r:.80}")
+    _check_sizes(header["sizes"], limit, refuse)
+    if "number" in header and not _within(header["number"], 1):
+        refuse(
+            "number",
+            f"{header['number']!r:.80} is no number of a client: distribute.data_idx "
+            "counts from 1",
+        )
+    if "token" in header and (
+        not isinstance(header["token"], str) or len(header["token"]) > _TOKEN_LIMIT
+    ):
+        refuse("token", "expected a short text")
+
+
+def _check_sizes(sizes: object, limit: int, refuse) -> None:
+    if not isinstance(sizes, list) or not all(
+        type(size) is int and 0 <= size <= _LARGEST_SIZE for size in sizes
+    ):
+        refuse("sizes", f"expected a list of byte counts, got {sizes!r:.80}")
+    if len(sizes) > PARTS_LIMIT:
+        refuse("sizes", f"{len(sizes)} parts; a message has at most {PARTS_LIMIT}")
+    if sum(sizes) > limit:
+        refuse(
+            "sizes",
+            f"{sum(sizes)} bytes are more than the limit of {limit}: raise "
+            "distribute.grpc_max_send_message_length and "
+            "distribute.grpc_max_receive_message_length everywhere, or send less",
+        )
+
+
+def _within(value: object, least: int) -> bool:
+    return type(value) is int and least <= value <= LARGEST_NUMBER
+
+
+def _envelope(
+    header: Mapping, frames: Iterator[bytes], settings: TransportSettings, sender: str
+) -> Envelope:
+    parts = tuple(
+        _part(index, size, frames, settings, sender)
+        for index, size in enumerate(header["sizes"])
+    )
+    return Envelope(header["kind"], header["state"], parts)
+
+
+def _part(
+    index: int,
+    size: int,
+    frames: Iterator[bytes],
+    settings: TransportSettings,
+    sender: str,
+) -> bytes:
+    # Not a list of pieces: of tiny ones it would be many times as long as its data.
+    data, missing = BytesIO(), size
+    while missing:
+        frame = next(frames, None)
+        try:
+            piece = _piece(frame, min(missing, settings.max_frame))
+        except (ValueError, zlib.error) as error:
+            raise MessageError(
+                f"{error} (after {size - missing} of {size} bytes)",
+                field=f"part {index}",
+                sender=sender,
+            ) from error
+        if len(piece) == size:
+            return piece
+        missing -= data.write(piece)
+    return data.getvalue()
+
+
+def _piece(frame: bytes | None, most: int) -> bytes:
+    """The data in `frame`, of 1 to `most` bytes; a ValueError says what else it is."""
+    if frame is None:
+        raise ValueError("the stream ended inside a message")
+    if frame[:1] == _DATA:
+        piece = frame[1:]
+    elif frame[:1] == _PACKED:
+        unpacker = zlib.decompressobj(_ANY_WINDOW)
+        piece = unpacker.decompress(frame[1:], most + 1)
+        if len(piece) <= most and (not unpacker.eof or unpacker.unused_data):
+            raise ValueError("packed data that does not end with its frame")
+    else:
+        raise ValueError("a frame that is no data where data is due")
+    if len(piece) > most:
+        raise ValueError(f"more than the {most} bytes that may follow here")
+    if not piece:
+        raise ValueError("an empty frame")
+    return piece

@@ -1,0 +1,248 @@
+"""A client's end of the transport: the one stream to its server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.transport.endings import (
+    ConnectionLost,
+    HubClosed,
+    Refused,
+    StreamEnded,
+)
+from federatedscope_ggeur.transport.frames import (
+    LEAVE,
+    Envelope,
+    Introduction,
+    read_envelope,
+    to_frames,
+)
+from federatedscope_ggeur.transport.settings import (
+    METHOD,
+    REASON,
+    SERVICE,
+    TransportSettings,
+    channel_options,
+    require_grpc,
+)
+from federatedscope_ggeur.transport.streams import Allowance
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+
+
+class Link:
+    """A client's stream. Making one joins; the server may start later.
+
+    Parameters
+    ----------
+    address : str
+        ``host:port`` of the server.
+    number : int
+        The client's number, from 1.
+    join : Envelope
+        The first message, of kind ``"join_in"`` and of at most 56 KiB.
+    settings : TransportSettings
+
+    Raises
+    ------
+    ConnectionLost
+        If no server admits the client within `settings.join_deadline` seconds.
+    Refused
+        If the server does not admit this client; with its reason.
+    HubClosed
+        If the server closes at this moment.
+    ConfigError
+        If grpcio is missing or a file of `settings.security` cannot be used.
+    MessageError
+        If the join message is not one that a server would take.
+    """
+
+    def __init__(
+        self, address: str, number: int, join: Envelope, settings: TransportSettings
+    ):
+        grpc = require_grpc()
+        self._settings = settings
+        who = Introduction(number, settings.security.token())
+        credentials = settings.security.channel_credentials()
+        options = channel_options(settings)
+        if credentials is None:
+            self._channel = grpc.insecure_channel(address, options)
+        else:
+            self._channel = grpc.secure_channel(address, credentials, options)
+        try:
+            self._call = self._join(address, join, who)
+        except BaseException:
+            self._channel.close()
+            raise
+
+    def __enter__(self) -> Link:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def receive(self, timeout: float | None = None) -> Envelope | None:
+        """Wait for the next message; None after `timeout` seconds.
+
+        Raises
+        ------
+        ConnectionLost
+            If the server or the network went away, or this link is closed.
+        Refused
+            If the server ended this client's stream.
+        HubClosed
+            If the server closed in the ordinary way.
+        """
+        return self._call.receive(timeout)
+
+    def send(self, envelope: Envelope) -> None:
+        """Queue `envelope`; what is queued goes out in this order.
+
+        Raises
+        ------
+        ConnectionLost, Refused, HubClosed
+            If the stream has ended, as `receive`.
+        MessageError
+            If the message is larger than `max_message`.
+        """
+        frames = to_frames(envelope, self._settings)
+        if self._call.end is not None:
+            raise self._call.end
+        self._call.send(frames)
+
+    def close(self, grace: float = 10.0) -> None:
+        """Let what is queued go out for at most `grace` seconds, then end the stream.
+
+        Messages that have not been received are lost.
+        """
+        self._call.close(grace)
+        self._channel.close()
+
+    def _join(self, address: str, join: Envelope, who: Introduction) -> _Call:
+        within = self._settings.join_deadline
+        deadline, pause = time.monotonic() + within, _FIRST_PAUSE
+        while True:
+            first = to_frames(join, self._settings, who)
+            call = _Call(self._channel, address, who.number, first, self._settings)
+            try:
+                answer = call.receive(deadline - time.monotonic())
+                if answer is not None:
+                    return call
+                problem = "no server answered"
+            except ConnectionLost as error:
+                if not call.may_be_tried_again:
+                    raise
+                problem = error.reason
+            call.cancel()
+            if time.monotonic() + pause > deadline:
+                raise ConnectionLost(
+                    f"client {who.number} could not join the server at {address} "
+                    f"within {within:g} s: {problem}; check that the server runs, "
+                    "distribute.server_host and distribute.server_port, and that TLS "
+                    "(ggeur.tls) is set at both ends or at neither"
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+class _Call:
+    """One call of the server: a stream, until it ends."""
+
+    def __init__(
+        self,
+        channel: Any,
+        address: str,
+        number: int,
+        first: Iterator[bytes],
+        settings: TransportSettings,
+    ):
+        self.end: StreamEnded | None = None
+        self.may_be_tried_again = self._closing = False
+        self._grpc = require_grpc()
+        self._settings = settings
+        self._where = f"the stream of client {number} to the server at {address}"
+        self._outbox: SimpleQueue[Iterator[bytes] | None] = SimpleQueue()
+        self._inbox: SimpleQueue[Envelope | None] = SimpleQueue()
+        self._unread = Allowance(settings.max_message)
+        self._outbox.put(first)
+        method = channel.stream_stream(f"/{SERVICE}/{METHOD}")
+        self._call = method(self._outgoing(), wait_for_ready=True)
+        self._reader = threading.Thread(
+            target=self._read, name="link reader", daemon=True
+        )
+        self._reader.start()
+
+    def send(self, frames: Iterator[bytes]) -> None:
+        self._outbox.put(frames)
+
+    def receive(self, timeout: float | None) -> Envelope | None:
+        if timeout is not None:
+            timeout = max(0.0, timeout)
+        try:
+            envelope = self._inbox.get(timeout=timeout)
+        except Empty:
+            return None
+        if envelope is None:
+            self._inbox.put(None)
+            raise self.end
+        self._unread.give(envelope.size)
+        return envelope
+
+    def close(self, grace: float) -> None:
+        self._closing = True
+        self._unread.lift()
+        self._outbox.put(to_frames(Envelope(LEAVE), self._settings))
+        self._outbox.put(None)
+        self._reader.join(grace)
+        self.cancel()
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+    def _outgoing(self) -> Iterator[bytes]:
+        while True:
+            frames = self._outbox.get()
+            if frames is None:
+                return
+            yield from frames
+
+    def _read(self) -> None:
+        try:
+            while True:
+                envelope = read_envelope(self._call, self._settings, "the server")
+                if envelope is None:
+                    break
+                self._unread.take(envelope.size)
+                self._inbox.put(envelope)
+            self.end = HubClosed(self._reason() or "the server closed", self._where)
+        except MessageError as error:
+            self._call.cancel()
+            self.end = ConnectionLost(str(error), self._where)
+        except self._grpc.RpcError as error:
+            self.end = self._broken(error)
+        if self._closing:
+            self.end = ConnectionLost("closed by this client", self._where)
+        self._outbox.put(None)
+        self._inbox.put(None)
+
+    def _broken(self, error: Any) -> StreamEnded:
+        code, details, reason = error.code(), error.details() or "", self._reason()
+        if reason is not None:
+            return Refused(reason, self._where)
+        # RESOURCE_EXHAUSTED: all streams of the server are taken at this moment.
+        self.may_be_tried_again = code in (
+            self._grpc.StatusCode.UNAVAILABLE,
+            self._grpc.StatusCode.RESOURCE_EXHAUSTED,
+        )
+        return ConnectionLost(f"broken off ({code.name}: {details})", self._where)
+
+    def _reason(self) -> str | None:
+        for key, value in self._call.trailing_metadata() or ():
+            if key == REASON:
+                return value.decode(errors="replace")
+        return None

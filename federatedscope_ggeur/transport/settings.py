@@ -1,0 +1,135 @@
+"""What both ends of the transport are told, and what gRPC is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.transport.security import Security
+
+try:
+    import grpc
+except ImportError:  # an extra: only distributed mode needs it
+    grpc = None
+
+SERVICE, METHOD = "federatedscope_ggeur.Transport", "Join"
+#: The trailer in which the server says why it ends a stream.
+REASON = "ggeur-reason-bin"
+
+#: Bytes of the longest header frame.
+HEADER_LIMIT = 8 * 1024
+#: Bytes that a peer may send before it has joined.
+JOIN_LIMIT = 64 * 1024
+#: Seconds that a server waits at most for the join message of an open stream.
+JOIN_PATIENCE = 30.0
+
+COMPRESSIONS = ("nocompression", "deflate", "gzip")
+# A frame's tag beside its bytes, with room to spare.
+_FRAME_OVERHEAD = 1024
+
+
+@dataclass(frozen=True)
+class TransportSettings:
+    """Settings that the two ends of a stream share.
+
+    Attributes
+    ----------
+    max_message : int
+        Bytes of the longest message; the receiver refuses a longer one before it takes
+        its data into memory.
+    max_frame : int
+        Bytes of the longest piece that a message is cut into.
+    compression : str
+        ``distribute.grpc_compression``: how pieces are packed on their way.
+    keepalive : float
+        Seconds of silence after which a peer is asked whether it is there, and seconds
+        that it then has to answer.
+    join_deadline : float
+        Seconds in which a client must reach the server.
+    security : Security
+        The files of TLS and tokens.
+    http_proxy : bool
+        Whether a client goes through the proxy that the environment names.
+
+    Raises
+    ------
+    ConfigError
+        If a value is out of its range.
+    """
+
+    max_message: int
+    max_frame: int = 1024 * 1024
+    compression: str = "nocompression"
+    keepalive: float = 20.0
+    join_deadline: float = 300.0
+    security: Security = field(default_factory=Security)
+    http_proxy: bool = False
+
+    def __post_init__(self):
+        for name in ("max_message", "max_frame", "keepalive", "join_deadline"):
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise ConfigError(f"transport: {name} must be above 0, got {value}")
+        if self.compression not in COMPRESSIONS:
+            raise ConfigError(
+                f"distribute.grpc_compression: {self.compression!r} is not one of "
+                f"{', '.join(COMPRESSIONS)}"
+            )
+
+
+def require_grpc() -> ModuleType:
+    """The gRPC package; a `ConfigError` says how to get it where it is missing."""
+    if grpc is None:
+        raise ConfigError(
+            "distributed mode needs the package grpcio, which is not installed: "
+            "pip install 'federatedscope-ggeur[federatedscope]'"
+        )
+    return grpc
+
+
+def server_options(settings: TransportSettings) -> list[tuple[str, Any]]:
+    """gRPC's options of the server."""
+    milliseconds = _milliseconds(settings.keepalive)
+    return [
+        *_options(settings),
+        # Without it a second server on the same port takes half of the clients.
+        ("grpc.so_reuseport", 0),
+        # The pings of clients must not count as abuse.
+        ("grpc.http2.min_ping_interval_without_data_ms", min(1000, milliseconds)),
+        ("grpc.http2.max_ping_strikes", 0),
+    ]
+
+
+def channel_options(settings: TransportSettings) -> list[tuple[str, Any]]:
+    """gRPC's options of a client's channel."""
+    return [
+        *_options(settings),
+        ("grpc.enable_http_proxy", int(settings.http_proxy)),
+        # A client may start long before the server and must not sleep for minutes then.
+        ("grpc.initial_reconnect_backoff_ms", 200),
+        ("grpc.max_reconnect_backoff_ms", 2000),
+    ]
+
+
+def _options(settings: TransportSettings) -> list[tuple[str, Any]]:
+    longest = max(settings.max_frame, HEADER_LIMIT) + _FRAME_OVERHEAD
+    milliseconds = _milliseconds(settings.keepalive)
+    return [
+        ("grpc.max_send_message_length", longest),
+        ("grpc.max_receive_message_length", longest),
+        ("grpc.keepalive_time_ms", milliseconds),
+        ("grpc.keepalive_timeout_ms", milliseconds),
+        # Newer releases wait a minute for the answer to a ping unless told otherwise.
+        ("grpc.http2.ping_timeout_ms", milliseconds),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        # gRPC unpacks a compressed message whole before it looks at its length: 1 MiB
+        # would become 1 GiB. Frames are packed and unpacked, bounded, in frames.py.
+        ("grpc.compression_enabled_algorithms_bitset", 1),
+    ]
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))

@@ -1,0 +1,173 @@
+"""A carrier of a coordinator's requests whose clients can fail in every way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from by_bytes import Federation, make_client_data, make_rows
+
+from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.federation import Client, MemoryBudget
+from federatedscope_ggeur.federation.course.client_handler import (
+    ClientHandler,
+    GeometryCache,
+)
+from federatedscope_ggeur.federation.course.coordinator import Coordinator, Plan
+from federatedscope_ggeur.federation.course.requests import Absence
+from federatedscope_ggeur.federation.messages import ClientUpdate
+
+SIZES = (20, 30, 25, 15)
+
+# What may become of an answer; the client has done its work in any case.
+
+
+def lost(reply, carrier):
+    return Absence("connection lost")
+
+
+def late(reply, carrier):
+    return Absence("no answer within 5 s", connected=True)
+
+
+def garbage(reply, carrier):
+    return (b"garbage",)
+
+
+def nothing(reply, carrier):
+    return ()
+
+
+def twice(reply, carrier):
+    return (*reply, *reply)
+
+
+def _changed(reply, carrier, **changes):
+    schema = carrier.coordinator.server.schema
+    update = ClientUpdate.from_bytes(reply[0], schema, "a client")
+    return (replace(update, **changes).to_bytes(),)
+
+
+def nan_weights(reply, carrier):
+    size = carrier.coordinator.server.schema.num_parameters
+    return _changed(reply, carrier, params=torch.full((size,), torch.nan))
+
+
+def too_few_weights(reply, carrier):
+    return _changed(reply, carrier, params=torch.ones(3))
+
+
+def tensors_unasked(reply, carrier):
+    return _changed(reply, carrier, upload={"c": torch.ones(3)})
+
+
+def of_another_client(reply, carrier):
+    return _changed(reply, carrier, client=1)
+
+
+def of_another_round(reply, carrier):
+    return _changed(reply, carrier, round_number=7)
+
+
+class Carrier:
+    """Clients and coordinator of a `Federation` of by_bytes, joined by this carrier.
+
+    Attributes
+    ----------
+    requests : list of Request
+        All so far.
+    answers : list of (kind, round, client, reply)
+        All that arrived.
+    dismissed : list of (client, reason)
+    faults : dict from (kind, round, client) to one of the functions above
+    meanwhile : dict from (kind, round) to a function called while answers are awaited
+    """
+
+    def __init__(self, federation, quorum=None, window=2, **plan):
+        self.federation, self.server = federation, federation.server
+        self.requests, self.answers, self.dismissed = [], [], []
+        self.faults, self.meanwhile = {}, {}
+        quorum = len(self.server.client_domains) if quorum is None else quorum
+        self.coordinator = Coordinator(
+            self.server,
+            Plan(window, quorum, plan.pop("server_evaluates", False)),
+            plan.pop("tests", {}),
+            lambda number, reason: self.dismissed.append((number, reason)),
+        )
+        self._cache = GeometryCache()
+        self.handlers = {k: self._handler(k) for k in federation.clients}
+
+    def restart(self, k, rows=None):
+        """Client `k` as a new process has it, with the first `rows` of its data."""
+        old = self.federation.clients[k]
+        self.federation.clients[k] = Client(
+            k,
+            old.domain,
+            old.features[:rows],
+            old.labels[:rows],
+            old.settings,
+            MemoryBudget(1e9),
+        )
+        self.handlers[k] = self._handler(k)
+
+    def round0(self):
+        return self.carry(self.coordinator.round0())
+
+    def rounds(self, *numbers):
+        """The records of these rounds."""
+        return [self.carry(self.coordinator.round(number)) for number in numbers]
+
+    def run(self, rounds):
+        """Round 0 and as many rounds."""
+        return self.round0(), self.rounds(*range(1, rounds + 1))
+
+    def carry(self, conversation):
+        replies = None
+        while True:
+            try:
+                request = conversation.send(replies)
+            except StopIteration as stop:
+                return stop.value
+            self.requests.append(request)
+            replies = {k: self._reply(request, k) for k in request.parts}
+            self.answers += [
+                (request.kind, request.round_number, k, reply)
+                for k, reply in replies.items()
+                if not isinstance(reply, Absence)
+            ]
+            hook = self.meanwhile.get((request.kind, request.round_number))
+            if hook is not None:
+                hook()
+
+    def asked(self, *kinds, start=0):
+        """(kind, clients) of the requests since number `start`."""
+        return [
+            (request.kind, list(request.parts))
+            for request in self.requests[start:]
+            if not kinds or request.kind in kinds
+        ]
+
+    def bytes_down(self, *kinds):
+        parts = [r.parts for r in self.requests if r.kind in kinds]
+        return sum(len(part) for sent in parts for ps in sent.values() for part in ps)
+
+    def bytes_up(self, *kinds):
+        replies = [reply for kind, _, _, reply in self.answers if kind in kinds]
+        return sum(len(part) for reply in replies for part in reply)
+
+    def _reply(self, request, k):
+        reply = self.handlers[k].answer(request.kind, request.parts[k])
+        fault = self.faults.get((request.kind, request.round_number, k))
+        return reply if fault is None else fault(reply, self)
+
+    def _handler(self, k):
+        client = self.federation.clients[k]
+        test = Embeddings(*make_rows(15, seed=50 + k), client.domain)
+        return ClientHandler(client, test, self._cache)
+
+
+def carrier(method=None, quorum=None, sizes=SIZES, window=2, plan=None, **options):
+    """A carrier of a new federation with both steps, unless `options` say otherwise."""
+    options.setdefault("steps", (1, 2))
+    federation = Federation(make_client_data(sizes), method, **options)
+    return Carrier(federation, quorum, window, **(plan or {}))

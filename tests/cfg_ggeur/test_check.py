@@ -1,0 +1,159 @@
+"""The config extension, on yacs' CfgNode and on FederatedScope's CN."""
+
+from __future__ import annotations
+
+import pytest
+from yacs.config import CfgNode
+
+from federatedscope_ggeur.cfg_ggeur import (
+    BASE_METHODS,
+    KEYS,
+    check_ggeur_cfg,
+    describe_keys,
+    extend_ggeur_cfg,
+    get_key,
+)
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.methods import METHODS
+
+
+def yacs_config(use: bool = True, **values) -> CfgNode:
+    cfg = CfgNode({"federate": CfgNode({"method": "ggeur" if use else "FedAvg"})})
+    extend_ggeur_cfg(cfg)
+    cfg.ggeur.use = use
+    for name, value in values.items():
+        cfg.ggeur[name] = value
+    return cfg
+
+
+def test_defaults_are_valid_and_never_none():
+    cfg = yacs_config()
+    check_ggeur_cfg(cfg)
+    for key in KEYS:
+        assert get_key(cfg.ggeur, key.name) is not None
+        assert key.meaning.endswith(".")
+
+
+def test_defaults_are_not_shared_between_configs():
+    first, second = yacs_config(), yacs_config()
+    first.ggeur.steps.append(1)
+    assert second.ggeur.steps == [1, 2]
+
+
+def test_base_methods_are_those_that_exist():
+    assert sorted(BASE_METHODS) == sorted(METHODS)
+
+
+def test_every_key_is_described():
+    text = describe_keys()
+    assert all(f"ggeur.{key.name} = " in text for key in KEYS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("base_method", "fedsgd"),
+        ("steps", [2, 1]),
+        ("steps", 1),
+        ("steps", [3]),
+        ("scale", "sqrt"),
+        ("noise", "none"),
+        ("prototypes", "class"),
+        ("step1_size", 2.5),
+        ("step1_size", -3.0),
+        ("target_size_per_class", 0.0),
+        ("mlp_hidden_dim", -1.0),
+        ("weight", "rows"),
+        ("unseen_domains", [1]),
+        ("round0_window", 0.0),
+        ("num_threads", 1.5),
+        ("memory_limit", -1.0),
+    ],
+)
+def test_impossible_values_are_refused_by_name(name, value):
+    with pytest.raises(ConfigError, match=f"ggeur.{name}"):
+        check_ggeur_cfg(yacs_config(**{name: value}))
+
+
+def test_min_samples_is_checked():
+    cfg = yacs_config()
+    cfg.ggeur.privacy.min_samples = 0.0
+    with pytest.raises(ConfigError, match=r"ggeur\.privacy\.min_samples"):
+        check_ggeur_cfg(cfg)
+
+
+def test_all_problems_are_listed_at_once():
+    with pytest.raises(ConfigError) as caught:
+        check_ggeur_cfg(yacs_config(scale="x", noise="y", weight="z"))
+    assert all(f"ggeur.{name}" in str(caught.value) for name in ("scale", "noise"))
+
+
+def test_sizes_in_both_ways_contradict_each_other():
+    cfg = yacs_config(step1_size=500.0, num_generated_per_sample=5.0)
+    with pytest.raises(ConfigError, match=r"step1_size.*num_generated_per_sample"):
+        check_ggeur_cfg(cfg)
+
+
+def test_the_document_s_sizes_must_be_whole():
+    cfg = yacs_config(target_size_per_class=50.0, num_generated_per_sample=5.0)
+    with pytest.raises(ConfigError, match="num_generated_per_prototype"):
+        check_ggeur_cfg(cfg)
+    cfg.ggeur.steps = [1]
+    check_ggeur_cfg(cfg)
+
+
+def test_use_and_method_go_together():
+    cfg = yacs_config()
+    cfg.federate.method = "FedAvg"
+    with pytest.raises(ConfigError, match=r"federate\.method"):
+        check_ggeur_cfg(cfg)
+    cfg = yacs_config(use=False)
+    cfg.federate.method = "ggeur"
+    with pytest.raises(ConfigError, match=r"ggeur\.use"):
+        check_ggeur_cfg(cfg)
+
+
+def test_an_unused_section_is_not_looked_at():
+    cfg = yacs_config(use=False)
+    for key in list(cfg.ggeur):
+        if key != "use":
+            del cfg.ggeur[key]
+    check_ggeur_cfg(cfg)
+
+
+class TestFederatedScope:
+    @pytest.fixture
+    def cfg(self, federatedscope):
+        cfg = federatedscope.global_cfg.clone()
+        extend_ggeur_cfg(cfg)
+        return cfg
+
+    def test_a_quickstart_has_the_same_values_there_and_here(self, cfg, quickstart):
+        here = load_config(quickstart)
+        cfg.merge_from_file(str(quickstart))
+        for key in KEYS:
+            name = f"ggeur.{key.name}"
+            assert get_key(cfg, name) == get_key(here, name)
+            assert type(get_key(cfg, name)) is type(get_key(here, name))
+        for name in ("federate.client_num", "data.splits", "train.optimizer.lr"):
+            assert get_key(cfg, name) == get_key(here, name)
+
+    def test_defaults_are_those_that_the_embedded_engine_assumes(self, federatedscope):
+        from federatedscope_ggeur.cfg_ggeur.fs_keys import FS_KEYS
+
+        cfg = federatedscope.global_cfg.clone()
+        known = {key.name: key.default for key in FS_KEYS}
+        theirs = {name: get_key(cfg, name) for name in known}
+        assert theirs == known
+
+    def test_a_fraction_is_refused_and_not_cut_off(self, cfg, quickstart):
+        cfg.merge_from_file(str(quickstart))
+        cfg.merge_from_list(["ggeur.step1_size", "2.5"])
+        with pytest.raises(ConfigError, match=r"step1_size.*2\.5"):
+            check_ggeur_cfg(cfg)
+
+    def test_an_unused_section_survives_being_stripped(self, cfg):
+        cfg.ready_for_run()
+        assert list(cfg.ggeur) == ["use"]
+        cfg.assert_cfg()

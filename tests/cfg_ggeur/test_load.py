@@ -1,0 +1,141 @@
+"""The embedded engine's config: read as FS reads it, refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.errors import ConfigError
+
+
+def test_overrides_come_after_the_file(quickstart):
+    cfg = load_config(
+        quickstart, ["federate.total_round_num", "3", "ggeur.steps", "[1]"]
+    )
+    assert cfg.federate.total_round_num == 3
+    assert cfg.ggeur.steps == [1]
+
+
+def test_values_are_cast_as_fs_casts_them(quickstart):
+    cfg = load_config(
+        quickstart,
+        ["train.optimizer.lr", "1", "ggeur.round0_window", "4", "seed", "7.0"],
+    )
+    assert (cfg.train.optimizer.lr, cfg.ggeur.round0_window, cfg.seed) == (1.0, 4.0, 7)
+    assert isinstance(cfg.train.optimizer.lr, float)
+    assert isinstance(cfg.seed, int)
+    # YAML reads 1e-5 as a text, yacs and FS as a number.
+    assert cfg.train.optimizer.weight_decay == 1e-5
+
+
+def test_the_config_is_frozen(quickstart):
+    cfg = load_config(quickstart)
+    with pytest.raises(AttributeError):
+        cfg.seed = 1
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (["federate.clientnum", "3"], r"federate\.clientnum.*client_num\?"),
+        (["nosuch.key", "3"], r"nosuch\.key"),
+        (["seed", "2.5"], r"seed: expected int, got float 2\.5"),
+        (["seed", "True"], "seed: expected int, got bool"),
+        (["seed", "abc"], "seed: expected int"),
+        (["federate", "3"], "federate: is a section"),
+        (["ggeur.step1_size", "2.5"], r"step1_size.*whole number"),
+        (["federate.mode", "distributed"], r"federate\.mode.*standalone"),
+        (["use_gpu", "True"], "use_gpu"),
+        (["federate.client_num", "0"], r"federate\.client_num"),
+        (["federate.sample_client_rate", "1.5"], r"federate\.sample_client_rate"),
+        (["federate.sample_client_num", "0"], r"federate\.sample_client_num"),
+        (["ggeur.memory_limit", "1e999"], r"ggeur\.memory_limit: must be finite"),
+        (["data.splits", "[0.7, 0.0, 1e999]"], r"data\.splits: must be finite"),
+        (["data.splits", "[0.7, 0.3]"], r"data\.splits"),
+        (["data.splitter", "metis"], r"data\.splitter 'metis'"),
+        (["data.splitter_args", "[{'beta': 1}]"], r"data\.splitter_args"),
+        (["data.type", "toy"], r"data\.type 'toy'"),
+        (["eval.metrics", "[['acc']]"], r"eval\.metrics"),
+        (["dataloader.batch_size", "99999999999999999999"], r"dataloader\.batch_size"),
+        (["ggeur.num_threads", "1000000"], r"ggeur\.num_threads"),
+        (["train.batch_or_epoch", "batch", "dataloader.shuffle", "False"],
+         r"dataloader\.shuffle"),
+        (["train.optimizer.momentum", "[0.9]"], r"train\.optimizer: torch refuses"),
+        (["federate.method", "FedAvg"], r"federate\.method"),
+        (["early_stop.patience", "5"], r"early_stop\.patience"),
+        (["eval.split", "['test', 'val']"], r"eval\.split"),
+        (["model.dropout", "1.0"], r"model\.dropout"),
+        (["train.batch_or_epoch", "step"], "batch_or_epoch"),
+        (["train.optimizer.type", "Rprop"], r"train\.optimizer\.type"),
+        (["train.optimizer.nestrov", "True"], r"train\.optimizer\.nestrov"),
+        (["train.optimizer.nesterov", "True", "train.optimizer.momentum", "0.0"],
+         r"train\.optimizer.*[Nn]esterov"),
+        (["train.optimizer.momentum", "-1.0"], r"train\.optimizer.*momentum"),
+        (["train.optimizer.lr", "-1"], r"train\.optimizer\.lr"),
+        (["fedprox.use", "True"], r"fedprox\.use"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_honoured_is_refused_by_name(quickstart, override, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config(quickstart, override)
+
+
+def test_all_problems_are_listed_at_once(quickstart):
+    wrong = {
+        "no.key": "1",
+        "seed": "x",
+        "use_gpu": "True",
+        "data.type": "toy",
+        "data.splitter": "metis",
+        "data.splits": "[1, 2]",
+        "train.optimizer.nestrov": "True",
+        "ggeur.scale": "y",
+        "ggeur.num_generated_per_sample": "5",
+    }
+    with pytest.raises(ConfigError) as caught:
+        load_config(quickstart, [part for pair in wrong.items() for part in pair])
+    assert all(name in str(caught.value) for name in wrong)
+    assert str(quickstart) in str(caught.value)
+
+
+def test_optimizer_settings_take_any_number(quickstart, tmp_path):
+    path = tmp_path / "whole.yaml"
+    text = quickstart.read_text().replace("momentum: 0.9", "momentum: 0")
+    path.write_text(text)
+    assert load_config(path).train.optimizer.momentum == 0
+    overrides = ["train.optimizer.momentum", "0.5"]
+    assert load_config(path, overrides).train.optimizer.momentum == 0.5
+
+
+def test_a_text_that_looks_like_a_number_stays_a_text(quickstart):
+    assert load_config(quickstart, ["expname", "2024"]).expname == "2024"
+
+
+def test_an_equals_sign_is_pointed_at(quickstart):
+    with pytest.raises(ConfigError, match=r"without '='.*federate\.total_round_num=1"):
+        load_config(quickstart, ["federate.total_round_num=1", "outdir", "here"])
+
+
+def test_a_setting_without_a_value_is_named(quickstart):
+    with pytest.raises(ConfigError, match=r"federate\.client_num.*no value"):
+        load_config(quickstart, ["federate.client_num"])
+
+
+def test_a_bare_config_says_what_fs_defaults_do_not_fit():
+    with pytest.raises(ConfigError) as caught:
+        load_config(None)
+    for name in ("trainer.type", "model.type", "criterion.type", "early_stop.patience"):
+        assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["a: [1", "- 1\n- 2\n", "just a text"])
+def test_a_file_that_is_no_config_is_named(tmp_path, content):
+    path = tmp_path / "bad.yaml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=r"bad\.yaml"):
+        load_config(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
+        load_config(tmp_path / "nowhere.yaml")

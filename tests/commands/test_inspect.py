@@ -1,0 +1,240 @@
+"""``federatedscope-ggeur inspect``: numbers against plainly written ones, and files."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+from pictures import write_images
+from PIL import Image
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.commands.inspection import chance, similarities
+from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
+
+
+def lines(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+def write_domains(
+    folder, per_class, dim=24, shapes=(0, 0, 0), names=("one", "two", "three")
+):
+    """`.npz` of domains whose class c has five long directions, by `shapes` alike.
+
+    `per_class`: for each domain, rows of each class.
+    """
+    folder.mkdir()
+    for number, counts in enumerate(per_class):
+        rng = np.random.default_rng(number)
+        features, labels = [], []
+        for c, n in enumerate(counts):
+            basis = np.random.default_rng([shapes[number], c]).normal(size=(dim, dim))
+            basis = np.linalg.qr(basis)[0]
+            lengths = np.array([32, 16, 8, 4, 2, *[0.01] * (dim - 5)])
+            features.append(rng.normal(size=(n, dim)) * lengths @ basis.T + 5 * c)
+            labels += [c] * n
+        features = np.concatenate(features).astype("float32")
+        np.savez(
+            folder / f"{names[number]}.npz", features=features, labels=np.array(labels)
+        )
+    return ["data.type", "embeddings@ggeur", "data.root", str(folder)]
+
+
+@pytest.fixture
+def small(embeddings_folder):
+    """Settings of three small domains with 12 classes."""
+    return ["data.type", "embeddings@ggeur", "data.root", str(embeddings_folder)]
+
+
+@pytest.fixture
+def inspect(quickstart, small, tmp_path, capsys):
+    """What a call prints, with the status; files go to the folder `out`."""
+
+    def call(*words, out=tmp_path / "out"):
+        words = [*small, *words, "--out", str(out)]
+        status = main(["inspect", "--cfg", str(quickstart), *words])
+        shown = capsys.readouterr()
+        return status, shown.out, shown.err
+
+    return call
+
+
+def test_samples_are_those_the_clients_train_on(inspect, quickstart, small, tmp_path):
+    words = ["federate.client_num", "9", "seed", "3"]
+    status, printed, _ = inspect(*words)
+    assert status == 0
+    cfg = load_config(quickstart, [*small, *words])
+    data = load_federated_data(cfg)
+    model, *rows = lines(tmp_path / "out" / "samples.csv")
+    assert model == ["client", "domain", "rows", *map(str, range(12))]
+    for client, row in zip(data.clients, rows):
+        held = [(client.train.labels == c).sum().item() for c in range(12)]
+        expected = [client.number, client.domain, len(client.train), *held]
+        assert row == list(map(str, expected))
+        share = f"{sum(n > 0 for n in held)} of 12"
+        words = f"{client.number} {client.domain} {len(client.train)} {share}"
+        assert words in " ".join(printed.split())
+    assert len(rows) == 9
+
+
+def test_who_has_nothing_is_said(inspect, tmp_path):
+    data = write_domains(tmp_path / "data", [(40, 40), (40, 40)])
+    _, printed, _ = inspect(
+        *data, "federate.client_num", "12", "data.splitter_args", "[{'alpha': 0.01}]"
+    )
+    held = np.array(lines(tmp_path / "out" / "samples.csv")[1:])[:, 3:].astype(int)
+    empty = [str(k) for k, row in enumerate(held, 1) if not row.sum()]
+    assert empty
+    assert f"clients without rows: {', '.join(empty)}\n" in printed
+    assert "classes that no client holds" not in printed
+
+
+def test_classes_that_nobody_holds_and_withheld_pairs_are_said(inspect, tmp_path):
+    data = write_domains(tmp_path / "data", [(5, 40), (5, 40)])
+    words = [*data, "federate.client_num", "2", "data.splitter", "iid"]
+    (tmp_path / "data" / "class_names.txt").write_text("few\nmany\nabsent\n")
+    _, printed, _ = inspect(*words, "data.splitter_args", "[]")
+    assert "classes that no client holds: absent\n" in printed
+    assert "with fewer than 5 rows (ggeur.privacy.min_samples)" in printed
+    assert "nothing is uploaded: 2 of 4" in printed
+    plain = ["data.splitter_args", "[]", "ggeur.steps", "[]"]
+    _, printed, _ = inspect(*words, *plain, out=tmp_path / "plain")
+    assert "uploaded" not in printed
+
+
+def test_similarities_are_those_of_equation_3(quickstart, tmp_path):
+    words = write_domains(tmp_path / "data", [(40, 50, 60)] * 3)
+    dataset = load_data_set(load_config(quickstart, words))
+
+    def directions(rows, c):
+        x = rows.features[rows.labels == c].double().numpy()
+        values, vectors = np.linalg.eigh(np.cov(x.T, bias=True))
+        return vectors[:, np.argsort(values)[::-1][:5]]
+
+    found = similarities(dataset, "two")
+    domains = {domain.name: domain.train for domain in dataset.domains}
+    assert [pair.second for pair in found] == ["one", "three"]
+    for pair in found:
+        assert pair.first == "two"
+        for i, j in np.ndindex(3, 3):
+            a, b = directions(domains["two"], i), directions(domains[pair.second], j)
+            expected = sum(abs(a[:, m] @ b[:, m]) for m in range(5))
+            assert pair.values[i, j] == pytest.approx(expected, abs=1e-5)
+        same, other = pair.averages()
+        assert same == pytest.approx(np.diagonal(pair.values).mean())
+        rest = pair.values[~np.eye(3, dtype=bool)]
+        assert other == pytest.approx(rest.mean())
+
+
+def test_the_shapes_do_not_depend_on_the_clients(inspect, tmp_path):
+    data = write_domains(tmp_path / "data", [(40, 40)] * 2)
+    for number in ("4", "12"):
+        inspect(*data, "federate.client_num", number, out=tmp_path / number)
+    one, other = (tmp_path / n / "similarity.csv" for n in ("4", "12"))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_equal_shapes_are_found(inspect, tmp_path):
+    data = write_domains(tmp_path / "data", [(900, 900)] * 3, shapes=(0, 0, 1))
+    _, printed, _ = inspect(*data, "--reference", "two")
+    model, *rows = lines(tmp_path / "out" / "similarity.csv")
+    assert model == ["domain", "class", "other_domain", "other_class", "similarity"]
+    value = {tuple(row[:4]): float(row[4]) for row in rows}
+    assert len(value) == 8
+    for c in "01":
+        assert value["two", c, "one", c] > 4.8
+        assert value["two", c, "one", "10"[int(c)]] < 2.5
+        assert value["two", c, "three", c] < 2.5
+    assert "two and one: same class 4.9" in printed or "same class 5.0" in printed
+
+
+def test_random_directions_are_as_alike_as_chance_says():
+    rng = np.random.default_rng(0)
+    draws = []
+    for _ in range(50):
+        a, b = (np.linalg.qr(rng.normal(size=(60, 5)))[0] for _ in range(2))
+        draws.append(np.abs((a * b).sum(axis=0)).sum())
+    assert chance(60) == pytest.approx(np.mean(draws), rel=0.1)
+
+
+def test_a_class_without_five_directions_is_left_out_and_said(inspect, tmp_path):
+    data = write_domains(tmp_path / "data", [(60, 7, 60), (60, 60, 60)])
+    _, printed, _ = inspect(*data, "federate.client_num", "2")
+    assert "left out, with fewer than 5 directions in one of the two: 1\n" in printed
+    pairs = {(row[1], row[3]) for row in lines(tmp_path / "out" / "similarity.csv")[1:]}
+    assert pairs == {(a, b) for a in "02" for b in "012"}
+
+
+def test_all_classes_may_be_left_out(inspect, tmp_path):
+    data = write_domains(tmp_path / "data", [(5, 5), (60, 60)])
+    status, printed, _ = inspect(*data, "federate.client_num", "2")
+    assert status == 0
+    assert "one and two: same class -, other classes -" in printed
+    assert (tmp_path / "out" / "similarity_1_two.png").is_file()
+
+
+def test_one_domain_has_nothing_to_compare(inspect, tmp_path):
+    data = write_domains(tmp_path / "data", [(40, 40)])
+    status, printed, _ = inspect(*data)
+    assert status == 0
+    assert "one domain: there are no shapes to compare" in printed
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["samples.csv", "samples.png"]
+
+
+def test_pictures_are_named_after_domains_and_printed(inspect, tmp_path):
+    data = write_domains(tmp_path / "data", [(20, 20)] * 2, names=("a", "b c: d"))
+    status, printed, _ = inspect(*data)
+    assert status == 0
+    for name in ("samples.png", "similarity_1_b_c_d.png"):
+        assert str(tmp_path / "out" / name) in printed.splitlines()
+        assert Image.open(tmp_path / "out" / name).size[0] > 400
+
+
+def test_nothing_is_overwritten(inspect, tmp_path, quickstart, monkeypatch):
+    data = write_domains(tmp_path / "data", [(20, 20)])
+    assert inspect(*data)[0] == 0
+    before = {path: path.stat() for path in (tmp_path / "out").iterdir()}
+    status, printed, error = inspect(*data)
+    assert status == 1
+    assert "already holds" in error
+    assert "samples.csv" in error
+    assert not printed
+    assert {path: path.stat() for path in (tmp_path / "out").iterdir()} == before
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert main(["inspect", "--cfg", str(quickstart), *data]) == 0
+    assert len(list((tmp_path / "exp").rglob("samples.csv"))) == 2
+
+
+def test_wrong_calls_are_named(inspect, tmp_path, capsys):
+    status, _, error = inspect("--reference", "nowhere")
+    assert status == 1
+    assert "--reference: there is no domain 'nowhere'" in error
+    assert "art, photo, sketch" in error
+    (tmp_path / "taken").write_text("")
+    status, _, error = inspect(out=tmp_path / "taken")
+    assert status == 1
+    assert "cannot make the folder" in error
+    with pytest.raises(SystemExit):
+        main(["inspect"])
+    assert "--cfg" in capsys.readouterr().err
+
+
+def test_image_data_sets_are_embedded_first(inspect, tmp_path):
+    tree = write_images(tmp_path / "tree", per_class=12)
+    status, printed, _ = inspect(
+        "data.type", "image_folder@ggeur", "data.root", str(tree),
+        "ggeur.encoder.name", "hog", "ggeur.encoder.cache", str(tmp_path / "cache"),
+        "ggeur.encoder.num_workers", "0", "federate.client_num", "2",
+        "data.splitter", "domain", "data.splitter_args", "[]",
+    )  # fmt: skip
+    assert status == 0
+    assert "day and night: same class" in printed
+    model, *rows = lines(tmp_path / "out" / "samples.csv")
+    assert model[3:] == ["circle", "cross", "square"]
+    assert [row[2] for row in rows] == ["25", "25"]

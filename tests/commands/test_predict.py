@@ -1,0 +1,285 @@
+"""``federatedscope-ggeur predict``, behind the whole way of images to a run's head."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from pictures import CLASSES, add_tiny_clip, write_images
+from safetensors.torch import load_file, save_file
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.commands.prediction import Predictor, find_images
+from federatedscope_ggeur.data.encoders import EncoderSettings, build_encoder
+from federatedscope_ggeur.data.images.files import load_image
+from federatedscope_ggeur.errors import ConfigError, DataError
+
+QUICKSTART = Path(__file__).parent.parent / "scripts/example_configs"
+RUN = [
+    "data.type", "image_folder@ggeur", "data.splitter", "domain",
+    "data.splitter_args", "[]", "federate.client_num", "2",
+    "federate.total_round_num", "10", "train.optimizer.lr", "0.1",
+    "ggeur.encoder.num_workers", "0", "ggeur.encoder.num_threads", "1",
+    "ggeur.encoder.device", "cpu", "ggeur.privacy.min_samples", "2",
+    "ggeur.encoder.batch_size", "4",
+]  # fmt: skip
+
+
+def train(folder: Path, *words) -> Path:
+    """A run on the images in `folder`/tree; its folder."""
+    settings = ["data.root", folder / "tree", "outdir", folder, "expname", "run"]
+    settings += ["ggeur.encoder.cache", folder / "cache", *words]
+    config = QUICKSTART / "ggeur_quickstart.yaml"
+    assert main(["--cfg", str(config), *RUN, *map(str, settings)]) == 0
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory) -> tuple[str, Path]:
+    """A small CLIP model and a file with weights for it."""
+    open_clip = pytest.importorskip("open_clip")
+    folder = tmp_path_factory.mktemp("weights")
+    model = add_tiny_clip(folder)
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        state = open_clip.create_model(model).state_dict()
+    save_file(state, folder / "tiny.safetensors")
+    return model, folder / "tiny.safetensors"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, weights) -> Path:
+    """The folder of a run with open_clip, beside its images."""
+    folder = tmp_path_factory.mktemp("clip")
+    write_images(folder / "tree", per_class=8)
+    model, file = weights
+    encoder = ["name", "open_clip", "model", model, "pretrained", file]
+    encoder += ["quick_gelu", "without", "normalize", "True"]
+    words = zip([f"ggeur.encoder.{name}" for name in encoder[::2]], encoder[1::2])
+    return train(folder, *(word for pair in words for word in pair))
+
+
+@pytest.fixture(scope="module")
+def simple(tmp_path_factory) -> Path:
+    """The folder of a run with the pixels themselves and a hidden layer."""
+    folder = tmp_path_factory.mktemp("pixels")
+    write_images(folder / "tree", per_class=8)
+    words = ["ggeur.encoder.name", "pixels", "ggeur.mlp_hidden_dim", "8"]
+    return train(folder, *words)
+
+
+@pytest.fixture
+def copied(simple, tmp_path) -> Path:
+    """A copy of the run `simple`, to be spoilt."""
+    shutil.copytree(simple, tmp_path / "copied")
+    return tmp_path / "copied"
+
+
+def predict(*words) -> int:
+    return main(["predict", *map(str, words)])
+
+
+def test_images_to_clip_to_a_run_to_predictions(trained, weights, capsys):
+    """The probabilities are the head's on what the encoder gives."""
+    tree = trained.parent / "tree"
+    assert predict("--run", trained, tree, "--json", "--top", 3) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["image"] for row in rows] == sorted(map(str, tree.rglob("*.jpg")))
+    model, file = weights
+    settings = EncoderSettings(
+        "open_clip", model, str(file), normalize=True, quick_gelu="without"
+    )
+    encoder = build_encoder(settings, torch.device("cpu"))
+    model = load_file(trained / "head.safetensors")
+    right = 0
+    for row in rows:
+        image = encoder.preprocess(load_image(row["image"]))
+        logits = model["classifier.weight"] @ encoder.encode(image[None])[0]
+        expected = (logits + model["classifier.bias"]).softmax(dim=0)
+        order = expected.argsort(descending=True).tolist()
+        assert [c["class"] for c in row["classes"]] == [CLASSES[c] for c in order]
+        found = torch.tensor([c["probability"] for c in row["classes"]])
+        assert torch.allclose(found, expected[order], atol=1e-5)
+        assert row["error"] is None
+        right += row["classes"][0]["class"] == Path(row["image"]).parent.name
+    assert right > 0.8 * len(rows)
+
+
+def test_a_hidden_layer_and_every_form_of_output(simple, capsys):
+    image = simple.parent / "tree" / "day" / "cross" / "000.jpg"
+    expected = next(Predictor(simple).predict([str(image)], top=2))
+    names, shares = zip(*expected.classes)
+    assert shares[0] >= shares[1]
+    assert predict("--run", simple, image, "--top", 2) == 0
+    text = capsys.readouterr().out
+    pairs = ", ".join(f"{n} {p:.3f}" for n, p in expected.classes)
+    assert text == f"{image}: {pairs}\n"
+    assert predict("--run", simple, image, "--top", 2, "--csv") == 0
+    model, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert model == ["image", "rank", "class", "probability", "error"]
+    assert [row[:3] for row in rows] == [
+        [str(image), str(rank), name] for rank, name in enumerate(names, 1)
+    ]
+    assert [float(row[3]) for row in rows] == list(shares)
+    assert predict("--run", simple, image, "--top", 99, "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert len(row["classes"]) == len(CLASSES)
+    assert sum(c["probability"] for c in row["classes"]) == pytest.approx(1)
+
+
+def test_batches_make_no_difference(simple):
+    images = find_images([str(simple.parent / "tree")])
+    assert len(images) > 8
+    predictor = Predictor(simple)
+    together = list(predictor.predict(images))
+    for image, found in zip(images, together):
+        (alone,) = predictor.predict([image])
+        assert alone.image == found.image == image
+        assert alone.classes[0][0] == found.classes[0][0]
+        assert alone.classes[0][1] == pytest.approx(found.classes[0][1], abs=1e-5)
+
+
+def test_broken_images_are_named_and_the_others_predicted(simple, tmp_path, capsys):
+    good = (simple.parent / "tree" / "day" / "cross" / "000.jpg").read_bytes()
+    for name, content in (
+        ("a.jpg", good),
+        ("b.jpg", good[: len(good) // 2]),
+        ("c.png", b"no image"),
+        ("d.jpg", good),
+    ):
+        (tmp_path / name).write_bytes(content)
+    for form in ("--json", "--csv", "--top=1"):
+        assert predict("--run", simple, tmp_path, form) == 1
+        shown = capsys.readouterr()
+        for name in ("b.jpg", "c.png"):
+            assert f"error: {tmp_path / name}: " in shown.err
+        assert len(shown.err.splitlines()) == 2
+        if form == "--json":
+            rows = json.loads(shown.out)
+            assert [bool(row["classes"]) for row in rows] == [True, False, False, True]
+            assert "b.jpg" in rows[1]["error"]
+            assert rows[0]["classes"] == rows[3]["classes"]
+        elif form == "--csv":
+            rows = list(csv.reader(io.StringIO(shown.out)))[1:]
+            assert [bool(row[4]) for row in rows] == [False, True, True, False]
+        else:
+            assert f"{tmp_path / 'b.jpg'}: cannot be read\n" in shown.out
+            assert len(shown.out.splitlines()) == 4
+
+
+def test_folders_are_searched_and_hidden_files_passed_over(tmp_path):
+    tree = write_images(tmp_path / "tree", domains=("b", "a"), per_class=1)
+    (tree / ".hidden").mkdir()
+    shutil.copy(tree / "a" / "cross" / "000.jpg", tree / ".hidden" / "000.jpg")
+    (tree / "notes.txt").write_text("no image")
+    (tree / ".cover.jpg").write_text("")
+    odd = tmp_path / "named itself"
+    shutil.copy(tree / "a" / "cross" / "000.jpg", odd)
+    found = find_images([str(odd), str(tree)])
+    below = [str(tree / d / c / "000.jpg") for d in "ab" for c in CLASSES]
+    assert found == [str(odd), *below]
+
+
+def test_weights_elsewhere_and_other_weights(trained, weights, tmp_path, capsys):
+    _, file = weights
+    image = find_images([str(trained.parent / "tree")])[0]
+    config = json.loads((trained / "results.json").read_text())
+    config["config"]["ggeur"]["encoder"]["pretrained"] = "/moved/tiny.safetensors"
+    moved = tmp_path / "moved"
+    shutil.copytree(trained, moved)
+    (moved / "results.json").write_text(json.dumps(config))
+    assert predict("--run", moved, image) == 1
+    assert "/moved/tiny.safetensors" in capsys.readouterr().err
+    assert predict("--run", moved, image, "--pretrained", file) == 0
+    here = capsys.readouterr().out
+    assert predict("--run", trained, image) == 0
+    assert capsys.readouterr().out == here
+    state = load_file(file)
+    state["visual.proj"] = state["visual.proj"] * 1.01
+    save_file(state, tmp_path / "other.safetensors")
+    other = tmp_path / "other.safetensors"
+    assert predict("--run", trained, image, "--pretrained", other) == 1
+    shown = capsys.readouterr()
+    assert "was trained on embeddings by open_clip" in shown.err
+    assert not shown.out
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("normalize", True), ("image_size", 8.0), ("name", "hog")]
+)
+def test_other_encoder_settings_are_refused(copied, key, value):
+    results = json.loads((copied / "results.json").read_text())
+    results["config"]["ggeur"]["encoder"][key] = value
+    (copied / "results.json").write_text(json.dumps(results))
+    with pytest.raises(DataError, match="was trained on embeddings by pixels"):
+        Predictor(copied)
+
+
+def test_a_run_on_embeddings_is_refused(
+    tmp_path, capsys, quickstart, simple, embeddings_folder
+):
+    words = ["outdir", tmp_path, "expname", "run", "federate.total_round_num", 1]
+    words += ["data.type", "embeddings@ggeur", "data.root", embeddings_folder]
+    (embeddings_folder / "encoder.txt").write_text("some network's last layer")
+    assert main(["--cfg", str(quickstart), *map(str, words)]) == 0
+    capsys.readouterr()
+    assert predict("--run", tmp_path / "run", simple.parent / "tree") == 1
+    error = capsys.readouterr().err
+    assert "the run was on embeddings (data.type embeddings@ggeur" in error
+    assert "made by: some network's last layer)" in error
+
+
+@pytest.mark.parametrize("absent", ["results.json", "head.safetensors"])
+def test_what_is_no_run_is_refused(copied, absent):
+    (copied / absent).unlink()
+    with pytest.raises(ConfigError, match=f"it holds no {absent}"):
+        Predictor(copied)
+
+
+def test_a_damaged_head_is_refused(copied):
+    whole = (copied / "head.safetensors").read_bytes()
+    for spoilt in (b"", whole[:50], whole[:-4]):
+        (copied / "head.safetensors").write_bytes(spoilt)
+        with pytest.raises(DataError, match=r"head\.safetensors: is damaged"):
+            Predictor(copied)
+
+
+def test_a_head_of_another_run_is_refused(copied, trained, simple):
+    shutil.copy(trained / "head.safetensors", copied / "head.safetensors")
+    with pytest.raises(DataError, match="was not written together with results"):
+        Predictor(copied)
+    shutil.copy(simple / "head.safetensors", copied / "head.safetensors")
+    results = json.loads((copied / "results.json").read_text())
+    results["config"]["ggeur"]["mlp_hidden_dim"] = 0.0
+    (copied / "results.json").write_text(json.dumps(results))
+    with pytest.raises(DataError, match="does not fit the run's settings"):
+        Predictor(copied)
+
+
+def test_a_run_of_before_there_were_encoders_is_refused(copied):
+    results = json.loads((copied / "results.json").read_text())
+    del results["config"]["ggeur"]["encoder"]
+    (copied / "results.json").write_text(json.dumps(results))
+    with pytest.raises(ConfigError, match="says nothing of an encoder"):
+        Predictor(copied)
+
+
+def test_wrong_calls_are_named(simple, tmp_path, capsys):
+    for words, message in (
+        ([tmp_path / "nowhere"], f"there is no image or folder '{tmp_path}"),
+        ([tmp_path], "there are no image files in the folder"),
+        ([simple / "curve.png", "--device", "tpu"], "--device: must be auto"),
+    ):
+        assert predict("--run", simple, *words) == 1
+        assert message in capsys.readouterr().err
+    for words in (["--top", 0, "x"], ["--json", "--csv", "x"], []):
+        with pytest.raises(SystemExit) as caught:
+            predict("--run", simple, *words)
+        assert caught.value.code == 2
+    assert load_config(simple / "config.yaml").ggeur.encoder.name == "pixels"

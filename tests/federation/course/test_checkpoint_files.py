@@ -1,0 +1,280 @@
+"""What is not taken for a checkpoint, and what a full disk leaves of one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from carrier import carrier, lost
+
+from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.course.checkpoint import CheckpointWriter, restore
+from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.federation.messages.handshake import Handshake
+from federatedscope_ggeur.reporting import numbers
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "kept" / "checkpoint"
+
+
+@pytest.fixture
+def kept(config, path):
+    """The checkpoint of a run of three rounds."""
+    run(config("federate.save_to", path))
+    return path
+
+
+def refused(cfg, problem, data=None):
+    with pytest.raises(ConfigError, match=rf"federate\.restore_from: .*{problem}"):
+        Run(cfg, data)
+
+
+def files_at(path):
+    return {p: p.read_bytes() for p in path.parent.rglob("*") if p.is_file()}
+
+
+class TestFiles:
+    @pytest.mark.parametrize("name", ["nowhere", "nowhere/checkpoint", "."])
+    def test_that_are_not_there(self, config, tmp_path, name):
+        problem = "cannot be read: (No such file|Is a directory)"
+        refused(config("federate.restore_from", tmp_path / name), problem)
+
+    @pytest.mark.parametrize("suffix", ["", ".round0"])
+    @pytest.mark.parametrize("left", [0, 5, 9, 200, -1])
+    def test_that_are_cut_off(self, config, kept, suffix, left):
+        file = Path(f"{kept}{suffix}")
+        file.write_bytes(file.read_bytes()[:left])
+        refused(config("federate.restore_from", kept), "(not a message|neither)")
+
+    def test_round_0_is_missing(self, config, kept):
+        Path(f"{kept}.round0").unlink()
+        refused(config("federate.restore_from", kept), r"checkpoint\.round0' .*No such")
+
+    def test_round_0_is_of_another_run(self, config, kept, tmp_path):
+        other = tmp_path / "other"
+        run(config("federate.save_to", other))
+        Path(f"{kept}.round0").write_bytes(Path(f"{other}.round0").read_bytes())
+        refused(config("federate.restore_from", kept), "is of another run")
+
+    def test_round_0_alone(self, config, kept):
+        refused(config("federate.restore_from", f"{kept}.round0"), "'round 0' instead")
+
+    def test_records_that_were_changed(self, config, kept):
+        data = kept.read_bytes()
+        kept.write_bytes(data.replace(b"seconds", b"sekunde"))
+        refused(config("federate.restore_from", kept), "fields are missing: seconds")
+
+    def test_a_client_s_file_that_is_broken(self, config, path):
+        moon = ("ggeur.base_method", "moon")
+        run(config("federate.save_to", path, *moon))
+        again = config("federate.restore_from", path, *moon)
+        file = ClientStore(path, 2).path
+        whole = file.read_bytes()
+        file.write_bytes(whole[:100])
+        refused(again, "client_0002.*not a message")
+        file.write_bytes(ClientStore(path, 1).path.read_bytes())
+        refused(again, "client_0002.*from client 1")
+        file.write_bytes(whole.replace(b"state.2.", b"state.9."))
+        refused(again, "client_0002")
+
+
+class TestOtherRuns:
+    @pytest.mark.parametrize(
+        ("key", "value", "problem"),
+        [
+            ("seed", 1, "seed is '0' there and '1' here"),
+            ("ggeur.steps", [1], r"ggeur\.steps is '\[1, 2\]' there"),
+            ("ggeur.mlp_hidden_dim", 8, r"ggeur\.mlp_hidden_dim is '0.*here"),
+            ("federate.client_num", 4, "client 4 was 'not there' and is 'art' now"),
+        ],
+    )
+    def test_of_other_settings_are_refused_by_name(
+        self, config, kept, key, value, problem
+    ):
+        refused(config("federate.restore_from", kept, key, value), problem)
+
+    def test_of_another_method(self, config, kept):
+        cfg = config("federate.restore_from", kept, "ggeur.base_method", "scaffold")
+        refused(cfg, r"ggeur\.base_method is 'fedavg' there and 'scaffold' here")
+
+    @pytest.mark.parametrize(
+        ("settings", "changed", "problem"),
+        [
+            (
+                ["ggeur.base_method", "moon"],
+                ["ggeur.moon.mu", 2.0],
+                r"ggeur\.moon\.mu is '1\.0' there and '2\.0' here",
+            ),
+            (
+                ["ggeur.base_method", "fedprox", "fedprox.mu", 0.5],
+                ["fedprox.mu", 0.25],
+                r"fedprox\.mu is '0\.5' there and '0\.25' here",
+            ),
+            (
+                ["ggeur.augmentation", "fedgen", "ggeur.fedgen.steps", 2],
+                ["ggeur.fedgen.hidden", 16],
+                r"ggeur\.fedgen\.hidden is '128' there and '16' here",
+            ),
+        ],
+    )
+    def test_of_another_setting_of_the_method(
+        self, config, path, settings, changed, problem
+    ):
+        run(config(*settings, "federate.save_to", path))
+        refused(config(*settings, *changed, "federate.restore_from", path), problem)
+
+    @pytest.mark.parametrize(
+        ("change", "problem"),
+        [
+            (
+                lambda data: {"class_names": ("z", *data.class_names[1:])},
+                "class 0 is '.*' there and 'z' here$",
+            ),
+            (lambda data: {"encoder": "other"}, "encoder is '.*' there and 'other'"),
+            (
+                lambda data: {"clients": data.clients[:2], "domains": data.domains[:2]},
+                "client 3 was 'sketch' and is 'not there' now",
+            ),
+        ],
+    )
+    def test_of_other_data(self, config, kept, change, problem):
+        cfg = config("federate.restore_from", kept)
+        data = Run(config()).data
+        refused(cfg, problem, replace(data, **change(data)))
+
+
+def write_pickle(content, path):
+    Path(path).write_bytes(pickle.dumps(content, protocol=2))
+
+
+def read_pickle(path):
+    return pickle.loads(Path(path).read_bytes())
+
+
+class TestWeightsOfFederatedScope:
+    def save(self, path, **content):
+        path.parent.mkdir()
+        torch.save({"cur_round": 3, **content}, path)
+        return path
+
+    def test_are_where_a_run_of_all_rounds_starts(self, config, path):
+        trained = Run(config())
+        trained.follow(lambda record: None)
+        server = trained.engine.server
+        model = server.model.at(server.params)
+        self.save(path, model=model.state_dict())
+        following = Run(config("federate.restore_from", path))
+        assert torch.equal(following.engine.server.params, server.params)
+        results = following.follow(lambda record: None)
+        assert [record.round for record in results.rounds] == [1, 2, 3]
+        assert results.round0.uploaded_pairs > 0
+        assert results.rounds[0].loss < trained.rounds[0].loss
+
+    def test_of_another_head(self, config, path):
+        model = Run(config("ggeur.mlp_hidden_dim", 8)).engine.server.model
+        self.save(path, model=model.state_dict())
+        refused(config("federate.restore_from", path), "weights of this head")
+
+    def test_with_nan(self, config, path):
+        state = Run(config()).engine.server.model.state_dict()
+        nan = {name: torch.full_like(t, torch.nan) for name, t in state.items()}
+        self.save(path, model=nan)
+        refused(config("federate.restore_from", path), "NaN or infinity")
+
+    @pytest.mark.parametrize(
+        ("write", "read"),
+        [
+            (torch.save, partial(torch.load, weights_only=False)),
+            (write_pickle, read_pickle),
+        ],
+    )
+    def test_code_in_the_file_is_not_run(self, config, path, tmp_path, write, read):
+        class Attack:
+            def __reduce__(self):
+                return os.mkdir, (str(tmp_path / "executed"),)
+
+        path.parent.mkdir()
+        write({"cur_round": 3, "model": Attack()}, str(path))
+        refused(config("federate.restore_from", path), "neither a checkpoint of this")
+        assert not (tmp_path / "executed").exists()
+        read(str(path))
+        assert (tmp_path / "executed").exists()  # so it would have been
+
+
+@contextlib.contextmanager
+def files_of_at_most(size):
+    """The system refuses to write more into a file, as if the disk were full."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+class TestAFullDisk:
+    def fails(self, engine, size):
+        with (
+            files_of_at_most(size),
+            pytest.raises(
+                ConfigError, match=r"federate\.save_to: .*cannot write.*File too large"
+            ),
+        ):
+            for _ in engine.run():
+                pass
+
+    def test_leaves_the_last_checkpoint_whole(self, config, path):
+        method = ("ggeur.base_method", "scaffold")
+        both = ("federate.save_to", path, "federate.restore_from", path, *method)
+        run(config("federate.save_to", path, "federate.total_round_num", 1, *method))
+        before = files_at(path)
+        size = ClientStore(path, 1).path.stat().st_size
+        self.fails(Run(config(*both)).engine, size - 1)
+        self.fails(Run(config(*both)).engine, path.stat().st_size - 1)
+        after = files_at(path)
+        assert after.keys() == before.keys()
+        assert after[path] == before[path]
+        results = run(config(*both))
+        assert numbers(results)["rounds"] == numbers(run(config(*method)))["rounds"]
+
+    def test_leaves_an_earlier_run_s_pair_of_files(self, config, kept):
+        before = files_at(kept)
+        sizes = [kept.stat().st_size, Path(f"{kept}.round0").stat().st_size]
+        assert sizes[0] < sizes[1]
+        for size in (sizes[0] - 1000, sizes[1] - 1):
+            self.fails(Run(config("federate.save_to", kept)).engine, size)
+            assert files_at(kept) == before
+
+
+class TestLateClients:
+    """As in a distributed run, where a client may miss round 0."""
+
+    def test_are_in_the_next_checkpoint(self, path):
+        handshake = Handshake(("a", "b", "c", "d"), 6, "none", {})
+        first = carrier(quorum=1)
+        first.faults["prepare", 0, 2] = lost
+        round0 = first.round0()
+        writer = CheckpointWriter(path, handshake)
+        writer.write(first.coordinator, round0, [])
+        first.faults.clear()
+        first.coordinator.come_back(2)
+        rounds = first.rounds(1)
+        writer.write(first.coordinator, round0, rounds)
+        second = carrier(quorum=1)
+        progress = restore(path, second.coordinator, handshake)
+        assert (progress.round0, progress.rounds) == (round0, rounds)
+        assert second.server.prepare_replies.keys() == {1, 2, 3, 4}
+        assert torch.equal(second.server.params, first.server.params)
+        second.rounds(2)
+        first.rounds(2)
+        assert torch.equal(second.server.params, first.server.params)

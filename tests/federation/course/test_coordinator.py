@@ -1,0 +1,284 @@
+"""The course of a federation whose clients fail."""
+
+from copy import deepcopy
+from dataclasses import replace
+
+import carrier as faults
+import pytest
+import torch
+from by_bytes import Federation, make_client_data, make_rows
+from carrier import SIZES, carrier, garbage, lost
+
+from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.federation import evaluate
+from federatedscope_ggeur.federation.messages import ClientUpdate, PrepareReply
+from federatedscope_ggeur.methods import FedFA, FedGen, FedMix, FedProto, Scaffold
+
+REFUSED = {
+    faults.garbage: "header",
+    faults.nothing: "parts",
+    faults.twice: "parts",
+    faults.nan_weights: "params",
+    faults.too_few_weights: "params",
+    faults.tensors_unasked: "upload",
+    faults.of_another_client: "client",
+    faults.of_another_round: "round",
+}
+FIELDS = {"prepare": "shared", "train": "upload"}
+
+
+def spoilt(kind, name, value):
+    """A fault: a method's tensor holds `value`; None: is of the other dtype."""
+    message = {"prepare": PrepareReply, "train": ClientUpdate}[kind]
+
+    def fault(reply, carrier):
+        schema = carrier.coordinator.server.schema
+        sent = message.from_bytes(reply[0], schema, "a client")
+        tensors = dict(getattr(sent, FIELDS[kind]))
+        tensor = tensors[name]
+        if value is None:
+            tensors[name] = tensor.double()
+        else:
+            tensors[name] = torch.full_like(tensor, value)
+        return (replace(sent, **{FIELDS[kind]: tensors}).to_bytes(),)
+
+    return fault
+
+
+class TestWithoutFaults:
+    def test_the_same_as_the_roles_alone(self):
+        options = {"steps": (1, 2), "sample_client_num": 3}
+        alone = Federation(make_client_data(SIZES), **options).run(3)
+        carried = carrier(**options)
+        carried.run(3)
+        assert torch.equal(carried.server.params, alone[-1])
+
+    def test_draws_are_the_server_s_own(self):
+        carried = carrier(sizes=(9,) * 7, sample_client_num=3)
+        carried.round0()
+        drawn = [record.clients for record in carried.rounds(*range(1, 6))]
+        assert drawn == [carried.server.sample(number) for number in range(1, 6)]
+
+    def test_round_0_asks_in_windows_and_prepares_everyone(self):
+        carried = carrier()
+        record = carried.round0()
+        windows = [[1, 2], [3, 4]]
+        assert carried.asked("statistics") == [("statistics", w) for w in windows]
+        assert carried.asked("prepare") == [("prepare", w) for w in windows]
+        assert record.clients == [1, 2, 3, 4]
+
+    def test_all_get_the_one_object_of_geometry_and_broadcast(self):
+        carried = carrier(FedMix(0.1))
+        carried.round0()
+        carried.rounds(1)
+        for kind in ("prepare", "share", "train"):
+            requests = [r for r in carried.requests if r.kind == kind]
+            firsts = [parts[0] for r in requests for parts in r.parts.values()]
+            assert len(firsts) == 4
+            assert all(part is firsts[0] for part in firsts)
+
+    @pytest.mark.parametrize("server_evaluates", [True, False])
+    def test_the_bytes_counted_are_those_sent(self, server_evaluates):
+        carried = carrier(FedMix(0.1), plan={"server_evaluates": server_evaluates})
+        round0 = carried.round0()
+        assert sum(round0.statistics_bytes_up.values()) == carried.bytes_up(
+            "statistics"
+        )
+        assert round0.ready_bytes_up == carried.bytes_up("prepare")
+        down = round0.geometry_bytes_down + round0.prototypes_bytes_down
+        assert down == carried.bytes_down("prepare")
+        assert round0.shared_bytes_down == carried.bytes_down("share") > 0
+        records = carried.rounds(1, 2, 3)
+        up = sum(record.bytes_up for record in records)
+        assert up == carried.bytes_up("train", "score")
+        down = sum(record.bytes_down for record in records)
+        assert down == carried.bytes_down("train", "score")
+        assert bool(carried.asked("score")) is not server_evaluates
+
+    def test_the_server_scores_its_own_test_sets(self):
+        test = Embeddings(*make_rows(40, seed=9), "elsewhere")
+        plan = {"server_evaluates": True, "tests": {"elsewhere": test}}
+        carried = carrier(plan=plan)
+        carried.round0()
+        record = carried.rounds(3)[0]
+        server = carried.server
+        score = evaluate(server.model, server.params, test.features, test.labels)
+        assert record.accuracy == {"elsewhere": score.accuracy}
+
+
+class TestRefusedAnswers:
+    @pytest.mark.parametrize(("fault", "field"), REFUSED.items())
+    def test_a_small_quorum_goes_on_with_the_others(self, fault, field):
+        carried = carrier(quorum=3)
+        carried.round0()
+        carried.faults["train", 1, 2] = fault
+        twin = deepcopy(carried.server)
+        record = carried.rounds(1)[0]
+        assert record.clients == [1, 3, 4]
+        replies = {k: r for kind, _, k, r in carried.answers if kind == "train"}
+        updates = [
+            ClientUpdate.from_bytes(replies[k][0], twin.schema, f"client {k}")
+            for k in (1, 3, 4)
+        ]
+        twin.step(1, updates, [1, 2, 3, 4])
+        assert torch.equal(carried.server.params, twin.params)
+        ((client, reason),) = carried.dismissed
+        assert client == 2
+        assert f"client 2 refused: field '{field}" in reason
+        assert carried.coordinator.absent == {2: reason}
+
+    @pytest.mark.parametrize(("fault", "field"), REFUSED.items())
+    def test_the_default_quorum_ends_the_run(self, fault, field):
+        carried = carrier()
+        carried.round0()
+        carried.faults["train", 1, 2] = fault
+        message = rf"round 1, train: 3 of 4 .*quorum.* client 2: .*field '{field}"
+        with pytest.raises(GGEURError, match=message) as caught:
+            carried.rounds(1)
+        assert isinstance(caught.value.__cause__, MessageError)
+        assert len(carried.dismissed) == 1
+
+    def test_refused_statistics_stay_out(self):
+        carried = carrier(quorum=3)
+        carried.faults["statistics", 0, 2] = garbage
+        record = carried.round0()
+        assert record.clients == [1, 3, 4]
+        assert record.statistics_bytes_up["2"] == len(b"garbage")
+        assert int(carried.server.statistics.counts.sum()) == 20 + 25 + 15
+        assert carried.server.uploaded == {1, 3, 4}
+        assert carried.asked("prepare") == [("prepare", [1, 3]), ("prepare", [4])]
+
+    @pytest.mark.parametrize(
+        ("method", "kind", "name", "value"),
+        [
+            (FedMix(0.1), "prepare", "means", None),
+            (FedMix(0.1), "prepare", "means", 2.0),
+            (FedFA(), "prepare", "mean", 1e30),
+            (FedGen(), "prepare", "counts", None),
+            (FedGen(), "prepare", "counts", -1),
+            (FedProto(), "train", "means", None),
+            (FedProto(), "train", "means", 1e30),
+            (FedProto(), "train", "counts", -1),
+            (Scaffold(), "train", "c", None),
+        ],
+    )
+    def test_a_method_s_tensors_that_cannot_be_stay_out(
+        self, method, kind, name, value
+    ):
+        carried = carrier(method, quorum=3, steps=())
+        number = int(kind == "train")
+        carried.faults[kind, number, 2] = spoilt(kind, name, value)
+        _, records = carried.run(3)
+        ((client, reason),) = carried.dismissed
+        assert client == 2
+        assert f"client 2 refused: field '{FIELDS[kind]}" in reason
+        assert name in reason
+        assert [record.clients for record in records] == [[1, 3, 4]] * 3
+        assert carried.server.params.dtype == torch.float32
+        assert torch.isfinite(carried.server.params).all()
+
+    def test_statistics_of_another_domain_are_refused(self):
+        carried = carrier(quorum=3)
+        carried.federation.clients[2].domain = "elsewhere"
+        carried.round0()
+        assert "field 'domain'" in carried.coordinator.absent[2]
+
+
+class TestAbsence:
+    @pytest.mark.parametrize(
+        ("kind", "number"),
+        [("statistics", 0), ("prepare", 0), ("train", 3), ("score", 3)],
+    )
+    def test_the_default_quorum_names_who_why_and_when(self, kind, number):
+        carried = carrier()
+        carried.faults[kind, number, 3] = lost
+        message = (
+            rf"round {number}, {kind}: 3 of 4 clients.*ggeur\.quorum asks for 4.*"
+            "client 3: connection lost"
+        )
+        with pytest.raises(GGEURError, match=message):
+            carried.run(3)
+        assert carried.dismissed == []
+
+    def test_a_reply_that_the_carrier_forgot_is_none(self):
+        carried = carrier(quorum=1)
+        carried.round0()
+        conversation = carried.coordinator.round(1)
+        replies = dict.fromkeys(next(conversation).parts, (b"",))
+        del replies[4]
+        with pytest.raises(GGEURError, match="client 4: no answer"):
+            conversation.send(replies)
+
+    def test_nobody_is_asked_below_the_quorum(self):
+        carried = carrier(quorum=3)
+        carried.round0()
+        for k in (1, 2):
+            carried.coordinator.leave(k, "power cut")
+        before = len(carried.requests)
+        with pytest.raises(GGEURError, match=r"round 1, .*client 1: power cut; client"):
+            carried.rounds(1)
+        assert len(carried.requests) == before
+
+    def test_a_run_without_any_client_ends(self):
+        carried = carrier(quorum=1)
+        carried.round0()
+        for k in (1, 2, 3, 4):
+            carried.coordinator.leave(k, "power cut")
+        with pytest.raises(GGEURError, match="0 of 4 clients are left"):
+            carried.rounds(1)
+
+    def test_a_quorum_of_more_than_there_are(self):
+        with pytest.raises(GGEURError, match=r"4 of 4 .*asks for 5; lower it"):
+            carrier(quorum=5).round0()
+
+    def test_draws_are_among_those_present(self):
+        carried = carrier(sizes=(9,) * 6, quorum=1, sample_client_num=3)
+        carried.round0()
+        carried.coordinator.leave(2, "power cut")
+        drawn = [record.clients for record in carried.rounds(*range(1, 9))]
+        assert all(len(clients) == 3 and 2 not in clients for clients in drawn)
+        assert drawn == [carried.server.sample(n, {2}) for n in range(1, 9)]
+
+    def test_a_round_that_loses_all_it_drew_leaves_the_head_as_it_was(self, caplog):
+        carried = carrier(sizes=(9,) * 5, quorum=2, sample_client_num=2)
+        carried.round0()
+        drawn = carried.server.sample(1)
+        for k in drawn:
+            carried.faults["train", 1, k] = lost
+        before = carried.server.params
+        first, second = carried.rounds(1, 2)
+        assert first.clients == []
+        assert "no client trained" in caplog.text
+        assert len(second.clients) == 2
+        assert not set(second.clients) & set(drawn)
+        assert not torch.equal(carried.server.params, before)
+
+    def test_the_head_stays_to_the_bit(self):
+        carried = carrier(quorum=1, sizes=(9, 9), sample_client_num=1)
+        carried.round0()
+        carried.faults = {("train", 1, k): lost for k in carried.server.sample(1)}
+        before = carried.server.params.clone()
+        carried.rounds(1)
+        assert torch.equal(carried.server.params, before)
+
+    def test_an_absent_client_s_test_rows_are_not_scored(self):
+        carried = carrier(quorum=1)
+        carried.round0()
+        carried.faults["score", 3, 2] = lost
+        record = carried.rounds(3)[0]
+        held = {name: value is not None for name, value in record.accuracy.items()}
+        assert held == {f"domain {k}": k != 2 for k in (1, 2, 3, 4)}
+        present = [value for value in record.accuracy.values() if value is not None]
+        assert record.avg == pytest.approx(sum(present) / 3)
+
+
+def test_unseen_clients_alone_do_not_go_on():
+    carried = carrier(quorum=1, unseen=2, plan={"server_evaluates": True})
+    carried.round0()
+    for k in carried.server.participants:
+        carried.faults["train", 1, k] = lost
+    with pytest.raises(
+        GGEURError, match="2 of 4 clients are left and none of them trains"
+    ):
+        carried.rounds(1)

@@ -1,0 +1,121 @@
+"""Valid messages of each kind, and means to spoil them."""
+
+import json
+import struct
+
+import pytest
+import torch
+from safetensors.torch import save
+
+from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.federation.messages import (
+    Broadcast,
+    ClientUpdate,
+    Geometry,
+    InitBroadcast,
+    MessageSchema,
+    PrepareReply,
+    Prototypes,
+    ScoreReport,
+    StatisticsUpload,
+)
+
+CLASSES, DIM, PARAMS = 3, 4, 10
+SCHEMA = MessageSchema(CLASSES, DIM, PARAMS)
+PAYLOADS = (
+    StatisticsUpload,
+    Geometry,
+    Prototypes,
+    PrepareReply,
+    InitBroadcast,
+    Broadcast,
+    ClientUpdate,
+    ScoreReport,
+)
+
+# One valid message of each kind: its numbers and its tensors.
+VALID = {
+    StatisticsUpload: (
+        "statistics",
+        {"client": 3, "domain": "art"},
+        {
+            "classes": torch.tensor([0, 2]),
+            "counts": torch.tensor([2, 9]),
+            "means": torch.ones(2, DIM, dtype=torch.float64),
+            "ranks": torch.tensor([1, -1]),
+            "factors": torch.ones(1, DIM),
+            # The identity, as its upper triangle.
+            "triangles": torch.tensor([[1.0, 0, 0, 0, 1, 0, 0, 1, 0, 1]]),
+        },
+    ),
+    Geometry: (
+        "geometry",
+        {},
+        {
+            "classes": torch.tensor([0, 2]),
+            "ranks": torch.tensor([1, 2]),
+            "eigenvalues": torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64),
+            "eigenvectors": torch.eye(DIM)[:3],
+        },
+    ),
+    Prototypes: (
+        "prototypes",
+        {},
+        {"labels": torch.tensor([2, 0]), "prototypes": torch.ones(2, DIM)},
+    ),
+    PrepareReply: ("ready", {"client": 3, "weight": 5.0}, {"shared.a": torch.ones(2)}),
+    InitBroadcast: ("shared", {}, {"shared.a": torch.ones(2)}),
+    Broadcast: (
+        "broadcast",
+        {"round": 1},
+        {"params": torch.ones(PARAMS), "download.c": torch.ones(2)},
+    ),
+    ClientUpdate: (
+        "update",
+        {"client": 3, "round": 1, "steps": 4},
+        {"params": torch.ones(PARAMS), "upload.c": torch.ones(2)},
+    ),
+    ScoreReport: (
+        "score",
+        {"client": 3, "round_number": 1, "correct": 2, "total": 5, "loss_sum": 0.5},
+        {},
+    ),
+}
+
+
+def pack(payload, numbers=None, tensors=None, version=1, kind=None, text=None):
+    """Bytes of a valid message of `payload` with some parts replaced; None removes."""
+    own_kind, own_numbers, own_tensors = VALID[payload]
+    own_numbers = {**own_numbers, **(numbers or {})}
+    own_tensors = {**own_tensors, **(tensors or {})}
+    header = {"version": version, "kind": kind or own_kind}
+    header["numbers"] = {k: v for k, v in own_numbers.items() if v is not None}
+    kept = {k: v for k, v in own_tensors.items() if v is not None}
+    return save(kept, {"ggeur": text or json.dumps(header)})
+
+
+def refusal(payload, data):
+    """The error of a message from client 3, which must name its sender."""
+    with pytest.raises(MessageError) as caught:
+        payload.from_bytes(data, SCHEMA, "client 3")
+    error = caught.value
+    assert error.sender == "client 3"
+    assert "client 3" in str(error)
+    assert repr(error.field) in str(error)
+    assert isinstance(error, GGEURError)
+    return error
+
+
+def raw(header, body=b""):
+    """A safetensors file with any bytes for a header."""
+    return struct.pack("<Q", len(header)) + header + body
+
+
+def with_tensor(dtype, shape, size):
+    """A ready message with a tensor that says it is of `dtype` and `shape`."""
+    text = json.dumps(
+        {"version": 1, "kind": "ready", "numbers": VALID[PrepareReply][1]}
+    )
+    entry = {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}
+    header = {"__metadata__": {"ggeur": text}, "shared.a": entry}
+    return raw(json.dumps(header).encode(), bytes(size))

@@ -1,0 +1,129 @@
+"""The first message of a client, and where two sides differ."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.messages import wire
+from federatedscope_ggeur.federation.messages.handshake import Handshake, Join
+
+AGREEMENT = Handshake(("cat", "dog", "hörse"), 512, "clip", {"seed": "0", "steps": "1"})
+NUMBERS = {
+    "client": 3,
+    "domain": "art",
+    "class_names": ["cat", "dog"],
+    "dim": 512,
+    "encoder": "clip",
+    "settings": {"seed": "0"},
+}
+
+
+def test_bytes_and_back():
+    join = Join(3, "art", AGREEMENT)
+    for sender in ("client 3", "10.0.0.7"):
+        assert Join.from_bytes(join.to_bytes(), sender) == join
+
+
+@pytest.mark.parametrize("settings", [{}, {"seed": "0"}])
+def test_no_difference_to_the_like(settings):
+    mine, theirs = (replace(AGREEMENT, settings=dict(settings)) for _ in range(2))
+    assert mine.difference(theirs) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"dim": 768}, "dim is 768 there and 512 here"),
+        ({"encoder": "vit"}, "encoder is 'vit' there and 'clip' here"),
+        (
+            {"settings": {"seed": "1", "steps": "1"}},
+            "seed is '1' there and '0' here",
+        ),
+        ({"settings": {"seed": "0"}}, "steps is not set there and '1' here"),
+        (
+            {"settings": {**AGREEMENT.settings, "new": "5"}},
+            "new is '5' there and not set here",
+        ),
+        (
+            {"class_names": ("cat", "cow", "horse")},
+            "class_names: class 1 is 'cow' there and 'dog' here",
+        ),
+        (
+            {"class_names": ("cat", "dog")},
+            "class_names: class 2 is not set there and 'hörse' here; 2 classes there "
+            "and 3 here",
+        ),
+        (
+            {"class_names": ("ant", "cat", "dog", "hörse")},
+            "class_names: class 0 is 'ant' there and 'cat' here; 4 classes there and "
+            "3 here",
+        ),
+    ],
+)
+def test_the_first_difference_is_named_with_both_values(changes, difference):
+    assert AGREEMENT.difference(replace(AGREEMENT, **changes)) == difference
+
+
+def test_a_difference_stays_short():
+    """What a stranger sends goes into an error and the log."""
+    long = "x" * 100_000
+    for changes in (
+        {"encoder": long},
+        {"class_names": (long,)},
+        {"settings": {"seed": long}},
+        {"class_names": tuple(f"class {i}" for i in range(100_000))},
+    ):
+        assert len(AGREEMENT.difference(replace(AGREEMENT, **changes))) < 400
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("client", 0),
+        ("client", 2),  # it is known as client 3
+        ("client", "3"),
+        ("client", True),
+        ("client", None),
+        ("domain", 5),
+        ("domain", None),
+        ("class_names", []),
+        ("class_names", "cat"),
+        ("class_names", ["cat", 5]),
+        ("class_names", {"cat": "dog"}),
+        ("class_names", None),
+        ("dim", 0),
+        ("dim", -5),
+        ("dim", 512.0),
+        ("dim", 2**70),
+        ("encoder", ["clip"]),
+        ("settings", ["seed"]),
+        ("settings", {"seed": 0}),
+        ("settings", {"seed": {"a": "b"}}),
+        ("settings", None),
+    ],
+)
+def test_a_field_that_does_not_fit_is_refused_by_name(field, value):
+    data = wire.pack("join", {**NUMBERS, field: value}, {})
+    with pytest.raises(MessageError) as caught:
+        Join.from_bytes(data, "client 3")
+    assert (caught.value.field, caught.value.sender) == (field, "client 3")
+
+
+@pytest.mark.parametrize("field", NUMBERS)
+def test_a_missing_field_is_refused_by_name(field):
+    rest = {name: value for name, value in NUMBERS.items() if name != field}
+    with pytest.raises(MessageError) as caught:
+        Join.from_bytes(wire.pack("join", rest, {}), "10.0.0.7")
+    assert caught.value.field == field
+
+
+def test_other_kinds_and_other_bytes_are_refused():
+    with pytest.raises(MessageError, match="'ready' instead of 'join'"):
+        Join.from_bytes(wire.pack("ready", NUMBERS, {}), "10.0.0.7")
+    whole = wire.pack("join", NUMBERS, {})
+    for data in (b"", b"hello", whole[:-3], b"\x80\x04."):
+        with pytest.raises(MessageError, match=r"10\.0\.0\.7 refused: field 'header'"):
+            Join.from_bytes(data, "10.0.0.7")

@@ -1,0 +1,276 @@
+"""Peers that break the rules lose their stream; nobody else notices."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import socket
+import threading
+import time
+
+import pytest
+
+from federatedscope_ggeur.transport import (
+    Envelope,
+    Event,
+    Security,
+    streams,
+)
+from federatedscope_ggeur.transport.security import make_token
+
+grpc = pytest.importorskip("grpc", reason="the transport needs grpcio")
+
+pytestmark = pytest.mark.usefixtures("no_thread_dies")
+PATIENCE = 20.0
+
+
+class Bomb:
+    """Leaves a file behind when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def header(**changes) -> bytes:
+    fields = {"version": 1, "kind": "k", "state": 0, "sizes": [], **changes}
+    return b"H" + json.dumps(fields).encode()
+
+
+def joining(number, token="", **changes) -> bytes:
+    return header(**{"kind": "join_in", "number": number, "token": token, **changes})
+
+
+@pytest.fixture
+def still_serves(hub, joined):
+    """After the test, a client that joined before it can talk as if nothing was."""
+    link = joined(hub, 9)
+    yield
+    link.send(Envelope("still", 1, (b"here",)))
+    assert hub.receive(PATIENCE) == Event(9, Envelope("still", 1, (b"here",)))
+    assert hub.connected() == {9}
+    hub.send(9, Envelope("finish"))
+    assert link.receive(PATIENCE) == Envelope("finish")
+
+
+@pytest.mark.usefixtures("still_serves")
+@pytest.mark.parametrize(
+    ("frames", "problem"),
+    [
+        ([b"garbage"], "no header of this program"),
+        ([b""], "no header of this program"),
+        ([b"H" + b"[" * 8000], "not JSON"),
+        ([b"H" + b"x" * 70_000], "no header of this program"),
+        ([header()], "expected an object with the keys"),
+        ([joining(0)], "is no number of a client"),
+        ([joining("1")], "is no number of a client"),
+        ([joining(1, token=7)], "expected a short text"),
+        ([joining(1, kind="model_para")], "'model_para' instead of 'join_in'"),
+        ([joining(1, sizes=[2**16])], "65536 bytes are more than the limit of 57344"),
+        ([joining(1, sizes=[-1])], "expected a list of byte counts"),
+        ([joining(1, sizes=[4]), b"D12345"], "more than the 4 bytes"),
+        ([joining(1, sizes=[4]), joining(1)], "no data where data is due"),
+    ],
+)
+def test_a_peer_that_cannot_join_hears_why(hub, peer, frames, problem, caplog):
+    code, reason = peer(hub, *frames).end()
+    assert code == "ABORTED"
+    assert problem in reason
+    assert hub.receive(0.0) is None
+    assert "127.0.0.1" in caplog.text
+    assert problem in caplog.text
+
+
+@pytest.mark.usefixtures("still_serves")
+@pytest.mark.parametrize(
+    ("frames", "problem"),
+    [
+        ([b"garbage"], "'header'"),
+        ([b"D more than announced"], "more than was announced"),
+        ([header(sizes=[2]), b"D123"], "more than the 2 bytes"),
+        ([header(sizes=[2]), header()], "no data where data is due"),
+        ([header(sizes=[2**24 + 1])], "limit of 16777216"),
+        ([header(sizes=[2**24] * 2)], "limit of 16777216"),
+        ([header(sizes=[1] * 65)], "at most 64"),
+        ([header(state=None)], "'state'"),
+        ([header(kind={})], "'kind'"),
+        ([joining(2)], "'header'"),
+    ],
+)
+def test_a_client_that_breaks_the_rules_is_gone(hub, peer, frames, problem):
+    rogue = peer(hub, joining(1), *frames)
+    assert hub.receive(PATIENCE) == Event(1, Envelope("join_in"))
+    gone = hub.receive(PATIENCE)
+    assert (gone.number, gone.envelope) == (1, None)
+    assert problem in gone.reason
+    assert "client 1" in gone.reason
+    assert rogue.end() == ("ABORTED", gone.reason)
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_data_after_a_whole_message_ends_the_stream(hub, peer):
+    rogue = peer(hub, joining(1), header(sizes=[2]), b"D12", b"D3")
+    assert hub.receive(PATIENCE).envelope.kind == "join_in"
+    assert hub.receive(PATIENCE).envelope.parts == (b"12",)
+    assert "more than was announced" in hub.receive(PATIENCE).reason
+    assert rogue.end()[0] == "ABORTED"
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_pickled_code_is_never_run(hub, peer, tmp_path):
+    path = tmp_path / "executed"
+    bomb = pickle.dumps(Bomb(str(path)))
+    before = [[bomb], [b"H" + bomb], [joining(1, sizes=[9]), bomb]]
+    for frames in before:
+        assert peer(hub, *frames).end()[0] == "ABORTED"
+    for number, frame in enumerate([bomb, b"H" + bomb, b"Z" + bomb], 1):
+        peer(hub, joining(number), header(sizes=[len(bomb)]), frame)
+        assert hub.receive(PATIENCE).envelope.kind == "join_in"
+        assert hub.receive(PATIENCE).envelope is None
+    # As data it is what any bytes are.
+    last = peer(hub, joining(4), header(sizes=[len(bomb)]), b"D" + bomb)
+    assert hub.receive(PATIENCE).envelope.kind == "join_in"
+    assert hub.receive(PATIENCE).envelope.parts == (bomb,)
+    last.cancel()
+    assert hub.receive(PATIENCE).envelope is None
+    assert not path.exists()
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_a_client_speaks_for_its_own_number_only(hub, peer):
+    rogue = peer(hub, joining(1), header(kind="model_para"))
+    assert [hub.receive(PATIENCE).number for _ in range(2)] == [1, 1]
+    rogue.outbox.put(header(number=2))
+    assert hub.receive(PATIENCE).number == 1
+    assert rogue.end()[0] == "ABORTED"
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_a_number_that_is_taken_is_refused(hub, peer):
+    code, reason = peer(hub, joining(9)).end()
+    assert code == "ABORTED"
+    assert "client 9 has joined already" in reason
+    assert hub.receive(0.0) is None
+
+
+def test_a_false_number_with_the_token_of_another(make_hub, peer, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef")
+    hub = make_hub(security=Security(join_secret=str(secret)))
+    token = make_token(b"0123456789abcdef", 2)
+    for number, sent in [(1, token), (1, ""), (1, "1" + token[1:]), (1, "ü")]:
+        code, reason = peer(hub, joining(number, sent)).end()
+        assert code == "ABORTED"
+        assert "client 1 sent" in reason
+        assert "0123456789abcdef" not in reason
+    assert hub.receive(0.0) is None
+    peer(hub, joining(2, token))
+    assert hub.receive(PATIENCE).number == 2
+
+
+def test_who_does_not_join_in_time_is_cut_off(make_hub, peer, caplog):
+    hub = make_hub(join_deadline=0.2)
+    silent, stuck = peer(hub), peer(hub, joining(1, sizes=[5]), b"D123")
+    for one in (silent, stuck):
+        assert one.end() == ("ABORTED", "no join message within 0.2 s")
+    assert hub.receive(0.0) is None
+    end = time.monotonic() + PATIENCE
+    while caplog.text.count("was not admitted: no join message") < 2:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_client_that_joined_may_be_silent(make_hub, joined):
+    hub = make_hub(join_deadline=0.2)
+    link = joined(hub, 1)
+    assert hub.receive(0.4) is None
+    link.send(Envelope("patient"))
+    assert hub.receive(PATIENCE) == Event(1, Envelope("patient"))
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_a_stream_that_ends_inside_a_message_is_gone(hub, peer):
+    rogue = peer(hub, joining(1), header(sizes=[5]), b"D123")
+    rogue.outbox.put(None)
+    assert hub.receive(PATIENCE).envelope.kind == "join_in"
+    assert "ended inside a message" in hub.receive(PATIENCE).reason
+    assert rogue.end()[0] == "ABORTED"
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_a_stream_that_ends_without_leave_is_broken(hub, peer):
+    rogue = peer(hub, joining(1))
+    rogue.outbox.put(None)
+    assert hub.receive(PATIENCE).envelope.kind == "join_in"
+    assert "broke off" in hub.receive(PATIENCE).reason
+    assert rogue.end()[0] == "OK"
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_a_frame_longer_than_admitted_ends_the_stream(hub, peer):
+    rogue = peer(hub, joining(1), bytes(2**21))
+    assert hub.receive(PATIENCE).envelope.kind == "join_in"
+    assert rogue.end()[0] == "RESOURCE_EXHAUSTED"
+    assert "longer than this server admits" in hub.receive(PATIENCE).reason
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_grpcs_own_compression_is_not_unpacked(hub, peer):
+    rogue = peer(hub, joining(1), compression=grpc.Compression.Gzip)
+    assert rogue.end()[0] == "UNIMPLEMENTED"
+    assert hub.receive(0.0) is None
+
+
+@pytest.mark.usefixtures("still_serves")
+@pytest.mark.parametrize(
+    "method",
+    ["/gRPCComServeFunc/sendMessage", "/federatedscope_ggeur.Transport/Leave"],
+)
+def test_other_methods_do_not_exist(hub, peer, method):
+    call = peer(hub).channel.unary_unary(method)
+    with pytest.raises(grpc.RpcError) as caught:
+        call(pickle.dumps("hello"), timeout=PATIENCE)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert hub.receive(0.0) is None
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_bytes_that_are_no_http_reach_nobody(hub):
+    with socket.create_connection(("127.0.0.1", hub.port), PATIENCE) as stray:
+        stray.sendall(b"GET / HTTP/1.1\r\n\r\n" + gzip.compress(bytes(10_000)))
+        while stray.recv(4096):
+            pass
+    assert hub.receive(0.0) is None
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_a_dismissed_client_that_never_reads_is_cut_off(hub, peer, monkeypatch):
+    monkeypatch.setattr(streams, "_LAST_WORDS", 0.2)
+    before = set(threading.enumerate())
+    deaf = peer(hub, joining(1))
+    assert hub.receive(PATIENCE).envelope.kind == "join_in"
+    hub.send(1, Envelope("model_para", 0, (bytes(2**24),)))
+    welcome_header_and_data = [next(deaf.call) for _ in range(3)]
+    assert welcome_header_and_data[2][:2] == b"D\x00"
+    time.sleep(0.2)  # until nothing more fits on the way
+    hub.dismiss(1, "deaf")
+    assert hub.receive(PATIENCE) == Event(1, None, "deaf")
+    new = set(threading.enumerate()) - before
+    serving = [thread for thread in new if thread.name.startswith("hub")]
+    for thread in serving:
+        thread.join(PATIENCE / 2)  # the deaf peer's call ends by itself after all
+        assert not thread.is_alive()
+    assert serving
+
+
+def test_streams_that_do_not_join_leave_room_in_the_end(make_hub, peer, join):
+    hub = make_hub(clients=1, join_deadline=1.0)
+    idle = [peer(hub) for _ in range(40)]
+    join(hub, 1)
+    assert hub.receive(PATIENCE).number == 1
+    codes = [one.end()[0] for one in idle]
+    assert codes.count("ABORTED") < 20
+    assert set(codes) == {"ABORTED", "RESOURCE_EXHAUSTED"}
