@@ -186,31 +186,30 @@ def test_every_example_has_the_same_values(federatedscope, example):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "right"),
+    ("given", "wrong", "right"),
     [
-        ("steps: [1, 2]", ["ggeur.steps", "[1]"]),
-        ("client_num: 4", ["federate.client_num", "4"]),
-        ("method: ggeur", ["federate.method", "ggeur"]),
-        ("mode: standalone", ["federate.process_num", "1"]),
-        ("type: ggeur_head", ["model.type", "ggeur_head"]),
-        ("total_round_num: 20", ["federate.total_round_num", "2"]),
+        ("use: True", "use: True\n  steps: [3]", ["ggeur.steps", "[1]"]),
+        ("client_num: 4", "client_num: 2147483648", ["federate.client_num", "4"]),
+        ("method: ggeur", "method: FedAvg", ["federate.method", "ggeur"]),
+        (
+            "method: ggeur",
+            "method: ggeur\n  process_num: 2",
+            ["federate.process_num", "1"],
+        ),
+        ("type: ggeur_head", "type: lr", ["model.type", "ggeur_head"]),
+        (
+            "total_round_num: 20",
+            "total_round_num: -5",
+            ["federate.total_round_num", "2"],
+        ),
     ],
 )
 def test_a_wrong_value_in_the_file_can_be_overridden(
-    federatedscope, quickstart, tmp_path, wrong, right
+    federatedscope, rewritten, given, wrong, right
 ):
     from federatedscope_ggeur.engines.fs.config import check
 
-    spoilt = {
-        "steps: [1, 2]": "steps: [3]",
-        "client_num: 4": "client_num: 2147483648",
-        "method: ggeur": "method: FedAvg",
-        "mode: standalone": "process_num: 2",
-        "type: ggeur_head": "type: lr",
-        "total_round_num: 20": "total_round_num: -5",
-    }[wrong]
-    path = tmp_path / "wrong.yaml"
-    path.write_text(quickstart.read_text().replace(wrong, spoilt))
+    path = rewritten((given, wrong))
     with pytest.raises(ConfigError):
         load_config(path)
     with pytest.raises(ConfigError):
