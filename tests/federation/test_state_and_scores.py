@@ -45,6 +45,7 @@ def test_scores_are_added_up_by_domain_and_checked():
     server = Federation(make_client_data()).server
     reports = [ScoreReport(k, 3, k, 2 * k, 0.5) for k in server.roster]
     scores = server.add_up(3, reversed(reports))
+    assert scores.keys() == set(server.roster.values())
     for domain, score in scores.items():
         members = [k for k, found in server.roster.items() if found == domain]
         assert score.correct == sum(members)

@@ -21,6 +21,7 @@ from federatedscope_ggeur.engines.config import default_config, load_config
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 
 EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"
+FILES = sorted(EXAMPLES.glob("*.yaml"))
 #: Table 8: clients, rounds, batch size, learning rate.
 TABLE_8 = {
     "cifar10": (10, 100, 64, 1e-2),
@@ -158,8 +159,13 @@ def test_the_baseline_and_step_1_alone(tmp_path):
     assert rows["[1, 2]"] > rows["[1]"]
 
 
+def test_every_config_is_known_here():
+    known = {path(name) for name in (*TABLE_8, "own_images", "quickstart")}
+    assert set(FILES) == known
+
+
 def test_every_config_says_what_it_is():
-    for file in sorted(EXAMPLES.glob("*.yaml")):
+    for file in FILES:
         text = file.read_text(encoding="utf-8")
         head, settings, _ = text.partition("\nexpname: ")
         assert settings
@@ -172,7 +178,7 @@ def test_every_config_says_what_it_is():
 
 def test_no_config_repeats_a_default():
     defaults = default_config()
-    for file in sorted(EXAMPLES.glob("*.yaml")):
+    for file in FILES:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
         assert list(repeated(content, defaults)) == [], file.name
 
