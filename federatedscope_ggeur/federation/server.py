@@ -170,10 +170,14 @@ class Server:
         GGEURError
             Clients beside the `absent` ones are missing, or none has any data.
         """
-        missing = sorted(set(self.participants) - self._prepare_replies.keys() - set(absent))
+        missing = sorted(
+            set(self.participants) - self._prepare_replies.keys() - set(absent)
+        )
         if missing:
             raise GGEURError(f"round 0 cannot end: clients {missing} are not ready")
-        if not any(ready.aggregation_weight for ready in self._prepare_replies.values()):
+        if not any(
+            ready.aggregation_weight for ready in self._prepare_replies.values()
+        ):
             raise GGEURError("no client has any rows to train on")
         method, context = self.settings.method, self._context(0)
         shared = method.aggregate_init(context.init_uploads)
@@ -308,12 +312,17 @@ class Server:
     def _weights(self) -> dict[int, float]:
         equal = self.settings.ignore_weight
         return {
-            k: float(self._prepare_replies[k].aggregation_weight > 0) if equal else self._prepare_replies[k].aggregation_weight
+            k: float(self._prepare_replies[k].aggregation_weight > 0)
+            if equal
+            else self._prepare_replies[k].aggregation_weight
             for k in sorted(self._prepare_replies)
         }
 
     def _context(self, round_number: int) -> ServerContext:
-        shares = {k: self._prepare_replies[k].init_upload for k in sorted(self._prepare_replies)}
+        shares = {
+            k: self._prepare_replies[k].init_upload
+            for k in sorted(self._prepare_replies)
+        }
         return ServerContext(
             round_number, self.model, self._weights(), shares, self.settings.seed
         )

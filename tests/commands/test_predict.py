@@ -20,7 +20,7 @@ from federatedscope_ggeur.data.encoders import EncoderSettings, build_encoder
 from federatedscope_ggeur.data.images.files import load_image
 from federatedscope_ggeur.errors import ConfigError, DataError
 
-QUICKSTART = Path(__file__).parent.parent / "scripts/example_configs"
+QUICKSTART = Path(__file__).parents[2] / "scripts/example_configs"
 RUN = [
     "data.type", "image_folder@ggeur", "data.splitter", "domain",
     "data.splitter_args", "[]", "federate.client_num", "2",

@@ -17,7 +17,7 @@ import yaml
 from safetensors import safe_open
 
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.engines import console
+from federatedscope_ggeur.commands import run as console
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.reporting import Results, new_run_folder, numbers, write_run

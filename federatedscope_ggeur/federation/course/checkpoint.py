@@ -226,7 +226,10 @@ def _round0_bytes(run: str, coordinator: Coordinator, handshake: Handshake) -> b
     numbers = {
         "run": run,
         "roster": {str(k): domain for k, domain in server.client_domains.items()},
-        "weights": {str(k): repr(r.aggregation_weight) for k, r in server.prepare_replies.items()},
+        "weights": {
+            str(k): repr(r.aggregation_weight)
+            for k, r in server.prepare_replies.items()
+        },
         **handshake.numbers(),
     }
     return wire.pack("round 0", numbers, tensors)

@@ -83,7 +83,9 @@ class Admission:
         _check_tensors(ready.init_upload, specs, "init_upload", ready.client)
         problem = self._method.init_upload_problem(ready.init_upload, self._head)
         if problem:
-            raise MessageError(problem, field="init_upload", sender=f"client {ready.client}")
+            raise MessageError(
+                problem, field="init_upload", sender=f"client {ready.client}"
+            )
         if before is not None and before.aggregation_weight != ready.aggregation_weight:
             raise MessageError(
                 f"came back with {ready.aggregation_weight:g} in place of {before.aggregation_weight:g}; it "
