@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.cfg_ggeur import NOT_SET
 from federatedscope_ggeur.federation.messages.schema import StatisticsForm
 from federatedscope_ggeur.models import ClosedFormSettings, ModelSettings
+from federatedscope_ggeur.settings import NOT_SET
 
 
 def model_settings(cfg) -> ModelSettings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
-from federatedscope_ggeur.engines.fs.robust import RobustFedAvg
+from federatedscope_ggeur.engines.fs.robust import RULES, RobustFedAvg
 from federatedscope_ggeur.engines.fs.vocabulary import FINISH
 from federatedscope_ggeur.models import load_vector
 
@@ -54,7 +54,7 @@ class LeadsCourse:
 
     def _robust_method(self):
         rule = self._cfg.aggregator.robust_rule
-        return None if rule == "fedavg" else RobustFedAvg(self.aggregator)
+        return RobustFedAvg(self.aggregator) if rule in RULES else None
 
     def broadcast_model_para(
         self,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.load import to_plain
-from federatedscope_ggeur.cfg_ggeur.method_rules import method_notes
+from federatedscope_ggeur.cfg_ggeur.method_settings import method_notes
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     run_settings,
     server_evaluates,

@@ -9,6 +9,7 @@ from federatedscope.core.communication import StandaloneCommManager
 from federatedscope.core.message import Message
 from federatedscope.core.workers import Server as FSServer
 
+from federatedscope_ggeur.cfg_ggeur.fs_keys import switches
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.engines.fs.channel import SERVER, ServerManager
 from federatedscope_ggeur.engines.fs.config import check
@@ -210,7 +211,8 @@ def _for_fs(config):
     copy = config.clone()
     copy.defrost()
     copy.federate.restore_from = ""
-    copy.fedopt.use = False
+    for section in switches():
+        copy[section].use = False
     copy.federate.make_global_eval = server_evaluates(config)
     copy.freeze(inform=False, save=False, check_cfg=False)
     return copy

@@ -25,7 +25,7 @@ def weights_of_fs(path: Path, model: Model, method: Method) -> Tensor:
     if not method.federated:
         raise ConfigError(
             f"federate.restore_from: '{path}' cannot be used: it holds weights alone, "
-            f"and with ggeur.base_method: {method.name} clients take none from the "
+            f"and with the method {method.name} clients take none from the "
             "server"
         )
     try:

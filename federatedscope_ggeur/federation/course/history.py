@@ -25,8 +25,7 @@ from federatedscope_ggeur.reporting import (
 
 #: Why a run whose weights stay with the clients leaves no head.
 NO_HEAD = (
-    "no head.safetensors: with ggeur.base_method local every client keeps a head of "
-    "its own"
+    "no head.safetensors: with this base method every client keeps a model of its own"
 )
 _REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
 
