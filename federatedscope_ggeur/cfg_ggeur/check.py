@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import (
@@ -11,7 +12,7 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     switch_of,
     switches,
 )
-from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
+from federatedscope_ggeur.cfg_ggeur.keys import PLUGINS, all_keys, get_key
 from federatedscope_ggeur.cfg_ggeur.method_settings import part_settings, parts_in_use
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import OptimizerSettings
@@ -52,6 +53,13 @@ def ggeur_problems(cfg) -> list[str]:
         for key in all_keys()
         if (problem := key.rule(get_key(cfg.ggeur, key.name)))
     ]
+    if not PLUGINS.rule(cfg.ggeur.plugins):
+        problems += [
+            f"  ggeur.plugins: the module '{name}' is not loaded; name it in the file "
+            "of --cfg or behind it, where it is seen before the config is built"
+            for name in cfg.ggeur.plugins
+            if name not in sys.modules
+        ]
     if cfg.federate.method != "ggeur":
         problems.append(
             f"  federate.method: must be ggeur with ggeur.use: True, got "

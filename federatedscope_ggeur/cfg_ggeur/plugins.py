@@ -87,7 +87,7 @@ def _installed() -> list[tuple[str, str]]:
     every = entry_points()
     # Python 3.9 gives a dict, which names some of them twice.
     found = (
-        every.get(GROUP, ()) if isinstance(every, dict) else every.select(group=GROUP)
+        every.select(group=GROUP) if hasattr(every, "select") else every.get(GROUP, ())
     )
     points = {(point.name, point.value.partition(":")[0].strip()) for point in found}
     return [(module, name) for name, module in sorted(points)]
