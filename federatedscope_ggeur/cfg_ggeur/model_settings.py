@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.cfg_ggeur import NOT_SET
 from federatedscope_ggeur.federation.course.requests import (
     CALIBRATE,
     KINDS,
@@ -11,6 +10,7 @@ from federatedscope_ggeur.federation.course.requests import (
 )
 from federatedscope_ggeur.federation.messages import StatisticsForm
 from federatedscope_ggeur.models import ClosedFormSettings, ModelSettings
+from federatedscope_ggeur.settings import NOT_SET
 
 
 def model_settings(cfg) -> ModelSettings:

@@ -15,13 +15,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from federatedscope_ggeur.cfg_ggeur import KEYS
+from federatedscope_ggeur.cfg_ggeur import all_keys
 from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoding_settings
 from federatedscope_ggeur.data import SUFFIX, EncodingSettings, is_image_type
 from federatedscope_ggeur.data.encoders import Encoder, build_encoder, pick_device
 from federatedscope_ggeur.data.images.files import is_image_name, load_image
 from federatedscope_ggeur.engines.embedded import torch_threads
 from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.models import Model, ModelSettings, build_model
 from federatedscope_ggeur.reporting import Results
 
@@ -179,11 +180,12 @@ def _inside(folder: str) -> Iterator[str]:
 def _read_results(folder: Path) -> Results:
     absent = [name for name in (_RESULTS, _HEAD) if not (folder / name).is_file()]
     results = None if _RESULTS in absent else _results_at(folder / _RESULTS)
-    if results and results.config.get("ggeur", {}).get("base_method") == "local":
+    chosen = results.config.get("ggeur", {}).get("base_method") if results else None
+    if chosen in METHODS and not METHODS[chosen].federated:
         raise ConfigError(
-            f"--run: the run in '{folder}' has no head to predict with: with "
-            "ggeur.base_method local every client kept its own. Name a run of another "
-            "method, such as fedavg or centralised."
+            f"--run: the run in '{folder}' has no model to predict with: with "
+            f"ggeur.base_method {chosen} every client kept its own. Name a run of "
+            "another method."
         )
     if absent:
         raise ConfigError(
@@ -220,7 +222,7 @@ def _encoding(results: Results, pretrained: str, device: str) -> EncodingSetting
             f"{results.encoder}), so it does not know how to embed an image; predict "
             "needs a run on an image data set, such as image_folder@ggeur"
         )
-    rule = next(key.rule for key in KEYS if key.name == "encoder.device")
+    rule = next(key.rule for key in all_keys() if key.name == "encoder.device")
     if device and (problem := rule(device)):
         raise ConfigError(f"--device: {problem}")
     encoder = settings.encoder

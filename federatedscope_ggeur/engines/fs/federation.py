@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.load import to_plain
-from federatedscope_ggeur.cfg_ggeur.method_rules import method_notes
-from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
+from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings, method_notes
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings, server_evaluates
 from federatedscope_ggeur.engines.fs.data import ServerSplits
 from federatedscope_ggeur.federation import Server

@@ -11,6 +11,7 @@ from federatedscope.core.communication import StandaloneCommManager
 from federatedscope.core.message import Message
 from federatedscope.core.workers import Server as FSServer
 
+from federatedscope_ggeur.cfg_ggeur.fs_keys import switches
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.engines.fs.channel import (
     FAILED,
@@ -27,7 +28,7 @@ from federatedscope_ggeur.engines.fs.fs_scores import (
     domain_metrics,
     use_plain_floats,
 )
-from federatedscope_ggeur.engines.fs.robust import RobustFedAvg
+from federatedscope_ggeur.engines.fs.robust import RULES, RobustFedAvg
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.course.requests import (
@@ -75,7 +76,7 @@ class GGEURServer(FSServer):
             changes = {
                 "federate.restore_from": "",
                 "federate.make_global_eval": server_evaluates(config),
-                "fedopt.use": False,
+                **{f"{section}.use": False for section in switches()},
             }
             given = for_constructor(config, changes)
         super().__init__(
@@ -211,7 +212,7 @@ class GGEURServer(FSServer):
         """Round 0, then FS's training; a restored run goes on where it was."""
         kwargs = kwargs_for_trigger_train_func or {}
         federation, rule = self.federation, self._cfg.aggregator.robust_rule
-        federation.start(None if rule == "fedavg" else RobustFedAvg(self.aggregator))
+        federation.start(RobustFedAvg(self.aggregator) if rule in RULES else None)
         coordinator, history = federation.coordinator, federation.history
         server = coordinator.server
         self.unseen_clients_id = server.unseen

@@ -15,18 +15,18 @@ from pathlib import Path
 import pytest
 from standalone import merged
 
-from federatedscope_ggeur.cfg_ggeur import KEYS, get_key
-from federatedscope_ggeur.cfg_ggeur.fs_keys import FS_KEYS
+from federatedscope_ggeur.cfg_ggeur import all_keys, get_key
+from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.errors import ConfigError
 
 EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"
 REFUSED = "refused"
 DEFAULTS = {
-    **{key.name: key.default for key in FS_KEYS},
-    **{f"ggeur.{key.name}": key.default for key in KEYS},
+    **{key.name: key.default for key in fs_keys()},
+    **{f"ggeur.{key.name}": key.default for key in all_keys()},
 }
-ON_FS = {key.name for key in FS_KEYS if key.on_fs is not None}
+ON_FS = {key.name for key in fs_keys() if key.on_fs is not None}
 
 
 @pytest.fixture(scope="module")
