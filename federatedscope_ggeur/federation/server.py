@@ -30,7 +30,6 @@ from federatedscope_ggeur.geometry import GeometricShape
 from federatedscope_ggeur.methods import ServerContext, Update, initial_weights
 from federatedscope_ggeur.models import (
     build_model,
-    closed_form,
     load_vector,
     to_vector,
 )
@@ -139,7 +138,7 @@ class Server:
         StatisticsError
             The statistics do not allow that head; it says what to do.
         """
-        solved = closed_form(self.statistics, self.settings.closed_form)
+        solved = self.settings.closed_form.solve(self.statistics)
         self.params = to_vector(solved.model)
         return solved.report
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from federatedscope_ggeur.federation.calibration import CalibrationSettings
 from federatedscope_ggeur.federation.messages.schema import EACH_CLASS, StatisticsForm
 from federatedscope_ggeur.methods import Method
-from federatedscope_ggeur.models import ClosedFormSettings, ModelSettings
+from federatedscope_ggeur.models import ClosedForm, ModelSettings
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ServerSettings:
     unseen_client_num : int
         Clients that take no part in round 0 or in training and are only scored.
     statistics : StatisticsForm
-    closed_form : ClosedFormSettings, optional
+    closed_form : ClosedForm, optional
         The head in closed form that round 0 ends with.
     calibration : CalibrationSettings, optional
         What is done to the head after the last round.
@@ -52,5 +52,5 @@ class ServerSettings:
     seed: int
     unseen_client_num: int = 0
     statistics: StatisticsForm = EACH_CLASS
-    closed_form: ClosedFormSettings | None = None
+    closed_form: ClosedForm | None = None
     calibration: CalibrationSettings | None = None

@@ -119,7 +119,7 @@ class Coordinator(Membership):
         if chosen is not None:
             measured = self._start_measuring(solving)
             evaluation = yield from self._evaluate(0)
-            kind = server.settings.closed_form.kind
+            kind = server.settings.closed_form.name
             closed_form = head_record(kind, chosen, evaluation, measured())
         return Round0(
             clients=clients,
