@@ -23,7 +23,6 @@ from federatedscope_ggeur.settings import NOT_SET, Key, Registry, one_of
 BELOW = 10.0
 
 Statistics = Union[ClassStatistics, SummedStatistics]
-Report = dict[str, Union[float, int, str]]
 Part = TypeVar("Part", bound="type[ClosedForm]")
 
 CLOSED_FORMS: Registry[type[ClosedForm]] = Registry("closed form", "closed_form")
@@ -67,7 +66,7 @@ class Solved:
     """A frozen float32 model in evaluation mode, and how it came about, as JSON."""
 
     model: Model
-    report: Report
+    report: dict[str, float | int | str]
 
 
 @dataclass(frozen=True)
@@ -175,7 +174,7 @@ class ClosedForm:
         """A model of the kind that it works out, with whatever parameters."""
         return LinearHead(in_features, num_classes)
 
-    def work_out(self, seen: Seen) -> tuple[Model, Report]:
+    def work_out(self, seen: Seen) -> tuple[Model, dict]:
         """The model of `build_model`'s kind, and what to report of it.
 
         Raises
@@ -212,7 +211,7 @@ class ClosedForm:
                 f"the {self.name} head has weights beyond the range of float32: scale "
                 "the embeddings, e.g. to length 1"
             )
-        report: Report = {
+        report = {
             "rows": int(seen.total),
             "classes": len(seen.classes),
             "left_out": seen.num_classes - len(seen.classes),

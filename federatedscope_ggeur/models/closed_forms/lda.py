@@ -8,7 +8,6 @@ from torch import Tensor
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
     ClosedForm,
-    Report,
     Seen,
     linear_head,
     priors_key,
@@ -52,7 +51,7 @@ class LinearDiscriminant(ClosedForm):
     shrinkage: float | None
     priors: str
 
-    def work_out(self, seen: Seen) -> tuple[Model, Report]:
+    def work_out(self, seen: Seen) -> tuple[Model, dict]:
         _, root, report = common_covariance(
             seen.within, int(seen.total), len(seen.classes), self.shrinkage
         )

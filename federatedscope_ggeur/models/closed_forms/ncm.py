@@ -5,7 +5,6 @@ from __future__ import annotations
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
     ClosedForm,
-    Report,
     Seen,
     linear_head,
     register_closed_form,
@@ -20,6 +19,6 @@ class NearestMean(ClosedForm):
     meaning = "nearest class mean"
     source = "FedNCM 2023"
 
-    def work_out(self, seen: Seen) -> tuple[Model, Report]:
+    def work_out(self, seen: Seen) -> tuple[Model, dict]:
         scores = discriminant(seen, seen.offsets, seen.log_priors("none"))
         return linear_head(*scores, seen), {}

@@ -8,7 +8,6 @@ from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
     BELOW,
     ClosedForm,
-    Report,
     Seen,
     priors_key,
     register_closed_form,
@@ -63,7 +62,7 @@ class QuadraticDiscriminant(ClosedForm):
     def build_model(cls, in_features: int, num_classes: int) -> Model:
         return QuadraticHead(in_features, num_classes)
 
-    def work_out(self, seen: Seen) -> tuple[Model, Report]:
+    def work_out(self, seen: Seen) -> tuple[Model, dict]:
         common, _, report = common_covariance(
             seen.within, int(seen.total), len(seen.classes), self.lda.shrinkage
         )

@@ -8,7 +8,6 @@ from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
     ClosedForm,
-    Report,
     Seen,
     linear_head,
     register_closed_form,
@@ -53,7 +52,7 @@ class RidgeRegression(ClosedForm):
 
     alpha: float
 
-    def work_out(self, seen: Seen) -> tuple[Model, Report]:
+    def work_out(self, seen: Seen) -> tuple[Model, dict]:
         n, total, alpha = seen.counts, seen.total, self.alpha
         scatter = seen.within + (seen.offsets * n[:, None]).T @ seen.offsets
         identity = torch.eye(seen.dim, dtype=torch.float64)

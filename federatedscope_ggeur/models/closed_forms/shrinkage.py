@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.models.closed_forms.base import Report, Seen
+from federatedscope_ggeur.models.closed_forms.base import Seen
 
 
 def common_covariance(
     within: Tensor, samples: int, classes: int, shrinkage: float | None
-) -> tuple[Tensor, Tensor, Report]:
+) -> tuple[Tensor, Tensor, dict]:
     """LDA's covariance ``(1 - rho) S0 + rho (tr S0 / D) I``, ``S0 = W / (N - C)``.
 
     Parameters
