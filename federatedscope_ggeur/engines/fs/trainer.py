@@ -58,7 +58,7 @@ class GGEURTrainer(BaseTrainer):
             config, data.num_classes, data.dim, config.federate.client_num
         )
         # FS knows the plain head alone when it makes its models.
-        if settings.client.task.model.quadratic:
+        if settings.client.task.model.closed_form != "none":
             self.model = settings.client.task.build_model()
         held = data.held
         self.client = Client(

@@ -149,7 +149,7 @@ class TestRefusals:
             take_last_layer(model, params, classes)
 
     def test_weights_of_another_head(self, model, params):
-        with pytest.raises(ConfigError, match="the head has"):
+        with pytest.raises(ConfigError, match="the model has"):
             take_last_layer(model, params[:-1], CLASSES)
 
     def test_a_vector_of_other_classes(self, model, params):
@@ -158,7 +158,7 @@ class TestRefusals:
             put_last_layer(model, params, CLASSES, vector)
 
     def test_a_quadratic_head(self):
-        model = build_model(4, 6, ModelSettings(quadratic=True))
+        model = build_model(4, 6, ModelSettings(closed_form="qda"))
         params = torch.zeros(num_parameters(model))
         with pytest.raises(ConfigError, match="no last layer"):
             take_last_layer(model, params, CLASSES)
