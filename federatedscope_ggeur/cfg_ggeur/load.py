@@ -32,6 +32,7 @@ from federatedscope_ggeur.data import (
     check_splitter,
 )
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.examples import find_config
 
 _HINT = "'federatedscope-ggeur configs' lists configs to start from."
 
@@ -50,15 +51,20 @@ def default_config() -> CfgNode:
 
 
 def load_config(
-    path: str | Path | None = None, overrides: Sequence[str] = ()
+    source: str | Path | Mapping | None = None,
+    overrides: Sequence | Mapping = (),
 ) -> CfgNode:
-    """The checked config of a YAML file and of ``KEY VALUE`` pairs that come after it.
+    """A checked config: what `source` says, and then `overrides`.
 
     Parameters
     ----------
-    path : path of a YAML file, optional
-    overrides : sequence of str
-        ``["federate.total_round_num", "5", ...]``; values are read as Python literals.
+    source : str, path, mapping or CfgNode, optional
+        The path of a YAML file; the name of a bundled example, with or without
+        ``.yaml``; settings as a nested dict; a config, of which a copy is made. None
+        for the defaults.
+    overrides : sequence or mapping
+        ``["federate.total_round_num", "5", ...]``, as on the command line, or
+        ``{"federate.total_round_num": 5}``. Texts are read as Python literals.
 
     Raises
     ------
@@ -66,16 +72,10 @@ def load_config(
         Everything that is wrong, a line each: unknown keys, wrong types, values that
         this engine cannot honour, contradictions. Or the file cannot be read.
     """
-    joined = [key for key in overrides[::2] if "=" in key]
-    if joined or len(overrides) % 2:
-        culprit = joined[0] if joined else overrides[-1]
-        raise ConfigError(
-            f"settings behind the file come in pairs, KEY VALUE, without '=': "
-            f"{culprit!r} has no value"
-        )
+    where = find_config(source) if isinstance(source, (str, Path)) else None
+    given = [*(_flatten(source or {}) if where is None else _read_yaml(where))]
+    given += _pairs(overrides)
     cfg = default_config()
-    given = [*_read_yaml(path)] if path is not None else []
-    given += zip(overrides[::2], overrides[1::2])
     unset = {key: p for key, value in given if (p := _set(cfg, key, value))}
     # A key that could not be set still has its default, which is not the user's.
     problems = list(unset.values()) + [
@@ -84,9 +84,9 @@ def load_config(
         if problem.split(":")[0].strip() not in unset
     ]
     if problems:
-        where = f" in {path}" if path is not None else ""
-        where += " or behind it" if where and overrides else ""
-        raise ConfigError("\n".join([f"wrong settings{where}:", *problems, _HINT]))
+        place = f" in {where}" if where is not None else ""
+        place += " or behind it" if place and overrides else ""
+        raise ConfigError("\n".join([f"wrong settings{place}:", *problems, _HINT]))
     settle_switches(cfg)
     cfg.freeze()
     return cfg
@@ -165,6 +165,20 @@ def _read_yaml(path: str | Path) -> Iterator[tuple[str, object]]:
     if not isinstance(content, dict):
         raise ConfigError(f"{path} must hold 'key: value' lines, not {content!r}")
     yield from _flatten(content)
+
+
+def _pairs(overrides: Sequence | Mapping) -> Iterator[tuple[str, object]]:
+    if isinstance(overrides, Mapping):
+        return _flatten(overrides)
+    keys, values = overrides[::2], overrides[1::2]
+    joined = [key for key in keys if "=" in key]
+    if joined or len(keys) > len(values):
+        culprit = joined[0] if joined else keys[-1]
+        raise ConfigError(
+            f"settings behind the file come in pairs, KEY VALUE, without '=': "
+            f"{culprit!r} has no value"
+        )
+    return zip(keys, values)
 
 
 def _flatten(content: Mapping, prefix: str = "") -> Iterator[tuple[str, object]]:

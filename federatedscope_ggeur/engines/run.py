@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoding_settings
-from federatedscope_ggeur.cfg_ggeur.load import to_plain
+from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_rules import method_notes
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.data import (
@@ -17,6 +19,7 @@ from federatedscope_ggeur.data import (
 )
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order, torch_threads
 from federatedscope_ggeur.federation.course.history import Setting
+from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.reporting import (
     ClientInfo,
     HeadRecord,
@@ -24,6 +27,9 @@ from federatedscope_ggeur.reporting import (
     Round0,
     RoundRecord,
 )
+
+#: What is told of round 0, of each round, and of calibration.
+Watch = Callable[["Round0 | RoundRecord | HeadRecord"], object]
 
 
 class Run:
@@ -79,9 +85,7 @@ class Run:
             )
         return lines + [f"note: {note}" for note in method_notes(cfg)]
 
-    def follow(
-        self, watch: Callable[[Round0 | RoundRecord | HeadRecord], None]
-    ) -> Results:
+    def follow(self, watch: Watch) -> Results:
         """Run to the end, calling `watch` with the record of round 0, of each round,
         and of the calibrated head."""
         for record in self.engine.run():
@@ -97,7 +101,15 @@ class Run:
 
     def results(self, status: str = "finished") -> Results:
         """What is known so far; `status` is finished, interrupted or failed."""
-        return self._setting.results(status, self.round0, self.rounds, self.calibrated)
+        results = self._setting.results(
+            status, self.round0, self.rounds, self.calibrated
+        )
+        return replace(results, model=self._model())
+
+    def _model(self) -> Model | None:
+        if not self.settings.server.method.federated:
+            return None
+        return self.engine.server.model.at(self._params)
 
     def head_bytes(self) -> bytes | None:
         """The head of the last recorded round as safetensors, with class names.
@@ -109,9 +121,42 @@ class Run:
         return self._setting.head_bytes(self.engine.server.model, self._params)
 
 
-def run(cfg, data: FederatedData | None = None, order: Order = sorted) -> Results:
-    """Run `cfg` to the end; nothing is printed or written. See `Run`."""
-    return Run(cfg, data, order).follow(lambda record: None)
+def run(
+    config: str | Path | Mapping,
+    data: FederatedData | None = None,
+    *,
+    overrides: Sequence | Mapping = (),
+    on_round: Watch | None = None,
+    order: Order = sorted,
+) -> Results:
+    """Run an experiment to its end; nothing is printed or written.
+
+    Parameters
+    ----------
+    config, overrides
+        As `load_config`: a file, a bundled example, a dict, a config; and settings
+        that go before those.
+    data : FederatedData, optional
+        In place of what the config names.
+    on_round : callable, optional
+        Called with each record as soon as it is known: the `Round0`, a `RoundRecord`
+        for every round, then the `HeadRecord` of a calibrated head if there is one.
+        What it raises ends the run.
+    order : callable, optional
+        See `EmbeddedEngine`.
+
+    Returns
+    -------
+    Results
+        With the trained model; see `Results.predict`.
+
+    Raises
+    ------
+    ConfigError, DataError
+        Wrong settings; data that cannot be read or divided as the config says.
+    """
+    started = Run(load_config(config, overrides), data, order)
+    return started.follow(on_round or (lambda record: None))
 
 
 def load_federated_data(cfg) -> FederatedData:

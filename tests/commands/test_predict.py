@@ -20,7 +20,6 @@ from federatedscope_ggeur.data.encoders import EncoderSettings, build_encoder
 from federatedscope_ggeur.data.images.files import load_image
 from federatedscope_ggeur.errors import ConfigError, DataError
 
-QUICKSTART = Path(__file__).parent.parent / "scripts/example_configs"
 RUN = [
     "data.type", "image_folder@ggeur", "data.splitter", "domain",
     "data.splitter_args", "[]", "federate.client_num", "2",
@@ -35,8 +34,8 @@ def train(folder: Path, *words) -> Path:
     """A run on the images in `folder`/tree; its folder."""
     settings = ["data.root", folder / "tree", "outdir", folder, "expname", "run"]
     settings += ["ggeur.encoder.cache", folder / "cache", *words]
-    config = QUICKSTART / "ggeur_quickstart.yaml"
-    assert main(["--cfg", str(config), *RUN, *map(str, settings)]) == 0
+    command = ["--cfg", "ggeur_quickstart.yaml", *RUN]
+    assert main([*command, *map(str, settings)]) == 0
     return folder / "run"
 
 
