@@ -12,9 +12,6 @@ from pathlib import Path
 import pytest
 
 import federatedscope_ggeur
-from federatedscope_ggeur import load_config, run
-from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.reporting import HeadRecord, Round0, RoundRecord, numbers
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -90,37 +87,3 @@ def test_the_readmes_snippet_runs_as_it_stands(tmp_path):
     # Class 0 and 1: 100 in all of step 1, 50 around the one prototype.
     assert done.stdout.splitlines()[-1] == "(300, 8) [150, 150]"
     assert not list(tmp_path.iterdir()), "a run from Python writes nothing"
-
-
-SHORT = {"federate": {"total_round_num": 2}, "ggeur": {"calibrate": "ccvr"}}
-
-
-def test_a_run_tells_each_record_as_it_comes(config):
-    seen = []
-    results = run(config(), overrides=SHORT, on_round=seen.append)
-    kinds = [type(record) for record in seen]
-    assert kinds == [Round0, RoundRecord, RoundRecord, HeadRecord]
-    assert [results.round0, *results.rounds, results.calibrated] == seen
-
-
-def test_an_error_of_the_callback_ends_the_run(config):
-    def stop(record):
-        raise StopIteration("enough")
-
-    with pytest.raises(StopIteration, match="enough"):
-        run(config(), on_round=stop)
-
-
-def test_whatever_a_config_comes_from_the_run_is_the_same(config, tmp_path):
-    one = config()
-    (tmp_path / "my.yaml").write_text(one.dump())
-    plain = json.loads(json.dumps(one))
-    first, *others = (run(source) for source in (one, plain, tmp_path / "my.yaml"))
-    assert all(numbers(other) == numbers(first) for other in others)
-
-
-def test_wrong_settings_are_named(config):
-    with pytest.raises(ConfigError, match=r"nosuch\.key"):
-        run(config(), overrides={"nosuch.key": 1})
-    with pytest.raises(ConfigError, match="'nowhere' does not exist"):
-        load_config("nowhere")
