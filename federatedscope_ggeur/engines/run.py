@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoding_settings
@@ -18,18 +17,15 @@ from federatedscope_ggeur.data import (
     partition,
 )
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order, torch_threads
-from federatedscope_ggeur.federation.course.history import Setting
-from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.reporting import (
     ClientInfo,
-    HeadRecord,
     Results,
     Round0,
     RoundRecord,
 )
 
 #: What is told of round 0, of each round, and of calibration.
-Watch = Callable[["Round0 | RoundRecord | HeadRecord"], object]
+Watch = Callable[["Round0 | RoundRecord"], object]
 
 
 class Run:
@@ -44,6 +40,11 @@ class Run:
     order : callable, optional
         See `EmbeddedEngine`.
 
+    Attributes
+    ----------
+    history : History
+        What is over so far: records, results, the model.
+
     Raises
     ------
     ConfigError, DataError
@@ -56,12 +57,9 @@ class Run:
         self.settings = run_settings(
             cfg, self.data.num_classes, self.data.dim, len(self.data.clients)
         )
-        self.engine = EmbeddedEngine(self.data, self.settings, order)
-        self._setting = _setting(cfg, self.data)
-        self.round0: Round0 | None = None
-        self.rounds: list[RoundRecord] = []
-        self.calibrated: HeadRecord | None = None
-        self._params = self.engine.server.params
+        begun = _begun(cfg, self.data)
+        self.engine = EmbeddedEngine(self.data, self.settings, begun, order)
+        self.history = self.engine.history
 
     def describe(self) -> list[str]:
         """What is about to run, for a person: the data and who holds what."""
@@ -89,36 +87,8 @@ class Run:
         """Run to the end, calling `watch` with the record of round 0, of each round,
         and of the calibrated head."""
         for record in self.engine.run():
-            self._params = self.engine.server.params
-            if isinstance(record, Round0):
-                self.round0 = record
-            elif isinstance(record, RoundRecord):
-                self.rounds.append(record)
-            else:
-                self.calibrated = record
             watch(record)
-        return self.results()
-
-    def results(self, status: str = "finished") -> Results:
-        """What is known so far; `status` is finished, interrupted or failed."""
-        results = self._setting.results(
-            status, self.round0, self.rounds, self.calibrated
-        )
-        return replace(results, model=self._model())
-
-    def _model(self) -> Model | None:
-        if not self.settings.server.method.federated:
-            return None
-        return self.engine.server.model.at(self._params)
-
-    def head_bytes(self) -> bytes | None:
-        """The head of the last recorded round as safetensors, with class names.
-
-        None where every client has a head of its own (`ggeur.base_method: local`).
-        """
-        if not self.settings.server.method.federated:
-            return None
-        return self._setting.head_bytes(self.engine.server.model, self._params)
+        return self.history.results()
 
 
 def run(
@@ -140,8 +110,8 @@ def run(
         In place of what the config names.
     on_round : callable, optional
         Called with each record as soon as it is known: the `Round0`, a `RoundRecord`
-        for every round, then the `HeadRecord` of a calibrated head if there is one.
-        What it raises ends the run.
+        for every round, then one more for a calibrated head, if there is one, that
+        names its `method`. What it raises ends the run.
     order : callable, optional
         See `EmbeddedEngine`.
 
@@ -224,9 +194,9 @@ def _domain_lines(data: FederatedData) -> list[str]:
     return lines
 
 
-def _setting(cfg, data: FederatedData) -> Setting:
+def _begun(cfg, data: FederatedData) -> Results:
     unseen = [domain.name for domain in data.unseen]
-    return Setting(
+    return Results.begun(
         engine="embedded",
         config=to_plain(cfg),
         seed=cfg.seed,

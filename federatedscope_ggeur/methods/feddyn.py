@@ -35,7 +35,10 @@ class FedDyn(FedAvg):
         self.alpha = alpha
 
     def initial_state(self, params, context):
-        state = {"h": torch.zeros_like(params), "acknowledged_rounds": none_acknowledged()}
+        state = {
+            "h": torch.zeros_like(params),
+            "acknowledged_rounds": none_acknowledged(),
+        }
         return {**state, "weight": total_weight(context)}
 
     def download(self, state):
@@ -68,4 +71,8 @@ class FedDyn(FedAvg):
             state["acknowledged_rounds"], updates, context.round_number
         )
         params = weighted_mean(params, updates) - h / self.alpha
-        return params, {"h": h, "acknowledged_rounds": acknowledged_rounds, "weight": weight}
+        return params, {
+            "h": h,
+            "acknowledged_rounds": acknowledged_rounds,
+            "weight": weight,
+        }

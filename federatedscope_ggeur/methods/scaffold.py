@@ -41,7 +41,10 @@ class Scaffold(FedAvg):
         return {"c": TensorSpec((num_parameters(model),))}
 
     def initial_state(self, params, context):
-        state = {"c": torch.zeros_like(params), "acknowledged_rounds": none_acknowledged()}
+        state = {
+            "c": torch.zeros_like(params),
+            "acknowledged_rounds": none_acknowledged(),
+        }
         return {**state, "weight": total_weight(context)}
 
     def download(self, state):

@@ -173,7 +173,7 @@ class TestCentralised:
         assert torch.equal(client.features, rows)
         assert (client.number, client.domain) == (1, "all domains")
         assert all(record.clients == [1] for record in run.rounds)
-        assert client.weight == len(rows)
+        assert client.aggregation_weight == len(rows)
 
     def test_scores_are_of_whole_test_sets_by_domain(self, config):
         run = finished(config(*CENTRALISED, *SIX))

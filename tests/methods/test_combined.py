@@ -67,7 +67,7 @@ def run(base, rival=None, model=MODELS["mlp"]):
     return federate(method, model=model, **HARD)
 
 
-@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("rival", OWN.values(), ids=OWN)
 def test_beside_fedavg_the_numbers_are_the_rivals_own(rival, model):
     alone, both = run(rival, model=model), run(BASES["fedavg"], rival, model)
@@ -103,7 +103,7 @@ class TestEveryPair:
 
     def test_the_order_of_clients_does_not_matter(self, base, rival):
         torch.manual_seed(5)
-        options = {"head": MODELS["mlp"], "order": lambda ks: ks[::-1]}
+        options = {"model": MODELS["mlp"], "order": lambda ks: ks[::-1]}
         backwards = federate(Combined(base, OWN[rival]), **options, **HARD)
         assert torch.equal(backwards.weights, run(base, OWN[rival]).weights)
 

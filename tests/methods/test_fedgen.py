@@ -128,7 +128,7 @@ def test_the_weights_are_those_of_numpy(world):
     check(TINY, oracle, world)
 
 
-@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 class TestTheTerm:
     def test_alpha_zero_is_fedavg_to_the_bit(self, model):
         plain = federate(FedAvg(), model=model).weights
@@ -179,7 +179,7 @@ def hits(method, federation, vector, draws=400):
     return (model.classifier(inputs).argmax(dim=1) == y).float().mean(), inputs
 
 
-@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_the_generator_learns_what_the_clients_take_for_each_class(model):
     method = FedGen(noise_dim=4, hidden=16, lr=0.01)
     federation = Federation(

@@ -82,7 +82,7 @@ def test_the_weights_are_those_of_numpy(world):
     check(FedMix(WEIGHT, SIZE), oracle, world)
 
 
-@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 class TestSmallWeights:
     def test_weight_zero_is_fedavg_to_rounding(self, model):
         plain = federate(FedAvg(), model=model).weights
@@ -90,7 +90,7 @@ class TestSmallWeights:
         torch.testing.assert_close(weights, plain, rtol=0, atol=1e-6)
 
     def test_without_any_means_it_is_fedavg_to_the_bit(self, model):
-        options = {"head": model, "sizes": (4, 3, 4), "min_samples": 5}
+        options = {"model": model, "sizes": (4, 3, 4), "min_samples": 5}
         plain = federate(FedAvg(), **options).weights
         assert torch.equal(federate(FedMix(0.3), **options).weights, plain)
 

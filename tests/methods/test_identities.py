@@ -19,14 +19,14 @@ from federatedscope_ggeur.methods import (
 NEEDED = {"fedprox": {"mu": 0.5}, "feddyn": {"alpha": 0.5}}
 
 
-@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize(
     "method",
     [FedProx(0.0), Moon(0.0), FedNTD(0.0), FedProto(0.0)],
     ids=lambda method: method.name,
 )
 def test_a_term_of_weight_zero_is_fedavg_to_the_bit(method, model):
-    options = {"head": model, "steps": (1, 2), "sizes": (20, 0, 30, 25)}
+    options = {"model": model, "steps": (1, 2), "sizes": (20, 0, 30, 25)}
     plain = federate(FedAvg(), **options).weights
     assert torch.equal(federate(method, **options).weights, plain)
 

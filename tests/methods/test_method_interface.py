@@ -59,7 +59,7 @@ class TestEveryMethod:
             "steps": (1, 2),
             "sample_client_num": 3,
             "min_samples": 5,
-            "head": model,
+            "model": model,
         }
         weights = federate(method, **options).weights
         assert torch.isfinite(weights).all()

@@ -149,7 +149,7 @@ def test_the_baseline_and_step_1_alone(tmp_path):
         cfg = load_config(path("pacs"), [*PIXELS, *words, *sizes, "ggeur.steps", steps])
         run = Run(cfg)
         run.follow(lambda record: None)
-        rows[steps] = run.engine.clients[1].weight
+        rows[steps] = run.engine.clients[1].aggregation_weight
     own = len(run.data.clients[0].train)
     held = len(set(run.data.clients[0].train.labels.tolist()))
     assert rows["[]"] == own

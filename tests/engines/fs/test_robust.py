@@ -60,7 +60,7 @@ def _listen(number, trainer, updates, poison) -> None:
                 params = poison(update.params)
                 update = ClientUpdate(number, 1, params, update.steps, {})
                 sent = (update.to_bytes(),)
-            updates[number] = (trainer.client.weight, update.params)
+            updates[number] = (trainer.client.aggregation_weight, update.params)
         return sent
 
     trainer.answer = listening

@@ -10,7 +10,7 @@ import pytest
 from federatedscope_ggeur.cfg_ggeur.load import to_plain
 from federatedscope_ggeur.engines.run import Run, load_federated_data, run
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.reporting import HeadRecord, Results, Round0, RoundRecord
+from federatedscope_ggeur.reporting import Results, Round0, RoundRecord
 from federatedscope_ggeur.reporting import numbers as numbers_of
 
 SHORT = {"federate": {"total_round_num": 2}, "ggeur": {"calibrate": "ccvr"}}
@@ -20,7 +20,8 @@ def test_each_record_is_told_as_it_comes(config):
     seen = []
     results = run(config(), overrides=SHORT, on_round=seen.append)
     kinds = [type(record) for record in seen]
-    assert kinds == [Round0, RoundRecord, RoundRecord, HeadRecord]
+    assert kinds == [Round0, RoundRecord, RoundRecord, RoundRecord]
+    assert [record.method for record in seen[1:]] == [None, None, "ccvr"]
     assert [results.round0, *results.rounds, results.calibrated] == seen
 
 
@@ -75,7 +76,7 @@ def test_the_model_of_a_moment_does_not_go_on(config):
     cfg = config()
     at_once = run(cfg, overrides={"federate.total_round_num": 1})
     started, early = Run(cfg), []
-    started.follow(lambda record: early.append(started.results()))
+    started.follow(lambda record: early.append(started.history.results()))
     rows = load_federated_data(cfg).clients[0].test.features
     after_one = early[1].predict_proba(rows)
     assert np.array_equal(after_one, at_once.predict_proba(rows))
