@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fake_checkout import write_checkout
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 
@@ -37,6 +38,20 @@ def federatedscope():
         reason="FederatedScope cannot be imported",
         exc_type=ImportError,
     )
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    """A folder that looks like a checkout of FS."""
+    return write_checkout(tmp_path / "FS of mine")
+
+
+@pytest.fixture
+def found_by_home(checkout, monkeypatch) -> Path:
+    """The checkout, as the only FS that can be found."""
+    monkeypatch.setitem(sys.modules, "federatedscope", None)
+    monkeypatch.setenv("FEDERATEDSCOPE_HOME", str(checkout))
+    return checkout
 
 
 @pytest.fixture

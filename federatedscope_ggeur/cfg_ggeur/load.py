@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -30,6 +30,7 @@ from federatedscope_ggeur.data import (
     check_splitter,
 )
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.examples import find_config
 
 _HINT = "'federatedscope-ggeur configs' lists configs to start from."
 
@@ -48,15 +49,20 @@ def default_config() -> CfgNode:
 
 
 def load_config(
-    path: str | Path | None = None, overrides: Sequence[str] = ()
+    source: str | Path | Mapping | None = None,
+    overrides: Sequence | Mapping = (),
 ) -> CfgNode:
-    """The checked config of a YAML file and of ``KEY VALUE`` pairs that come after it.
+    """A checked config: what `source` says, and then `overrides`.
 
     Parameters
     ----------
-    path : path of a YAML file, optional
-    overrides : sequence of str
-        ``["federate.total_round_num", "5", ...]``; values are read as Python literals.
+    source : str, path, mapping or CfgNode, optional
+        The path of a YAML file; the name of a bundled example, with or without
+        ``.yaml``; settings as a nested dict; a config, of which a copy is made. None
+        for the defaults.
+    overrides : sequence or mapping
+        ``["federate.total_round_num", "5", ...]``, as on the command line, or
+        ``{"federate.total_round_num": 5}``. Texts are read as Python literals.
 
     Raises
     ------
@@ -64,17 +70,11 @@ def load_config(
         Everything that is wrong, a line each: unknown keys, wrong types, values that
         this engine cannot honour, contradictions. Or the file cannot be read.
     """
-    joined = [key for key in overrides[::2] if "=" in key]
-    if joined or len(overrides) % 2:
-        culprit = joined[0] if joined else overrides[-1]
-        raise ConfigError(
-            f"settings behind the file come in pairs, KEY VALUE, without '=': "
-            f"{culprit!r} has no value"
-        )
-    given = [*read_yaml(path)] if path is not None else []
-    given += zip(overrides[::2], overrides[1::2])
+    where = find_config(source) if isinstance(source, (str, Path)) else None
+    given = [*(flatten(source or {}) if where is None else read_yaml(where))]
+    given += _pairs(overrides)
     # Before the keys are known: plugins bring some.
-    load_plugins(plugins_in(given), None if path is None else Path(path).parent)
+    load_plugins(plugins_in(given), None if where is None else where.parent)
     cfg = default_config()
     unset = {key: p for key, value in given if (p := _set(cfg, key, value))}
     # A key that could not be set still has its default, which is not the user's.
@@ -84,9 +84,9 @@ def load_config(
         if problem.split(":")[0].strip() not in unset
     ]
     if problems:
-        where = f" in {path}" if path is not None else ""
-        where += " or behind it" if where and overrides else ""
-        raise ConfigError("\n".join([f"wrong settings{where}:", *problems, _HINT]))
+        place = f" in {where}" if where is not None else ""
+        place += " or behind it" if place and overrides else ""
+        raise ConfigError("\n".join([f"wrong settings{place}:", *problems, _HINT]))
     settle_switches(cfg)
     cfg.freeze()
     return cfg
@@ -150,6 +150,20 @@ def _refusal(check: Callable[[], None]) -> str:
 def to_plain(cfg: CfgNode) -> dict:
     """The config as nested plain dicts."""
     return {k: to_plain(v) if isinstance(v, Mapping) else v for k, v in cfg.items()}
+
+
+def _pairs(overrides: Sequence | Mapping) -> Iterator[tuple[str, object]]:
+    if isinstance(overrides, Mapping):
+        return flatten(overrides)
+    keys, values = overrides[::2], overrides[1::2]
+    joined = [key for key in keys if "=" in key]
+    if joined or len(keys) > len(values):
+        culprit = joined[0] if joined else keys[-1]
+        raise ConfigError(
+            f"settings behind the file come in pairs, KEY VALUE, without '=': "
+            f"{culprit!r} has no value"
+        )
+    return zip(keys, values)
 
 
 def _set(cfg: CfgNode, dotted: str, value: object) -> str:

@@ -26,7 +26,9 @@ GROUP = "federatedscope_ggeur.plugins"
 _KEY = f"ggeur.{PLUGINS.name}"
 
 
-def load_plugins(modules: Sequence[str] = (), folder: Path | None = None) -> None:
+def load_plugins(
+    modules: Sequence[str] = (), folder: Path | None = None, asked_by: str = _KEY
+) -> None:
     """Import installed packages' plugins and `modules`; those that are loaded stay.
 
     Parameters
@@ -35,6 +37,8 @@ def load_plugins(modules: Sequence[str] = (), folder: Path | None = None) -> Non
         What ``ggeur.plugins`` names.
     folder : Path, optional
         Where they are sought first: that of the YAML file.
+    asked_by : str
+        Who names them, for messages.
 
     Raises
     ------
@@ -45,7 +49,7 @@ def load_plugins(modules: Sequence[str] = (), folder: Path | None = None) -> Non
     for name, entry_point in _installed():
         _load(name, None, f"the entry point '{entry_point}' of {GROUP}")
     for name in modules:
-        _load(name, folder, _KEY)
+        _load(name, folder, asked_by)
 
 
 def plugins_in(given: Iterable[tuple[str, object]]) -> list[str]:
@@ -149,7 +153,7 @@ def _check_loaded(name: str, spec: ModuleSpec, asked_by: str) -> None:
 
 
 def _not_found(name: str, folder: Path | None, asked_by: str) -> str:
-    beside = f"beside the YAML file ('{folder.resolve()}') or " if folder else ""
+    beside = f"in '{folder.resolve()}' or " if folder else ""
     return (
         f"{asked_by}: there is no module '{name}' {beside}where Python finds modules "
         "(sys.path); check its name, put it there, or install it"

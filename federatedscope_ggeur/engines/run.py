@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoding_settings
-from federatedscope_ggeur.cfg_ggeur.load import to_plain
+from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, method_notes
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.data import (
@@ -22,6 +23,9 @@ from federatedscope_ggeur.reporting import (
     Round0,
     RoundRecord,
 )
+
+#: What is told of round 0, of each round, and of calibration.
+Watch = Callable[["Round0 | RoundRecord"], object]
 
 
 class Run:
@@ -79,7 +83,7 @@ class Run:
             )
         return lines + [f"note: {note}" for note in method_notes(cfg)]
 
-    def follow(self, watch: Callable[[Round0 | RoundRecord], None]) -> Results:
+    def follow(self, watch: Watch) -> Results:
         """Run to the end, calling `watch` with the record of round 0, of each round,
         and of the calibrated head."""
         for record in self.engine.run():
@@ -87,9 +91,42 @@ class Run:
         return self.history.results()
 
 
-def run(cfg, data: FederatedData | None = None, order: Order = sorted) -> Results:
-    """Run `cfg` to the end; nothing is printed or written. See `Run`."""
-    return Run(cfg, data, order).follow(lambda record: None)
+def run(
+    config: str | Path | Mapping,
+    data: FederatedData | None = None,
+    *,
+    overrides: Sequence | Mapping = (),
+    on_round: Watch | None = None,
+    order: Order = sorted,
+) -> Results:
+    """Run an experiment to its end; nothing is printed or written.
+
+    Parameters
+    ----------
+    config, overrides
+        As `load_config`: a file, a bundled example, a dict, a config; and settings
+        that go before those.
+    data : FederatedData, optional
+        In place of what the config names.
+    on_round : callable, optional
+        Called with each record as soon as it is known: the `Round0`, a `RoundRecord`
+        for every round, then one more for a calibrated head, if there is one, that
+        names its `method`. What it raises ends the run.
+    order : callable, optional
+        See `EmbeddedEngine`.
+
+    Returns
+    -------
+    Results
+        With the trained model; see `Results.predict`.
+
+    Raises
+    ------
+    ConfigError, DataError
+        Wrong settings; data that cannot be read or divided as the config says.
+    """
+    started = Run(load_config(config, overrides), data, order)
+    return started.follow(on_round or (lambda record: None))
 
 
 def load_federated_data(cfg) -> FederatedData:

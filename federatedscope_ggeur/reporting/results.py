@@ -6,13 +6,16 @@ bytes, times are seconds. Where a number does not exist, it is None, never NaN.
 
 import json
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal, Optional
+from typing import TYPE_CHECKING, Any, Literal, Optional
 
 import federatedscope_ggeur
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SCHEMA_VERSION = 4
 Status = Literal["finished", "interrupted", "failed"]
@@ -192,6 +195,9 @@ class Results:
     calibrated : RoundRecord or None
         The head calibrated after the last round (``ggeur.calibrate``).
     final : Final
+    model : Model or None
+        The trained model; not part of the file, of equality, or of a run in which every
+        client keeps its own.
     """
 
     schema_version: int
@@ -209,6 +215,7 @@ class Results:
     rounds: list[RoundRecord]
     calibrated: Optional[RoundRecord]
     final: Final
+    model: Any = field(default=None, repr=False, compare=False)
 
     @classmethod
     def begun(cls, **known: Any) -> "Results":
@@ -223,6 +230,61 @@ class Results:
             final=Final("trained", [], {}, None, None, 0, 0, 0.0),
             **known,
         )
+
+    def predict(self, features: Any) -> "np.ndarray":
+        """The class number of each row of `features`: int64 array of shape [n].
+
+        `class_names` has their names. Parameters and errors as `predict_proba`.
+        """
+        return self._logits(features).argmax(dim=1).numpy()
+
+    def predict_proba(self, features: Any) -> "np.ndarray":
+        """The probability of each class: float32 array of shape [n, C].
+
+        Parameters
+        ----------
+        features : array or Tensor of shape [n, D]
+            Embeddings of the encoder that the run was on.
+
+        Raises
+        ------
+        DataError
+            There is no model, or `features` are of another shape or not finite.
+        """
+        return self._logits(features).softmax(dim=1).numpy()
+
+    def _logits(self, features: Any) -> Any:
+        if self.model is None:
+            raise DataError(
+                "model: these results have none: they were read from a file (predict "
+                "with its run's folder, `Predictor`), or every client kept its own"
+            )
+        # Imported here: to read and write results takes neither.
+        import numpy as np
+        import torch
+
+        try:
+            if not isinstance(features, torch.Tensor):
+                features = torch.tensor(np.asarray(features))
+            rows = features.detach().to("cpu", torch.float32)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"features: must be an array of numbers: {error}") from None
+        wanted = self.model.in_features
+        if rows.ndim != 2 or rows.shape[1] != wanted:
+            raise DataError(
+                f"features: must be of shape [n, {wanted}], as the run's embeddings, "
+                f"got {list(rows.shape)}"
+            )
+        if not torch.isfinite(rows).all():
+            raise DataError("features: must be finite in float32, but some are not")
+        with torch.no_grad():
+            return self.model(rows)
+
+    def _repr_html_(self) -> str:
+        """The results as a notebook shows them; see `results_html`."""
+        from federatedscope_ggeur.reporting.tables import results_html
+
+        return results_html(self)
 
     def to_json(self) -> str:
         """The results as strict JSON: every float to the bit, keys in a fixed order.

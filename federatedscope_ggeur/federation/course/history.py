@@ -12,7 +12,7 @@ from federatedscope_ggeur.federation.course.checkpoint import (
     Progress,
 )
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
-from federatedscope_ggeur.models import named_tensors
+from federatedscope_ggeur.models import Model, named_tensors
 from federatedscope_ggeur.reporting import Results, Round0, RoundRecord, summarise
 
 
@@ -82,7 +82,12 @@ class History:
             rounds=list(self.rounds),
             calibrated=self.calibrated,
             final=summarise(self.rounds, self.round0, self.calibrated),
+            model=self._model(),
         )
+
+    def _model(self) -> Model | None:
+        server = self._coordinator.server
+        return server.model.at(self._params) if server.task.method.federated else None
 
     def head_bytes(self) -> bytes | None:
         """The model after the last record as safetensors, with class names.
