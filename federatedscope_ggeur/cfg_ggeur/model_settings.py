@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.federation.messages.schema import StatisticsForm
-from federatedscope_ggeur.models import ClosedFormSettings, ModelSettings
-from federatedscope_ggeur.settings import NOT_SET
+from federatedscope_ggeur.federation.course.requests import (
+    CALIBRATE,
+    KINDS,
+    STATISTICS,
+    RequestKind,
+)
+from federatedscope_ggeur.federation.messages import StatisticsForm
+from federatedscope_ggeur.models import ClosedForm, ModelSettings, build_closed_form
 
 
 def model_settings(cfg) -> ModelSettings:
-    """The head of ``ggeur.mlp_hidden_dim``, or QDA's."""
-    ggeur = cfg.ggeur
-    quadratic = ggeur.closed_form == "qda"
-    return ModelSettings(int(ggeur.mlp_hidden_dim), cfg.model.dropout, quadratic)
+    """The model of ``ggeur.mlp_hidden_dim``, or of ``ggeur.closed_form``."""
+    hidden, form = int(cfg.ggeur.mlp_hidden_dim), cfg.ggeur.closed_form
+    return ModelSettings(hidden, cfg.model.dropout, form)
 
 
 def statistics_form(ggeur) -> StatisticsForm:
@@ -26,19 +30,19 @@ def augmentation_steps(ggeur) -> tuple[int, ...]:
     return tuple(ggeur.steps) if used else ()
 
 
-def answered_requests(ggeur) -> frozenset[str]:
-    """The kinds of request that a client of these settings answers."""
-    answered = {"prepare", "share", "train", "score"}
+def answered_requests(ggeur) -> frozenset[RequestKind]:
+    """What a client of these settings answers."""
+    answered = {kind for kind in KINDS if kind.always}
     if augmentation_steps(ggeur) or ggeur.closed_form != "none":
-        answered.add("statistics")
+        answered.add(STATISTICS)
     if ggeur.calibrate != "none":
-        answered.add("calibrate")
+        answered.add(CALIBRATE)
     return frozenset(answered)
 
 
 def asks_for_statistics(ggeur) -> bool:
     """Whether clients are asked for class statistics at all."""
-    return bool(answered_requests(ggeur) & {"statistics", "calibrate"})
+    return bool(answered_requests(ggeur) & {STATISTICS, CALIBRATE})
 
 
 def only_closed_form(ggeur) -> bool:
@@ -46,17 +50,7 @@ def only_closed_form(ggeur) -> bool:
     return ggeur.closed_form != "none" and ggeur.init == "random"
 
 
-def closed_form_settings(ggeur) -> ClosedFormSettings | None:
-    """The head in closed form that `cfg.ggeur` asks for, if any."""
+def closed_form_settings(ggeur) -> ClosedForm | None:
+    """The closed form that `cfg.ggeur` asks for, if any."""
     kind = ggeur.closed_form
-    if kind == "none":
-        return None
-    shrinkage = ggeur.lda.shrinkage
-    discriminant = ggeur.qda if kind == "qda" else ggeur.lda
-    return ClosedFormSettings(
-        kind,
-        shrinkage=None if shrinkage == NOT_SET else shrinkage,
-        class_shrinkage=ggeur.qda.shrinkage,
-        priors=discriminant.priors == "counts",
-        alpha=ggeur.ridge.alpha,
-    )
+    return None if kind == "none" else build_closed_form(kind, ggeur)

@@ -28,9 +28,11 @@ from federatedscope_ggeur.federation import (
     CalibrationSettings,
     ClientSettings,
     ServerSettings,
+    Task,
     TrainingSettings,
 )
 from federatedscope_ggeur.federation.course.coordinator import Plan
+from federatedscope_ggeur.federation.course.requests import RequestKind
 from federatedscope_ggeur.geometry import (
     AugmentationSettings,
     PerAnchorSizes,
@@ -51,7 +53,7 @@ class RunSettings:
     save_to: str
     restore_from: str
     agreed: Mapping[str, str]
-    answers: frozenset[str]
+    answers: frozenset[RequestKind]
 
     @property
     def rounds(self) -> int:
@@ -61,23 +63,23 @@ class RunSettings:
 def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettings:
     """The settings in `cfg` for data of `num_classes` and `dim`, on any engine."""
     ggeur = cfg.ggeur
-    model, form, method = model_settings(cfg), statistics_form(ggeur), method_of(cfg)
+    task = Task(
+        num_classes,
+        dim,
+        model_settings(cfg),
+        method_of(cfg),
+        cfg.seed,
+        statistics_form(ggeur),
+    )
     client = ClientSettings(
-        num_classes=num_classes,
+        task,
         augmentation=augmentation_settings(ggeur),
         training=training_settings(cfg),
-        model=model,
-        method=method,
         min_samples=int(ggeur.privacy.min_samples),
         weight=ggeur.weight,
-        seed=cfg.seed,
-        statistics=form,
     )
     server = ServerSettings(
-        num_classes=num_classes,
-        dim=dim,
-        model=model,
-        method=method,
+        task,
         steps=augmentation_steps(ggeur),
         prototypes=ggeur.prototypes,
         sample_client_num=_sample_client_num(cfg.federate, num_clients),
@@ -85,8 +87,6 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         ignore_weight=cfg.federate.ignore_weight,
         total_rounds=0 if only_closed_form(ggeur) else cfg.federate.total_round_num,
         eval_every=cfg.eval.freq,
-        seed=cfg.seed,
-        statistics=form,
         closed_form=closed_form_settings(ggeur),
         calibration=calibration_settings(cfg),
     )

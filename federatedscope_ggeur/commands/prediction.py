@@ -258,8 +258,8 @@ def _class_names(metadata: dict[str, str]) -> object:
 def _head(results: Results, dim: int, tensors: dict[str, Tensor], path: Path) -> Model:
     config = results.config
     ggeur, dropout = config["ggeur"], config["model"]["dropout"]
-    quadratic = ggeur["closed_form"] == "qda"
-    settings = ModelSettings(int(ggeur["mlp_hidden_dim"]), dropout, quadratic)
+    hidden, form = int(ggeur["mlp_hidden_dim"]), ggeur["closed_form"]
+    settings = ModelSettings(hidden, dropout, form)
     model = build_model(dim, len(results.class_names), settings)
     try:
         model.load_state_dict(tensors)

@@ -12,17 +12,13 @@ from tqdm import tqdm
 
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError
-from federatedscope_ggeur.federation.course.history import (
-    NO_HEAD,
-    has_scores,
-    record_lines,
-)
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting import (
-    HeadRecord,
+    NO_HEAD,
     Round0,
     RoundRecord,
     new_run_folder,
+    record_lines,
     results_table,
     write_run,
 )
@@ -86,19 +82,14 @@ def _follow(run: Run, folder: Path) -> None:
 
 def _write(run: Run, folder: Path, status: str) -> None:
     """All files of the rounds that are over, and the table."""
-    if status != "finished" and not has_scores(run.round0, run.rounds):
+    if status != "finished" and not run.history.has_scores:
         logger.warning(
             "no round was over: there are no results and no head in %s", folder
         )
         return
     try:
-        results = run.results(status)
-        try:
-            write_run(folder, results)
-        finally:
-            model = run.head_bytes()
-            if model is not None:
-                write_atomically(folder / "head.safetensors", model)
+        results, head = run.history.results(status), run.history.head_bytes()
+        write_run(folder, results, head)
     except Exception as error:
         _log_error("not all files could be written", error)
         raise
@@ -106,7 +97,7 @@ def _write(run: Run, folder: Path, status: str) -> None:
     logger.debug("%s", table)
     print(table, flush=True)
     files = "results.json, metrics.csv, curve.png"
-    if model is None:
+    if head is None:
         logger.info(NO_HEAD)
     else:
         files += ", head.safetensors"
@@ -114,7 +105,7 @@ def _write(run: Run, folder: Path, status: str) -> None:
 
 
 def _done(run: Run) -> str:
-    return f"{len(run.rounds)} of {run.settings.rounds} rounds"
+    return f"{len(run.history.rounds)} of {run.settings.rounds} rounds"
 
 
 def _log_error(what: str, error: Exception) -> None:
@@ -125,8 +116,8 @@ def _log_error(what: str, error: Exception) -> None:
         logger.debug("where it happened:", exc_info=error)
 
 
-def _show(record: Round0 | RoundRecord | HeadRecord, bar: tqdm) -> None:
-    if not isinstance(record, RoundRecord):
+def _show(record: Round0 | RoundRecord, bar: tqdm) -> None:
+    if isinstance(record, Round0) or record.method is not None:
         bar.clear()
         for line in record_lines(record):
             logger.info(line)

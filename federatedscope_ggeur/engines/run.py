@@ -16,10 +16,8 @@ from federatedscope_ggeur.data import (
     partition,
 )
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order, torch_threads
-from federatedscope_ggeur.federation.course.history import Setting
 from federatedscope_ggeur.reporting import (
     ClientInfo,
-    HeadRecord,
     Results,
     Round0,
     RoundRecord,
@@ -38,6 +36,11 @@ class Run:
     order : callable, optional
         See `EmbeddedEngine`.
 
+    Attributes
+    ----------
+    history : History
+        What is over so far: records, results, the model.
+
     Raises
     ------
     ConfigError, DataError
@@ -50,12 +53,9 @@ class Run:
         self.settings = run_settings(
             cfg, self.data.num_classes, self.data.dim, len(self.data.clients)
         )
-        self.engine = EmbeddedEngine(self.data, self.settings, order)
-        self._setting = _setting(cfg, self.data)
-        self.round0: Round0 | None = None
-        self.rounds: list[RoundRecord] = []
-        self.calibrated: HeadRecord | None = None
-        self._params = self.engine.server.params
+        begun = _begun(cfg, self.data)
+        self.engine = EmbeddedEngine(self.data, self.settings, begun, order)
+        self.history = self.engine.history
 
     def describe(self) -> list[str]:
         """What is about to run, for a person: the data and who holds what."""
@@ -79,34 +79,12 @@ class Run:
             )
         return lines + [f"note: {note}" for note in method_notes(cfg)]
 
-    def follow(
-        self, watch: Callable[[Round0 | RoundRecord | HeadRecord], None]
-    ) -> Results:
+    def follow(self, watch: Callable[[Round0 | RoundRecord], None]) -> Results:
         """Run to the end, calling `watch` with the record of round 0, of each round,
         and of the calibrated head."""
         for record in self.engine.run():
-            self._params = self.engine.server.params
-            if isinstance(record, Round0):
-                self.round0 = record
-            elif isinstance(record, RoundRecord):
-                self.rounds.append(record)
-            else:
-                self.calibrated = record
             watch(record)
-        return self.results()
-
-    def results(self, status: str = "finished") -> Results:
-        """What is known so far; `status` is finished, interrupted or failed."""
-        return self._setting.results(status, self.round0, self.rounds, self.calibrated)
-
-    def head_bytes(self) -> bytes | None:
-        """The head of the last recorded round as safetensors, with class names.
-
-        None where every client has a head of its own (methods that are not federated).
-        """
-        if not self.settings.server.method.federated:
-            return None
-        return self._setting.head_bytes(self.engine.server.model, self._params)
+        return self.history.results()
 
 
 def run(cfg, data: FederatedData | None = None, order: Order = sorted) -> Results:
@@ -179,9 +157,9 @@ def _domain_lines(data: FederatedData) -> list[str]:
     return lines
 
 
-def _setting(cfg, data: FederatedData) -> Setting:
+def _begun(cfg, data: FederatedData) -> Results:
     unseen = [domain.name for domain in data.unseen]
-    return Setting(
+    return Results.begun(
         engine="embedded",
         config=to_plain(cfg),
         seed=cfg.seed,

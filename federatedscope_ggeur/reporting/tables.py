@@ -71,10 +71,10 @@ def metrics_csv(results: Results) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names + [f"accuracy_{domain}" for domain in results.domains])
     closed_form = results.round0.closed_form if results.round0 else None
-    before = [] if closed_form is None else [(0, closed_form)]
-    for number, record in [*before, *((r.round, r) for r in results.rounds)]:
+    before = [] if closed_form is None else [closed_form]
+    for record in [*before, *results.rounds]:
         scores = record.accuracy or {}
-        row = [number, *(getattr(record, name) for name in names[1:])]
+        row = [getattr(record, name) for name in names]
         writer.writerow(row + [scores.get(domain) for domain in results.domains])
     return text.getvalue()
 

@@ -82,7 +82,7 @@ class TestEveryPair:
         server = deepcopy(federation.server)
         broadcast = federation.send(server.broadcast(4))
         update = deepcopy(federation.clients[2]).train(broadcast)
-        before, state = server.params, server.method_state
+        before, state = server.params.clone(), deepcopy(server.method_state)
         server.step(4, [federation.send(update, "client 2")], drawn=[2])
         assert torch.equal(server.params, before)
         for name in state:
@@ -251,10 +251,11 @@ class TestHooks:
         assert not torch.equal(own.weights, run(FEDERATED["fedavg"]).weights)
         assert torch.equal(run(Own(), NEUTRAL["fedfa"][0]).weights, own.weights)
         last = both.send(both.server.broadcast(3))
-        for client in both.clients.values():
-            if client.state:
-                kept = client.state["base.params"]
-                assert torch.equal(client.eval_params(last), kept)
+        trained = [client for client in both.clients.values() if client.state]
+        assert trained
+        for client in trained:
+            kept = client.state["base.params"]
+            assert torch.equal(client.eval_params(last), kept)
 
     def test_two_objectives_are_refused(self):
         class Other(FedAvg):

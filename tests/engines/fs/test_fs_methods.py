@@ -110,14 +110,16 @@ class TestLocal:
         settings = [*self.SETTINGS, *settings]
         there, here = fs.run(*settings), Run(config(*settings))
         assert outcome(there.results) == outcome(here.follow(lambda record: None))
+        trained = [k for k, client in here.engine.clients.items() if client.state]
+        assert trained
         for number, worker in there.runner.client.items():
-            client = here.engine.clients[number]
-            role = worker.trainer.client
-            assert role.state.keys() == client.state.keys()
-            if client.state:
-                own = client.state["params"]
-                assert torch.equal(role.state["params"], own)
-                assert _holds(worker.model.state_dict(), client.model, own)
+            state = worker.trainer.client.state
+            assert state.keys() == here.engine.clients[number].state.keys()
+        for number in trained:
+            client, worker = here.engine.clients[number], there.runner.client[number]
+            own = client.state["params"]
+            assert torch.equal(worker.trainer.client.state["params"], own)
+            assert _holds(worker.model.state_dict(), client.model, own)
         assert not (there.folder / "head.safetensors").exists()
         assert there.log.count("no head.safetensors: ") == 1
         assert there.log.count("federate.make_global_eval does not matter") == 1
