@@ -1,4 +1,4 @@
-"""Print the command that a README marks with ``<!-- command: NAME -->``."""
+"""Print the command or snippet that a README marks with ``<!-- command: NAME -->``."""
 
 import re
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 name, readme = sys.argv[1:]
 found = re.findall(
-    rf"<!-- command: {re.escape(name)} -->\s*```(?:bash|sh)?\n(.+?)\n```",
+    rf"<!-- command: {re.escape(name)} -->\s*```(?:bash|sh|python)?\n(.+?)\n```",
     Path(readme).read_text(encoding="utf-8"),
     re.DOTALL,
 )

@@ -1,3 +1,75 @@
-"""GGEUR, federated classification on frozen image embeddings, for FederatedScope."""
+"""GGEUR, federated classification on frozen image embeddings, for FederatedScope.
+
+The names below are the public interface; each is imported when it is first used, so
+that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ClassStatistics",
+    "GeometricShape",
+    "Predictor",
+    "Results",
+    "__version__",
+    "augment",
+    "load_config",
+    "register_augmentation",
+    "register_closed_form",
+    "register_encoder",
+    "register_image_reader",
+    "register_method",
+    "register_reader",
+    "register_splitter",
+    "run",
+]
+
+#: Where each public name is from.
+_HOMES = {
+    "ClassStatistics": "geometry",
+    "GeometricShape": "geometry",
+    "Predictor": "commands.prediction",
+    "Results": "reporting",
+    "augment": "geometry",
+    "load_config": "cfg_ggeur.load",
+    "register_augmentation": "methods",
+    "register_closed_form": "models",
+    "register_encoder": "data",
+    "register_image_reader": "data",
+    "register_method": "methods",
+    "register_reader": "data",
+    "register_splitter": "data",
+    "run": "engines.run",
+}
+
+if TYPE_CHECKING:
+    from federatedscope_ggeur.cfg_ggeur.load import load_config
+    from federatedscope_ggeur.commands.prediction import Predictor
+    from federatedscope_ggeur.data import (
+        register_encoder,
+        register_image_reader,
+        register_reader,
+        register_splitter,
+    )
+    from federatedscope_ggeur.engines.run import run
+    from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape, augment
+    from federatedscope_ggeur.methods import register_augmentation, register_method
+    from federatedscope_ggeur.models import register_closed_form
+    from federatedscope_ggeur.reporting import Results
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value  # the next use is a plain look-up
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

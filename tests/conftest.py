@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fake_checkout import write_checkout
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 
@@ -40,8 +41,38 @@ def federatedscope():
 
 
 @pytest.fixture
+def checkout(tmp_path) -> Path:
+    """A folder that looks like a checkout of FS."""
+    return write_checkout(tmp_path / "FS of mine")
+
+
+@pytest.fixture
+def found_by_home(checkout, monkeypatch) -> Path:
+    """The checkout, as the only FS that can be found."""
+    monkeypatch.setitem(sys.modules, "federatedscope", None)
+    monkeypatch.setenv("FEDERATEDSCOPE_HOME", str(checkout))
+    return checkout
+
+
+@pytest.fixture
 def quickstart() -> Path:
     return EXAMPLES / "ggeur_quickstart.yaml"
+
+
+@pytest.fixture
+def rewritten(quickstart, tmp_path):
+    """The quickstart in a file of its own, with texts in place of others it holds."""
+
+    def rewrite(*pairs: tuple[str, str]) -> Path:
+        text = quickstart.read_text(encoding="utf-8")
+        for old, new in pairs:
+            assert text.count(old) == 1, f"{quickstart} holds {old!r} once no more"
+            text = text.replace(old, new)
+        path = tmp_path / "rewritten.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return rewrite
 
 
 @pytest.fixture

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.federation.messages.schema import StatisticsForm
+from federatedscope_ggeur.federation.course.requests import (
+    CALIBRATE,
+    KINDS,
+    STATISTICS,
+    RequestKind,
+)
+from federatedscope_ggeur.federation.messages import StatisticsForm
 from federatedscope_ggeur.models import ClosedForm, ModelSettings, build_closed_form
 
 
@@ -24,19 +30,19 @@ def augmentation_steps(ggeur) -> tuple[int, ...]:
     return tuple(ggeur.steps) if used else ()
 
 
-def answered_requests(ggeur) -> frozenset[str]:
-    """The kinds of request that a client of these settings answers."""
-    answered = {"prepare", "share", "train", "score"}
+def answered_requests(ggeur) -> frozenset[RequestKind]:
+    """What a client of these settings answers."""
+    answered = {kind for kind in KINDS if kind.always}
     if augmentation_steps(ggeur) or ggeur.closed_form != "none":
-        answered.add("statistics")
+        answered.add(STATISTICS)
     if ggeur.calibrate != "none":
-        answered.add("calibrate")
+        answered.add(CALIBRATE)
     return frozenset(answered)
 
 
 def asks_for_statistics(ggeur) -> bool:
     """Whether clients are asked for class statistics at all."""
-    return bool(answered_requests(ggeur) & {"statistics", "calibrate"})
+    return bool(answered_requests(ggeur) & {STATISTICS, CALIBRATE})
 
 
 def only_closed_form(ggeur) -> bool:

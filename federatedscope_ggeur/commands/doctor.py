@@ -1,16 +1,17 @@
-"""``doctor``: what is installed, what is missing for which feature, how to get it."""
+"""``federatedscope-ggeur doctor``: what is installed, what is missing for what."""
 
 from __future__ import annotations
 
 import platform
 import shlex
 import sys
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 
 import federatedscope_ggeur
+from federatedscope_ggeur.commands.parsing import command_parser
 from federatedscope_ggeur.engines.fs import install
 from federatedscope_ggeur.engines.fs.install import State
 from federatedscope_ggeur.engines.fs.protobuf import outlook
@@ -33,23 +34,31 @@ _CORE = (
 )
 
 
-def diagnose() -> tuple[str, bool]:
-    """A report for a person, and whether all core packages work."""
-    lines = [
-        f"federatedscope_ggeur {federatedscope_ggeur.__version__} in "
-        f"{Path(federatedscope_ggeur.__file__).parent}",
-        f"Python {platform.python_version()} in {sys.prefix}",
-        "",
-    ]
+def doctor(arguments: Sequence[str]) -> int:
+    """Print a report as it comes; returns 0, or 1 if a core package does not work."""
+    command_parser("doctor").parse_args(arguments)
     healthy = True
+    for line, works in diagnose():
+        healthy &= works
+        print(line, flush=True)
+    return 0 if healthy else 1
+
+
+def diagnose() -> Iterator[tuple[str, bool]]:
+    """The lines of a report for a person, and whether what each tells of works.
+
+    The first lines come before anything is imported that may take long or break.
+    """
+    here = Path(federatedscope_ggeur.__file__).parent
+    yield f"federatedscope_ggeur {federatedscope_ggeur.__version__} in {here}", True
+    yield f"Python {platform.python_version()} in {sys.prefix}\n", True
     for package, module, purpose in _CORE:
         state, works = _state_of(package, module)
-        healthy &= works
-        lines.append(f"{'ok     ' if works else 'MISSING'} {package}: {state}")
+        yield f"{'ok     ' if works else 'MISSING'} {package}: {state}", works
         if not works:
-            lines.append(f"        needed for {purpose}; pip install {package}")
-    lines += ["", _accelerator(), *_federatedscope()]
-    return "\n".join(lines), healthy
+            yield f"        needed for {purpose}; pip install {package}", False
+    for line in ("", _accelerator(), *_federatedscope()):
+        yield line, True
 
 
 def _state_of(package: str, module: str) -> tuple[str, bool]:
@@ -69,10 +78,10 @@ def _state_of(package: str, module: str) -> tuple[str, bool]:
 
 
 def _accelerator() -> str:
-    if find_spec("torch") is None:
+    try:
+        import torch
+    except Exception:  # said above; a broken install may raise anything
         return "accelerator: unknown without torch"
-    import torch
-
     if torch.cuda.is_available():
         return (
             f"accelerator: {torch.cuda.get_device_name(0)} (encoders use it; heads are "

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from federatedscope_ggeur.cfg_ggeur.encoder_settings import embed as embed_images
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.commands.run import shown_on_console
+from federatedscope_ggeur.commands import INTERRUPTED
+from federatedscope_ggeur.commands.console import shown_on_console
+from federatedscope_ggeur.commands.parsing import config_parser
 from federatedscope_ggeur.data import Encoded
 
-INTERRUPTED = 130
 logger = logging.getLogger("federatedscope_ggeur")
 
 
-def embed(arguments: Sequence[str], program: str, find: Callable[[str], Path]) -> int:
+def embed(arguments: Sequence[str]) -> int:
     """Embed the images that a config names, and say where the embeddings are.
-
-    Parameters
-    ----------
-    arguments : sequence of str
-    program : str
-        The command's name, for help texts.
-    find : callable (name) -> path
-        Finds the config called `name`.
 
     Returns
     -------
@@ -38,20 +29,12 @@ def embed(arguments: Sequence[str], program: str, find: Callable[[str], Path]) -
         Wrong settings, no image data set, images that cannot be read, an encoder that
         cannot be had.
     """
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description="Embed the images of an image data set into the embedding cache "
-        "(ggeur.encoder.cache), where runs find them. After an interruption, the same "
-        "command goes on where it stopped.",
-    )
-    parser.add_argument(
-        "--cfg", metavar="FILE", required=True, help="YAML file of the experiment"
-    )
-    parser.add_argument(
-        "settings", nargs="*", metavar="KEY VALUE", help="override settings"
-    )
-    options = parser.parse_intermixed_args(arguments)
-    cfg = load_config(find(options.cfg), options.settings)
+    options = config_parser(
+        "embed",
+        "They go into the embedding cache (ggeur.encoder.cache), where runs find them. "
+        "After an interruption, the same command goes on where it stopped.",
+    ).parse_intermixed_args(arguments)
+    cfg = load_config(options.cfg, options.settings)
     with shown_on_console(cfg.verbose > 0):
         try:
             encoded = embed_images(cfg)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.model_settings import asks_for_statistics
+from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.commands.inspection import (
     TOP,
     Holdings,
@@ -21,7 +21,7 @@ from federatedscope_ggeur.commands.inspection import (
     similarities,
     similarities_csv,
 )
-from federatedscope_ggeur.commands.run import shown_on_console
+from federatedscope_ggeur.commands.parsing import config_parser
 from federatedscope_ggeur.engines.run import divide, load_data_set
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_atomically
@@ -31,30 +31,15 @@ from federatedscope_ggeur.reporting.heatmaps import draw_heatmap
 _MOST_NAMES = 12
 
 
-def inspect(arguments: Sequence[str], program: str, find: Callable[[str], Path]) -> int:
+def inspect(arguments: Sequence[str]) -> int:
     """Draw who holds what, and how alike the domains' shapes are; print a summary.
-
-    Parameters
-    ----------
-    arguments : sequence of str
-    program : str
-        The command's name, for help texts.
-    find : callable (name) -> path
-        Finds the config called `name`.
 
     Raises
     ------
     ConfigError, DataError
         Wrong settings; data that cannot be read; files that cannot be written.
     """
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description="Draw the rows that each client holds of each class, and how alike "
-        "the classes' covariance shapes are between domains; all numbers as CSV too.",
-    )
-    parser.add_argument(
-        "--cfg", metavar="FILE", required=True, help="YAML file of the experiment"
-    )
+    parser = config_parser("inspect", "All numbers are written as CSV too.")
     parser.add_argument(
         "--out",
         metavar="FOLDER",
@@ -66,11 +51,8 @@ def inspect(arguments: Sequence[str], program: str, find: Callable[[str], Path])
         default="",
         help="the domain that the others are compared with (default: the first)",
     )
-    parser.add_argument(
-        "settings", nargs="*", metavar="KEY VALUE", help="override settings"
-    )
     options = parser.parse_intermixed_args(arguments)
-    cfg = load_config(find(options.cfg), options.settings)
+    cfg = load_config(options.cfg, options.settings)
     with shown_on_console(cfg.verbose > 0):
         dataset = load_data_set(cfg)
     held = holdings(divide(cfg, dataset))

@@ -8,25 +8,20 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
+from federatedscope_ggeur.commands.console import shown_on_console
+from federatedscope_ggeur.commands.parsing import command_parser
 from federatedscope_ggeur.commands.prediction import (
     Prediction,
     Predictor,
     find_images,
 )
-from federatedscope_ggeur.commands.run import shown_on_console
 
 
-def predict(arguments: Sequence[str], program: str) -> int:
+def predict(arguments: Sequence[str]) -> int:
     """Print the likeliest classes of each image.
 
     A broken image is named on the standard error stream, and in the output with what is
     wrong with it; the others are predicted all the same.
-
-    Parameters
-    ----------
-    arguments : sequence of str
-    program : str
-        The command's name, for help texts.
 
     Returns
     -------
@@ -38,20 +33,19 @@ def predict(arguments: Sequence[str], program: str) -> int:
     ConfigError, DataError
         As `Predictor` and `find_images`.
     """
-    options = _parser(program).parse_args(arguments)
+    options = _parser().parse_args(arguments)
     images = find_images(options.images)
     with shown_on_console(verbose=False):
-        predictor = Predictor(options.run, options.pretrained, options.device)
+        predictor = Predictor(
+            options.run, options.pretrained, options.device, options.plugins
+        )
         found = _naming_broken(predictor.predict(images, options.top))
         broken = _PRINTERS[options.form](found)
     return 1 if broken else 0
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description="Classify images by the head of a finished run.",
-    )
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("predict")
     parser.add_argument(
         "--run", metavar="FOLDER", required=True, help="the run's folder"
     )
@@ -86,6 +80,14 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--device",
         default="",
         help="where the encoder computes: auto, cpu, cuda, cuda:1 (default: the run's)",
+    )
+    parser.add_argument(
+        "--plugins",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="a module of your own that registers the run's encoder; may be repeated "
+        "(none is ever imported because a results file names it)",
     )
     return parser
 

@@ -15,10 +15,17 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from federatedscope_ggeur.cfg_ggeur import KEYS
+from federatedscope_ggeur.cfg_ggeur import all_keys
 from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoding_settings
+from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
 from federatedscope_ggeur.data import SUFFIX, EncodingSettings, is_image_type
-from federatedscope_ggeur.data.encoders import Encoder, build_encoder, pick_device
+from federatedscope_ggeur.data.encoders import (
+    Encoder,
+    EncoderSettings,
+    build_encoder,
+    check_encoder,
+    pick_device,
+)
 from federatedscope_ggeur.data.images.files import is_image_name, load_image
 from federatedscope_ggeur.engines.embedded import torch_threads
 from federatedscope_ggeur.errors import ConfigError, DataError
@@ -57,18 +64,28 @@ class Predictor:
     pretrained, device : str
         In place of the run's ``ggeur.encoder.pretrained`` (the same weights, elsewhere)
         and ``ggeur.encoder.device``; "" for those.
+    plugins : sequence of str
+        Modules to import first, sought in the current folder too: those that register
+        an encoder of a user's own. None is imported because a run names it.
 
     Raises
     ------
     ConfigError
         It is no run's folder; the run was on embeddings of unknown making; the encoder
-        cannot be had.
+        cannot be had; a plugin cannot be imported.
     DataError
         A file of the run is damaged; the encoder is not the one that the head was
         trained with.
     """
 
-    def __init__(self, folder: str | Path, pretrained: str = "", device: str = ""):
+    def __init__(
+        self,
+        folder: str | Path,
+        pretrained: str = "",
+        device: str = "",
+        plugins: Sequence[str] = (),
+    ):
+        load_plugins(plugins, Path.cwd(), asked_by="--plugins")
         results = _read_results(Path(folder))
         settings = _encoding(results, pretrained, device)
         tensors, metadata = _read_head(Path(folder) / _HEAD)
@@ -79,6 +96,7 @@ class Predictor:
                 "(encoder or classes differ); take both from the same run"
             )
         self.class_names = results.class_names
+        _check_known(settings.encoder)
         self.encoder: Encoder = build_encoder(
             settings.encoder, pick_device(settings.device)
         )
@@ -176,20 +194,30 @@ def _inside(folder: str) -> Iterator[str]:
         yield from (os.path.join(where, name) for name in files if is_image_name(name))
 
 
-def _read_results(folder: Path) -> Results:
-    absent = [name for name in (_RESULTS, _HEAD) if not (folder / name).is_file()]
-    results = None if _RESULTS in absent else _results_at(folder / _RESULTS)
-    if results and results.config.get("ggeur", {}).get("base_method") == "local":
+def _check_known(settings: EncoderSettings) -> None:
+    try:
+        check_encoder(settings)
+    except ConfigError as error:
         raise ConfigError(
-            f"--run: the run in '{folder}' has no head to predict with: with "
-            "ggeur.base_method local every client kept its own. Name a run of another "
-            "method, such as fedavg or centralised."
-        )
-    if absent:
+            f"{str(error).rstrip('.')}. If the run had an encoder of your own, name "
+            "the module that registers it: --plugins MODULE"
+        ) from error
+
+
+def _read_results(folder: Path) -> Results:
+    if not (folder / _RESULTS).is_file():
         raise ConfigError(
             f"--run: '{folder}' is not the folder of a run that got beyond its first "
-            f"round: it holds no {' and no '.join(absent)}. Name the folder that the "
-            "run printed at its start (outdir/expname)."
+            f"round: it holds no {_RESULTS}. Name the folder that the run printed at "
+            "its start (outdir/expname)."
+        )
+    results = _results_at(folder / _RESULTS)
+    if not (folder / _HEAD).is_file():
+        method = results.config.get("ggeur", {}).get("base_method")
+        raise ConfigError(
+            f"--run: the run in '{folder}' has no head to predict with: it holds no "
+            f"{_HEAD}. Either the file was taken away, or every client kept a head of "
+            f"its own (the run's ggeur.base_method: {method}); name another run."
         )
     return results
 
@@ -220,7 +248,7 @@ def _encoding(results: Results, pretrained: str, device: str) -> EncodingSetting
             f"{results.encoder}), so it does not know how to embed an image; predict "
             "needs a run on an image data set, such as image_folder@ggeur"
         )
-    rule = next(key.rule for key in KEYS if key.name == "encoder.device")
+    rule = next(key.rule for key in all_keys() if key.name == "encoder.device")
     if device and (problem := rule(device)):
         raise ConfigError(f"--device: {problem}")
     encoder = settings.encoder

@@ -1,232 +1,103 @@
-"""A run as a person sees it: messages, a progress bar, a table, a folder of files."""
+"""``federatedscope-ggeur --cfg FILE``: run an experiment, on either engine."""
 
 from __future__ import annotations
 
-import logging
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+import argparse
+from collections.abc import Sequence
 
-from tqdm import tqdm
+import federatedscope_ggeur
+from federatedscope_ggeur.commands import COMMANDS, PROGRAM, overview
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.examples import find_config
 
-from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.errors import ConfigError, GGEURError
-from federatedscope_ggeur.federation.course.history import (
-    NO_HEAD,
-    has_scores,
-    record_lines,
-)
-from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.reporting import (
-    HeadRecord,
-    Round0,
-    RoundRecord,
-    new_run_folder,
-    results_table,
-    write_run,
-)
+_EPILOG = f"""\
+other commands:
+{overview()}
 
-logger = logging.getLogger("federatedscope_ggeur")
-INTERRUPTED = 130
-_STOPS = (signal.SIGINT, signal.SIGTERM)
-_FILE_ONLY = {"file_only": True}
+examples:
+  %(prog)s --cfg ggeur_quickstart.yaml federate.total_round_num 5 ggeur.steps [1]
+  %(prog)s --engine federatedscope --cfg ggeur_quickstart.yaml
+"""
 
 
-def run_with_files(cfg) -> int:
-    """Run `cfg`, show how it goes, and leave its files in a new folder.
+def run(arguments: Sequence[str]) -> int:
+    """Run the experiment of a config.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        All words behind the program's name.
 
     Returns
     -------
     int
-        Exit status: 0, or 130 after an interruption.
+        Exit status: 0; 2 without arguments; 130 after an interruption.
 
     Raises
     ------
-    Exception
-        Whatever stopped the run, a `GGEURError` unless it is a bug. If its folder was
-        made by then, log.txt says so too. A run that breaks off, by an interruption or
-        an error, leaves the files of the rounds that were over.
+    ConfigError, DataError
+        Wrong settings, or data that cannot be used.
     """
-    with shown_on_console(cfg.verbose > 0):
-        run = Run(cfg)
-    folder = new_run_folder(cfg.outdir, _experiment_name(cfg))
-    log = _logging_to(folder / "log.txt", verbose=cfg.verbose > 0)
-    with log, _stoppable() as ignore_stops:
-        try:
-            _follow(run, folder)
-            ignore_stops()  # nothing breaks off the writing of files
-        except KeyboardInterrupt:
-            ignore_stops()
-            logger.warning("interrupted after %s", _done(run))
-            _write(run, folder, "interrupted")
-            return INTERRUPTED
-        except Exception as error:
-            ignore_stops()
-            _log_error(f"failed after {_done(run)}", error)
-            try:
-                _write(run, folder, "failed")
-            except Exception as second:  # the first error is the one to raise
-                logger.warning("not all files could be written: %s", second)
-            raise
-        _write(run, folder, "finished")
-    return 0
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.cfg is None:
+        if arguments:
+            parser.error(_what_is_missing(options.settings))
+        parser.print_help()
+        return 2
+    config = find_config(options.cfg)
+    # Imported here: torch takes seconds, and --help needs none of it.
+    if options.engine == "federatedscope":
+        from federatedscope_ggeur.engines.fs.launch import launch
 
-
-def _follow(run: Run, folder: Path) -> None:
-    logger.info("run folder: %s", folder)
-    write_atomically(folder / "config.yaml", run.cfg.dump())
-    for line in run.describe():
-        logger.info(line)
-    # tqdm's None: shown on a terminal only.
-    hidden = None if run.cfg.verbose > 0 and run.settings.rounds else True
-    with tqdm(total=run.settings.rounds, unit="round", disable=hidden) as bar:
-        run.follow(lambda record: _show(record, bar))
-
-
-def _write(run: Run, folder: Path, status: str) -> None:
-    """All files of the rounds that are over, and the table."""
-    if status != "finished" and not has_scores(run.round0, run.rounds):
-        logger.warning(
-            "no round was over: there are no results and no head in %s", folder
-        )
-        return
-    try:
-        results = run.results(status)
-        try:
-            write_run(folder, results)
-        finally:
-            model = run.head_bytes()
-            if model is not None:
-                write_atomically(folder / "head.safetensors", model)
-    except Exception as error:
-        _log_error("not all files could be written", error)
-        raise
-    table = results_table(results)
-    logger.debug("%s", table)
-    print(table, flush=True)
-    files = "results.json, metrics.csv, curve.png"
-    if model is None:
-        logger.info(NO_HEAD)
-    else:
-        files += ", head.safetensors"
-    logger.info("%s are in %s", files, folder)
-
-
-def _done(run: Run) -> str:
-    return f"{len(run.rounds)} of {run.settings.rounds} rounds"
-
-
-def _log_error(what: str, error: Exception) -> None:
-    """Into the file only: the console gets the error from whoever catches it."""
-    kind = type(error).__name__
-    logger.error("%s: %s: %s", what, kind, error, extra=_FILE_ONLY)
-    if not isinstance(error, GGEURError):
-        logger.debug("where it happened:", exc_info=error)
-
-
-def _show(record: Round0 | RoundRecord | HeadRecord, bar: tqdm) -> None:
-    if not isinstance(record, RoundRecord):
-        bar.clear()
-        for line in record_lines(record):
-            logger.info(line)
-        bar.refresh()
-        return
-    bar.update()
-    score = "" if record.avg is None else f"AVG {100 * record.avg:.2f}%"
-    if score:
-        bar.set_postfix_str(score)
-    tenth = -(-bar.total // 10)
-    if bar.disable and (record.round % tenth == 0 or record.round == bar.total):
-        line = f"round {record.round} of {bar.total}"
-        logger.info(f"{line}: {score}" if score else line)
-    logger.debug(
-        "round %d: clients %s, AVG %s, loss %s, %.3f s, %d bytes up, %d down",
-        record.round,
-        record.clients,
-        record.avg,
-        record.loss,
-        record.seconds,
-        record.bytes_up,
-        record.bytes_down,
-    )
-
-
-def _experiment_name(cfg) -> str:
-    """FS's name for an experiment: `expname`, or one made of its main settings."""
-    name = cfg.expname or (
-        f"{cfg.federate.method}_{cfg.model.type}_on_{cfg.data.type}"
-        f"_lr{cfg.train.optimizer.lr}_lstep{cfg.train.local_update_steps}"
-    )
-    return f"{name}_{cfg.expname_tag}" if cfg.expname_tag else name
-
-
-class _LogFile(logging.FileHandler):
-    """log.txt; a full disk costs the log its lines, and the run nothing else."""
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        pass
-
-    def close(self) -> None:
-        with suppress(OSError):
-            super().close()
-
-
-@contextmanager
-def _logging_to(path: Path, verbose: bool) -> Iterator[None]:
-    """Everything into the file; on the console what a person wants to see."""
-    try:
-        file = _LogFile(path, encoding="utf-8")
-    except OSError as error:
+        return launch(config, options.settings, options.client_cfg)
+    if options.client_cfg is not None:
         raise ConfigError(
-            f"cannot write '{path}': {error.strerror or error}"
-        ) from error
-    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    with shown_on_console(verbose), _handled_by(file):
-        yield
+            "--client_cfg: the embedded engine gives all clients the same settings; "
+            "run it with --engine federatedscope"
+        )
+    from federatedscope_ggeur.cfg_ggeur.load import load_config
+    from federatedscope_ggeur.commands.console import run_with_files
+
+    return run_with_files(load_config(config, options.settings))
 
 
-@contextmanager
-def shown_on_console(verbose: bool) -> Iterator[None]:
-    """Show a person what the package logs, warnings alone unless `verbose`."""
-    console = logging.StreamHandler()
-    console.setLevel(logging.INFO if verbose else logging.WARNING)
-    console.setFormatter(logging.Formatter("%(message)s"))
-    console.addFilter(lambda record: not hasattr(record, "file_only"))
-    with _handled_by(console):
-        yield
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Run a federated experiment.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--cfg", metavar="FILE", help="YAML file of the experiment")
+    parser.add_argument(
+        "--engine",
+        choices=("embedded", "federatedscope"),
+        default="embedded",
+        help="what runs it: this package alone (default), or FederatedScope",
+    )
+    parser.add_argument(
+        "--client_cfg",
+        metavar="FILE",
+        help="YAML file of single clients' settings (FederatedScope only)",
+    )
+    parser.add_argument(
+        "--version", action="version", version=federatedscope_ggeur.__version__
+    )
+    parser.add_argument(
+        "settings",
+        nargs=argparse.REMAINDER,
+        metavar="KEY VALUE",
+        help="override settings of the file",
+    )
+    return parser
 
 
-@contextmanager
-def _handled_by(handler: logging.Handler) -> Iterator[None]:
-    before = logger.level
-    logger.setLevel(logging.DEBUG)
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-        logger.removeHandler(handler)
-        handler.close()
-
-
-@contextmanager
-def _stoppable() -> Iterator[Callable[[], None]]:
-    """Take SIGTERM (a scheduler's stop) like Ctrl-C; yields what makes both ignored."""
-
-    def interrupt(signum, frame):
-        raise KeyboardInterrupt
-
-    def set_all(handlers: dict) -> None:
-        with suppress(ValueError):  # not in the main thread: signals stay as they are
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-
-    before = {number: signal.getsignal(number) for number in _STOPS}
-    # What is ignored stays ignored (nohup); None could not be set again afterwards.
-    before = {n: was for n, was in before.items() if was not in (signal.SIG_IGN, None)}
-    set_all(dict.fromkeys(before, interrupt))
-    try:
-        yield lambda: set_all(dict.fromkeys(before, signal.SIG_IGN))
-    finally:
-        set_all(before)
+def _what_is_missing(words: Sequence[str]) -> str:
+    """What is wrong with a command line that has no ``--cfg FILE`` before settings."""
+    if not words or "." in words[0] or any(word.startswith("--cfg") for word in words):
+        return "--cfg FILE is missing; settings go behind it"
+    return (
+        f"unknown command '{words[0]}'; the commands are {', '.join(COMMANDS)}; "
+        "to run an experiment, begin with --cfg FILE"
+    )

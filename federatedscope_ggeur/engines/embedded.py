@@ -18,6 +18,7 @@ from federatedscope_ggeur.data import FederatedData
 from federatedscope_ggeur.federation import Client, MemoryBudget, Server
 from federatedscope_ggeur.federation.course.checkpoint import (
     CheckpointWriter,
+    ClientStore,
     Progress,
     restore,
 )
@@ -25,11 +26,11 @@ from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
     GeometryCache,
 )
-from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
-from federatedscope_ggeur.federation.course.requests import Conversation
-from federatedscope_ggeur.federation.messages.handshake import Handshake
-from federatedscope_ggeur.reporting import HeadRecord, Round0, RoundRecord
+from federatedscope_ggeur.federation.course.history import History
+from federatedscope_ggeur.federation.course.requests import Requests
+from federatedscope_ggeur.federation.messages import Handshake
+from federatedscope_ggeur.reporting import Results, Round0, RoundRecord
 
 Order = Callable[[list[int]], list[int]]
 T = TypeVar("T")
@@ -42,90 +43,92 @@ class EmbeddedEngine:
     ----------
     data : FederatedData
     settings : RunSettings
+    results : Results
+        Of the run that begins.
     order : callable, optional
         In which order the given clients run; the results do not depend on it.
+
+    Attributes
+    ----------
+    history : History
+        What is over so far.
     """
 
     def __init__(
-        self, data: FederatedData, settings: RunSettings, order: Order = sorted
+        self,
+        data: FederatedData,
+        settings: RunSettings,
+        results: Results,
+        order: Order = sorted,
     ):
         self.data, self.settings, self._order = data, settings, order
         memory, cache = MemoryBudget(settings.memory_limit), GeometryCache()
-        self.clients = {
-            held.number: Client(
-                held.number,
+        self.clients: dict[int, Client] = {}
+        self._handlers: dict[int, ClientHandler] = {}
+        save_to = settings.save_to
+        for held in data.clients:
+            number, train = held.number, held.train
+            client = Client(
+                number,
                 held.domain,
-                held.train.features,
-                held.train.labels,
+                train.features,
+                train.labels,
                 settings.client,
                 memory,
             )
-            for held in data.clients
-        }
-        client_domains = {
-            number: client.domain for number, client in self.clients.items()
-        }
+            store = ClientStore(save_to, number) if save_to else None
+            self.clients[number] = client
+            self._handlers[number] = ClientHandler(
+                client, held.test, cache, store, settings.answers
+            )
+        client_domains = {held.number: held.domain for held in data.clients}
         self.server = Server(client_domains, settings.server)
         unseen = {domain.name: domain.test for domain in data.unseen}
         tests = data.test_sets() if settings.plan.server_evaluates else unseen
         self.coordinator = Coordinator(self.server, settings.plan, tests)
-        self._handshake = Handshake(
+        handshake = Handshake(
             tuple(data.class_names), data.dim, data.encoder, settings.agreed
         )
-        self._handlers = {
-            held.number: ClientHandler(
-                self.clients[held.number],
-                held.test,
-                cache,
-                self._store(settings.save_to, held.number),
-                settings.answers,
-            )
-            for held in data.clients
-        }
-        self.progress = self._restored()
+        progress = self._restored(handshake)
+        writer = CheckpointWriter(save_to, handshake, progress) if save_to else None
+        self.history = History(self.coordinator, results, writer, progress)
 
-    def run(self) -> Iterator[Round0 | RoundRecord | HeadRecord]:
+    def run(self) -> Iterator[Round0 | RoundRecord]:
         """Round 0, every round, and calibration; yields each one's record at its end.
 
         A run that goes on from a checkpoint yields what the checkpoint holds first.
         """
-        writer = None
-        if self.settings.save_to:
-            writer = CheckpointWriter(
-                self.settings.save_to, self._handshake, self.progress
-            )
+        coordinator, history = self.coordinator, self.history
         with torch_threads(self.settings.num_threads):
-            round0, rounds = self._so_far()
-            if writer:
-                writer.write(self.coordinator, round0, rounds)
-            yield round0
-            yield from rounds
-            for number in range(len(rounds) + 1, self.settings.rounds + 1):
-                rounds.append(self._carry(self.coordinator.round(number)))
-                if writer:
-                    writer.write(self.coordinator, round0, rounds)
-                yield rounds[-1]
+            if history.round0 is not None:
+                self._carry(coordinator.welcome_back())
+                history.write_checkpoint()
+            else:
+                history.note(self._round0())
+            yield history.round0
+            yield from list(history.rounds)
+            for number in range(len(history.rounds) + 1, self.settings.rounds + 1):
+                history.note(self._carry(coordinator.round(number)))
+                yield history.rounds[-1]
             if self.settings.server.calibration is not None:
-                yield self._carry(self.coordinator.calibrate())
+                history.note(self._carry(coordinator.calibrate()))
+                yield history.calibrated
 
-    def _so_far(self) -> tuple[Round0, list[RoundRecord]]:
-        if self.progress is not None:
-            self._carry(self.coordinator.welcome_back())
-            return self.progress.round0, list(self.progress.rounds)
+    def _round0(self) -> Round0:
         round0 = self._carry(self.coordinator.round0())
-        if round0.statistics_bytes_up:
-            held = sum(
-                len(self.clients[k].labels.unique()) for k in self.server.participants
-            )
-            round0 = replace(round0, withheld_pairs=held - round0.uploaded_pairs)
-        return round0, []
+        if not round0.statistics_bytes_up:
+            return round0
+        held = sum(
+            len(self.clients[k].labels.unique()) for k in self.server.participants
+        )
+        return replace(round0, withheld_pairs=held - round0.uploaded_pairs)
 
-    def _carry(self, conversation: Conversation[T]) -> T:
+    def _carry(self, requests: Requests[T]) -> T:
         """Bring each request to the clients and their answers back, to the end."""
         replies = None
         while True:
             try:
-                request = conversation.send(replies)
+                request = requests.send(replies)
             except StopIteration as stop:
                 return stop.value
             replies = {
@@ -133,23 +136,17 @@ class EmbeddedEngine:
                 for k in self._order(list(request.parts))
             }
 
-    def _store(self, checkpoint: str, number: int) -> ClientStore | None:
-        return ClientStore(checkpoint, number) if checkpoint else None
-
-    def _restored(self) -> Progress | None:
+    def _restored(self, handshake: Handshake) -> Progress | None:
         path = self.settings.restore_from
-        if not path:
-            return None
-        progress = restore(path, self.coordinator, self._handshake)
+        progress = restore(path, self.coordinator, handshake) if path else None
         if progress is not None:
             # A state may be newer than the checkpoint, by the round that was cut off.
             done = len(progress.rounds)
             trained = {k for record in progress.rounds for k in record.clients}
+            stateful = self.server.task.method.keeps_state
             for number, client in self.clients.items():
-                store = ClientStore(path, number)
-                stateful = self.settings.client.method.keeps_state
-                held = stateful and number in trained and len(client.features)
-                states = store.load_of_trained() if held else store.load()
+                held = stateful and number in trained and len(client.features) > 0
+                states = ClientStore(path, number).load(must_exist=held)
                 client.states = {n: s for n, s in states.items() if n <= done}
         return progress
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoding_settings
-from federatedscope_ggeur.cfg_ggeur.load import to_plain
-from federatedscope_ggeur.cfg_ggeur.method_rules import method_notes
+from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
+from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, method_notes
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.data import (
     DataSet,
@@ -16,14 +17,15 @@ from federatedscope_ggeur.data import (
     partition,
 )
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order, torch_threads
-from federatedscope_ggeur.federation.course.history import Setting
 from federatedscope_ggeur.reporting import (
     ClientInfo,
-    HeadRecord,
     Results,
     Round0,
     RoundRecord,
 )
+
+#: What is told of round 0, of each round, and of calibration.
+Watch = Callable[["Round0 | RoundRecord"], object]
 
 
 class Run:
@@ -38,6 +40,11 @@ class Run:
     order : callable, optional
         See `EmbeddedEngine`.
 
+    Attributes
+    ----------
+    history : History
+        What is over so far: records, results, the model.
+
     Raises
     ------
     ConfigError, DataError
@@ -50,12 +57,9 @@ class Run:
         self.settings = run_settings(
             cfg, self.data.num_classes, self.data.dim, len(self.data.clients)
         )
-        self.engine = EmbeddedEngine(self.data, self.settings, order)
-        self._setting = _setting(cfg, self.data)
-        self.round0: Round0 | None = None
-        self.rounds: list[RoundRecord] = []
-        self.calibrated: HeadRecord | None = None
-        self._params = self.engine.server.params
+        begun = _begun(cfg, self.data)
+        self.engine = EmbeddedEngine(self.data, self.settings, begun, order)
+        self.history = self.engine.history
 
     def describe(self) -> list[str]:
         """What is about to run, for a person: the data and who holds what."""
@@ -79,39 +83,50 @@ class Run:
             )
         return lines + [f"note: {note}" for note in method_notes(cfg)]
 
-    def follow(
-        self, watch: Callable[[Round0 | RoundRecord | HeadRecord], None]
-    ) -> Results:
+    def follow(self, watch: Watch) -> Results:
         """Run to the end, calling `watch` with the record of round 0, of each round,
         and of the calibrated head."""
         for record in self.engine.run():
-            self._params = self.engine.server.params
-            if isinstance(record, Round0):
-                self.round0 = record
-            elif isinstance(record, RoundRecord):
-                self.rounds.append(record)
-            else:
-                self.calibrated = record
             watch(record)
-        return self.results()
-
-    def results(self, status: str = "finished") -> Results:
-        """What is known so far; `status` is finished, interrupted or failed."""
-        return self._setting.results(status, self.round0, self.rounds, self.calibrated)
-
-    def head_bytes(self) -> bytes | None:
-        """The head of the last recorded round as safetensors, with class names.
-
-        None where every client has a head of its own (`ggeur.base_method: local`).
-        """
-        if not self.settings.server.method.federated:
-            return None
-        return self._setting.head_bytes(self.engine.server.model, self._params)
+        return self.history.results()
 
 
-def run(cfg, data: FederatedData | None = None, order: Order = sorted) -> Results:
-    """Run `cfg` to the end; nothing is printed or written. See `Run`."""
-    return Run(cfg, data, order).follow(lambda record: None)
+def run(
+    config: str | Path | Mapping,
+    data: FederatedData | None = None,
+    *,
+    overrides: Sequence | Mapping = (),
+    on_round: Watch | None = None,
+    order: Order = sorted,
+) -> Results:
+    """Run an experiment to its end; nothing is printed or written.
+
+    Parameters
+    ----------
+    config, overrides
+        As `load_config`: a file, a bundled example, a dict, a config; and settings
+        that go before those.
+    data : FederatedData, optional
+        In place of what the config names.
+    on_round : callable, optional
+        Called with each record as soon as it is known: the `Round0`, a `RoundRecord`
+        for every round, then one more for a calibrated head, if there is one, that
+        names its `method`. What it raises ends the run.
+    order : callable, optional
+        See `EmbeddedEngine`.
+
+    Returns
+    -------
+    Results
+        With the trained model; see `Results.predict`.
+
+    Raises
+    ------
+    ConfigError, DataError
+        Wrong settings; data that cannot be read or divided as the config says.
+    """
+    started = Run(load_config(config, overrides), data, order)
+    return started.follow(on_round or (lambda record: None))
 
 
 def load_federated_data(cfg) -> FederatedData:
@@ -153,7 +168,7 @@ def divide(cfg, dataset: DataSet) -> FederatedData:
 
 def _pooled(cfg, data: FederatedData) -> FederatedData:
     """`data` as the base method has it: divided, or all in one place."""
-    return centralise(data) if cfg.ggeur.base_method == "centralised" else data
+    return centralise(data) if base_method(cfg).pools_data else data
 
 
 def _pooled_lines(data: FederatedData) -> list[str]:
@@ -179,9 +194,9 @@ def _domain_lines(data: FederatedData) -> list[str]:
     return lines
 
 
-def _setting(cfg, data: FederatedData) -> Setting:
+def _begun(cfg, data: FederatedData) -> Results:
     unseen = [domain.name for domain in data.unseen]
-    return Setting(
+    return Results.begun(
         engine="embedded",
         config=to_plain(cfg),
         seed=cfg.seed,

@@ -1,12 +1,11 @@
 """The roles of client and server, their messages, local training and evaluation."""
 
 from federatedscope_ggeur.federation.calibration import CalibrationSettings
-from federatedscope_ggeur.federation.client import Client, MemoryBudget
-from federatedscope_ggeur.federation.client_settings import ClientSettings
+from federatedscope_ggeur.federation.client import Client, ClientSettings, MemoryBudget
 from federatedscope_ggeur.federation.evaluation import Score, evaluate
 from federatedscope_ggeur.federation.optimizers import OptimizerSettings
-from federatedscope_ggeur.federation.server import Server
-from federatedscope_ggeur.federation.server_settings import ServerSettings
+from federatedscope_ggeur.federation.server import Server, ServerSettings
+from federatedscope_ggeur.federation.task import Task
 from federatedscope_ggeur.federation.training import FitResult, TrainingSettings, fit
 
 __all__ = [
@@ -19,6 +18,7 @@ __all__ = [
     "Score",
     "Server",
     "ServerSettings",
+    "Task",
     "TrainingSettings",
     "evaluate",
     "fit",

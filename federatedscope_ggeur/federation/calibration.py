@@ -14,7 +14,6 @@ from federatedscope_ggeur.federation.messages.statistics_upload import (
     Statistics,
     StatisticsUpload,
 )
-from federatedscope_ggeur.federation.messages.validation import Admission
 from federatedscope_ggeur.federation.training import TrainingSettings, fit
 from federatedscope_ggeur.geometry import ClassStatistics
 from federatedscope_ggeur.models import (
@@ -96,14 +95,13 @@ class Calibration:
     ----------
     head : Head
     settings : CalibrationSettings
-    admission : Admission
-    contract : Contract
+    schema : MessageSchema
         Of the run's other messages.
     seed : int
 
     Attributes
     ----------
-    contract : Contract
+    schema : MessageSchema
         To decode the statistics of what the last layer takes in.
     """
 
@@ -111,12 +109,11 @@ class Calibration:
         self,
         model: Model,
         settings: CalibrationSettings,
-        admission: Admission,
         schema: MessageSchema,
         seed: int,
     ):
         self._head, self._settings = model, settings
-        self._admission, self._seed = admission, seed
+        self._seed = seed
         dim = model.classifier.in_features
         form = replace(schema.statistics, summed=False)
         self.schema = replace(schema, dim=dim, statistics=form)
@@ -134,14 +131,8 @@ class Calibration:
         self._statistics = statistics
 
     def add(self, uploads: Iterable[StatisticsUpload]) -> None:
-        """Fold in the uploads of one window, in client order, all or none.
-
-        Raises
-        ------
-        MessageError
-            As from `Server.add_statistics`.
-        """
-        for upload in self._admission.window(uploads, ()):
+        """Fold in the uploads of one window, in client order."""
+        for upload in sorted(uploads, key=lambda upload: upload.client):
             self._statistics = self._statistics + upload.statistics
 
     def run(self, params: Tensor) -> tuple[Tensor, Mapping[str, int]]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.client_settings import ClientSettings
 from federatedscope_ggeur.federation.evaluation import evaluate
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
@@ -22,22 +21,44 @@ from federatedscope_ggeur.federation.messages import (
     StatisticsUpload,
 )
 from federatedscope_ggeur.federation.messages.schema import (
-    MessageSchema,
     StatisticsForm,
 )
 from federatedscope_ggeur.federation.privacy import apply_min_count
-from federatedscope_ggeur.federation.training import fit
+from federatedscope_ggeur.federation.task import Task
+from federatedscope_ggeur.federation.training import TrainingSettings, fit
 from federatedscope_ggeur.geometry import (
+    AugmentationSettings,
     AugmentedSet,
     ClassStatistics,
     SummedStatistics,
     augment,
 )
 from federatedscope_ggeur.methods import LocalContext, LocalOutcome
-from federatedscope_ggeur.models import build_model
 from federatedscope_ggeur.rng import derive_seed
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """What every client is told before it starts.
+
+    Attributes
+    ----------
+    task : Task
+    augmentation : AugmentationSettings
+    training : TrainingSettings
+    min_samples : int
+        The min-count threshold of what goes up of a class.
+    weight : {"augmented", "original"}
+        The rows that n_k counts: of the set trained on, or the client's own.
+    """
+
+    task: Task
+    augmentation: AugmentationSettings
+    training: TrainingSettings
+    min_samples: int
+    weight: str
 
 
 class MemoryBudget:
@@ -97,34 +118,32 @@ class Client:
         self.number, self.domain = number, domain
         self.features, self.labels = features, labels
         self.settings, self._memory = settings, memory
-        self.model = build_model(
-            features.shape[1], settings.num_classes, settings.model
-        )
-        self.schema = MessageSchema.of(self.model, settings.method, settings.statistics)
+        self.task = settings.task
+        self.model = self.task.build_model()
+        self.schema = self.task.schema(self.model)
         self.recipe: AugmentedSet | None = None
-        #: In averages, from `prepare` on.
         self.aggregation_weight = 0.0
         #: The method's own tensors on this client, by the round that left them.
         self.states: dict[int, dict[str, Tensor]] = {}
-        self._counts = torch.bincount(labels, minlength=settings.num_classes)
+        self._counts = torch.bincount(labels, minlength=self.task.num_classes)
         self._init_broadcast: dict[str, Tensor] = {}
         self._kept: tuple[Tensor, Tensor] | None = None
 
     def statistics(self) -> StatisticsUpload:
-        """Round 0: what goes up, after the min-count floor."""
+        """Round 0: what goes up, after the min-count threshold."""
         statistics = ClassStatistics.from_embeddings(
-            self.features, self.labels, self.settings.num_classes
+            self.features, self.labels, self.task.num_classes
         )
-        return self._upload(statistics, self.settings.statistics)
+        return self._upload(statistics, self.task.statistics)
 
     def last_input_statistics(self, broadcast: Broadcast) -> StatisticsUpload:
         """After the last round: those of what the last layer takes in, likewise."""
         model = self.model.at(broadcast.params)
         with torch.no_grad():
             inputs = model.last_input(self.features)
-        classes = self.settings.num_classes
+        classes = self.task.num_classes
         statistics = ClassStatistics.from_embeddings(inputs, self.labels, classes)
-        form = replace(self.settings.statistics, summed=False)
+        form = replace(self.task.statistics, summed=False)
         return self._upload(statistics, form)
 
     def _upload(
@@ -151,7 +170,7 @@ class Client:
             prototypes.prototypes,
             prototypes.labels,
             self.settings.augmentation,
-            derive_seed(self.settings.seed, self.number, "augment"),
+            derive_seed(self.task.seed, self.number, "augment"),
         )
         own = self.settings.weight == "original"
         weight = len(self.features) if own else self.recipe.rows
@@ -166,7 +185,7 @@ class Client:
             )
             weight = 0
         context = self._context(0, torch.zeros(0), {})
-        method = self.settings.method
+        method = self.task.method
         init_upload = method.init_upload(self.features, self.labels, context)
         self.aggregation_weight = float(weight)
         return PrepareReply(self.number, self.aggregation_weight, init_upload)
@@ -186,8 +205,8 @@ class Client:
         number, settings = broadcast.round_number, self.settings
         features, labels = self._training_set(number)
         context = self._context(number, broadcast.params, broadcast.download)
-        hooks = settings.method.local(context)
-        seed = derive_seed(settings.seed, self.number, "fit", number)
+        hooks = self.task.method.local(context)
+        seed = derive_seed(self.task.seed, self.number, "fit", number)
         result = fit(
             self.model,
             broadcast.params if hooks.start is None else hooks.start,
@@ -210,7 +229,7 @@ class Client:
             # The set may be drawn into memory that other clients use next.
             kept = {name: t.detach().clone() for name, t in state.items()}
             self.states = _newest({**self.states, number: kept}, number)
-        params = result.params if settings.method.federated else result.params[:0]
+        params = result.params if self.task.method.federated else result.params[:0]
         return ClientUpdate(self.number, number, params, result.steps, upload)
 
     def score(
@@ -231,7 +250,7 @@ class Client:
         number = broadcast.round_number
         context = self._context(number, broadcast.params, broadcast.download)
         context = replace(context, state=self._state_before(number + 1))
-        return self.settings.method.eval_params(context)
+        return self.task.method.eval_params(context)
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -275,7 +294,7 @@ class Client:
             self._counts,
             self.settings.min_samples,
             self.settings.training.optimizer,
-            self.settings.seed,
+            self.task.seed,
         )
 
 

@@ -1,4 +1,4 @@
-"""The min-count floor: what a client holds too little of, it does not talk about."""
+"""The min-count threshold: of what a client holds too little of it says nothing."""
 
 from __future__ import annotations
 

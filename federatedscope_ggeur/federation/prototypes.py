@@ -16,7 +16,7 @@ class PrototypeBook:
 
     Parameters
     ----------
-    roster : mapping from client number to domain
+    client_domains : mapping from client number to domain
     kind : {"domain", "client"}
         One prototype for a class and domain, its clients merged, or for each client.
     """
@@ -57,7 +57,7 @@ class PrototypeBook:
         return {**counts, **{f"{k}.means": means.means for k, means in held.items()}}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over what `tensors` of a book with the same roster gave."""
+        """Take over what `tensors` of a book of the same clients gave."""
         for name in tensors:
             number, _, part = name.partition(".")
             if part == "counts":

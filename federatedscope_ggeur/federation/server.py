@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.calibration import Calibration
+from federatedscope_ggeur.federation.calibration import (
+    Calibration,
+    CalibrationSettings,
+)
 from federatedscope_ggeur.federation.evaluation import Score, evaluate
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
@@ -20,16 +25,14 @@ from federatedscope_ggeur.federation.messages import (
     ScoreReport,
     StatisticsUpload,
 )
-from federatedscope_ggeur.federation.messages.schema import MessageSchema
 from federatedscope_ggeur.federation.messages.statistics_upload import empty_statistics
-from federatedscope_ggeur.federation.messages.validation import Admission
 from federatedscope_ggeur.federation.prototypes import PrototypeBook
 from federatedscope_ggeur.federation.sampling import draw_clients, windows
-from federatedscope_ggeur.federation.server_settings import ServerSettings
+from federatedscope_ggeur.federation.task import Task
 from federatedscope_ggeur.geometry import GeometricShape
 from federatedscope_ggeur.methods import ServerContext, Update, initial_weights
 from federatedscope_ggeur.models import (
-    build_model,
+    ClosedForm,
     load_vector,
     to_vector,
 )
@@ -39,20 +42,60 @@ from federatedscope_ggeur.models import (
 TRAVEL_PRECISION = 4 * torch.finfo(torch.float32).eps
 
 
+@dataclass(frozen=True)
+class ServerSettings:
+    """What the server is told before it starts.
+
+    Attributes
+    ----------
+    task : Task
+    steps : tuple of int
+        Of the augmentation: none needs no statistics, 2 needs prototypes.
+    prototypes : {"domain", "client"}
+        One prototype for a class and other domain, or for a class and other client.
+    sample_client_num : int
+        Clients drawn each round.
+    ignore_weight : bool
+        Average with equal weights in place of n_k.
+    total_rounds, eval_every : int
+        Rounds in all; the head is scored every so many, and after the last one.
+    unseen_client_num : int
+        Clients that take no part in round 0 or in training and are only scored.
+    closed_form : ClosedForm, optional
+        The head in closed form that round 0 ends with.
+    calibration : CalibrationSettings, optional
+        What is done to the head after the last round.
+    """
+
+    task: Task
+    steps: tuple[int, ...]
+    prototypes: str
+    sample_client_num: int
+    ignore_weight: bool
+    total_rounds: int
+    eval_every: int
+    unseen_client_num: int = 0
+    closed_form: ClosedForm | None = None
+    calibration: CalibrationSettings | None = None
+
+
+FromClient = TypeVar("FromClient", StatisticsUpload, ClientUpdate, ScoreReport)
+
+
 class Server:
     """The server.
 
     Parameters
     ----------
-    roster : mapping from client number to domain
+    client_domains : mapping from client number to domain
     settings : ServerSettings
+
+    What it is given of clients has been validated (see `course.requests`).
 
     Attributes
     ----------
-    contract : Contract
+    schema : MessageSchema
         To decode the clients' messages against.
-    admission : Admission
-        What can be taken from whom, beyond what decoding checks.
     unseen : list of int
         The clients that are only scored, drawn by seed.
     participants : list of int
@@ -69,20 +112,19 @@ class Server:
 
     def __init__(self, client_domains: Mapping[int, str], settings: ServerSettings):
         self.client_domains = dict(sorted(client_domains.items()))
-        self.settings = settings
+        self.settings, self.task = settings, settings.task
         self.unseen = draw_clients(
             list(self.client_domains),
             settings.unseen_client_num,
-            settings.seed,
+            self.task.seed,
             "unseen",
         )
         self.participants = [k for k in self.client_domains if k not in self.unseen]
-        self.model = build_model(settings.dim, settings.num_classes, settings.model)
-        self.params = initial_weights(self.model, settings.seed)
+        self.model = self.task.build_model()
+        self.params = initial_weights(self.model, self.task.seed)
         load_vector(self.model, self.params)
-        self.schema = MessageSchema.of(self.model, settings.method, settings.statistics)
+        self.schema = self.task.schema(self.model)
         self.statistics = empty_statistics(self.schema)
-        self.admission = Admission(self.client_domains, settings.method, self.model)
         self.method_state: Mapping[str, Tensor] = {}
         self.calibration = self._calibration()
         self._prototypes = PrototypeBook(self.client_domains, settings.prototypes)
@@ -101,15 +143,8 @@ class Server:
         return windows(self.participants, size)
 
     def add_statistics(self, uploads: Iterable[StatisticsUpload]) -> None:
-        """Fold in the uploads of one window, in client order (Eq. 4), all or none.
-
-        Raises
-        ------
-        MessageError
-            From a client that is not in the roster, has sent before, or names
-            another domain than it joined with.
-        """
-        for upload in self.admission.window(uploads, self.uploaded):
+        """Fold in the uploads of one window, in client order (Eq. 4)."""
+        for upload in in_client_order(uploads):
             self.uploaded.add(upload.client)
             self.statistics = self.statistics + upload.statistics
             if 2 in self.settings.steps:
@@ -142,42 +177,31 @@ class Server:
         self.params = to_vector(solved.model)
         return solved.report
 
-    def add_prepare_reply(self, ready: PrepareReply, again: bool = False) -> None:
-        """Note a client's weight and what its method shares.
+    def add_prepare_reply(self, reply: PrepareReply) -> None:
+        """Note what a client counts for and what its method sends once.
 
-        Parameters
-        ----------
-        ready : Ready
-        again : bool
-            It may be ready already and have lost the connection since; then it must
-            come back with the weight it had.
-
-        Raises
-        ------
-        MessageError
-            From a client that is not in the roster, has sent before or comes back with
-            another weight, or shares that are not what the method shares.
+        A client that comes back is ready already; its first reply holds.
         """
-        self.admission.ready(ready, self._prepare_replies.get(ready.client), again)
-        self._prepare_replies.setdefault(ready.client, ready)
+        self._prepare_replies.setdefault(reply.client, reply)
 
     def start(self, absent: Collection[int] = ()) -> InitBroadcast | None:
-        """End round 0; what the method made of all shares, if anything, goes to all.
+        """End round 0; what the method made of all uploads, if anything, goes to all.
 
         Raises
         ------
         GGEURError
             Clients beside the `absent` ones are missing, or none has any data.
         """
-        missing = sorted(set(self.participants) - self._prepare_replies.keys() - set(absent))
+        replies = self._prepare_replies
+        missing = sorted(set(self.participants) - replies.keys() - set(absent))
         if missing:
             raise GGEURError(f"round 0 cannot end: clients {missing} are not ready")
-        if not any(ready.aggregation_weight for ready in self._prepare_replies.values()):
+        if not any(reply.aggregation_weight for reply in replies.values()):
             raise GGEURError("no client has any rows to train on")
-        method, context = self.settings.method, self._context(0)
-        shared = method.aggregate_init(context.init_uploads)
+        method, context = self.task.method, self._context(0)
+        tensors = method.aggregate_init(context.init_uploads)
         self.method_state = method.initial_state(self.params, context)
-        return InitBroadcast(shared) if shared else None
+        return InitBroadcast(tensors) if tensors else None
 
     @property
     def prepare_replies(self) -> Mapping[int, PrepareReply]:
@@ -190,13 +214,13 @@ class Server:
 
     def resume(
         self,
-        ready: Mapping[int, PrepareReply],
+        prepare_replies: Mapping[int, PrepareReply],
         round0_tensors: Mapping[str, Tensor],
         params: Tensor,
         method_state: Mapping[str, Tensor],
     ) -> None:
-        """Go on where a server of the same roster and settings was stopped."""
-        self._prepare_replies = dict(ready)
+        """Go on where a server of the same clients and settings was stopped."""
+        self._prepare_replies = dict(prepare_replies)
         self._prototypes.load(round0_tensors)
         self.params, self.method_state = params, dict(method_state)
 
@@ -207,44 +231,21 @@ class Server:
         numbers = [k for k in self.participants if k not in absent]
         settings = self.settings
         wanted = settings.sample_client_num
-        return draw_clients(numbers, wanted, settings.seed, "sample", round_number)
+        return draw_clients(numbers, wanted, self.task.seed, "sample", round_number)
 
     def broadcast(self, round_number: int) -> Broadcast:
-        method = self.settings.method
+        method = self.task.method
         params = self.params if method.federated else self.params[:0]
         return Broadcast(round_number, params, method.download(self.method_state))
 
-    def step(
-        self,
-        round_number: int,
-        updates: Iterable[ClientUpdate],
-        drawn: Collection[int] | None = None,
-    ) -> None:
-        """The method's server step over the updates of a round, in client order.
-
-        Parameters
-        ----------
-        round_number : int
-        updates : iterable of ClientUpdate
-        drawn : collection of int, optional
-            Whom updates may come from; default: all of `sample(round_number)`.
-
-        Raises
-        ------
-        MessageError
-            An update of another round, a client that was not drawn, two of one, or
-            tensors that are not what the method uploads.
-        """
-        drawn = self.sample(round_number) if drawn is None else drawn
-        ordered = self.admission.in_client_order(updates)
-        for update in ordered:
-            self.admission.update(update, round_number, drawn)
-        weights = self._weights()
-        self.params, self.method_state = self.settings.method.step(
+    def step(self, round_number: int, updates: Iterable[ClientUpdate]) -> None:
+        """The method's server step over the updates of a round, in client order."""
+        weights = self._aggregation_weights()
+        self.params, self.method_state = self.task.method.step(
             self.params,
             [
                 Update(u.client, weights[u.client], u.params, u.steps, u.upload)
-                for u in ordered
+                for u in in_client_order(updates)
             ],
             self.method_state,
             self._context(round_number),
@@ -257,28 +258,17 @@ class Server:
         return due or round_number == settings.total_rounds
 
     def aggregate_scores(
-        self,
-        round_number: int,
-        reports: Iterable[ScoreReport],
-        among: Collection[int] | None = None,
+        self, reports: Iterable[ScoreReport], among: Collection[int] | None = None
     ) -> dict[str, Score]:
-        """Scores of this round by domain, of the clients `among` (default: all).
-
-        Raises
-        ------
-        MessageError
-            A report of another round, of no client of this run, or two of one.
-        """
+        """Scores of a round by domain, of the clients `among` (default: all)."""
         among = self.client_domains if among is None else among
         domains = dict.fromkeys(d for k, d in self.client_domains.items() if k in among)
         scores = {domain: Score() for domain in domains}
-        for report in self.admission.in_client_order(reports):
-            self.admission.scores(report, round_number)
-            if report.client not in among:
-                continue
-            scores[self.client_domains[report.client]] += Score(
-                report.correct, report.total, report.loss_sum
-            )
+        for report in in_client_order(reports):
+            if report.client in among:
+                scores[self.client_domains[report.client]] += Score(
+                    report.correct, report.total, report.loss_sum
+                )
         return scores
 
     def score(self, features: Tensor, labels: Tensor) -> Score:
@@ -297,22 +287,27 @@ class Server:
         if settings.calibration is None:
             return None
         return Calibration(
-            self.model,
-            settings.calibration,
-            self.admission,
-            self.schema,
-            settings.seed,
+            self.model, settings.calibration, self.schema, self.task.seed
         )
 
-    def _weights(self) -> dict[int, float]:
-        equal = self.settings.ignore_weight
-        return {
-            k: float(self._prepare_replies[k].aggregation_weight > 0) if equal else self._prepare_replies[k].aggregation_weight
-            for k in sorted(self._prepare_replies)
-        }
+    def _aggregation_weights(self) -> dict[int, float]:
+        held = {k: self._prepare_replies[k] for k in sorted(self._prepare_replies)}
+        weights = {k: reply.aggregation_weight for k, reply in held.items()}
+        if self.settings.ignore_weight:
+            return {k: float(weight > 0) for k, weight in weights.items()}
+        return weights
 
     def _context(self, round_number: int) -> ServerContext:
-        shares = {k: self._prepare_replies[k].init_upload for k in sorted(self._prepare_replies)}
+        held = {k: self._prepare_replies[k] for k in sorted(self._prepare_replies)}
         return ServerContext(
-            round_number, self.model, self._weights(), shares, self.settings.seed
+            round_number,
+            self.model,
+            self._aggregation_weights(),
+            {k: reply.init_upload for k, reply in held.items()},
+            self.task.seed,
         )
+
+
+def in_client_order(messages: Iterable[FromClient]) -> list[FromClient]:
+    """`messages` by ascending number of their clients."""
+    return sorted(messages, key=lambda message: message.client)

@@ -1,11 +1,11 @@
 """What a run leaves behind: the results schema, its files, the table and the curve."""
 
+from federatedscope_ggeur.reporting.lines import NO_HEAD, record_lines
 from federatedscope_ggeur.reporting.plots import draw_curve
 from federatedscope_ggeur.reporting.results import (
     SCHEMA_VERSION,
     ClientInfo,
     Final,
-    HeadRecord,
     Results,
     Round0,
     RoundRecord,
@@ -16,10 +16,10 @@ from federatedscope_ggeur.reporting.summary import average, summarise
 from federatedscope_ggeur.reporting.tables import metrics_csv, results_table
 
 __all__ = [
+    "NO_HEAD",
     "SCHEMA_VERSION",
     "ClientInfo",
     "Final",
-    "HeadRecord",
     "Results",
     "Round0",
     "RoundRecord",
@@ -28,6 +28,7 @@ __all__ = [
     "metrics_csv",
     "new_run_folder",
     "numbers",
+    "record_lines",
     "results_table",
     "summarise",
     "write_run",

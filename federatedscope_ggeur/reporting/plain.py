@@ -10,8 +10,9 @@ from federatedscope_ggeur.errors import DataError
 def as_json_value(value: Any, where: str) -> Any:
     """`value` as dicts, lists and plain numbers, in an order that never varies.
 
-    Fields keep the order of their dataclass; the keys of a dict are sorted, numbers
-    in text by their value ("2" before "10").
+    Fields keep the order of their dataclass, and those that do not compare are left
+    out; the keys of a dict are sorted, numbers in text by their value ("2" before
+    "10").
 
     Raises
     ------
@@ -19,7 +20,7 @@ def as_json_value(value: Any, where: str) -> Any:
         If a value is none of these or not finite; `where` and its path are named.
     """
     if dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value)]
+        names = [field.name for field in dataclasses.fields(value) if field.compare]
         return {
             name: as_json_value(getattr(value, name), f"{where}.{name}")
             for name in names
@@ -84,7 +85,8 @@ def from_json_value(hint: Any, value: Any, where: str) -> Any:
 
 def _object_from_json(cls: type, value: Any, where: str) -> Any:
     _require_type(value, dict, where)
-    hints = get_type_hints(cls)
+    types = get_type_hints(cls)
+    hints = {f.name: types[f.name] for f in dataclasses.fields(cls) if f.compare}
     missing = [name for name in hints if name not in value]
     unknown = [name for name in value if name not in hints]
     _require(not missing, where, f"fields are missing: {', '.join(missing)}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-from typing import Union
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -12,7 +11,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.reporting.results import HeadRecord, Results, RoundRecord
+from federatedscope_ggeur.reporting.results import Results, RoundRecord
 
 # Okabe and Ito's colours, told apart by colour-blind readers; black is for AVG, and
 # their yellow, too pale on white, is darkened. With more domains, markers differ.
@@ -20,8 +19,6 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#
 _MARKERS = ("o", "s", "^", "D")
 _LEGEND_ROWS = 18
 _LEGEND_CHARACTERS = 24
-
-Scored = tuple[int, Union[RoundRecord, HeadRecord]]
 
 
 def draw_curve(results: Results, path: str | os.PathLike) -> None:
@@ -36,9 +33,9 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
     ConfigError
         If `path` cannot be written; nothing is left behind.
     """
-    evaluated = [(r.round, r) for r in results.rounds if r.evaluated]
+    evaluated = [record for record in results.rounds if record.evaluated]
     if results.round0 is not None and results.round0.closed_form is not None:
-        evaluated.insert(0, (0, results.round0.closed_form))
+        evaluated.insert(0, results.round0.closed_form)
     # A legend of many domains widens the picture rather than squeezing the curve.
     width = 5 + 3 * _legend_columns(len(results.domains) + 1)
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
@@ -56,20 +53,19 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
     write_atomically(path, picture.getvalue())
 
 
-def _draw_lines(axes, results: Results, evaluated: list[Scored]) -> None:
+def _draw_lines(axes, results: Results, evaluated: list[RoundRecord]) -> None:
     unseen, calibrated = set(results.unseen_domains), results.calibrated
-    records = [record for _, record in evaluated]
-    records += [calibrated] if calibrated is not None else []
+    records = evaluated + [calibrated] * (calibrated is not None)
     names = [
         domain
         for domain in results.domains
         if any(record.accuracy.get(domain) is not None for record in records)
     ]
-    rounds = [number for number, _ in evaluated]
+    rounds = [record.round for record in evaluated]
     last = results.rounds[-1].round if results.rounds else 0
     behind = last + max(1, last // 20)
     for i, domain in enumerate(names):
-        scores = [record.accuracy.get(domain) for _, record in evaluated]
+        scores = [record.accuracy.get(domain) for record in evaluated]
         look = {
             "color": _COLOURS[i % len(_COLOURS)],
             "marker": _MARKERS[i // len(_COLOURS) % len(_MARKERS)],
@@ -79,7 +75,7 @@ def _draw_lines(axes, results: Results, evaluated: list[Scored]) -> None:
         if calibrated is not None:
             score = calibrated.accuracy.get(domain)
             _draw_star(axes, behind, score, look["color"], 60)
-    average = [record.avg for _, record in evaluated]
+    average = [record.avg for record in evaluated]
     bold = {"linewidth": 2.6, "markersize": 5, "zorder": 3}
     _draw_line(axes, rounds, average, color="black", marker="o", **bold)
     if calibrated is not None:

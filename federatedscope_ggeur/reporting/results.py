@@ -5,14 +5,21 @@ bytes, times are seconds. Where a number does not exist, it is None, never NaN.
 """
 
 import json
-from dataclasses import dataclass
-from typing import Any, Literal, Optional
+import platform
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Literal, Optional
 
+import federatedscope_ggeur
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
 
-SCHEMA_VERSION = 3
+if TYPE_CHECKING:
+    import numpy as np
+
+SCHEMA_VERSION = 4
 Status = Literal["finished", "interrupted", "failed"]
+_REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")
 
 
@@ -30,26 +37,38 @@ class ClientInfo:
 
 
 @dataclass(frozen=True)
-class HeadRecord:
-    """A head that was made in one go: in closed form, or calibrated after the rounds.
+class RoundRecord:
+    """One round, or a head that was made in one go, and its scores.
 
     Attributes
     ----------
-    method : str
-        ``"ncm"``, ``"lda"``, ``"qda"``, ``"ridge"``; ``"ccvr"``.
-    details : dict
-        What was chosen on the way, such as the shrinkage.
-    accuracy, avg, std, loss, unseen_clients
-        As in `RoundRecord`.
+    round : int
+        From 1; 0 for a head in closed form; the one after the last for a calibrated
+        head.
+    clients : list of int
+        The numbers of the clients that trained; none for a head made in one go.
+    accuracy : dict of str to (float or None), or None
+        Test accuracy for each domain; None for a domain without test rows. The whole
+        is None when the round was not evaluated, and so are `avg`, `std` and `loss`.
+    avg, std : float or None
+        See `summary.average`.
+    loss : float or None
+        Mean cross-entropy over all test rows.
     seconds : float
-        To make and score it.
     bytes_up, bytes_down : int
-        From and to the clients for that, summed over them.
+        From and to the clients, summed over them.
+    unseen_clients : dict of str to (float or None), or None
+        As `accuracy`, of the clients that take part in evaluation only
+        (``federate.unseen_clients_rate``); None where there are none.
+    method : str or None
+        What made a head in one go: ``"lda"``, ``"ccvr"``, ...; None for a round.
+    details : dict or None
+        What was chosen on the way, such as the shrinkage; None for a round.
     """
 
-    method: str
-    details: dict[str, Any]
-    accuracy: dict[str, Optional[float]]
+    round: int
+    clients: list[int]
+    accuracy: Optional[dict[str, Optional[float]]]
     avg: Optional[float]
     std: Optional[float]
     loss: Optional[float]
@@ -57,6 +76,13 @@ class HeadRecord:
     bytes_up: int
     bytes_down: int
     unseen_clients: Optional[dict[str, Optional[float]]] = None
+    method: Optional[str] = None
+    details: Optional[dict[str, Any]] = None
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the round was evaluated."""
+        return self.accuracy is not None
 
 
 @dataclass(frozen=True)
@@ -75,13 +101,14 @@ class Round0:
     uploaded_pairs : int
         (client, class) pairs whose statistics were uploaded.
     withheld_pairs : int or None
-        Pairs with samples that the min-count floor held back. None where nobody
+        Pairs with samples that the min-count threshold held back. None where nobody
         can know: a client that withholds a class does not tell the server so.
-    ready_bytes_up : int
-        The clients' readiness messages (weight, what the method shares), over clients.
-    shared_bytes_down : int
+    prepare_bytes_up : int
+        The clients' answers when they are ready to train (what they count for, what
+        the method sends up once), over clients.
+    init_broadcast_bytes_down : int
         What the method (FedMix) sends back of it, over clients.
-    closed_form : HeadRecord or None
+    closed_form : RoundRecord or None
         The head in closed form (``ggeur.closed_form``); its bytes and seconds are not
         in the numbers above.
     """
@@ -93,62 +120,20 @@ class Round0:
     prototypes_bytes_down: int
     uploaded_pairs: int
     withheld_pairs: Optional[int]
-    ready_bytes_up: int = 0
-    shared_bytes_down: int = 0
-    closed_form: Optional[HeadRecord] = None
+    prepare_bytes_up: int = 0
+    init_broadcast_bytes_down: int = 0
+    closed_form: Optional[RoundRecord] = None
 
     @property
     def bytes_up(self) -> int:
         """All bytes from clients to the server before scores."""
-        return sum(self.statistics_bytes_up.values()) + self.ready_bytes_up
+        return sum(self.statistics_bytes_up.values()) + self.prepare_bytes_up
 
     @property
     def bytes_down(self) -> int:
         """All bytes from the server to clients before scores."""
         down = self.geometry_bytes_down + self.prototypes_bytes_down
-        return down + self.shared_bytes_down
-
-
-@dataclass(frozen=True)
-class RoundRecord:
-    """One round of training and, where it was evaluated, its scores.
-
-    Attributes
-    ----------
-    round : int
-        From 1.
-    clients : list of int
-        The numbers of the clients that trained.
-    accuracy : dict of str to (float or None), or None
-        Test accuracy for each domain; None for a domain without test rows. The whole
-        is None when the round was not evaluated, and so are `avg`, `std` and `loss`.
-    avg, std : float or None
-        See `summary.average`.
-    loss : float or None
-        Mean cross-entropy over all test rows.
-    seconds : float
-    bytes_up, bytes_down : int
-        From and to the clients, summed over them.
-    unseen_clients : dict of str to (float or None), or None
-        As `accuracy`, of the clients that take part in evaluation only
-        (``federate.unseen_clients_rate``); None where there are none.
-    """
-
-    round: int
-    clients: list[int]
-    accuracy: Optional[dict[str, Optional[float]]]
-    avg: Optional[float]
-    std: Optional[float]
-    loss: Optional[float]
-    seconds: float
-    bytes_up: int
-    bytes_down: int
-    unseen_clients: Optional[dict[str, Optional[float]]] = None
-
-    @property
-    def evaluated(self) -> bool:
-        """Whether the round was evaluated."""
-        return self.accuracy is not None
+        return down + self.init_broadcast_bytes_down
 
 
 @dataclass(frozen=True)
@@ -207,9 +192,12 @@ class Results:
         None when nothing was exchanged before training.
     rounds : list of RoundRecord
         In order.
-    calibrated : HeadRecord or None
+    calibrated : RoundRecord or None
         The head calibrated after the last round (``ggeur.calibrate``).
     final : Final
+    model : Model or None
+        The trained model; not part of the file, of equality, or of a run in which every
+        client keeps its own.
     """
 
     schema_version: int
@@ -225,8 +213,78 @@ class Results:
     clients: list[ClientInfo]
     round0: Optional[Round0]
     rounds: list[RoundRecord]
-    calibrated: Optional[HeadRecord]
+    calibrated: Optional[RoundRecord]
     final: Final
+    model: Any = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def begun(cls, **known: Any) -> "Results":
+        """Of a run that begins: what is `known` of it, and no round yet."""
+        return cls(
+            SCHEMA_VERSION,
+            status="failed",
+            versions=_versions(),
+            round0=None,
+            rounds=[],
+            calibrated=None,
+            final=Final("trained", [], {}, None, None, 0, 0, 0.0),
+            **known,
+        )
+
+    def predict(self, features: Any) -> "np.ndarray":
+        """The class number of each row of `features`: int64 array of shape [n].
+
+        `class_names` has their names. Parameters and errors as `predict_proba`.
+        """
+        return self._logits(features).argmax(dim=1).numpy()
+
+    def predict_proba(self, features: Any) -> "np.ndarray":
+        """The probability of each class: float32 array of shape [n, C].
+
+        Parameters
+        ----------
+        features : array or Tensor of shape [n, D]
+            Embeddings of the encoder that the run was on.
+
+        Raises
+        ------
+        DataError
+            There is no model, or `features` are of another shape or not finite.
+        """
+        return self._logits(features).softmax(dim=1).numpy()
+
+    def _logits(self, features: Any) -> Any:
+        if self.model is None:
+            raise DataError(
+                "model: these results have none: they were read from a file (predict "
+                "with its run's folder, `Predictor`), or every client kept its own"
+            )
+        # Imported here: to read and write results takes neither.
+        import numpy as np
+        import torch
+
+        try:
+            if not isinstance(features, torch.Tensor):
+                features = torch.tensor(np.asarray(features))
+            rows = features.detach().to("cpu", torch.float32)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"features: must be an array of numbers: {error}") from None
+        wanted = self.model.in_features
+        if rows.ndim != 2 or rows.shape[1] != wanted:
+            raise DataError(
+                f"features: must be of shape [n, {wanted}], as the run's embeddings, "
+                f"got {list(rows.shape)}"
+            )
+        if not torch.isfinite(rows).all():
+            raise DataError("features: must be finite in float32, but some are not")
+        with torch.no_grad():
+            return self.model(rows)
+
+    def _repr_html_(self) -> str:
+        """The results as a notebook shows them; see `results_html`."""
+        from federatedscope_ggeur.reporting.tables import results_html
+
+        return results_html(self)
 
     def to_json(self) -> str:
         """The results as strict JSON: every float to the bit, keys in a fixed order.
@@ -251,11 +309,11 @@ class Results:
             unknown or of another type.
         """
         raw = _parse(text)
-        version = raw.get("schema_version") if isinstance(raw, dict) else None
-        if version != SCHEMA_VERSION:
+        found = raw.get("schema_version") if isinstance(raw, dict) else None
+        if found != SCHEMA_VERSION:
             raise DataError(
                 f"results.schema_version: this version of federatedscope-ggeur reads "
-                f"{SCHEMA_VERSION}, found {version!r}; use the version that wrote it"
+                f"{SCHEMA_VERSION}, found {found!r}; use the version that wrote it"
             )
         return from_json_value(Results, raw, "results")
 
@@ -285,3 +343,16 @@ def _parse(text: str) -> Any:
         return json.loads(text, parse_constant=refuse)
     except json.JSONDecodeError as error:
         raise DataError(f"results: not JSON ({error}); is the file whole?") from error
+
+
+def _versions() -> dict[str, str]:
+    found = {
+        "federatedscope_ggeur": federatedscope_ggeur.__version__,
+        "python": platform.python_version(),
+    }
+    for name in _REPORTED_PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

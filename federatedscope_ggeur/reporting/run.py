@@ -15,8 +15,11 @@ from federatedscope_ggeur.reporting.results import Results
 from federatedscope_ggeur.reporting.tables import metrics_csv
 
 
-def write_run(folder: str | os.PathLike, results: Results) -> None:
-    """Write ``results.json``, ``metrics.csv`` and ``curve.png`` into `folder`.
+def write_run(
+    folder: str | os.PathLike, results: Results, head: bytes | None = None
+) -> None:
+    """Write ``results.json``, ``metrics.csv`` and ``curve.png`` into `folder`, and the
+    bytes of ``head.safetensors`` if there are any, even where another file fails.
 
     Each file is written atomically, results.json first. An earlier state of the same
     run is replaced, so a run may write as it goes.
@@ -24,14 +27,18 @@ def write_run(folder: str | os.PathLike, results: Results) -> None:
     Raises
     ------
     DataError
-        If the results hold a value that JSON has no form for; nothing is written.
+        If the results hold a value that JSON has no form for; none of them is written.
     ConfigError
         If a file cannot be written.
     """
     folder = Path(folder)
-    write_atomically(folder / "results.json", results.to_json())
-    write_atomically(folder / "metrics.csv", metrics_csv(results))
-    draw_curve(results, folder / "curve.png")
+    try:
+        write_atomically(folder / "results.json", results.to_json())
+        write_atomically(folder / "metrics.csv", metrics_csv(results))
+        draw_curve(results, folder / "curve.png")
+    finally:
+        if head is not None:
+            write_atomically(folder / "head.safetensors", head)
 
 
 def new_run_folder(outdir: str | os.PathLike, expname: str) -> Path:

@@ -9,7 +9,6 @@ from statistics import fmean
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.reporting.results import (
     Final,
-    HeadRecord,
     Round0,
     RoundRecord,
 )
@@ -34,7 +33,7 @@ def average(accuracy: dict[str, float | None]) -> tuple[float | None, float | No
 def summarise(
     rounds: Sequence[RoundRecord],
     round0: Round0 | None = None,
-    calibrated: HeadRecord | None = None,
+    calibrated: RoundRecord | None = None,
     last: int = 5,
 ) -> Final:
     """The score of a run: that of the head it leaves.
@@ -48,7 +47,7 @@ def summarise(
         In order.
     round0 : Round0, optional
         Its bytes and seconds count towards the totals.
-    calibrated : HeadRecord, optional
+    calibrated : RoundRecord, optional
         Likewise.
     last : int
         How many evaluated rounds to take; fewer where there are fewer.

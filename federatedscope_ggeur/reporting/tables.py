@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from html import escape
 
 from federatedscope_ggeur.reporting.results import Results
 from federatedscope_ggeur.reporting.summary import average, summarise
@@ -17,15 +18,41 @@ def results_table(results: Results) -> str:
     long it took; then where the run broke off, if it did. A number that does not exist
     is shown as "-".
     """
-    final, columns = results.final, _columns(results)
+    head, rows, summary = _cells(results)
+    return "\n".join([*_aligned(head, rows, summary), *_remarks(results)])
+
+
+def results_html(results: Results) -> str:
+    """What `results_table` says, as an HTML table and a paragraph."""
+    head, rows, summary = _cells(results)
+    lines = [_row("th", head), *(_row("td", row) for row in [*rows, *summary])]
+    remarks = "<br>".join(map(escape, _remarks(results)))
+    return "\n".join(["<table>", *lines, "</table>", f"<p>{remarks}</p>"])
+
+
+def _row(tag: str, cells: tuple[str, ...]) -> str:
+    inner = "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
+    return f"<tr>{inner}</tr>"
+
+
+def _cells(results: Results) -> tuple[tuple, list[tuple], list[tuple]]:
+    """Titles, a row for each domain, and the rows AVG and STD, all as texts."""
+    columns = _columns(results)
+    averages = [average(scores) for _, scores in columns]
     rows = [
-        (_marked(domain, results), *(scores.get(domain) for _, scores in columns))
+        (_marked(domain, results), *(_percent(s.get(domain)) for _, s in columns))
         for domain in results.domains
     ]
-    averages = [average(scores) for _, scores in columns]
-    summary = [("AVG", *(a for a, _ in averages)), ("STD", *(s for _, s in averages))]
-    head = ("accuracy in %", *(title for title, _ in columns))
-    lines = _aligned(head, rows, summary)
+    summary = [
+        ("AVG", *(_percent(avg) for avg, _ in averages)),
+        ("STD", *(_percent(std) for _, std in averages)),
+    ]
+    return ("accuracy in %", *(title for title, _ in columns)), rows, summary
+
+
+def _remarks(results: Results) -> list[str]:
+    """What stands below the table, a line each."""
+    final, lines = results.final, []
     if results.unseen_domains:
         lines.append("* unseen: held by no client")
     lines.append(
@@ -35,7 +62,7 @@ def results_table(results: Results) -> str:
     if results.status != "finished":
         done = results.rounds[-1].round if results.rounds else 0
         lines.append(f"{results.status} after round {done}")
-    return "\n".join(lines)
+    return lines
 
 
 def _columns(results: Results) -> list[tuple[str, dict[str, float | None]]]:
@@ -71,10 +98,10 @@ def metrics_csv(results: Results) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names + [f"accuracy_{domain}" for domain in results.domains])
     closed_form = results.round0.closed_form if results.round0 else None
-    before = [] if closed_form is None else [(0, closed_form)]
-    for number, record in [*before, *((r.round, r) for r in results.rounds)]:
+    before = [] if closed_form is None else [closed_form]
+    for record in [*before, *results.rounds]:
         scores = record.accuracy or {}
-        row = [number, *(getattr(record, name) for name in names[1:])]
+        row = [getattr(record, name) for name in names]
         writer.writerow(row + [scores.get(domain) for domain in results.domains])
     return text.getvalue()
 
@@ -87,15 +114,12 @@ def _aligned(head: tuple, rows: list, summary: list) -> list[str]:
     names = [head[0], *(row[0] for row in rows + summary)]
     widths = [max(map(len, names)), *(max(len(title), 6) for title in head[1:])]
 
-    def line(name, *cells):
-        right = (cell.rjust(width) for cell, width in zip(cells, widths[1:]))
-        return "  ".join([name.ljust(widths[0]), *right])
-
-    def numbers(rows):
-        return [line(name, *map(_percent, values)) for name, *values in rows]
+    def line(cells):
+        right = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:]))
+        return "  ".join([cells[0].ljust(widths[0]), *right])
 
     rule = "-" * (sum(widths) + 2 * len(widths) - 2)
-    return [line(*head), rule, *numbers(rows), rule, *numbers(summary), rule]
+    return [line(head), rule, *map(line, rows), rule, *map(line, summary), rule]
 
 
 def _percent(fraction: float | None) -> str:

@@ -6,6 +6,9 @@ import pytest
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.examples import example_folder
+
+EXAMPLES = sorted(example_folder().glob("*.yaml"))
 
 
 def test_overrides_come_after_the_file(quickstart):
@@ -14,6 +17,41 @@ def test_overrides_come_after_the_file(quickstart):
     )
     assert cfg.federate.total_round_num == 3
     assert cfg.ggeur.steps == [1]
+
+
+def test_overrides_may_be_a_dict(quickstart):
+    given = {"federate": {"total_round_num": 3}, "ggeur.steps": [1], "seed": "7"}
+    cfg = load_config(quickstart, given)
+    assert (cfg.federate.total_round_num, cfg.ggeur.steps, cfg.seed) == (3, [1], 7)
+
+
+def test_the_settings_may_be_a_dict():
+    given = {
+        "federate": {"method": "ggeur", "total_round_num": 3},
+        "data.type": "digits_quickstart@ggeur",
+        "ggeur": {"use": True, "steps": [1]},
+    }
+    with pytest.raises(ConfigError, match=r"^wrong settings:") as caught:
+        load_config({**given, "nosuch": {"key": 3}})
+    assert "nosuch.key" in str(caught.value)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_a_config_is_taken_as_it_is(path):
+    cfg = load_config(path)
+    again = load_config(cfg)
+    assert again == cfg
+    assert again is not cfg
+    assert again.is_frozen()
+    assert load_config(cfg, {"seed": 99}).seed == 99
+    assert cfg.seed != 99
+
+
+def test_an_example_is_found_by_its_name(quickstart, tmp_path, monkeypatch):
+    cfg = load_config(quickstart)
+    monkeypatch.chdir(tmp_path)
+    assert load_config("ggeur_quickstart.yaml") == cfg
+    assert load_config("ggeur_quickstart") == cfg
 
 
 def test_values_are_cast_as_fs_casts_them(quickstart):
@@ -98,10 +136,8 @@ def test_all_problems_are_listed_at_once(quickstart):
     assert str(quickstart) in str(caught.value)
 
 
-def test_optimizer_settings_take_any_number(quickstart, tmp_path):
-    path = tmp_path / "whole.yaml"
-    text = quickstart.read_text().replace("momentum: 0.9", "momentum: 0")
-    path.write_text(text)
+def test_optimizer_settings_take_any_number(rewritten):
+    path = rewritten(("momentum: 0.9", "momentum: 0"))
     assert load_config(path).train.optimizer.momentum == 0
     overrides = ["train.optimizer.momentum", "0.5"]
     assert load_config(path, overrides).train.optimizer.momentum == 0.5

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +23,7 @@ from federatedscope_ggeur.data.encoders import EncoderSettings, build_encoder
 from federatedscope_ggeur.data.images.files import load_image
 from federatedscope_ggeur.errors import ConfigError, DataError
 
-QUICKSTART = Path(__file__).parent.parent / "scripts/example_configs"
+ROOT = Path(__file__).parents[2]
 RUN = [
     "data.type", "image_folder@ggeur", "data.splitter", "domain",
     "data.splitter_args", "[]", "federate.client_num", "2",
@@ -30,13 +33,22 @@ RUN = [
     "ggeur.encoder.batch_size", "4",
 ]  # fmt: skip
 
+MODULE = """\
+import torch
+from federatedscope_ggeur.data import Encoder, register_encoder
+
+@register_encoder("of_my_own")
+def make(settings, device):
+    return Encoder("mine", {}, 1, lambda image: torch.ones(1), lambda batch: batch)
+"""
+
 
 def train(folder: Path, *words) -> Path:
     """A run on the images in `folder`/tree; its folder."""
     settings = ["data.root", folder / "tree", "outdir", folder, "expname", "run"]
     settings += ["ggeur.encoder.cache", folder / "cache", *words]
-    config = QUICKSTART / "ggeur_quickstart.yaml"
-    assert main(["--cfg", str(config), *RUN, *map(str, settings)]) == 0
+    command = ["--cfg", "ggeur_quickstart.yaml", *RUN]
+    assert main([*command, *map(str, settings)]) == 0
     return folder / "run"
 
 
@@ -233,6 +245,47 @@ def test_a_run_on_embeddings_is_refused(
     error = capsys.readouterr().err
     assert "the run was on embeddings (data.type embeddings@ggeur" in error
     assert "made by: some network's last layer)" in error
+
+
+def test_an_encoder_of_ones_own_is_named_by_its_module(
+    copied, simple, tmp_path, capsys
+):
+    """Here the run's encoder is one that only the module knows."""
+    results = json.loads((copied / "results.json").read_text())
+    results["config"]["ggeur"]["encoder"]["name"] = "of_my_own"
+    (copied / "results.json").write_text(json.dumps(results))
+    (tmp_path / "my_encoders.py").write_text(MODULE)
+    image = simple.parent / "tree" / "day" / "cross" / "000.jpg"
+    assert predict("--run", copied, image) == 1
+    error = capsys.readouterr().err
+    assert "of_my_own" in error
+    assert "--plugins MODULE" in error
+    assert predict("--run", copied, "--plugins", "no_such", image) == 1
+    error = capsys.readouterr().err
+    assert "error: --plugins: the module 'no_such' cannot be imported" in error
+    # In a process of its own, since what is registered stays.
+    words = ["predict", "--run", copied, "--plugins", "my_encoders", image]
+    done = subprocess.run(
+        [sys.executable, "-m", "federatedscope_ggeur", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    # What it makes is, rightly, not what the head was trained with.
+    assert "but this is mine, id " in done.stderr
+    assert done.returncode == 1
+
+
+def test_a_run_without_a_head_is_refused(copied):
+    results = json.loads((copied / "results.json").read_text())
+    results["config"]["ggeur"]["base_method"] = "local"
+    (copied / "results.json").write_text(json.dumps(results))
+    (copied / "head.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"no head to predict with.*_method: local"):
+        Predictor(copied)
 
 
 @pytest.mark.parametrize("absent", ["results.json", "head.safetensors"])

@@ -1,255 +1,30 @@
-"""A run from the command line: what it shows and what it leaves."""
+"""``federatedscope-ggeur --cfg FILE``: what is read of the command line."""
 
 from __future__ import annotations
 
-import itertools
-import json
-import os
-import re
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
-
 import pytest
-import yaml
-from safetensors import safe_open
 
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.engines import console
-from federatedscope_ggeur.engines.embedded import EmbeddedEngine
-from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.reporting import Results, new_run_folder, numbers, write_run
-
-ROOT = Path(__file__).parents[2]
-RUN = Path("exp/ggeur_quickstart")  # where `short` runs
-FILES = {
-    "results.json", "metrics.csv", "curve.png", "head.safetensors", "log.txt",
-    "config.yaml",
-}  # fmt: skip
 
 
-@pytest.fixture
-def short(embeddings_folder, tmp_path, monkeypatch):
-    """Arguments of a short run whose output goes below the test's folder."""
-    monkeypatch.chdir(tmp_path)
-    return [
-        "--cfg", "ggeur_quickstart.yaml",
-        "data.type", "embeddings@ggeur",
-        "data.root", str(embeddings_folder),
-        "federate.client_num", "3",
-        "federate.total_round_num", "3",
-        "data.splitter_args", "[{'alpha': 1.0}]",
-    ]  # fmt: skip
+def test_wrong_settings_exit_with_1_and_no_traceback(capsys):
+    assert main(["--cfg", "ggeur_quickstart.yaml", "no.such", "1"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error:")
+    assert "no.such" in error
 
 
-def test_a_run_leaves_files_that_a_person_and_a_program_can_read(short, capsys):
-    assert main(short) == 0
-    folder = RUN
-    assert {file.name for file in folder.iterdir()} == FILES
-    results = Results.from_json((folder / "results.json").read_text())
-    assert (results.status, len(results.rounds)) == ("finished", 3)
-    assert yaml.safe_load((folder / "config.yaml").read_text())["seed"] == results.seed
-    with safe_open(str(folder / "head.safetensors"), framework="pt") as file:
-        assert json.loads(file.metadata()["class_names"]) == results.class_names
-        assert file.metadata()["encoder"] == results.encoder
-        assert file.get_tensor("classifier.weight").shape == (12, 16)
-    log = (folder / "log.txt").read_text()
-    assert "round 0" in log
-    assert "round 3" in log
-
-    shown = capsys.readouterr()
-    assert "AVG" in shown.out
-    assert "STD" in shown.out
-    assert "art" in shown.out
-    assert re.search(r"round 0: .* MB .* s\b", shown.err)
+@pytest.mark.parametrize("name", ["missing.yaml", "no/missing.yaml", "x" * 5000])
+def test_a_missing_config_says_where_to_find_some(capsys, name):
+    assert main(["--cfg", name]) == 1
+    error = capsys.readouterr().err
+    assert f"'{name}' does not exist" in error
+    assert "federatedscope-ggeur configs" in error
 
 
-def test_nothing_is_ever_written_over(short):
-    assert main(short) == 0
-    first = Path("exp/ggeur_quickstart/results.json").read_bytes()
-    assert main(short) == 0
-    again = list(Path("exp/ggeur_quickstart").glob("sub_exp_*/results.json"))
-    assert len(again) == 1
-    assert Path("exp/ggeur_quickstart/results.json").read_bytes() == first
-    mine, theirs = (
-        Results.from_json(text.decode()) for text in (first, again[0].read_bytes())
-    )
-    assert numbers(mine) == numbers(theirs)
-
-
-def test_a_run_that_cannot_start_leaves_nothing(short, capsys):
-    assert main([*short, "data.root", "nowhere"]) == 1
-    assert "nowhere" in capsys.readouterr().err
-    assert not Path("exp").exists()
-
-
-@pytest.fixture
-def break_off(monkeypatch):
-    """Make every run raise an error when so many rounds are over."""
-
-    def break_off(error, after):
-        whole = EmbeddedEngine.run
-
-        def run(engine):
-            yield from itertools.islice(whole(engine), 1 + after)
-            raise error
-
-        monkeypatch.setattr(EmbeddedEngine, "run", run)
-
-    return break_off
-
-
-def read_results():
-    return Results.from_json((RUN / "results.json").read_text())
-
-
-def test_a_run_that_breaks_off_says_why_in_its_log(short, break_off, capsys):
-    break_off(ConfigError("train.optimizer.lr is too large"), after=0)
-    assert main(short) == 1
-    shown = capsys.readouterr()
-    assert shown.err.count("train.optimizer.lr") == 1
-    assert "no results" in shown.err
-    assert "AVG" not in shown.out
-    assert {file.name for file in RUN.iterdir()} == {"config.yaml", "log.txt"}
-    log = (RUN / "log.txt").read_text()
-    assert "ERROR failed after 0 of 3 rounds: ConfigError: train.optimizer.lr" in log
-
-
-def test_a_failed_run_writes_the_rounds_it_has(short, break_off, capsys):
-    break_off(DataError("a bad peer"), after=2)
-    assert main(short) == 1
-    assert {file.name for file in RUN.iterdir()} == FILES
-    results = read_results()
-    assert (results.status, len(results.rounds)) == ("failed", 2)
-    log = (RUN / "log.txt").read_text()
-    assert "ERROR failed after 2 of 3 rounds: DataError: a bad peer" in log
-    assert "Traceback" not in log
-    shown = capsys.readouterr()
-    assert shown.err.count("a bad peer") == 1
-    assert "failed after round 2" in shown.out
-
-
-def test_a_bug_keeps_its_traceback_and_the_rounds(short, break_off):
-    break_off(RuntimeError("a bug"), after=1)
-    with pytest.raises(RuntimeError, match="a bug"):
-        main(short)
-    assert read_results().status == "failed"
-    log = (RUN / "log.txt").read_text()
-    assert "ERROR failed after 1 of 3 rounds: RuntimeError: a bug" in log
-    assert "Traceback" in log
-
-
-def test_an_error_before_the_rounds_is_in_the_log(short, monkeypatch):
-    monkeypatch.setattr(console.Run, "describe", lambda run: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        main(short)
-    assert "ERROR failed after 0 of 3 rounds" in (RUN / "log.txt").read_text()
-    assert not (RUN / "results.json").exists()
-
-
-@pytest.mark.parametrize("after", [0, 2])
-def test_an_interrupted_run_writes_the_rounds_it_has(short, break_off, capsys, after):
-    break_off(KeyboardInterrupt(), after)
-    assert main(short) == 130
-    assert f"interrupted after {after} of 3" in (RUN / "log.txt").read_text()
-    if after:
-        assert read_results().status == "interrupted"
-        assert "interrupted after round 2" in capsys.readouterr().out
-    else:
-        assert {file.name for file in RUN.iterdir()} == {"config.yaml", "log.txt"}
-        assert "no results" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("first", [None, KeyboardInterrupt(), DataError("bad")])
-def test_a_signal_does_not_break_off_the_writing(short, break_off, monkeypatch, first):
-    def write(folder, results):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.raise_signal(number)
-        write_run(folder, results)
-
-    monkeypatch.setattr(console, "write_run", write)
-    if first is not None:
-        break_off(first, after=1)
-    before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
-    main(short)
-    assert {file.name for file in RUN.iterdir()} == FILES
-    after = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
-    assert after == before
-
-
-@pytest.mark.parametrize("error", [None, DataError("the cause")])
-def test_files_that_cannot_be_written_are_named(
-    short, break_off, monkeypatch, capsys, error
-):
-    def write(folder, results):
-        (folder / "metrics.csv").mkdir()
-        write_run(folder, results)
-
-    monkeypatch.setattr(console, "write_run", write)
-    if error is not None:
-        break_off(error, after=1)
-    assert main(short) == 1
-    assert "metrics.csv" in (RUN / "log.txt").read_text()
-    assert (RUN / "head.safetensors").exists()
-    shown = capsys.readouterr().err
-    assert "metrics.csv" in shown
-    assert error is None or "error: the cause" in shown
-
-
-def test_a_log_that_cannot_be_opened_is_named(short, monkeypatch, capsys):
-    def blocked(outdir, expname):
-        folder = new_run_folder(outdir, expname)
-        (folder / "log.txt").mkdir()
-        return folder
-
-    monkeypatch.setattr(console, "new_run_folder", blocked)
-    assert main(short) == 1
-    assert re.search(r"error: cannot write .*log\.txt", capsys.readouterr().err)
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-@pytest.mark.parametrize("verbose", [1, 0])
-def test_a_bar_for_a_person_and_lines_for_a_log(
-    short, monkeypatch, capsys, terminal, verbose
-):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    many = ["federate.total_round_num", "25", "verbose", str(verbose)]
-    assert main([*short, *many]) == 0
-    shown = capsys.readouterr()
-    assert ("round/s" in shown.err) == (terminal and verbose == 1)
-    lines = re.findall(r"^round (\d+) of 25", shown.err, re.MULTILINE)
-    told = [] if terminal or not verbose else [*range(3, 25, 3), 25]
-    assert [int(line) for line in lines] == told
-    assert "AVG" in shown.out
-    assert verbose or not shown.err
-
-
-def test_unnamed_experiments_are_named_as_fs_names_them(short):
-    assert main([*short, "expname", "", "expname_tag", "mine"]) == 0
-    (folder,) = Path("exp").iterdir()
-    assert folder.name == "ggeur_ggeur_head_on_embeddings@ggeur_lr0.01_lstep1_mine"
-
-
-def test_a_terminated_run_writes_the_rounds_it_has(short, tmp_path):
-    many = [*short, "federate.total_round_num", "1000000"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "federatedscope_ggeur", *many],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    log = tmp_path / "exp" / "ggeur_quickstart" / "log.txt"
-    for _ in range(600):
-        if log.exists() and "round 3" in log.read_text():
-            break
-        time.sleep(0.1)
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, output.decode()
-    results = Results.from_json((log.parent / "results.json").read_text())
-    assert results.status == "interrupted"
-    assert len(results.rounds) >= 3
-    assert "interrupted" in output.decode()
+def test_settings_of_single_clients_need_federatedscope(capsys):
+    command = ["--cfg", "ggeur_quickstart.yaml", "--client_cfg", "clients.yaml"]
+    assert main(command) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: --client_cfg: ")
+    assert "--engine federatedscope" in error

@@ -100,6 +100,8 @@ class TestLocal:
         for record in Run(config(*settings, "federate.save_to", path)).engine.run():
             if (0 if isinstance(record, Round0) else record.round) == last:
                 break
+        else:
+            pytest.fail(f"there was no round {last}")
         restored = finished(config(*settings, "federate.restore_from", path))
         whole = finished(config(*settings))
         assert figures(restored) == figures(whole)
@@ -173,7 +175,7 @@ class TestCentralised:
         assert torch.equal(client.features, rows)
         assert (client.number, client.domain) == (1, "all domains")
         assert all(record.clients == [1] for record in run.rounds)
-        assert client.weight == len(rows)
+        assert client.aggregation_weight == len(rows)
 
     def test_scores_are_of_whole_test_sets_by_domain(self, config):
         run = finished(config(*CENTRALISED, *SIX))

@@ -21,7 +21,7 @@ def follow(cfg):
 
 
 @pytest.mark.parametrize("steps", [[], [1, 2]])
-@pytest.mark.parametrize("head", [[], MLP], ids=["linear", "mlp"])
+@pytest.mark.parametrize("model", [[], MLP], ids=["linear", "mlp"])
 def test_rounds_are_those_without_and_the_head_is_another(config, steps, model):
     settings = ["ggeur.steps", steps, *model]
     plain = run(config(*settings))
@@ -63,7 +63,7 @@ def test_it_helps_where_labels_are_skewed(config):
     assert results.calibrated.avg > results.rounds[-1].avg
 
 
-@pytest.mark.parametrize("head", [[], MLP], ids=["linear", "mlp"])
+@pytest.mark.parametrize("model", [[], MLP], ids=["linear", "mlp"])
 def test_without_any_statistics_the_error_says_what_to_do(config, model):
     settings = [*model, *CALIBRATE, "ggeur.steps", []]
     settings += ["ggeur.privacy.min_samples", 10000]
@@ -97,7 +97,7 @@ def test_the_order_of_clients_changes_nothing(config):
     assert numbers(backwards) == expected
 
 
-@pytest.mark.parametrize("head", [[], MLP], ids=["linear", "mlp"])
+@pytest.mark.parametrize("model", [[], MLP], ids=["linear", "mlp"])
 @pytest.mark.parametrize("rounds", [2, 3])
 def test_a_stopped_or_finished_run_can_be_calibrated(config, tmp_path, rounds, model):
     whole = run(config(*model, *CALIBRATE))

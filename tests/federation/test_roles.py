@@ -103,7 +103,7 @@ class TestWeights:
 
 OPTIONS = {
     "steps": (1, 2),
-    "head": DROPOUT,
+    "model": DROPOUT,
     "sample_client_num": 3,
     "training": replace(SGD, optimizer=OptimizerSettings("SGD", 0.05)),
 }

@@ -27,7 +27,10 @@ class TestReceipts:
     def mean_of_counted(self, federation, name):
         """The weighted mean of what the clients go on from."""
         sizes = {k: len(client.labels) for k, client in federation.clients.items()}
-        acknowledged_rounds, mean = federation.server.method_state["acknowledged_rounds"], 0.0
+        acknowledged_rounds, mean = (
+            federation.server.method_state["acknowledged_rounds"],
+            0.0,
+        )
         for k, client in federation.clients.items():
             taken = acknowledged_rounds[k] == client.state["round"]
             share = sizes[k] / sum(sizes.values())
@@ -43,7 +46,12 @@ class TestReceipts:
                 rtol=1e-4,
                 atol=1e-6,
             )
-        assert federation.server.method_state["acknowledged_rounds"].tolist() == [0, 5, 5, 4]
+        assert federation.server.method_state["acknowledged_rounds"].tolist() == [
+            0,
+            5,
+            5,
+            4,
+        ]
 
     def test_the_sum_holds_when_a_client_joins_late(self, method, name):
         federation = Federation(make_client_data((20, 30, 25)), method, training=LOCAL)

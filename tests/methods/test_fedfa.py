@@ -60,7 +60,7 @@ def test_the_weights_are_those_of_numpy(world):
     check(FedFA(PROBABILITY), oracle, world)
 
 
-@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_probability_zero_is_fedavg_to_the_bit(model):
     plain = federate(FedAvg(), model=model).weights
     assert torch.equal(federate(FedFA(0.0), model=model).weights, plain)
@@ -182,7 +182,10 @@ class TestWhatTravels:
     ],
 )
 def test_a_share_that_cannot_be_is_refused(name, spoilt, problem):
-    for method, prefix in ((FedFA(), ""), (Combined(FedAvg(), FedFA()), "rival.")):
+    for method, prefix in (
+        (FedFA(), ""),
+        (Combined(FedAvg(), FedFA()), "augmentation."),
+    ):
         federation = Federation(make_client_data(), method)
         ready = federation.prepare(1)
         ready.init_upload[prefix + name] = spoilt

@@ -1,6 +1,7 @@
 """FedGen: numbers by numpy, what the generator learns, what travels, and the floor."""
 
 import logging
+from copy import deepcopy
 
 import by_numpy
 import numpy as np
@@ -128,7 +129,7 @@ def test_the_weights_are_those_of_numpy(world):
     check(TINY, oracle, world)
 
 
-@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 class TestTheTerm:
     def test_alpha_zero_is_fedavg_to_the_bit(self, model):
         plain = federate(FedAvg(), model=model).weights
@@ -179,7 +180,7 @@ def hits(method, federation, vector, draws=400):
     return (model.classifier(inputs).argmax(dim=1) == y).float().mean(), inputs
 
 
-@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_the_generator_learns_what_the_clients_take_for_each_class(model):
     method = FedGen(noise_dim=4, hidden=16, lr=0.01)
     federation = Federation(
@@ -211,7 +212,8 @@ def test_a_round_without_teachers_keeps_the_generator():
     federation = Federation(make_client_data((20, 30, 0)), FedGen()).round0()
     server = federation.server
     server.step(1, federation.train(1))
-    before = server.method_state
+    before = deepcopy(server.method_state)
+    assert before
     server.sample = lambda _: [3]
     server.step(2, federation.train(2))
     assert all(torch.equal(server.method_state[n], before[n]) for n in before)

@@ -67,7 +67,7 @@ class TestNumbers:
         check(FedAvgM(MOMENTUM, LR), oracle(fedavgm), world)
 
 
-@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize(
     "method", [FedOpt("SGD", 1.0), FedAvgM(momentum=0.0, lr=1.0)], ids=["opt", "avgm"]
 )

@@ -44,7 +44,7 @@ def test_the_weights_are_those_of_numpy(world):
     check(FedProto(STRENGTH), oracle, world)
 
 
-@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 class TestPrototypes:
     def test_there_is_no_term_in_the_first_round(self, model):
         plain = federate(FedAvg(), model=model).weights

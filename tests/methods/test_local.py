@@ -80,7 +80,7 @@ def test_a_score_of_an_earlier_round_is_of_the_head_of_then():
     assert report.loss_sum == then.loss_sum != now.loss_sum
 
 
-@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_no_weights_travel(model):
     federation = Federation(make_client_data(), Local(), model=model).round0()
     assert federation.send(federation.server.broadcast(1)).params.shape == (0,)
@@ -92,10 +92,10 @@ def test_no_weights_travel(model):
     assert torch.equal(federation.server.params, before)
 
 
-@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("steps", [(), (1,)], ids=str)
 def test_alone_a_client_gets_what_any_federation_of_one_gets(model, steps):
-    options = {"head": model, "steps": steps, "sizes": (30,)}
+    options = {"model": model, "steps": steps, "sizes": (30,)}
     alone = federate(Local(), **options).clients[1].state["params"]
     for method in (FedAvg(), Centralised()):
         assert torch.equal(federate(method, **options).weights[-1], alone)

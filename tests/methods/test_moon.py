@@ -51,7 +51,7 @@ def test_the_weights_are_those_of_numpy(world):
     check(Moon(MU, TEMPERATURE), oracle, world)
 
 
-@pytest.mark.parametrize("head", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_there_is_no_term_before_a_client_has_last_weights(model):
     plain = federate(FedAvg(), model=model).weights
     weights = federate(Moon(), model=model).weights

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.reporting import (
     ClientInfo,
     Final,
@@ -253,4 +255,65 @@ def test_numbers_do_not_change_the_results(make_results):
 def test_every_field_is_documented(cls):
     page = Path(__file__).parents[2] / "docs" / "results.md"
     text = page.read_text(encoding="utf-8")
-    assert [f.name for f in fields(cls) if f"| `{f.name}` |" not in text] == []
+    names = [f.name for f in fields(cls) if f.compare]
+    assert [name for name in names if f"| `{name}` |" not in text] == []
+
+
+@pytest.fixture
+def predicting(make_results):
+    """Results with a model of three features and the classes 0 and 1."""
+    model = LinearHead(3, 2)
+    with torch.no_grad():
+        model.classifier.weight.copy_(torch.tensor([[1.0, 0, 0], [0, 1.0, 0]]))
+        model.classifier.bias.zero_()
+    return replace(make_results(), model=model)
+
+
+def test_the_model_is_no_part_of_the_file_or_of_equality(predicting, make_results):
+    assert predicting == make_results()
+    assert predicting.to_json() == make_results().to_json()
+    assert "LinearHead" not in repr(predicting)
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        [[2, 1, 0], [0, 1, 5]],
+        np.array([[2, 1, 0], [0, 1, 5]]),
+        np.array([[2, 1, 0], [0, 1, 5]], dtype=np.float64),
+        torch.tensor([[2.0, 1, 0], [0, 1, 5]], requires_grad=True),
+    ],
+    ids=["list", "int", "float64", "tensor"],
+)
+def test_predictions(predicting, features):
+    classes = predicting.predict(features)
+    assert classes.dtype == np.int64
+    assert classes.tolist() == [0, 1]
+    shares = predicting.predict_proba(features)
+    assert shares.dtype == np.float32
+    likely = 1 / (1 + math.exp(-1))
+    expected = np.array([[likely, 1 - likely], [1 - likely, likely]])
+    assert np.allclose(shares, expected)
+
+
+def test_no_rows_give_no_predictions(predicting):
+    assert predicting.predict(np.zeros((0, 3))).shape == (0,)
+    assert predicting.predict_proba(np.zeros((0, 3))).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (np.zeros(3), r"of shape \[n, 3\], as the run's embeddings, got \[3\]"),
+        (np.zeros((2, 4)), r"of shape \[n, 3\], as the run's embeddings, got \[2, 4\]"),
+        ([["a", "b", "c"]], "must be an array of numbers"),
+        ([[1, 2, 3], [1, 2]], "must be an array of numbers"),
+        (None, "must be an array of numbers"),
+        ([[1, 2, float("nan")]], "must be finite"),
+        (np.full((1, 3), 1e300), "must be finite in float32"),
+    ],
+    ids=["flat", "wide", "text", "ragged", "none", "nan", "huge"],
+)
+def test_what_is_no_embeddings_is_refused(predicting, features, message):
+    with pytest.raises(DataError, match=rf"^features: .*{message}"):
+        predicting.predict(features)

@@ -5,13 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from federatedscope_ggeur import files
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.reporting import (
-    files,
-    new_run_folder,
-    write_atomically,
-    write_run,
-)
+from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.reporting import new_run_folder, write_run
+from federatedscope_ggeur.reporting import run as folders
 
 
 @pytest.mark.parametrize(
@@ -69,12 +67,12 @@ def test_runs_that_start_together_get_different_folders(tmp_path):
 
 
 def test_same_second_gets_a_number(tmp_path, monkeypatch):
-    class Clock(files.datetime):
+    class Clock(folders.datetime):
         @classmethod
         def now(cls):
             return cls(2024, 5, 6, 7, 8, 9)
 
-    monkeypatch.setattr(files, "datetime", Clock)
+    monkeypatch.setattr(folders, "datetime", Clock)
     names = [new_run_folder(tmp_path, "exp").name for _ in range(4)]
     stem = "sub_exp_20240506070809"
     assert names == ["exp", stem, f"{stem}_2", f"{stem}_3"]

@@ -1,5 +1,6 @@
 import csv
 import io
+from xml.etree import ElementTree
 
 import pytest
 
@@ -53,6 +54,27 @@ def test_metrics_csv_has_the_closed_form_as_round_0(make_results, make_head):
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["round"] for row in rows] == ["0", "1"]
     assert rows[0]["accuracy_clean"] == "0.4"
+
+
+def test_a_notebook_shows_the_same_table(make_results):
+    names = ["clean", "<b>bold & noisy</b>"]
+    scores = {names[0]: 0.7, names[1]: None}
+    results = make_results(
+        [scores], domains=names, unseen_domains=names[1:], status="failed"
+    )
+    shown = results._repr_html_()
+    tree = ElementTree.fromstring(f"<div>{shown.replace('<br>', '<br/>')}</div>")
+    table, below = tree
+    cells = [[cell.text for cell in row] for row in table]
+    assert cells == [
+        ["accuracy in %", "round 1", "mean of last 1 evaluated"],
+        ["clean", "70.00", "70.00"],
+        ["<b>bold & noisy</b> *", "-", "-"],
+        ["AVG", "70.00", "70.00"],
+        ["STD", "0.00", "0.00"],
+    ]
+    text = results_table(results).splitlines()
+    assert list(below.itertext()) == text[-3:]
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])

@@ -10,13 +10,13 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
 
 import federatedscope_ggeur
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.files import write_atomically
 
 PLUGIN_FILE = "federatedscope_ggeur_plugin.py"
 HOME_VARIABLE = "FEDERATEDSCOPE_HOME"
@@ -144,9 +144,8 @@ def enable(folder: str | os.PathLike | None = None) -> str:
         raise ConfigError(
             f"'{file}' was not written by this program; move it away, then enable again"
         )
-    write = _writer()
     try:
-        write(file, _CONTENT)
+        write_atomically(file, _CONTENT)
     except ConfigError as error:
         raise ConfigError(
             f"{error}. Become a user who may write there, or leave FederatedScope as "
@@ -264,18 +263,6 @@ def _is_installed(module: str) -> bool:
         return find_spec(module) is not None
     except (ImportError, ValueError):
         return False
-
-
-def _writer() -> Callable[[Path, str], None]:
-    # Imported here: doctor uses this module where such packages are missing.
-    try:
-        from federatedscope_ggeur.files import write_atomically
-    except ImportError as error:
-        raise ConfigError(
-            f"a package that the plugin needs is missing ({error}); "
-            "federatedscope-ggeur doctor lists them all"
-        ) from error
-    return write_atomically
 
 
 def _content(file: Path) -> str | None:

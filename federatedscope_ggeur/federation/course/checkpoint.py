@@ -1,9 +1,10 @@
-"""Checkpoints: what a server needs to go on after round 0 or any later round.
+"""Checkpoints: what a server, and each client, needs to go on where a run was.
 
-Two safetensors files: ``<path>.round0`` is written after round 0 (geometry, prototypes,
-who is ready), and again when a client more is ready; ``<path>`` after round 0 and after
-every round (the head, the method's state, the records so far). Both carry the run's id
-and belong together.
+Of the server two safetensors files: ``<path>.round0`` is written after round 0
+(geometry, prototypes, who is ready), and again when a client more is ready; ``<path>``
+after round 0 and after every round (the head, the method's state, the records so far).
+Both carry the run's id and belong together. Each client keeps its method's state in
+``<path>.clients/``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import json
 import os
 import secrets
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +23,10 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
-from federatedscope_ggeur.federation.course.fs_checkpoint import weights_of_fs
-from federatedscope_ggeur.federation.messages import PrepareReply, wire
-from federatedscope_ggeur.federation.messages.handshake import Handshake
+from federatedscope_ggeur.federation.messages import Handshake, PrepareReply, wire
 from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.methods import Method
+from federatedscope_ggeur.models import Model, to_vector
 from federatedscope_ggeur.reporting import Round0, RoundRecord
 from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
 
@@ -45,7 +47,7 @@ class CheckpointWriter:
     ----------
     path : path
         ``federate.save_to``.
-    agreement : Agreement
+    handshake : Handshake
         Kept in the file; only a run with the same one can go on from it.
     restored : Progress, optional
         Of the run that goes on; it keeps its id, and its round 0 is not written twice.
@@ -62,7 +64,7 @@ class CheckpointWriter:
         self._path, self._handshake = Path(path), handshake
         self._run = restored.run if restored else secrets.token_hex(8)
         #: Whose readiness the file of round 0 holds.
-        self._ready = _ready_at(_round0_path(self._path), restored)
+        self._ready = _ready_at(self._path, restored)
         if self._path.is_dir():
             raise ConfigError(
                 f"federate.save_to: '{path}' is a folder; name a file, such as "
@@ -83,13 +85,12 @@ class CheckpointWriter:
         ConfigError
             A file cannot be written; the earlier checkpoint stays whole.
         """
+        server = coordinator.server
         records = {
             "round0": as_json_value(round0, "round0"),
             "rounds": as_json_value(rounds, "rounds"),
         }
-        server = coordinator.server
-        tensors = {"params": server.params}
-        tensors.update({f"method.{k}": v for k, v in server.method_state.items()})
+        tensors = {"params": server.params, **_named("method", server.method_state)}
         numbers = {"run": self._run, "records": json.dumps(records)}
         data = wire.pack("checkpoint", numbers, tensors)
         try:
@@ -109,10 +110,9 @@ class CheckpointWriter:
             round0 = _round0_bytes(self._run, coordinator, self._handshake)
             write_atomically(_round0_path(self._path), round0)
             os.replace(following, self._path)
-        except BaseException:
+        finally:
             with contextlib.suppress(OSError):
                 following.unlink()
-            raise
 
 
 def restore(
@@ -127,7 +127,7 @@ def restore(
         (weights alone: a run starts from them at round 0).
     coordinator : Coordinator
         Of the same clients and settings.
-    agreement : Agreement
+    handshake : Handshake
 
     Returns
     -------
@@ -137,11 +137,21 @@ def restore(
     Raises
     ------
     ConfigError
-        The file is missing or broken, of a run with other clients or settings, or of
-        a later round than the last one; it says which.
+        The file is missing or broken, or of a run that is not this one; it says why.
     """
+    path, server = Path(path), coordinator.server
     try:
-        return _restore(Path(path), coordinator, handshake)
+        data = _read(path)
+        if _is_safetensors(data):
+            return _restore(path, data, coordinator, handshake)
+        if server.settings.closed_form is not None:
+            raise _refusal(
+                path,
+                "it holds weights alone, and ggeur.closed_form puts others in their "
+                "place; take one of the two",
+            )
+        server.params = _weights_of_fs(path, server.model, server.task.method)
+        return None
     except ConfigError:
         raise
     # A file that was changed; MessageError and DataError are ValueErrors.
@@ -150,21 +160,11 @@ def restore(
 
 
 def _restore(
-    path: Path, coordinator: Coordinator, handshake: Handshake
-) -> Progress | None:
-    data = _read(path)
+    path: Path, data: bytes, coordinator: Coordinator, handshake: Handshake
+) -> Progress:
     server = coordinator.server
-    if not _is_safetensors(data):
-        if server.settings.closed_form is not None:
-            raise _refusal(
-                path,
-                "it holds weights alone, and ggeur.closed_form puts others in their "
-                "place; take one of the two",
-            )
-        server.params = weights_of_fs(path, server.model, server.settings.method)
-        return None
     progress = _unpack(data, "checkpoint", path)
-    started = _unpack(_read(_round0_path(path)), "round 0", _round0_path(path))
+    started = _round0_at(path)
     if progress.text("run") != started.text("run"):
         raise _refusal(path, f"'{_round0_path(path)}' is of another run")
     _check_same(path, started, server.client_domains, handshake)
@@ -182,51 +182,139 @@ def _restore(
             f"{server.settings.total_rounds}; raise it",
         )
     server.resume(
-        _ready_from(started),
+        _replies_in(started),
         started.tensors_under("prototypes"),
         params,
         progress.tensors_under("method"),
     )
-    coordinator.geometry = _bytes_of(started, "geometry")
-    coordinator.shared = _bytes_of(started, "shared")
+    for name in ("geometry", "init_broadcast"):
+        data = started.tensor(name, torch.uint8, (None,))
+        setattr(coordinator, name, data.numpy().tobytes())
     return done
 
 
 def checkpoint_client_domains(path: str | Path) -> dict[int, str]:
     """The clients, number to domain, of the run whose checkpoint stands at `path`.
 
-    Empty where it holds weights alone.
+    Empty where it holds weights alone; `ConfigError` where it is missing or broken."""
+    path = Path(path)
+    if not _is_safetensors(_read(path)):
+        return {}
+    domains = _round0_at(path).mapping("client_domains")
+    return {int(k): domain for k, domain in domains.items()}
+
+
+def _weights_of_fs(path: Path, model: Model, method: Method) -> Tensor:
+    """Weights [P] from FederatedScope's checkpoint at `path`; no code in it is run."""
+    if not method.federated:
+        raise _refusal(
+            path,
+            f"it holds weights alone, and with the method {method.name} clients take "
+            "none from the server",
+        )
+    try:
+        # The older formats of torch.save are read by code that has run foreign code
+        # before, weights_only or not; FederatedScope writes zip files.
+        if not zipfile.is_zipfile(path):
+            raise ValueError("not a zip file, which torch.save has written since 1.6")
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        model.load_state_dict(content["model"])
+    # torch.load raises whatever its unpickler meets in a foreign file.
+    except Exception as error:
+        raise _refusal(
+            path,
+            "it is neither a checkpoint of this program nor FederatedScope's with the "
+            f"weights of this head ({type(error).__name__}: {error})",
+        ) from error
+    weights = to_vector(model)
+    if not torch.isfinite(weights).all():
+        raise _refusal(path, "its weights hold NaN or infinity")
+    return weights
+
+
+class ClientStore:
+    """The file in which a client keeps its method's state, by the round that left it.
+
+    Parameters
+    ----------
+    checkpoint : path
+        Of the server's checkpoint; the file stands in ``<checkpoint>.clients/``.
+    number : int
 
     Raises
     ------
     ConfigError
-        The file is missing or broken.
+        In `save`: the file cannot be written, and the earlier one stays whole. In
+        `load`: it is missing, cannot be read or is another client's.
     """
-    path = Path(path)
-    if not _is_safetensors(_read(path)):
-        return {}
-    started = _unpack(_read(_round0_path(path)), "round 0", _round0_path(path))
-    return {int(k): domain for k, domain in started.mapping("roster").items()}
+
+    def __init__(self, checkpoint: str | Path, number: int):
+        folder = Path(f"{checkpoint}.clients")
+        self.path = folder / f"client_{number:04d}.safetensors"
+        self._number = number
+
+    def save(self, states: Mapping[int, Mapping[str, Tensor]]) -> None:
+        """Write `states`, whole or not at all; without any, no file stays: one of an
+        earlier run must not pass for this one's."""
+        try:
+            if not any(states.values()):
+                self.path.unlink(missing_ok=True)
+                return
+            tensors: dict[str, Tensor] = {}
+            for number, state in states.items():
+                tensors.update(_named(f"state.{number}", state))
+            rounds = [str(number) for number in sorted(states)]
+            numbers = {"client": self._number, "rounds": rounds}
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path, wire.pack("client state", numbers, tensors))
+        except (OSError, ConfigError) as error:
+            raise _unwritable(error) from error
+
+    def load(self, must_exist: bool = False) -> dict[int, dict[str, Tensor]]:
+        """What was saved; nothing if there is no file, unless it `must_exist`, as that
+        of a client that has trained must."""
+        if not self.path.exists():
+            if not must_exist:
+                return {}
+            raise ConfigError(
+                f"federate.restore_from: '{self.path}' is not there, the state of "
+                f"client {self._number}, which has trained; bring it back, or begin "
+                "the run anew"
+            )
+        try:
+            message = wire.unpack(
+                self.path.read_bytes(), "client state", f"client {self._number}"
+            )
+            message.client()
+            states: dict = {int(number): {} for number in message.texts("rounds")}
+            states.update(_grouped(message.tensors_under("state")))
+        except (OSError, MessageError, ValueError, KeyError) as error:
+            raise _refusal(self.path, str(error)) from error
+        return states
 
 
 def _round0_path(path: Path) -> Path:
     return path.with_name(path.name + ".round0")
 
 
+def _round0_at(path: Path) -> wire.Message:
+    return _unpack(_read(_round0_path(path)), "round 0", _round0_path(path))
+
+
 def _round0_bytes(run: str, coordinator: Coordinator, handshake: Handshake) -> bytes:
-    server = coordinator.server
+    server, replies = coordinator.server, coordinator.server.prepare_replies
     tensors = {
         "geometry": _as_tensor(coordinator.geometry),
-        "shared": _as_tensor(coordinator.shared),
+        "init_broadcast": _as_tensor(coordinator.init_broadcast),
+        **_named("prototypes", server.round0_tensors()),
     }
-    held = server.round0_tensors()
-    tensors.update({f"prototypes.{k}": v for k, v in held.items()})
-    for k, ready in server.prepare_replies.items():
-        tensors.update({f"share.{k}.{n}": t for n, t in ready.init_upload.items()})
+    for k, reply in replies.items():
+        tensors.update(_named(f"init_upload.{k}", reply.init_upload))
+    weights = {str(k): repr(r.aggregation_weight) for k, r in replies.items()}
     numbers = {
         "run": run,
-        "roster": {str(k): domain for k, domain in server.client_domains.items()},
-        "weights": {str(k): repr(r.aggregation_weight) for k, r in server.prepare_replies.items()},
+        "client_domains": {str(k): d for k, d in server.client_domains.items()},
+        "aggregation_weights": weights,
         **handshake.numbers(),
     }
     return wire.pack("round 0", numbers, tensors)
@@ -243,27 +331,38 @@ def _check_same(
     difference = handshake.difference(Handshake.of_message(started), free)
     if difference:
         raise _refusal(path, f"it is of a run with other settings: {difference}")
-    before = started.mapping("roster")
+    before = started.mapping("client_domains")
     now = {str(k): domain for k, domain in client_domains.items()}
-    if before != now:
-        keys = [k for k in {**before, **now} if before.get(k) != now.get(k)]
-        raise _refusal(
-            path,
-            f"it is of a run with other clients: client {keys[0]} was "
-            f"{before.get(keys[0], 'not there')!r} and is "
-            f"{now.get(keys[0], 'not there')!r} now",
-        )
+    for k in {**before, **now}:
+        was, is_now = before.get(k, "not there"), now.get(k, "not there")
+        if was != is_now:
+            raise _refusal(
+                path,
+                f"it is of a run with other clients: client {k} was {was!r} and is "
+                f"{is_now!r} now",
+            )
 
 
-def _ready_from(started: wire.Message) -> dict[int, PrepareReply]:
-    shares: dict[str, dict[str, Tensor]] = {}
-    for key, tensor in started.tensors_under("share").items():
-        number, _, name = key.partition(".")
-        shares.setdefault(number, {})[name] = tensor
+def _replies_in(started: wire.Message) -> dict[int, PrepareReply]:
+    uploads = _grouped(started.tensors_under("init_upload"))
+    weights = started.mapping("aggregation_weights")
     return {
-        int(k): PrepareReply(int(k), float(weight), shares.get(k, {}))
-        for k, weight in started.mapping("weights").items()
+        int(k): PrepareReply(int(k), float(weight), uploads.get(int(k), {}))
+        for k, weight in weights.items()
     }
+
+
+def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def _grouped(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+    """Tensors named ``<number>.<name>``, by number and then name."""
+    found: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        number, _, name = key.partition(".")
+        found.setdefault(int(number), {})[name] = tensor
+    return found
 
 
 def _read(path: Path) -> bytes:
@@ -281,13 +380,11 @@ def _unpack(data: bytes, kind: str, path: Path) -> wire.Message:
 
 
 def _ready_at(path: Path, restored: Progress | None) -> set[int] | None:
-    """The clients ready in the restored run's file of round 0, if it is at `path`."""
-    try:
-        started = _unpack(_read(path), "round 0", path)
+    """The clients ready in the restored run's file of round 0, if `path` has it."""
+    with contextlib.suppress(ConfigError):  # nothing there that could be kept
+        started = _round0_at(path)
         if restored is not None and started.text("run") == restored.run:
-            return set(_ready_from(started))
-    except ConfigError:
-        pass  # Nothing there that could be kept.
+            return set(_replies_in(started))
     return None
 
 
@@ -297,10 +394,6 @@ def _is_safetensors(data: bytes) -> bool:
 
 def _as_tensor(data: bytes) -> Tensor:
     return torch.frombuffer(bytearray(data or b"\0"), dtype=torch.uint8)[: len(data)]
-
-
-def _bytes_of(message: wire.Message, field: str) -> bytes:
-    return message.tensor(field, torch.uint8, (None,)).numpy().tobytes()
 
 
 def _unwritable(problem: object) -> ConfigError:

@@ -1,9 +1,9 @@
 """The course of a federation, as the server sees it, whatever carries the messages.
 
-`Coordinator` turns the server role into conversations: generators that yield a
-`Request` and are sent the replies. An engine carries each request to its clients and
-the replies back; what is asked in which order, who is waited for, what counts as an
-answer and what is recorded stands here, once.
+`Coordinator` turns the server role into generators of requests: they yield a `Request`
+and are sent the replies. An engine carries each request to its clients and the replies
+back; what is asked in which order, who is waited for, what counts as an answer and what
+is recorded stands here, once.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from dataclasses import dataclass
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation import Score, Server
 from federatedscope_ggeur.federation.course.membership import Membership
-from federatedscope_ggeur.federation.course.records import (
-    Cost,
-    Evaluation,
-    head_record,
-    round_record,
-)
 from federatedscope_ggeur.federation.course.requests import (
+    CALIBRATE,
+    EVALUATE,
+    INIT_BROADCAST,
+    PREPARE,
+    STATISTICS,
+    TRAIN,
     Absence,
-    Conversation,
     Request,
+    RequestKind,
+    Requests,
     decode_answer,
 )
+from federatedscope_ggeur.federation.evaluation import Score
 from federatedscope_ggeur.federation.messages import ScoreReport
 from federatedscope_ggeur.federation.sampling import windows
-from federatedscope_ggeur.reporting import HeadRecord, Round0, RoundRecord
+from federatedscope_ggeur.federation.server import Server
+from federatedscope_ggeur.reporting import Round0, RoundRecord, average
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +59,7 @@ class Plan:
     server_evaluates: bool
 
 
-class Coordinator(Membership):
+class Coordinator:
     """Leads one federation.
 
     Parameters
@@ -66,6 +68,8 @@ class Coordinator(Membership):
     plan : Plan
     tests : mapping from domain to Embeddings
         Test sets of the server: all domains' if it evaluates, else the unseen ones'.
+    membership : Membership, optional
+        Who is there; default: all clients, from the start.
     dismiss : callable (client number, reason)
         Called when a client's message is refused; the engine ends its connection.
 
@@ -75,6 +79,8 @@ class Coordinator(Membership):
         Of the last evaluation.
     reports : dict from client number to ScoreReport
         What clients scored in it on their own test rows, unseen clients included.
+    geometry, init_broadcast : bytes
+        What round 0 sends to everyone; empty where there is none.
     """
 
     def __init__(
@@ -82,20 +88,25 @@ class Coordinator(Membership):
         server: Server,
         plan: Plan,
         tests: Mapping[str, Embeddings],
+        membership: Membership | None = None,
         dismiss: Callable[[int, str], None] = lambda number, reason: None,
     ):
-        super().__init__(server.client_domains, server.participants, plan.quorum)
         self.server, self.plan = server, plan
+        if membership is None:
+            membership = Membership.of(server.client_domains, plan.quorum)
+        self.membership = membership
+        membership.begin(server.participants)
         self.scores: dict[str, Score] = {}
         self.reports: dict[int, ScoreReport] = {}
         self.geometry = b""
-        self.shared = b""
+        self.init_broadcast = b""
         self._tests, self._dismiss = tests, dismiss
         self._down = self._up = 0
+        self._refusal: MessageError | None = None
 
     # the course
 
-    def round0(self) -> Conversation[Round0]:
+    def round0(self) -> Requests[Round0]:
         """Statistics up, geometry and prototypes down, readiness up; where there is
         one, the head in closed form, scored."""
         started, server = time.perf_counter(), self.server
@@ -113,14 +124,14 @@ class Coordinator(Membership):
         clients, sent = sorted(server.uploaded), _NOTHING_SENT
         if server.settings.total_rounds:
             sent = yield from self._begin()
-            clients = sorted(self._prepared)
+            clients = self.membership.prepared
         seconds = time.perf_counter() - started - solving
         closed_form = None
         if chosen is not None:
-            measured = self._start_measuring(solving)
-            evaluation = yield from self._evaluate(0)
+            record = self._start_record(0, spent=solving)
+            scored = yield from self._evaluate(0)
             kind = server.settings.closed_form.name
-            closed_form = head_record(kind, chosen, evaluation, measured())
+            closed_form = record(scored, method=kind, details=dict(chosen))
         return Round0(
             clients=clients,
             seconds=seconds,
@@ -131,130 +142,152 @@ class Coordinator(Membership):
             **sent,
         )
 
-    def round(self, number: int) -> Conversation[RoundRecord]:
+    def round(self, number: int) -> Requests[RoundRecord]:
         """One round of training and, where it is due, of evaluation."""
-        measured = self._start_measuring()
+        record, members = self._start_record(number), self.membership
         yield from self.welcome_back()
-        out = self.absent.keys() | self._unprepared()
+        out = members.absent.keys() | members.unprepared
         drawn = self.server.sample(number, out)
-        updates = yield from self._ask("train", number, self._broadcast(number, drawn))
+        updates = yield from self._ask(TRAIN, number, self._broadcast(number, drawn))
         if updates:
-            self.server.step(number, updates, drawn)
+            self.server.step(number, updates)
         else:
             logger.warning("round %d: no client trained, the head stays", number)
-        evaluation = None
+        scored = dict.fromkeys(("accuracy", "avg", "std", "loss", "unseen_clients"))
         if self.server.evaluates(number):
-            evaluation = yield from self._evaluate(number)
-        clients = [update.client for update in updates]
-        return round_record(number, clients, evaluation, measured())
+            scored = yield from self._evaluate(number)
+        return record(scored, clients=[update.client for update in updates])
 
-    def calibrate(self) -> Conversation[HeadRecord]:
+    def calibrate(self) -> Requests[RoundRecord]:
         """After the last round: calibrate the head on the clients' statistics of what
         its last layer takes in, and score it."""
-        measured, server = self._start_measuring(), self.server
+        server = self.server
         # No round has this number, so no late answer can be taken for one to this.
         number = server.settings.total_rounds + 1
+        record = self._start_record(number)
         if server.calibration.suffices(server.statistics):
             server.calibration.use(server.statistics)
         else:
             for window in server.windows(self.plan.round0_window):
-                asked = self._broadcast(number, self._here(window))
-                uploads = yield from self._ask("calibrate", number, asked)
+                asked = self._broadcast(number, self.membership.here(window))
+                uploads = yield from self._ask(CALIBRATE, number, asked)
                 server.calibration.add(uploads)
         details = server.calibrate()
-        evaluation = yield from self._evaluate(number)
-        return head_record("ccvr", details, evaluation, measured())
+        scored = yield from self._evaluate(number)
+        return record(scored, method="ccvr", details=dict(details))
 
-    def welcome_back(self) -> Conversation[None]:
+    def welcome_back(self) -> Requests[None]:
         """Prepare the clients that are there without what round 0 sent.
 
         Every round begins with it. After a restart it may go before, so that what is
         sent a second time does not count among the bytes of a round.
         """
-        here = self._here(self.server.participants)
-        numbers = [k for k in here if k not in self._prepared]
+        members = self.membership
+        here = members.here(self.server.participants)
+        numbers = [k for k in here if k in members.unprepared]
         if not numbers or not self.server.settings.total_rounds:
             return
         yield from self._prepare(numbers)
-        if self.shared:
-            prepared = [k for k in numbers if k in self._prepared]
-            self._down += yield from self._share(prepared)
+        if self.init_broadcast:
+            prepared = [k for k in numbers if k not in members.unprepared]
+            self._down += yield from self._send_init_broadcast(prepared)
 
     # round 0
 
-    def _begin(self) -> Conversation[dict[str, int]]:
+    def _begin(self) -> Requests[dict[str, int]]:
         """Make everyone ready for training; the bytes of that, by their name."""
-        geometry, prototypes, ready_up = yield from self._prepare(
-            self._here(self.server.participants)
+        members = self.membership
+        geometry, prototypes, prepare_up = yield from self._prepare(
+            members.here(self.server.participants)
         )
         # One may be back already, but too late for its window.
-        shared = self.server.start(self._unprepared())
-        shared_down = 0
-        if shared is not None:
-            self.shared = shared.to_bytes()
-            shared_down = yield from self._share(sorted(self._prepared))
+        message = self.server.start(members.unprepared)
+        down = 0
+        if message is not None:
+            self.init_broadcast = message.to_bytes()
+            down = yield from self._send_init_broadcast(members.prepared)
         return {
             "geometry_bytes_down": geometry,
             "prototypes_bytes_down": prototypes,
-            "ready_bytes_up": ready_up,
-            "shared_bytes_down": shared_down,
+            "prepare_bytes_up": prepare_up,
+            "init_broadcast_bytes_down": down,
         }
 
-    def _collect(self, window: list[int], sizes: dict[str, int]) -> Conversation[int]:
+    def _collect(self, window: list[int], sizes: dict[str, int]) -> Requests[int]:
         """One window of statistics; how many (client, class) pairs they hold."""
-        asked = dict.fromkeys(self._here(window), ())
-        uploads = yield from self._ask("statistics", 0, asked, sizes)
+        asked = dict.fromkeys(self.membership.here(window), ())
+        uploads = yield from self._ask(STATISTICS, 0, asked, sizes)
         self.server.add_statistics(uploads)
         return sum(len(upload.statistics.classes) for upload in uploads)
 
-    def _prepare(self, numbers: list[int]) -> Conversation[tuple[int, int, int]]:
-        """Prepare clients for training; bytes of geometry, prototypes, readiness."""
+    def _prepare(self, numbers: list[int]) -> Requests[tuple[int, int, int]]:
+        """Prepare clients for training; bytes of geometry, prototypes, replies."""
         geometry = prototypes = 0
         before = self._up
         for window in windows(numbers, self.plan.round0_window):
             asked = {}
-            for k in self._here(window):
+            for k in self.membership.here(window):
                 around = self.server.prototypes(k)
                 asked[k] = (self.geometry, around.to_bytes() if around else b"")
                 geometry += len(self.geometry)
                 prototypes += len(asked[k][1])
-            for ready in (yield from self._ask("prepare", 0, asked)):
-                self.server.add_prepare_reply(ready, again=True)
-                if ready.client not in self._lost:
-                    self._prepared.add(ready.client)
+            for reply in (yield from self._ask(PREPARE, 0, asked)):
+                self.server.add_prepare_reply(reply)
+                self.membership.note_prepared(reply.client)
         return geometry, prototypes, self._up - before
 
-    def _share(self, numbers: list[int]) -> Conversation[int]:
+    def _send_init_broadcast(self, numbers: list[int]) -> Requests[int]:
         if not numbers:
             return 0
-        asked = dict.fromkeys(numbers, (self.shared,))
-        yield Request("share", 0, asked, answered=False)
-        return len(self.shared) * len(asked)
+        asked = dict.fromkeys(numbers, (self.init_broadcast,))
+        yield Request(INIT_BROADCAST, 0, asked)
+        return len(self.init_broadcast) * len(asked)
 
     # every round
 
-    def _evaluate(self, number: int) -> Conversation[Evaluation]:
+    def _evaluate(self, number: int) -> Requests[dict]:
+        """Score the head; the fields of a record that say how well it did."""
         server = self.server
         scores: dict[str, Score] = {}
         unseen = None
         if not self.plan.server_evaluates:
-            asked = self._broadcast(number, self._here(server.client_domains))
-            reports = yield from self._ask("score", number, asked)
+            asked = self._broadcast(number, self.membership.here(server.client_domains))
+            reports = yield from self._ask(EVALUATE, number, asked)
             self.reports = {report.client: report for report in reports}
-            scores = server.aggregate_scores(number, reports, server.participants)
+            scores = server.aggregate_scores(reports, server.participants)
             if server.unseen:
-                unseen = server.aggregate_scores(number, reports, server.unseen)
+                unseen = server.aggregate_scores(reports, server.unseen)
         for name, test in self._tests.items():
             scores[name] = server.score(test.features, test.labels)
         self.scores = scores
-        return Evaluation(scores, unseen)
+        accuracy = _accuracy(scores)
+        avg, std = average(accuracy)
+        rows = sum(score.total for score in scores.values())
+        loss = sum(score.loss_sum for score in scores.values()) / rows if rows else None
+        return {
+            "accuracy": accuracy,
+            "avg": avg,
+            "std": std,
+            "loss": loss,
+            "unseen_clients": None if unseen is None else _accuracy(unseen),
+        }
 
-    def _start_measuring(self, spent: float = 0.0) -> Callable[[], Cost]:
-        """Count bytes and seconds, beside those `spent`; what comes back says how
-        many."""
+    def _start_record(
+        self, number: int, spent: float = 0.0
+    ) -> Callable[..., RoundRecord]:
+        """Count bytes and seconds, beside those `spent`, from now; what comes back
+        makes the record of them and of the scores."""
         started = time.perf_counter() - spent
         self._down = self._up = 0
-        return lambda: Cost(time.perf_counter() - started, self._up, self._down)
+
+        def record(scored: Mapping, clients: Collection[int] = (), **made_by):
+            seconds = time.perf_counter() - started
+            cost = {"bytes_up": self._up, "bytes_down": self._down}
+            return RoundRecord(
+                number, list(clients), **scored, seconds=seconds, **cost, **made_by
+            )
+
+        return record
 
     def _broadcast(self, number: int, clients: Collection[int]) -> dict:
         data = self.server.broadcast(number).to_bytes()
@@ -262,18 +295,18 @@ class Coordinator(Membership):
 
     def _ask(
         self,
-        kind: str,
+        kind: RequestKind,
         number: int,
         parts: Mapping[int, tuple[bytes, ...]],
         sizes: dict[str, int] | None = None,
-    ) -> Conversation[list]:
+    ) -> Requests[list]:
         """Ask clients; the answers that can be used, decoded, in client order."""
         is_after = number > self.server.settings.total_rounds
-        when = f"{'calibration' if is_after else f'round {number}'}, {kind}"
-        self.check_quorum(when)
+        when = f"{'calibration' if is_after else f'round {number}'}, {kind.name}"
+        self.membership.check_quorum(when, self._refusal)
         if not parts:
             return []
-        self._lost, self._back = set(), set()
+        self.membership.ask()
         request = Request(kind, number, parts)
         replies = yield request
         answers = []
@@ -281,7 +314,7 @@ class Coordinator(Membership):
         for k in sorted(parts):
             reply = replies.get(k, Absence("no answer"))
             if isinstance(reply, Absence):
-                self._miss(k, reply)
+                self.membership.miss(k, reply.reason, reply.connected)
                 continue
             self._up += sum(map(len, reply))
             if sizes is not None:
@@ -290,18 +323,15 @@ class Coordinator(Membership):
                 answers.append(decode_answer(self.server, request, k, reply))
             except MessageError as error:
                 self._refuse(k, error)
-        self.check_quorum(when)
+        self.membership.check_quorum(when, self._refusal)
         return answers
-
-    def _miss(self, client: int, absence: Absence) -> None:
-        # Its answer was lost, but it came back while the others were waited for.
-        is_back = client in self._back
-        self.leave(client, absence.reason, absence.connected)
-        if is_back:
-            self.come_back(client)
 
     def _refuse(self, client: int, error: MessageError) -> None:
         logger.warning("%s", error)
         self._refusal = error
-        self.leave(client, str(error))
+        self.membership.leave(client, str(error))
         self._dismiss(client, str(error))
+
+
+def _accuracy(scores: Mapping[str, Score]) -> dict[str, float | None]:
+    return {name: score.accuracy for name, score in scores.items()}

@@ -1,46 +1,165 @@
-"""Which clients are there, which have gone, and whether enough are left."""
+"""Who belongs to a federation: who joined, who is there, who has gone."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.federation.messages import Handshake, Join
+
+logger = logging.getLogger(__name__)
+_SERVER = "the server"
 
 
 class Membership:
-    """Who is there, of the clients of one federation.
+    """The clients of one federation, before its run and while it goes on.
 
     Parameters
     ----------
-    roster : collection of int
-        All clients.
-    participants : collection of int
-        Those that train.
-    quorum : int
-        How many must be there.
+    client_num : int
+        Clients 1 to this many may join.
+    quorum : int, optional
+        How many must be there; default: all.
+    settings : mapping
+        What every side must have alike of its settings.
+    handshake : Handshake, optional
+        All that every side must have alike; without it the first client says what the
+        data are.
+    expected : mapping from client number to domain
+        The clients of a run that goes on: these may join, and no others.
 
     Attributes
     ----------
-    absent : dict from client number to the reason why it is not there
+    joined : dict from client number to domain
+    gone : dict from client number to the reason why its connection is over
+    absent : dict from client number to the reason why it is asked for nothing
+    handshake : Handshake or None
     """
 
     def __init__(
         self,
-        client_domains: Collection[int],
-        participants: Collection[int],
-        quorum: int,
+        client_num: int,
+        quorum: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        handshake: Handshake | None = None,
+        expected: Mapping[int, str] | None = None,
     ):
-        self._client_domains, self._participants, self._quorum = (
-            client_domains,
-            participants,
-            quorum,
-        )
+        self._wanted = sorted(expected or range(1, client_num + 1))
+        self._quorum = len(self._wanted) if quorum is None else quorum
+        self._settings, self._expected = settings or {}, dict(expected or {})
+        self.handshake, self._decided_by = handshake, _SERVER
+        self._server_decides = handshake is not None
+        self.joined: dict[int, str] = {}
+        self.gone: dict[int, str] = {}
         self.absent: dict[int, str] = {}
+        self.started, self._closed = False, False
+        self._participants: list[int] = []
         self._prepared: set[int] = set()
         # Since the last request: whose connection was lost, and who is there again.
         self._lost: set[int] = set()
         self._back: set[int] = set()
-        self._refusal: MessageError | None = None
+
+    @classmethod
+    def of(cls, client_domains: Mapping[int, str], quorum: int | None = None):
+        """Of clients that are all there from the start, in one process."""
+        membership = cls(len(client_domains), quorum, expected=client_domains)
+        membership.joined = dict(client_domains)
+        return membership
+
+    # before the run
+
+    @property
+    def client_domains(self) -> dict[int, str]:
+        """The domain of each client of the run, by number."""
+        return dict(sorted({**self._expected, **self.joined}.items()))
+
+    @property
+    def complete(self) -> bool:
+        """Whether everyone is there, or nobody is waited for any longer."""
+        return self._closed or all(number in self.joined for number in self._wanted)
+
+    @property
+    def connected(self) -> list[int]:
+        """The clients that are connected, late ones included."""
+        return [number for number in sorted(self.joined) if number not in self.gone]
+
+    def admit(self, join: Join) -> None:
+        """Take a client in.
+
+        Raises
+        ------
+        MessageError
+            It does not fit the others, or the run began without it; the field says
+            where.
+        """
+        number, sender = join.client, f"client {join.client}"
+        known = self.client_domains if self.started else self._expected
+        if known and number not in known:
+            problem = "the run began without it; it can take part in the next run"
+            raise MessageError(problem, field="client", sender=sender)
+        if known and known[number] != join.domain:
+            problem = f"{join.domain!r}, but it joined as {known[number]!r} before"
+            raise MessageError(problem, field="domain", sender=sender)
+        if number not in self._wanted and not self.started:
+            problem = f"{number}, but federate.client_num is {len(self._wanted)}"
+            raise MessageError(problem, field="client", sender=sender)
+        self._check_handshake(join.handshake, sender)
+        self.joined[number] = join.domain
+        self.gone.pop(number, None)
+        if self.started:
+            self.come_back(number)
+
+    def _check_handshake(self, theirs: Handshake, sender: str) -> None:
+        # Where the server holds no data, the first client says what they are.
+        handshake = self.handshake or replace(theirs, settings=self._settings)
+        difference = handshake.difference(theirs)
+        if difference:
+            raise MessageError(
+                f"{difference} (at {self._decided_by}); all sides must have it alike",
+                field="handshake",
+                sender=sender,
+            )
+        if self.handshake is None:
+            self.handshake, self._decided_by = handshake, sender
+
+    def close(self, seconds: float) -> None:
+        """Nobody is waited for any longer, after so many seconds.
+
+        Raises
+        ------
+        GGEURError
+            Fewer clients than the quorum are there; names the missing.
+        """
+        self._closed = True
+        missing = [number for number in self._wanted if number not in self.joined]
+        within = f"within {seconds:g} s (ggeur.deadline.join)"
+        logger.warning("clients %s have not joined %s", missing, within)
+        if len(self.joined) < max(self._quorum, 1):
+            raise GGEURError(
+                f"joining: {len(self.joined)} of {len(self._wanted)} clients have "
+                f"joined {within} and ggeur.quorum asks for {self._quorum}. Missing: "
+                f"clients {missing}"
+            )
+
+    def begin(self, participants: Iterable[int]) -> None:
+        """The run starts with those that are there; `participants` train in it."""
+        self.started, self._participants = True, list(participants)
+        for number in self._expected.keys() - self.joined.keys():
+            self.leave(number, "has not joined again")
+
+    # while it goes on
+
+    def lose(self, number: int, reason: str) -> None:
+        """A connection is gone: a client's, or that of one which was not admitted."""
+        if not self.started:
+            self.joined.pop(number, None)
+            if not self.joined and not self._server_decides:
+                self.handshake, self._decided_by = None, _SERVER
+        elif number in self.joined:
+            self.gone[number] = reason
+            self.leave(number, reason)
 
     def leave(self, number: int, reason: str, connected: bool = False) -> None:
         """A client is asked for nothing until it comes back.
@@ -58,27 +177,56 @@ class Membership:
         self.absent.pop(number, None)
         self._back.add(number)
 
-    def check_quorum(self, when: str) -> None:
+    def heard_from(self, number: int) -> None:
+        """A late answer: the client is there after all, and free again."""
+        if self.started and number in self.absent:
+            logger.info("client %d is back", number)
+            self.come_back(number)
+
+    def ask(self) -> None:
+        """A request goes out: who is lost or back is counted from now."""
+        self._lost, self._back = set(), set()
+
+    def miss(self, number: int, reason: str, connected: bool) -> None:
+        """A client did not answer, or its answer was lost while it came back."""
+        is_back = number in self._back
+        self.leave(number, reason, connected)
+        if is_back:
+            self.come_back(number)
+
+    def note_prepared(self, number: int) -> None:
+        """A client has what round 0 sends, unless its connection was lost since."""
+        if number not in self._lost:
+            self._prepared.add(number)
+
+    @property
+    def prepared(self) -> list[int]:
+        """The clients that have what round 0 sends, ascending."""
+        return sorted(self._prepared)
+
+    @property
+    def unprepared(self) -> set[int]:
+        """The clients that train and do not have it."""
+        return set(self._participants) - self._prepared
+
+    def here(self, numbers: Iterable[int]) -> list[int]:
+        """Those of `numbers` that are there."""
+        return [number for number in numbers if number not in self.absent]
+
+    def check_quorum(self, when: str, refusal: MessageError | None = None) -> None:
         """Raise `GGEURError`, naming who is missing, if too few clients are there.
 
         One that trains must be among them: unseen clients alone end no round.
         """
-        client_domains, quorum = self._client_domains, self._quorum
-        there = len(client_domains) - len(self.absent)
-        training = self._here(self._participants)
-        if there >= quorum and training:
+        number, quorum = len(self.client_domains), self._quorum
+        there = number - len(self.absent)
+        if there >= quorum and self.here(self._participants):
             return
         missing = "; ".join(f"client {k}: {why}" for k, why in self.absent.items())
         lack = f"and ggeur.quorum asks for {quorum}; lower it or see to"
         if there >= quorum:
             lack = "and none of them trains (federate.unseen_clients_rate); see to"
         raise GGEURError(
-            f"{when}: {there} of {len(client_domains)} clients are left {lack} the missing "
-            f"ones. Missing: {missing or 'nobody'}"
-        ) from self._refusal
-
-    def _here(self, numbers: Collection[int]) -> list[int]:
-        return [k for k in numbers if k not in self.absent]
-
-    def _unprepared(self) -> set[int]:
-        return set(self._participants) - self._prepared
+            f"{when}: {there} of {number} clients are left {lack} the missing ones. "
+            f"Missing: {missing or 'nobody'}"
+        ) from refusal

@@ -1,22 +1,154 @@
-"""Requests to clients and their answers, as every engine carries them."""
+"""Every kind of request that a server makes of its clients, in one table.
+
+A kind says what goes down, what comes back, which function answers it on the client
+and which one validates the answer on the server. Everything else (the client handler,
+the coordinator, the engines) works from this table; a new kind is a new entry.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar, Union
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, Union
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation import Server
 from federatedscope_ggeur.federation.messages import (
+    Broadcast,
     ClientUpdate,
+    Geometry,
+    InitBroadcast,
+    MessageSchema,
     PrepareReply,
+    Prototypes,
     ScoreReport,
     StatisticsUpload,
 )
+from federatedscope_ggeur.federation.messages.validation import (
+    validate_prepare_reply,
+    validate_scores,
+    validate_statistics,
+    validate_update,
+)
+from federatedscope_ggeur.federation.server import Server
 
 T = TypeVar("T")
 Answer = Union[StatisticsUpload, PrepareReply, ClientUpdate, ScoreReport]
+
+
+@dataclass(frozen=True, eq=False)
+class RequestKind:
+    """One kind of request.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in texts for a person.
+    message, answer_message : str
+        The types of the messages down and up in FederatedScope; FS's own where it has
+        some. No answer is due where the second is "".
+    deadline : str
+        Which of the settings ``deadline.*`` says how long answers are waited for.
+    parts : tuple of payload classes
+        What goes down.
+    respond : callable (ClientHandler, *payloads) -> payload or None
+        The client's side. A part that is empty is None.
+    answer : payload class
+    validate : callable (Server, Request, answer)
+        The server's side: raises `MessageError` unless the answer can be used.
+    schema : callable (Server) -> MessageSchema
+        What the answer is decoded against.
+    always : bool
+        Clients answer it whatever their settings; others only if theirs ask for it.
+    """
+
+    name: str
+    message: str
+    deadline: str
+    parts: tuple[type, ...]
+    respond: Callable[..., Any]
+    answer_message: str = ""
+    answer: Any = None
+    validate: Callable[[Server, Request, Any], None] = lambda *_: None
+    schema: Callable[[Server], MessageSchema] = field(default=lambda s: s.schema)
+    always: bool = True
+
+
+STATISTICS = RequestKind(
+    "statistics",
+    "statistics_request",
+    "round0",
+    (),
+    lambda handler: handler.client.statistics(),
+    "statistics",
+    StatisticsUpload,
+    lambda server, request, upload: validate_statistics(
+        upload, server.client_domains, server.uploaded
+    ),
+    always=False,
+)
+PREPARE = RequestKind(
+    "prepare",
+    "geometry",
+    "round0",
+    (Geometry, Prototypes),
+    lambda handler, *parts: handler.client.prepare(*parts),
+    "prepare_reply",
+    PrepareReply,
+    lambda server, request, reply: validate_prepare_reply(
+        reply,
+        server.client_domains,
+        server.task.method,
+        server.model,
+        server.prepare_replies.get(reply.client),
+    ),
+)
+INIT_BROADCAST = RequestKind(
+    "init_broadcast",
+    "init_broadcast",
+    "round0",
+    (InitBroadcast,),
+    lambda handler, message: handler.client.receive(message),
+)
+TRAIN = RequestKind(
+    "train",
+    "model_para",
+    "train",
+    (Broadcast,),
+    lambda handler, broadcast: handler.train(broadcast),
+    "model_para",
+    ClientUpdate,
+    lambda server, request, update: validate_update(
+        update, request.round_number, request.parts, server.task.method, server.model
+    ),
+)
+EVALUATE = RequestKind(
+    "evaluate",
+    "evaluate",
+    "evaluate",
+    (Broadcast,),
+    lambda handler, broadcast: handler.evaluate(broadcast),
+    "metrics",
+    ScoreReport,
+    lambda server, request, report: validate_scores(
+        report, request.round_number, server.client_domains
+    ),
+)
+CALIBRATE = RequestKind(
+    "calibrate",
+    "calibrate",
+    "round0",
+    (Broadcast,),
+    lambda handler, broadcast: handler.calibrate(broadcast),
+    "calibration_statistics",
+    StatisticsUpload,
+    lambda server, request, upload: validate_statistics(upload, server.client_domains),
+    lambda server: server.calibration.schema,
+    always=False,
+)
+KINDS = (STATISTICS, PREPARE, INIT_BROADCAST, TRAIN, EVALUATE, CALIBRATE)
+#: By the types of the messages down and up.
+BY_MESSAGE = {kind.message: kind for kind in KINDS}
+BY_ANSWER = {kind.answer_message: kind for kind in KINDS if kind.answer_message}
 
 
 @dataclass(frozen=True)
@@ -25,18 +157,15 @@ class Request:
 
     Attributes
     ----------
-    kind : {"statistics", "prepare", "share", "train", "score", "calibrate"}
+    kind : RequestKind
     round_number : int
     parts : mapping from client number to tuple of bytes
         What goes to whom, in client order. The same bytes often go to many.
-    answered : bool
-        Whether each of them answers; "share" alone has no answer.
     """
 
-    kind: str
+    kind: RequestKind
     round_number: int
     parts: Mapping[int, tuple[bytes, ...]]
-    answered: bool = True
 
 
 @dataclass(frozen=True)
@@ -48,41 +177,25 @@ class Absence:
 
 
 Replies = Mapping[int, Union[tuple[bytes, ...], Absence]]
-Conversation = Generator[Request, Replies, T]
+#: A part of the course: yields requests, is sent their replies, returns a T.
+Requests = Generator[Request, Replies, T]
 
 
 def decode_answer(
     server: Server, request: Request, client: int, parts: Sequence[bytes]
 ) -> Answer:
-    """What a client answered to `request`.
+    """What a client answered to `request`, once it is validated.
 
     Raises
     ------
     MessageError
         It cannot be used; names the client and the field.
     """
-    sender = f"client {client}"
+    kind, sender = request.kind, f"client {client}"
     if len(parts) != 1:
         raise MessageError(
             f"expected one part, got {len(parts)}", field="parts", sender=sender
         )
-    data, admission = parts[0], server.admission
-    if request.kind == "statistics":
-        upload = StatisticsUpload.from_bytes(data, server.schema, sender)
-        admission.statistics(upload, server.uploaded)
-        return upload
-    if request.kind == "calibrate":
-        upload = StatisticsUpload.from_bytes(data, server.calibration.schema, sender)
-        admission.statistics(upload, ())
-        return upload
-    if request.kind == "prepare":
-        ready = PrepareReply.from_bytes(data, server.schema, sender)
-        admission.ready(ready, server.prepare_replies.get(client), again=True)
-        return ready
-    if request.kind == "train":
-        update = ClientUpdate.from_bytes(data, server.schema, sender)
-        admission.update(update, request.round_number, request.parts)
-        return update
-    report = ScoreReport.from_bytes(data, server.schema, sender)
-    admission.scores(report, request.round_number)
-    return report
+    answer = kind.answer.from_bytes(parts[0], kind.schema(server), sender)
+    kind.validate(server, request, answer)
+    return answer

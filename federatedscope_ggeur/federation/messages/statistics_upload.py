@@ -33,7 +33,7 @@ def empty_statistics(schema: MessageSchema) -> Statistics:
 
 @dataclass(frozen=True)
 class StatisticsUpload:
-    """Round 0, up: a client's class statistics, after the min-count floor.
+    """Round 0, up: a client's class statistics, after the min-count threshold.
 
     A scatter travels as the thin factor or as the upper triangle, whichever is smaller,
     in float32, or float64 where `form` is exact. Means travel in float64: what rounding

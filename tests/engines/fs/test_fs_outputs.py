@@ -12,7 +12,7 @@ import yaml
 from standalone import head_at
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.commands.run import run_with_files
+from federatedscope_ggeur.commands.console import run_with_files
 from federatedscope_ggeur.reporting import Results
 from federatedscope_ggeur.reporting.plain import as_json_value
 

@@ -1,4 +1,4 @@
-"""enable, disable and what doctor tells, on folders that look like FederatedScope."""
+"""Enabling and disabling, on folders that look like FederatedScope."""
 
 from __future__ import annotations
 
@@ -10,42 +10,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from fake_checkout import FILES, write_checkout
 
-from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.commands.doctor import diagnose
 from federatedscope_ggeur.engines.fs import install
 from federatedscope_ggeur.engines.fs.install import State, disable, enable, state
 from federatedscope_ggeur.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
-FILES = (
-    "__init__.py",
-    "main.py",
-    "register.py",
-    "core/configs/config.py",
-    "contrib/configs/__init__.py",
-)
-
-
-def write_checkout(folder: Path) -> Path:
-    for name in FILES:
-        path = folder / "federatedscope" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    return folder
-
-
-@pytest.fixture
-def checkout(tmp_path) -> Path:
-    return write_checkout(tmp_path / "FS of mine")
-
-
-@pytest.fixture
-def found_by_home(checkout, monkeypatch) -> Path:
-    """The checkout, as the only FS that can be found."""
-    monkeypatch.setitem(sys.modules, "federatedscope", None)
-    monkeypatch.setenv("FEDERATEDSCOPE_HOME", str(checkout))
-    return checkout
 
 
 def files_in(folder: Path) -> set[Path]:
@@ -127,29 +98,6 @@ def test_without_a_folder_the_environment_variable_counts(found_by_home):
     assert str(found_by_home) in enable()
 
 
-def test_no_federatedscope_anywhere(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "federatedscope", None)
-    monkeypatch.delenv("FEDERATEDSCOPE_HOME", raising=False)
-    for command in ("enable", "disable"):
-        assert main([command]) == 1
-        error = capsys.readouterr().err
-        assert error.startswith("error: FederatedScope is not found")
-        for way in ("git clone", "pip install", "enable FOLDER"):
-            assert way in error
-    assert "FederatedScope is not found" in diagnose()[0]
-
-
-def test_the_commands_say_what_to_type(checkout, capsys):
-    assert main(["enable", str(checkout)]) == 0
-    done, run = capsys.readouterr().out.splitlines()
-    assert done.startswith("enabled: ")
-    main_file = checkout.resolve() / "federatedscope" / "main.py"
-    assert run.startswith(f"run: PYTHONPATH='{checkout.resolve()}")
-    assert run.endswith(f"python '{main_file}' --cfg FILE.yaml")
-    assert main(["disable", str(checkout)]) == 0
-    assert capsys.readouterr().out.startswith("disabled: ")
-
-
 def test_what_is_importable_needs_no_path(checkout, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(checkout), str(ROOT)]))
     assert install.run_command(checkout).startswith("python ")
@@ -166,41 +114,6 @@ def test_a_plugin_that_main_would_not_find(checkout, monkeypatch, tmp_path):
     assert str(ROOT) in install.run_command(checkout)
 
 
-def test_doctor_tells_the_state_and_the_command_that_repairs_it(
-    found_by_home, monkeypatch
-):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    report, healthy = diagnose()
-    assert healthy
-    assert "plugin: not enabled" in report
-    package = found_by_home.resolve() / "federatedscope"
-    assert f"federatedscope-ggeur enable '{package}'" in report
-    enable(found_by_home)
-    report, healthy = diagnose()
-    assert healthy
-    assert "plugin: enabled\n" in report
-    assert f"run: {install.run_command(found_by_home)}" in report
-
-
-def test_doctor_names_the_packages_that_federatedscope_lacks(
-    found_by_home, monkeypatch
-):
-    for module in ("pympler", "google.protobuf"):
-        monkeypatch.setitem(sys.modules, module, None)
-    report, healthy = diagnose()
-    assert healthy
-    missing = report.split("MISSING for FederatedScope: ")[1]
-    assert {"pympler", "protobuf"} <= set(missing.splitlines()[0].split(", "))
-    assert "federatedscope-ggeur[federatedscope]" in missing
-
-
-def test_doctor_reports_a_wrong_switch(found_by_home, monkeypatch):
-    monkeypatch.setenv("FEDERATEDSCOPE_GGEUR_PROTOBUF", "no")
-    report, healthy = diagnose()
-    assert healthy
-    assert "must be 'on' or 'off', got 'no'" in report
-
-
 RUN_FILE = """\
 import logging, runpy, sys
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
@@ -215,7 +128,8 @@ runpy.run_path(sys.argv[1])
         ([], "INFO federatedscope_ggeur is not installed; running without it"),
         (
             [ROOT],
-            "WARNING running without federatedscope_ggeur: No module named 'torch'",
+            # Whichever it needs first: numpy, torch.
+            "WARNING running without federatedscope_ggeur: No module named '",
         ),
     ],
 )
@@ -231,7 +145,8 @@ def test_federatedscope_runs_on_without_the_plugin(checkout, paths, line):
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines() == [line]
+    (said,) = done.stderr.splitlines()
+    assert said.startswith(line)
 
 
 TOY = """\

@@ -68,7 +68,7 @@ class TestComingBack:
         carried.coordinator.come_back(2)
         record = carried.rounds(2)[0]
         assert record.clients == [1, 3, 4]
-        assert "field 'weight'" in carried.coordinator.absent[2]
+        assert "field 'aggregation_weight'" in carried.coordinator.absent[2]
         assert [client for client, _ in carried.dismissed] == [2]
 
     def test_a_late_one_keeps_what_it_was_sent(self):

@@ -18,6 +18,7 @@ from federatedscope_ggeur.federation.messages import (
     Prototypes,
     ScoreReport,
     StatisticsUpload,
+    wire,
 )
 
 CLASSES, DIM, PARAMS = 3, 4, 10
@@ -63,8 +64,12 @@ VALID = {
         {},
         {"labels": torch.tensor([2, 0]), "prototypes": torch.ones(2, DIM)},
     ),
-    PrepareReply: ("ready", {"client": 3, "weight": 5.0}, {"shared.a": torch.ones(2)}),
-    InitBroadcast: ("shared", {}, {"shared.a": torch.ones(2)}),
+    PrepareReply: (
+        "prepare_reply",
+        {"client": 3, "aggregation_weight": 5.0},
+        {"init_upload.a": torch.ones(2)},
+    ),
+    InitBroadcast: ("init_broadcast", {}, {"init_broadcast.a": torch.ones(2)}),
     Broadcast: (
         "broadcast",
         {"round": 1},
@@ -83,7 +88,9 @@ VALID = {
 }
 
 
-def pack(payload, numbers=None, tensors=None, version=1, kind=None, text=None):
+def pack(
+    payload, numbers=None, tensors=None, version=wire.VERSION, kind=None, text=None
+):
     """Bytes of a valid message of `payload` with some parts replaced; None removes."""
     own_kind, own_numbers, own_tensors = VALID[payload]
     own_numbers = {**own_numbers, **(numbers or {})}
@@ -114,8 +121,12 @@ def raw(header, body=b""):
 def with_tensor(dtype, shape, size):
     """A ready message with a tensor that says it is of `dtype` and `shape`."""
     text = json.dumps(
-        {"version": 1, "kind": "ready", "numbers": VALID[PrepareReply][1]}
+        {
+            "version": wire.VERSION,
+            "kind": "prepare_reply",
+            "numbers": VALID[PrepareReply][1],
+        }
     )
     entry = {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}
-    header = {"__metadata__": {"ggeur": text}, "shared.a": entry}
+    header = {"__metadata__": {"ggeur": text}, "init_upload.a": entry}
     return raw(json.dumps(header).encode(), bytes(size))

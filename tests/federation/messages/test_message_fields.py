@@ -26,7 +26,7 @@ from federatedscope_ggeur.federation.messages import (
 NAN, INF = float("nan"), float("inf")
 TENSORS = [(payload, name) for payload in PAYLOADS for name in VALID[payload][2]]
 FLOATS = [(p, name) for p, name in TENSORS if VALID[p][2][name].is_floating_point()]
-OWN = ("shared.a", "download.c", "upload.c")
+OWN = ("init_upload.a", "download.c", "upload.c")
 FIXED = [(p, name) for p, name in TENSORS if name not in OWN]
 
 
@@ -64,7 +64,7 @@ def test_a_number_that_is_none_is_refused(payload, name, value):
 
 def test_a_methods_tensor_of_too_many_dimensions_is_refused():
     data = with_tensor("F32", [1] * 70, 4)
-    assert refusal(PrepareReply, data).field == "shared.a"
+    assert refusal(PrepareReply, data).field == "init_upload.a"
 
 
 NUMBERS = [(payload, name) for payload in PAYLOADS for name in VALID[payload][1]]
@@ -98,7 +98,8 @@ def test_more_right_than_rows_is_refused():
 
 def test_a_weight_that_no_client_can_have_is_refused():
     assert (
-        refusal(PrepareReply, pack(PrepareReply, {"weight": 1e308})).field == "weight"
+        refusal(PrepareReply, pack(PrepareReply, {"aggregation_weight": 1e308})).field
+        == "aggregation_weight"
     )
 
 

@@ -67,7 +67,7 @@ def test_ready_and_shared_carry_what_the_method_shares():
         assert {k: v.tolist() for k, v in received.items()} == {
             k: v.tolist() for k, v in tensors.items()
         }
-    assert send(PrepareReply(1, 0.0)).shared == {}
+    assert send(PrepareReply(1, 0.0)).init_upload == {}
 
 
 def test_scores_are_exact():

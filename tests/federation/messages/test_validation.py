@@ -17,7 +17,7 @@ from federatedscope_ggeur.geometry import ClassStatistics
 from federatedscope_ggeur.methods import FedAvg, TensorSpec
 from federatedscope_ggeur.models import ModelSettings, build_model
 
-ROSTER = {1: "art", 2: "photo"}
+DOMAINS = {1: "art", 2: "photo"}
 
 
 class Sends(FedAvg):
@@ -30,8 +30,8 @@ class Sends(FedAvg):
     def upload_shapes(self, model):
         return {"c": TensorSpec((3,)), "n": TensorSpec((3,), torch.int64)}
 
-    def init_upload_problem(self, shared, model):
-        return "'one' must be below 9" if shared["one"] >= 9 else ""
+    def init_upload_problem(self, init_upload, model):
+        return "'one' must be below 9" if init_upload["one"] >= 9 else ""
 
     def upload_problem(self, upload, model):
         return "'n' must not be negative" if (upload["n"] < 0).any() else ""
@@ -39,10 +39,10 @@ class Sends(FedAvg):
 
 @pytest.fixture
 def admission():
-    return Admission(ROSTER, Sends(), build_model(4, 3, ModelSettings()))
+    return Admission(DOMAINS, Sends(), build_model(4, 3, ModelSettings()))
 
 
-def shared(**changes):
+def init_upload(**changes):
     return {"rows": torch.zeros(7, 4), "one": torch.tensor(1.0), **changes}
 
 
@@ -55,21 +55,21 @@ def refusal(check, *arguments):
 class TestReadiness:
     @pytest.mark.parametrize("rows", [0, 1, 7])
     def test_any_length_where_the_method_says_so(self, admission, rows):
-        ready = PrepareReply(1, 5.0, shared(rows=torch.zeros(rows, 4)))
+        ready = PrepareReply(1, 5.0, init_upload(rows=torch.zeros(rows, 4)))
         assert admission.ready(ready, None, again=False) is None
 
     @pytest.mark.parametrize(
         ("tensors", "field"),
         [
-            ({}, "shared"),
-            ({"rows": torch.zeros(7, 4)}, "shared"),
-            (shared(more=torch.zeros(1)), "shared"),
-            (shared(rows=torch.zeros(7, 5)), "shared.rows"),
-            (shared(rows=torch.zeros(28)), "shared.rows"),
-            (shared(one=torch.zeros(1)), "shared.one"),
-            (shared(rows=torch.zeros(7, 4).double()), "shared.rows"),
-            (shared(one=torch.tensor(1)), "shared.one"),
-            (shared(one=torch.tensor(9.0)), "shared"),
+            ({}, "init_upload"),
+            ({"rows": torch.zeros(7, 4)}, "init_upload"),
+            (init_upload(more=torch.zeros(1)), "init_upload"),
+            (init_upload(rows=torch.zeros(7, 5)), "init_upload.rows"),
+            (init_upload(rows=torch.zeros(28)), "init_upload.rows"),
+            (init_upload(one=torch.zeros(1)), "init_upload.one"),
+            (init_upload(rows=torch.zeros(7, 4).double()), "init_upload.rows"),
+            (init_upload(one=torch.tensor(1)), "init_upload.one"),
+            (init_upload(one=torch.tensor(9.0)), "init_upload"),
         ],
     )
     def test_with_other_tensors_is_refused(self, admission, tensors, field):
@@ -77,19 +77,21 @@ class TestReadiness:
         assert found == ("client 1", field)
 
     def test_a_second_time_only_where_that_may_be(self, admission):
-        ready = PrepareReply(1, 5.0, shared())
+        ready = PrepareReply(1, 5.0, init_upload())
         assert admission.ready(ready, ready, again=True) is None
         found = refusal(admission.ready, ready, ready, False)
         assert found == ("client 1", "client")
 
-    @pytest.mark.parametrize("weight", [0.0, 4.0, 5.5])
+    @pytest.mark.parametrize("aggregation_weight", [0.0, 4.0, 5.5])
     def test_again_with_another_weight_is_refused(self, admission, weight):
-        before, after = (PrepareReply(1, w, shared()) for w in (5.0, weight))
+        before, after = (PrepareReply(1, w, init_upload()) for w in (5.0, weight))
         found = refusal(admission.ready, after, before, True)
-        assert found == ("client 1", "weight")
+        assert found == ("client 1", "aggregation_weight")
 
     def test_of_a_stranger_is_refused(self, admission):
-        found = refusal(admission.ready, PrepareReply(3, 5.0, shared()), None, True)
+        found = refusal(
+            admission.ready, PrepareReply(3, 5.0, init_upload()), None, True
+        )
         assert found == ("client 3", "client")
 
 

@@ -1,0 +1,56 @@
+"""``federatedscope-ggeur configs``: the example configs, listed or copied."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from federatedscope_ggeur.commands import PROGRAM
+from federatedscope_ggeur.commands.parsing import command_parser
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.examples import example_folder
+
+
+def configs(arguments: Sequence[str]) -> int:
+    """List the example configs, or copy them into a folder; returns the exit status.
+
+    Raises
+    ------
+    ConfigError
+        A file of that name is there already, or the folder cannot be written to.
+    """
+    parser = command_parser("configs")
+    parser.add_argument("folder", nargs="?", help="copy them here")
+    options = parser.parse_args(arguments)
+    files = sorted(example_folder().glob("*.yaml"))
+    if options.folder is None:
+        for file in files:
+            title = file.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+            print(f"{file.name}: {title}")
+        print(f"\nrun one: {PROGRAM} --cfg ggeur_quickstart.yaml")
+        return 0
+    try:
+        _copy(files, Path(options.folder))
+    except OSError as error:
+        where = error.filename2 or error.filename or options.folder
+        raise ConfigError(
+            f"cannot copy the example configs into '{options.folder}': "
+            f"{error.strerror or error}: '{where}'"
+        ) from error
+    return 0
+
+
+def _copy(files: Sequence[Path], folder: Path) -> None:
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise ConfigError(f"'{folder}' is not a folder; nothing was copied")
+    taken = [file.name for file in files if os.path.lexists(folder / file.name)]
+    if taken:
+        raise ConfigError(
+            f"{folder} already holds {', '.join(taken)}; nothing was copied"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        shutil.copyfile(file, folder / file.name)
+        print(folder / file.name)

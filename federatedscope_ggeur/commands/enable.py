@@ -1,0 +1,46 @@
+"""``federatedscope-ggeur enable`` and ``disable``: whether FS loads the plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from federatedscope_ggeur.commands.parsing import command_parser
+from federatedscope_ggeur.engines.fs import install
+
+
+def enable(arguments: Sequence[str]) -> int:
+    """Let FederatedScope load the plugin; returns the exit status.
+
+    Raises
+    ------
+    ConfigError
+        As `install.enable`.
+    """
+    folder = _folder("enable", arguments)
+    print(install.enable(folder))
+    print(f"run: {install.run_command(folder)}")
+    return 0
+
+
+def disable(arguments: Sequence[str]) -> int:
+    """Undo `enable`; returns the exit status.
+
+    Raises
+    ------
+    ConfigError
+        As `install.disable`.
+    """
+    print(install.disable(_folder("disable", arguments)))
+    return 0
+
+
+def _folder(name: str, arguments: Sequence[str]) -> str | None:
+    parser = command_parser(name)
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        metavar="FOLDER",
+        help="FederatedScope's checkout or package folder (default: the one that can "
+        "be imported, else FEDERATEDSCOPE_HOME)",
+    )
+    return parser.parse_args(arguments).folder

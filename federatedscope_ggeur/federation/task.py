@@ -1,0 +1,45 @@
+"""What all clients and the server of a federation have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from federatedscope_ggeur.federation.messages.schema import (
+    EACH_CLASS,
+    MessageSchema,
+    StatisticsForm,
+)
+from federatedscope_ggeur.methods import Method
+from federatedscope_ggeur.models import Model, ModelSettings, build_model
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a federation trains, and by what method; both roles are told.
+
+    Attributes
+    ----------
+    num_classes, dim : int
+        C, and D of the embeddings.
+    model : ModelSettings
+    method : Method
+    seed : int
+        Keys every draw.
+    statistics : StatisticsForm
+        How class statistics travel.
+    """
+
+    num_classes: int
+    dim: int
+    model: ModelSettings
+    method: Method
+    seed: int
+    statistics: StatisticsForm = EACH_CLASS
+
+    def build_model(self) -> Model:
+        """A model of the task, its parameters as the class leaves them."""
+        return build_model(self.dim, self.num_classes, self.model)
+
+    def schema(self, model: Model) -> MessageSchema:
+        """What received messages are checked against."""
+        return MessageSchema.of(model, self.method, self.statistics)

@@ -1,0 +1,92 @@
+"""A run from Python: what it takes, what it tells, and the model that it returns."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from federatedscope_ggeur.cfg_ggeur.load import to_plain
+from federatedscope_ggeur.engines.run import Run, load_federated_data, run
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.reporting import Results, Round0, RoundRecord
+from federatedscope_ggeur.reporting import numbers as numbers_of
+
+SHORT = {"federate": {"total_round_num": 2}, "ggeur": {"calibrate": "ccvr"}}
+
+
+def test_each_record_is_told_as_it_comes(config):
+    seen = []
+    results = run(config(), overrides=SHORT, on_round=seen.append)
+    kinds = [type(record) for record in seen]
+    assert kinds == [Round0, RoundRecord, RoundRecord, RoundRecord]
+    assert [record.method for record in seen[1:]] == [None, None, "ccvr"]
+    assert [results.round0, *results.rounds, results.calibrated] == seen
+
+
+def test_an_error_of_the_callback_ends_the_run(config):
+    def stop(record):
+        raise KeyError("enough")
+
+    with pytest.raises(KeyError, match="enough"):
+        run(config(), on_round=stop)
+
+
+def test_whatever_a_config_comes_from_the_run_is_the_same(config, tmp_path):
+    cfg = config()
+    (tmp_path / "my.yaml").write_text(cfg.dump())
+    plain = json.loads(json.dumps(to_plain(cfg)))
+    first, *others = (run(source) for source in (cfg, plain, tmp_path / "my.yaml"))
+    assert all(numbers_of(other) == numbers_of(first) for other in others)
+
+
+def test_wrong_settings_are_named(config):
+    with pytest.raises(ConfigError, match=r"nosuch\.key"):
+        run(config(), overrides={"nosuch.key": 1})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        ["ggeur.mlp_hidden_dim", 8],
+        ["ggeur.calibrate", "ccvr"],
+        ["ggeur.closed_form", "qda", "ggeur.privacy.min_samples", 1],
+        ["ggeur.base_method", "centralised", "ggeur.steps", "[]"],
+    ],
+    ids=["linear", "mlp", "calibrated", "closed_form", "centralised"],
+)
+def test_the_model_is_the_one_that_was_scored(config, settings):
+    cfg = config(*settings)
+    results = run(cfg)
+    last = results.calibrated or (results.rounds or [results.round0.closed_form])[-1]
+    for domain, rows in load_federated_data(cfg).test_sets().items():
+        found = results.predict(rows.features)
+        assert (found.dtype, found.shape) == (np.int64, (len(rows),))
+        right = (found == rows.labels.numpy()).sum().item()
+        assert right / len(rows) == last.accuracy[domain]
+        shares = results.predict_proba(rows.features.numpy())
+        assert shares.shape == (len(rows), len(results.class_names))
+        assert np.allclose(shares.sum(axis=1), 1, atol=1e-5)
+        assert (shares.argmax(axis=1) == found).all()
+
+
+def test_the_model_of_a_moment_does_not_go_on(config):
+    cfg = config()
+    at_once = run(cfg, overrides={"federate.total_round_num": 1})
+    started, early = Run(cfg), []
+    started.follow(lambda record: early.append(started.history.results()))
+    rows = load_federated_data(cfg).clients[0].test.features
+    after_one = early[1].predict_proba(rows)
+    assert np.array_equal(after_one, at_once.predict_proba(rows))
+    assert not np.array_equal(after_one, early[-1].predict_proba(rows))
+
+
+def test_no_model_where_every_client_keeps_its_own_or_only_a_file_is_left(config):
+    alone = run(config("ggeur.base_method", "local", "ggeur.steps", "[]"))
+    read = Results.from_json(run(config()).to_json())
+    for results in (alone, read):
+        assert results.model is None
+        with pytest.raises(DataError, match=r"^model: these results have none"):
+            results.predict(np.zeros((1, 16)))

@@ -1,0 +1,89 @@
+"""What `import federatedscope_ggeur` offers, and the README's snippet that uses it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import federatedscope_ggeur
+
+ROOT = Path(__file__).parent.parent
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+NAMES = sorted(set(federatedscope_ggeur.__all__) - {"__version__"})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_is_there(name):
+    public = getattr(federatedscope_ggeur, name)
+    assert callable(public)
+    assert public.__doc__
+
+
+def test_names_for_tools_and_for_type_checkers_are_the_same():
+    assert set(NAMES) <= set(dir(federatedscope_ggeur))
+    tree = ast.parse(Path(federatedscope_ggeur.__file__).read_text(encoding="utf-8"))
+    (checkers,) = (node for node in tree.body if isinstance(node, ast.If))
+    typed = {alias.name: node.module for node in checkers.body for alias in node.names}
+    homes = {
+        name: f"federatedscope_ggeur.{home}"
+        for name, home in federatedscope_ggeur._HOMES.items()
+    }
+    assert typed == homes
+    assert sorted(homes) == NAMES
+
+
+def test_other_names_are_refused():
+    with pytest.raises(AttributeError, match="no attribute 'nowhere'"):
+        federatedscope_ggeur.nowhere  # noqa: B018
+
+
+IMPORT = """\
+import json, sys
+import federatedscope_ggeur
+dir(federatedscope_ggeur)
+print(json.dumps(sorted(name.split(".")[0] for name in sys.modules)))
+"""
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    loaded = set(json.loads(done.stdout))
+    assert not loaded & {"torch", "numpy", "yacs", "matplotlib", "safetensors"}
+
+
+def test_the_readmes_snippet_runs_as_it_stands(tmp_path):
+    script = ROOT / ".ci" / "readme_command.py"
+    snippet = subprocess.run(
+        [sys.executable, script, "library", ROOT / "README.md"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    done = subprocess.run(
+        [sys.executable, "-c", snippet],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("AVG ") == 5
+    assert "mean of the last rounds: " in done.stdout
+    # Class 0 and 1: 100 in all of step 1, 50 around the one prototype.
+    assert done.stdout.splitlines()[-1] == "(300, 8) [150, 150]"
+    assert not list(tmp_path.iterdir()), "a run from Python writes nothing"
