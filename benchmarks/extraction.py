@@ -33,7 +33,7 @@ from federatedscope_ggeur.data import (
     extract,
     pick_device,
 )
-from federatedscope_ggeur.data.images import Images, image_reader
+from federatedscope_ggeur.data.images import IMAGE_READERS, Images
 
 SIZE = (640, 480)
 
@@ -54,7 +54,7 @@ def write_photos(folder: Path, number: int) -> Path:
 
 def some_images(folder: Path, number: int) -> Images:
     """The first images of the first domain."""
-    found = image_reader("image_folder")(str(folder)).domains[0].train
+    found = IMAGE_READERS["image_folder"](str(folder)).domains[0].train
     number = min(number, len(found))
     parts = (part[:number] for part in (found.labels, found.keys, found.stamps))
     return Images(*parts, found.load)

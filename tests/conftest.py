@@ -60,6 +60,22 @@ def quickstart() -> Path:
 
 
 @pytest.fixture
+def rewritten(quickstart, tmp_path):
+    """The quickstart in a file of its own, with texts in place of others it holds."""
+
+    def rewrite(*pairs: tuple[str, str]) -> Path:
+        text = quickstart.read_text(encoding="utf-8")
+        for old, new in pairs:
+            assert text.count(old) == 1, f"{quickstart} holds {old!r} once no more"
+            text = text.replace(old, new)
+        path = tmp_path / "rewritten.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return rewrite
+
+
+@pytest.fixture
 def embeddings_folder(tmp_path) -> Path:
     """Three small domains of 16-dimensional embeddings in 12 classes."""
     folder = tmp_path / "embeddings"

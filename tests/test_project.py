@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+from federatedscope_ggeur import __version__
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 
 ROOT = Path(__file__).parent.parent
@@ -46,6 +48,14 @@ def test_the_readme_marks_its_commands(name):
         check=True,
     ).stdout
     assert "pip install" in command
+
+
+def test_the_version_is_the_same_everywhere():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == __version__
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert "## [Unreleased]" in changes
+    assert f"## [{__version__}]" in changes
 
 
 @pytest.mark.parametrize("room", FLOORS)

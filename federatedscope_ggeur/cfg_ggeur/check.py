@@ -1,10 +1,23 @@
-"""Adding the `ggeur.*` keys to a config, and refusing impossible settings."""
+"""Which settings cannot be, alone or together."""
 
 from __future__ import annotations
 
-from federatedscope_ggeur.cfg_ggeur.keys import KEYS
+import sys
+from collections.abc import Iterator
+
+from federatedscope_ggeur.cfg_ggeur.fs_keys import (
+    OPEN_SECTION,
+    section_of,
+    settings_in,
+    switch_of,
+    switches,
+)
+from federatedscope_ggeur.cfg_ggeur.keys import PLUGINS, all_keys, get_key
+from federatedscope_ggeur.cfg_ggeur.method_settings import part_settings, parts_in_use
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.settings.rules import NOT_SET
+from federatedscope_ggeur.federation import OptimizerSettings
+from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
+from federatedscope_ggeur.settings import NOT_SET
 
 _TOTALS = ("step1_size", "step2_size")
 _PER_ANCHOR = (
@@ -12,34 +25,6 @@ _PER_ANCHOR = (
     "num_generated_per_prototype",
     "target_size_per_class",
 )
-
-
-def describe_keys() -> str:
-    """Every key with its default and meaning, for a person."""
-    lines = ["ggeur.use = False\n    True switches the plugin on."]
-    lines += [f"ggeur.{k.name} = {_shown(k.default)}\n    {k.meaning}" for k in KEYS]
-    return "\n".join(lines)
-
-
-def _shown(default: object) -> str:
-    whole = isinstance(default, float) and default.is_integer()
-    return str(int(default)) if whole else str(default)
-
-
-def extend_ggeur_cfg(cfg) -> None:
-    """Add `cfg.ggeur` with all its keys to a yacs `CfgNode` or an FS `CN`."""
-    node = type(cfg)
-    cfg.ggeur = node()
-    cfg.ggeur.use = False
-    for key in KEYS:
-        parent = cfg.ggeur
-        *path, name = key.name.split(".")
-        for part in path:
-            if part not in parent:
-                parent[part] = node()
-            parent = parent[part]
-        default = key.default
-        parent[name] = list(default) if isinstance(default, list) else default
 
 
 def check_ggeur_cfg(cfg) -> None:
@@ -65,9 +50,16 @@ def ggeur_problems(cfg) -> list[str]:
         return []
     problems = [
         f"  ggeur.{key.name}: {problem}"
-        for key in KEYS
+        for key in all_keys()
         if (problem := key.rule(get_key(cfg.ggeur, key.name)))
     ]
+    if not PLUGINS.rule(cfg.ggeur.plugins):
+        problems += [
+            f"  ggeur.plugins: the module '{name}' is not loaded; name it in the file "
+            "of --cfg or behind it, where it is seen before the config is built"
+            for name in cfg.ggeur.plugins
+            if name not in sys.modules
+        ]
     if cfg.federate.method != "ggeur":
         problems.append(
             f"  federate.method: must be ggeur with ggeur.use: True, got "
@@ -152,9 +144,104 @@ def _set_among(ggeur, *names: str) -> list[str]:
     return [f"ggeur.{name}" for name in names if ggeur[name] != NOT_SET]
 
 
-def get_key(node, dotted: str):
-    """The value of e.g. ``"federate.client_num"`` in a config."""
-    for part in dotted.split("."):
-        node = node[part]
-    # FS wraps some values, with a description, until its config is ready to run.
-    return node.value if hasattr(node, "description") else node
+def method_problems(cfg) -> list[str]:
+    """What contradicts the base method or the baseline augmentation, a line each."""
+    parts = parts_in_use(cfg)
+    chosen = {switch_of(part) for part in parts}
+    problems = [
+        f"{switch}.use: must be False with ggeur.base_method: {cfg.ggeur.base_method}, "
+        "which alone selects the method"
+        for switch in switches()
+        if switch not in chosen and switch in cfg and cfg[switch].use
+    ]
+    for part in parts:
+        problems += _setting_problems(cfg, part)
+        problems += (
+            f"{OPEN_SECTION}.{field}: {problem}"
+            for field, problem in part.optimizer_problems(local_optimizer(cfg))
+        )
+    base = METHODS.get(cfg.ggeur.base_method)
+    if base is not None and not base.federated:
+        problems += _local_problems(cfg)
+    if base is not None and base.pools_data:
+        problems += _pooled_problems(cfg)
+    added = AUGMENTATIONS.get(cfg.ggeur.augmentation)
+    if added is not None:
+        problems += _augmentation_problems(cfg.ggeur, added)
+    return [f"  {problem}" for problem in problems]
+
+
+def local_optimizer(cfg) -> OptimizerSettings:
+    """The optimiser of ``train.optimizer``."""
+    options = settings_in(cfg.train.optimizer)
+    kind, lr = (get_key(cfg.train.optimizer, name) for name in ("type", "lr"))
+    return OptimizerSettings(
+        kind, lr, {k: v for k, v in options.items() if k not in ("type", "lr")}
+    )
+
+
+def _setting_problems(cfg, part: type[Method]) -> Iterator[str]:
+    """Of settings in a section of FederatedScope's the optional ones, and of all what
+    the part itself finds."""
+    given = part_settings(cfg, part)
+    for key in part.SETTINGS:
+        if key.default is None and key.name in given:
+            problem = key.rule(given[key.name])
+            if problem:
+                yield f"{section_of(part)}.{key.name}: {problem}"
+    for name, problem in part.setting_problems(given):
+        yield f"{section_of(part)}.{name}: {problem}"
+
+
+def _augmentation_problems(ggeur, added: type[Method]) -> Iterator[str]:
+    chosen = f"with ggeur.augmentation: {added.name}"
+    if ggeur.closed_form != "none" and ggeur.init == "random":
+        yield (
+            f"ggeur.closed_form: must be none {chosen}, which acts in training (or "
+            "set ggeur.init: closed_form to train from there)"
+        )
+    if added.sends_row_means and ggeur.privacy.min_samples > 1:
+        why = (
+            f"{chosen} and ggeur.privacy.min_samples {ggeur.privacy.min_samples:g}: "
+            f"sums over classes less sums over the means of {added.name} can leave "
+            "single rows; take another augmentation, or ggeur.privacy.min_samples 1 to "
+            "allow that"
+        )
+        if ggeur.calibrate != "none":
+            yield f"ggeur.calibrate: must be none {why}"
+        if ggeur.init == "closed_form":
+            yield f"ggeur.init: must be random {why}"
+
+
+def _local_problems(cfg) -> Iterator[str]:
+    ggeur = cfg.ggeur
+    chosen = f"with ggeur.base_method: {ggeur.base_method}"
+    nobody = f"nobody trains a model for them {chosen}"
+    nothing = f"there is no global model {chosen}"
+    if ggeur.unseen_domains:
+        yield f"ggeur.unseen_domains: must be [], {nobody}"
+    if cfg.federate.unseen_clients_rate > 0:
+        yield f"federate.unseen_clients_rate: must be 0.0, {nobody}"
+    if ggeur.closed_form != "none":
+        yield f"ggeur.closed_form: must be none, {nothing}"
+    if ggeur.calibrate != "none":
+        yield f"ggeur.calibrate: must be none, {nothing}"
+    if ggeur.augmentation in AUGMENTATIONS:
+        yield (
+            f"ggeur.augmentation: {ggeur.augmentation} needs a federation; {chosen} it "
+            "must be ggeur or none"
+        )
+
+
+def _pooled_problems(cfg) -> Iterator[str]:
+    chosen = f"with ggeur.base_method: {cfg.ggeur.base_method}"
+    if cfg.federate.mode == "distributed":
+        yield (
+            f"federate.mode: must be standalone {chosen}, which needs all clients' "
+            "data in one process"
+        )
+    if cfg.federate.unseen_clients_rate > 0:
+        yield (
+            f"federate.unseen_clients_rate: must be 0.0 {chosen}, where there is one "
+            "client"
+        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from federatedscope_ggeur.cfg_ggeur import NOT_SET
 from federatedscope_ggeur.data import (
     Encoded,
     EncoderSettings,
@@ -12,6 +11,7 @@ from federatedscope_ggeur.data import (
     ExtractionSettings,
     embed_data,
 )
+from federatedscope_ggeur.settings import NOT_SET
 
 
 def encoder_settings(ggeur) -> EncoderSettings:

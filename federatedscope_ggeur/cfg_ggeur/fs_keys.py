@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from federatedscope_ggeur.cfg_ggeur import Rule, one_of
-from federatedscope_ggeur.methods import FedOpt
+from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
+from federatedscope_ggeur.settings import Rule, one_of
 
 LARGEST = 2**31 - 1  # FS sends whole numbers in 32 bits
 
@@ -108,9 +108,6 @@ HONOURED = (
     FSKey("train.optimizer.type", "SGD", one_of("SGD", "Adam")),
     FSKey("train.optimizer.lr", 0.1, _at_least(0)),
     FSKey("grad.grad_clip", -1.0, _anything),
-    FSKey("fedprox.mu", 0.0, _at_least(0)),
-    FSKey("fedopt.optimizer.type", "SGD", one_of(*FedOpt.TYPES)),
-    FSKey("fedopt.optimizer.lr", 0.01, _at_least(0)),
     FSKey("eval.freq", 1, _at_least(1)),
     FSKey("eval.metrics", [], _metrics),
 )
@@ -138,8 +135,6 @@ FIXED = (
     FSKey("distribute.use", False, _only(False), _anything),
     FSKey("vertical.use", False, _only(False)),
     FSKey("asyn.use", False, _only(False)),
-    FSKey("fedopt.use", False, _anything),
-    FSKey("fedprox.use", False, _anything),
     FSKey("fedopt.annealing", False, _only(False)),
     FSKey("fedswa.use", False, _only(False)),
     FSKey("nbafl.use", False, _only(False)),
@@ -173,7 +168,51 @@ FIXED = (
     FSKey("eval.monitoring", [], _only([])),
 )
 
-FS_KEYS = HONOURED + FIXED
+
+def fs_keys() -> list[FSKey]:
+    """Every key of FS that the engines know; methods bring sections of it."""
+    return [
+        *HONOURED,
+        *FIXED,
+        *(FSKey(f"{name}.use", False, _anything) for name in switches()),
+        *(
+            FSKey(f"{part.SECTION}.{key.name}", key.default, key.rule)
+            for part in _in_fs()
+            for key in part.SETTINGS
+            if key.default is not None
+        ),
+    ]
+
+
+def open_sections() -> set[str]:
+    """Sections in which FS takes new keys: they go to an optimiser."""
+    return {OPEN_SECTION} | {
+        part.SECTION
+        for part in _in_fs()
+        if any(key.default is None for key in part.SETTINGS)
+    }
+
+
+def _in_fs() -> list[type[Method]]:
+    """The methods whose settings stand in a section of FS's own."""
+    parts = (*METHODS.values(), *AUGMENTATIONS.values())
+    return [part for part in parts if part.SECTION]
+
+
+def section_of(part: type[Method]) -> str:
+    """Where the settings of `part` stand."""
+    return part.SECTION or f"ggeur.{part.name}"
+
+
+def switch_of(part: type[Method]) -> str:
+    """The section of FS whose `use` follows the choice of `part`, if any."""
+    return part.SECTION.partition(".")[0]
+
+
+def switches() -> list[str]:
+    """All such sections."""
+    return sorted({switch_of(part) for part in _in_fs()})
+
 
 #: Keys of FS that the embedded engine does not have, as the plugin takes them in FS.
 FS_RULES: dict[str, Rule] = {
@@ -188,9 +227,8 @@ FS_RULES: dict[str, Rule] = {
     "model.model_num_per_trainer": _only(1),
 }
 
-#: Sections in which FS takes new keys: they go to an optimiser.
-OPEN_SECTION, SERVER_SECTION = "train.optimizer", "fedopt.optimizer"
-OPEN_SECTIONS = (OPEN_SECTION, SERVER_SECTION)
+#: The local optimiser's section: FS takes new keys there.
+OPEN_SECTION = "train.optimizer"
 
 #: What FS keeps in every section beside the settings.
 _AUXILIARY = ("__cfg_check_funcs__", "__help_info__", "is_ready_for_run")

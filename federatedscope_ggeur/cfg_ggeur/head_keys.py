@@ -20,6 +20,7 @@ HEAD_KEYS = (
         "A head worked out from the statistics of round 0: none, ncm (nearest class "
         "mean), lda, qda (linear and quadratic discriminants), ridge.",
         one_of("none", "ncm", "lda", "qda", "ridge"),
+        shared=True,
     ),
     Key(
         "init",
@@ -28,6 +29,7 @@ HEAD_KEYS = (
         "ggeur.closed_form names. With random a closed form is the whole run: there "
         "are no rounds of training.",
         one_of("random", "closed_form"),
+        shared=True,
     ),
     Key(
         "statistics",
@@ -35,6 +37,7 @@ HEAD_KEYS = (
         "Scatters that clients send in round 0: class, one for each class; summed, one "
         "summed over classes, which is enough for ncm, lda and ridge.",
         one_of("class", "summed"),
+        shared=True,
     ),
     Key(
         "lda.shrinkage",
@@ -68,6 +71,7 @@ HEAD_KEYS = (
         "After the last round: none, or ccvr, the last layer trained again on draws "
         "from the clients' merged class statistics of what it takes in.",
         one_of("none", "ccvr"),
+        shared=True,
     ),
     Key("ccvr.samples", 500.0, "CCVR: draws for each class.", whole(1)),
     Key(

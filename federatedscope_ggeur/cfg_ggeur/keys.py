@@ -1,13 +1,18 @@
-"""Every `ggeur.*` key: its default, what it means, and what values it takes."""
+"""The `ggeur.*` keys: the run's own, and those that registered parts bring."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from federatedscope_ggeur.cfg_ggeur.head_keys import HEAD_KEYS
-from federatedscope_ggeur.cfg_ggeur.method_keys import METHOD_KEYS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
-from federatedscope_ggeur.settings.key import Key
-from federatedscope_ggeur.settings.rules import (
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
+from federatedscope_ggeur.settings import (
     NOT_SET,
+    Key,
+    Registry,
     names,
     not_negative,
     one_of,
@@ -17,41 +22,25 @@ from federatedscope_ggeur.settings.rules import (
     whole,
 )
 
-BASE_METHODS = (
-    "fedavg",
-    "fedprox",
-    "scaffold",
-    "moon",
-    "feddyn",
-    "fedopt",
-    "fedavgm",
-    "fedproto",
-    "fedntd",
-    "local",
-    "centralised",
+#: Whose parts have settings below `ggeur.<name>`.
+REGISTRIES: tuple[Registry, ...] = (METHODS, AUGMENTATIONS)
+
+PLUGINS = Key(
+    "plugins",
+    [],
+    "Modules with parts of your own (`register_method` and its siblings), sought "
+    "beside the YAML file, then where Python finds modules.",
+    names("module names"),
 )
 
-
-KEYS = (
-    Key(
-        "base_method",
-        "fedavg",
-        "Federated optimisation method that GGEUR is combined with.",
-        one_of(*BASE_METHODS),
-    ),
-    Key(
-        "augmentation",
-        "ggeur",
-        "What is done to embeddings in training: ggeur, as ggeur.steps says; none; or, "
-        "in its place, a rival: fedmix, fedgen, fedfa.",
-        one_of("ggeur", "none", "fedmix", "fedgen", "fedfa"),
-    ),
+_RUN_KEYS = (
     Key(
         "steps",
         [1, 2],
         "Augmentation by GGEUR: [] none, [1] single-domain, [1, 2] multi-domain, [2] "
         "prototypes alone.",
         steps,
+        shared=True,
     ),
     Key(
         "scale",
@@ -109,6 +98,7 @@ KEYS = (
         0.0,
         "Hidden units of the head (dropout: model.dropout); 0: a linear head.",
         whole(0),
+        shared=True,
     ),
     Key(
         "weight",
@@ -128,7 +118,7 @@ KEYS = (
         "unseen_domains",
         [],
         "Domains that no client holds and every evaluation scores (leave one out).",
-        names,
+        names("domain names"),
     ),
     Key(
         "round0_window",
@@ -212,7 +202,101 @@ KEYS = (
         "Bytes of augmented sets that a process keeps; the rest is redrawn each round.",
         not_negative,
     ),
-    *ENCODER_KEYS,
-    *METHOD_KEYS,
-    *HEAD_KEYS,
+    PLUGINS,
 )
+
+
+def all_keys() -> tuple[Key, ...]:
+    """Every `ggeur.*` key but `use`; what a plugin registers adds some.
+
+    Raises
+    ------
+    ConfigError
+        The settings of a registered part stand where others do already.
+    """
+    own = (*_choices(), *_RUN_KEYS, *ENCODER_KEYS, *HEAD_KEYS)
+    return (*own, *_of_parts({"use", *(key.name.split(".")[0] for key in own)}))
+
+
+def _choices() -> tuple[Key, ...]:
+    """The keys that name a method and an augmentation."""
+    return (
+        Key(
+            "base_method",
+            next(iter(METHODS)),
+            "Federated optimisation method that GGEUR is combined with.",
+            one_of(*METHODS),
+            shared=True,
+        ),
+        Key(
+            "augmentation",
+            "ggeur",
+            "What is done to embeddings in training: ggeur, as ggeur.steps says; none; "
+            "or, in GGEUR's place, a baseline augmentation.",
+            one_of(*AUGMENTATIONS.taken, *AUGMENTATIONS),
+            shared=True,
+        ),
+    )
+
+
+def _of_parts(taken: set[str]) -> Iterator[Key]:
+    for registry in REGISTRIES:
+        for name, part in registry.items():
+            if not part.SETTINGS or getattr(part, "SECTION", ""):
+                continue
+            if name in taken:
+                raise ConfigError(
+                    f"ggeur.{name}: the {registry.kind} '{name}' has settings that "
+                    "would stand there, but so have others; register it by another name"
+                )
+            taken.add(name)
+            yield from (replace(k, name=f"{name}.{k.name}") for k in part.SETTINGS)
+
+
+def describe_keys() -> str:
+    """Every key with its default and meaning, for a person."""
+    parts = {registry.field: registry for registry in REGISTRIES}
+    lines = ["ggeur.use = False", "    True switches the plugin on."]
+    for key in all_keys():
+        lines += [f"ggeur.{key.name} = {_shown(key.default)}", f"    {key.meaning}"]
+        found = parts.get(key.name, {})
+        lines += [f"      {name}: {part.meaning}" for name, part in found.items()]
+    for registry in REGISTRIES:
+        for part in registry.values():
+            if getattr(part, "SECTION", ""):
+                for key in part.SETTINGS:
+                    default = "" if key.default is None else f" = {_shown(key.default)}"
+                    lines.append(f"{part.SECTION}.{key.name}{default}")
+                    lines.append(f"    {part.name}: {key.meaning}")
+    return "\n".join(lines)
+
+
+def _shown(default: object) -> str:
+    is_whole = isinstance(default, float) and default.is_integer()
+    return str(int(default)) if is_whole else str(default)
+
+
+def extend_ggeur_cfg(cfg) -> None:
+    """Add what is missing of `cfg.ggeur` to a yacs `CfgNode` or an FS `CN`."""
+    node = type(cfg)
+    if "ggeur" not in cfg:
+        cfg.ggeur = node()
+        cfg.ggeur.use = False
+    for key in all_keys():
+        parent = cfg.ggeur
+        *path, name = key.name.split(".")
+        for part in path:
+            if part not in parent:
+                parent[part] = node()
+            parent = parent[part]
+        if name not in parent:
+            default = key.default
+            parent[name] = list(default) if isinstance(default, list) else default
+
+
+def get_key(node, dotted: str):
+    """The value of e.g. ``"federate.client_num"`` in a config."""
+    for part in dotted.split("."):
+        node = node[part]
+    # FS wraps some values, with a description, until its config is ready to run.
+    return node.value if hasattr(node, "description") else node

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import inspect
 import math
-from ast import literal_eval
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
-import yaml
 from yacs.config import CfgNode
 
-from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg, get_key, ggeur_problems
+from federatedscope_ggeur.cfg_ggeur.check import ggeur_problems, method_problems
 from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoder_settings
 from federatedscope_ggeur.cfg_ggeur.fs_keys import (
-    FS_KEYS,
     OPEN_SECTION,
-    OPEN_SECTIONS,
     FSKey,
+    fs_keys,
+    open_sections,
     settings_in,
 )
-from federatedscope_ggeur.cfg_ggeur.method_rules import (
-    method_problems,
-    settle_switches,
-)
+from federatedscope_ggeur.cfg_ggeur.keys import extend_ggeur_cfg, get_key
+from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
+from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins, plugins_in
+from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten, literal, read_yaml
 from federatedscope_ggeur.data import (
     check_data_type,
     check_encoder,
@@ -40,7 +38,7 @@ _HINT = "'federatedscope-ggeur configs' lists configs to start from."
 def default_config() -> CfgNode:
     """A config with every key the embedded engine knows, at its default."""
     cfg = CfgNode()
-    for key in FS_KEYS:
+    for key in fs_keys():
         *path, name = key.name.split(".")
         node = cfg
         for part in path:
@@ -72,9 +70,7 @@ def load_config(
         Everything that is wrong, a line each: unknown keys, wrong types, values that
         this engine cannot honour, contradictions. Or the file cannot be read.
     """
-    where = find_config(source) if isinstance(source, (str, Path)) else None
-    given = [*(_flatten(source or {}) if where is None else _read_yaml(where))]
-    given += _pairs(overrides)
+    given, where = read_settings(source, overrides)
     cfg = default_config()
     unset = {key: p for key, value in given if (p := _set(cfg, key, value))}
     # A key that could not be set still has its default, which is not the user's.
@@ -92,11 +88,45 @@ def load_config(
     return cfg
 
 
+def read_settings(
+    source: str | Path | Mapping | None = None, overrides: Sequence | Mapping = ()
+) -> tuple[list[tuple[str, object]], Path | None]:
+    """Keys, with dots, and values as `load_config` takes them, and their file if any.
+
+    The plugins that they name are loaded; nothing is checked.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read, or a plugin cannot be loaded.
+    """
+    where = find_config(source) if isinstance(source, (str, Path)) else None
+    given = [*(flatten(source or {}) if where is None else read_yaml(where))]
+    given += _pairs(overrides)
+    # Before the keys are known: plugins bring some.
+    load_plugins(plugins_in(given), where and where.parent)
+    return given, where
+
+
+def _pairs(overrides: Sequence | Mapping) -> Iterator[tuple[str, object]]:
+    if isinstance(overrides, Mapping):
+        return flatten(overrides)
+    keys, values = overrides[::2], overrides[1::2]
+    joined = [key for key in keys if "=" in key]
+    if joined or len(keys) > len(values):
+        culprit = joined[0] if joined else keys[-1]
+        raise ConfigError(
+            f"settings behind the file come in pairs, KEY VALUE, without '=': "
+            f"{culprit!r} has no value"
+        )
+    return zip(keys, values)
+
+
 def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
     """What the embedded engine, or FS with the plugin, cannot do of `cfg`, by line."""
     problems = [
         f"  {key.name}: {problem}"
-        for key in FS_KEYS
+        for key in fs_keys()
         if _is_there(cfg, key.name)
         and (problem := _problem(key, get_key(cfg, key.name), on_fs))
     ]
@@ -152,53 +182,6 @@ def to_plain(cfg: CfgNode) -> dict:
     return {k: to_plain(v) if isinstance(v, Mapping) else v for k, v in cfg.items()}
 
 
-def _read_yaml(path: str | Path) -> Iterator[tuple[str, object]]:
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        content = yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the config file {path}: {error}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from error
-    if content is None:
-        return
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} must hold 'key: value' lines, not {content!r}")
-    yield from _flatten(content)
-
-
-def _pairs(overrides: Sequence | Mapping) -> Iterator[tuple[str, object]]:
-    if isinstance(overrides, Mapping):
-        return _flatten(overrides)
-    keys, values = overrides[::2], overrides[1::2]
-    joined = [key for key in keys if "=" in key]
-    if joined or len(keys) > len(values):
-        culprit = joined[0] if joined else keys[-1]
-        raise ConfigError(
-            f"settings behind the file come in pairs, KEY VALUE, without '=': "
-            f"{culprit!r} has no value"
-        )
-    return zip(keys, values)
-
-
-def _flatten(content: Mapping, prefix: str = "") -> Iterator[tuple[str, object]]:
-    for key, value in content.items():
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _literal(value: object) -> object:
-    """Texts that look like Python literals become them, as in yacs (1e-3, [1, 2])."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return literal_eval(value)
-    except (ValueError, SyntaxError):
-        return value
-
-
 def _set(cfg: CfgNode, dotted: str, value: object) -> str:
     """Set one key; what is wrong with it, "" if nothing."""
     section, _, name = dotted.rpartition(".")
@@ -206,16 +189,16 @@ def _set(cfg: CfgNode, dotted: str, value: object) -> str:
         node = get_key(cfg, section) if section else cfg
     except (KeyError, TypeError):
         node = None
-    is_open = section in OPEN_SECTIONS
+    is_open = section in open_sections()
     if not isinstance(node, CfgNode) or (name not in node and not is_open):
         return f"  {dotted}: the embedded engine has no such key{_like(cfg, dotted)}"
     is_text = isinstance(value, str) and isinstance(node.get(name), str)
-    literal = _literal(value)
+    read = literal(value)
     # A text may stand in quotes, which it needs in FS if it looks like a number.
-    value = value if is_text and not isinstance(literal, str) else literal
+    value = value if is_text and not isinstance(read, str) else read
     if not _is_finite(value):
         return f"  {dotted}: must be finite, got {value!r}"
-    if is_open and name not in ("type", "lr"):
+    if is_open and dotted not in {key.name for key in fs_keys()}:
         node[name] = value
         return ""
     if isinstance(node[name], CfgNode):
@@ -248,7 +231,7 @@ def _cast(value: object, default: object) -> object:
 def _like(cfg: CfgNode, dotted: str) -> str:
     from difflib import get_close_matches
 
-    known = [name for name, _ in _flatten(to_plain(cfg))]
+    known = [name for name, _ in flatten(to_plain(cfg))]
     close = get_close_matches(dotted, known, n=1, cutoff=0.75)
     return f"; did you mean {close[0]}?" if close else ""
 

@@ -1,74 +1,98 @@
-"""The method that a checked config asks for, and what all sides must have alike."""
+"""The method that a config asks for, and what follows from it for other settings."""
 
 from __future__ import annotations
 
-from federatedscope_ggeur.cfg_ggeur import get_key
-from federatedscope_ggeur.cfg_ggeur.fs_keys import SERVER_SECTION, settings_in
-from federatedscope_ggeur.methods import AUGMENTATIONS, Method, build_method
+from federatedscope_ggeur.cfg_ggeur.fs_keys import (
+    open_sections,
+    section_of,
+    settings_in,
+    switch_of,
+)
+from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
+from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method, build_method
 
-#: Methods that FS has settings for, and where.
-_OF_FS = {"fedprox": "fedprox", "fedopt": SERVER_SECTION}
+
+def base_method(cfg) -> type[Method]:
+    """What is registered as ``ggeur.base_method``."""
+    return METHODS.find(cfg.ggeur.base_method)
+
+
+def parts_in_use(cfg) -> list[type[Method]]:
+    """The base method, and the baseline augmentation if one is chosen."""
+    found = (
+        METHODS.get(cfg.ggeur.base_method),
+        AUGMENTATIONS.get(cfg.ggeur.augmentation),
+    )
+    return [part for part in found if part is not None]
+
+
+def part_settings(cfg, part: type[Method]) -> dict:
+    """The settings in `cfg` of `part`, as its constructor takes them.
+
+    Of a section that takes new keys, all that stands there.
+    """
+    keys = {key.name: key for key in part.SETTINGS}
+    if not keys:
+        return {}
+    section = section_of(part)
+    node, found = get_key(cfg, section), {}
+    for name in settings_in(node):
+        if name in keys:
+            found[name] = keys[name].read(get_key(node, name))
+        elif section in open_sections():
+            found[name] = node[name]
+    return found
 
 
 def method_of(cfg) -> Method:
-    """The method of ``ggeur.base_method``, with the rival of ``ggeur.augmentation``."""
+    """The base method, with the baseline augmentation if one is chosen."""
+    base, *added = (part_settings(cfg, part) for part in parts_in_use(cfg))
     ggeur = cfg.ggeur
-    return build_method(
-        ggeur.base_method,
-        ggeur.augmentation,
-        rival_settings(cfg),
-        **method_settings(cfg),
-    )
+    return build_method(ggeur.base_method, ggeur.augmentation, *added, **base)
 
 
-def method_settings(cfg) -> dict:
-    """The settings of ``ggeur.base_method``: FS's keys where it has some, else ours."""
-    name = cfg.ggeur.base_method
-    if name not in _OF_FS:
-        return settings_in(cfg.ggeur[name]) if name in cfg.ggeur else {}
-    found = settings_in(get_key(cfg, _OF_FS[name]))
-    return {"mu": found["mu"]} if name == "fedprox" else found
+def method_notes(cfg) -> list[str]:
+    """What a person might expect otherwise of the method, a line each."""
+    notes = [
+        f"{section_of(part)}.{name} {note}"
+        for part in parts_in_use(cfg)
+        for name, note in part.setting_notes(part_settings(cfg, part))
+    ]
+    if not base_method(cfg).federated and cfg.federate.make_global_eval:
+        notes.append(
+            "federate.make_global_eval does not matter with ggeur.base_method: "
+            f"{cfg.ggeur.base_method}, every client scores its own model on its own "
+            "test rows"
+        )
+    return notes
 
 
-#: Settings of rivals that count something; in a config they are floats.
-_COUNTS = ("batch_size", "noise_dim", "hidden", "steps")
+def settle_switches(cfg) -> None:
+    """Switch on FS's section of the method, before FS strips unused sections.
 
-
-def rival_settings(cfg) -> dict:
-    """The settings of the rival that ``ggeur.augmentation`` names; none without one."""
-    name = cfg.ggeur.augmentation
-    found = settings_in(cfg.ggeur[name]) if name in AUGMENTATIONS else {}
-    return {key: int(v) if key in _COUNTS else v for key, v in found.items()}
-
-
-#: Settings that every process of a federation must have alike.
-_AGREED = (
-    "seed",
-    "ggeur.base_method",
-    "ggeur.augmentation",
-    "ggeur.steps",
-    "ggeur.mlp_hidden_dim",
-    "ggeur.closed_form",
-    "ggeur.init",
-    "ggeur.statistics",
-    "ggeur.calibrate",
-)
+    ``ggeur.base_method`` is the one selector; the section's switch follows it. One that
+    is on although another method is chosen is left to the checks.
+    """
+    for part in parts_in_use(cfg):
+        switch = switch_of(part)
+        if switch and switch in cfg:
+            cfg[switch].use = True
 
 
 def agreed_settings(cfg) -> dict[str, str]:
     """The settings in `cfg` that every process must have alike, as texts."""
-    settings = {name: get_key(cfg, name) for name in _AGREED}
-    base, rival = cfg.ggeur.base_method, cfg.ggeur.augmentation
-    for section, found in (
-        (_OF_FS.get(base, f"ggeur.{base}"), method_settings(cfg)),
-        (f"ggeur.{rival}", rival_settings(cfg)),
-        *((f"ggeur.{name}", settings_in(cfg.ggeur[name])) for name in _sections(cfg)),
-    ):
-        settings.update({f"{section}.{name}": v for name, v in found.items()})
+    names = ["seed", *(f"ggeur.{key.name}" for key in all_keys() if key.shared)]
+    settings = {name: get_key(cfg, name) for name in names}
+    for part in parts_in_use(cfg):
+        for name, value in part_settings(cfg, part).items():
+            settings[f"{section_of(part)}.{name}"] = value
+    for section in _closed_form_sections(cfg):
+        for name, value in settings_in(cfg.ggeur[section]).items():
+            settings[f"ggeur.{section}.{name}"] = value
     return {name: str(value) for name, value in settings.items()}
 
 
-def _sections(cfg) -> tuple[str, ...]:
+def _closed_form_sections(cfg) -> tuple[str, ...]:
     """Where the settings of the head in closed form stand."""
     kind = cfg.ggeur.closed_form
     return {"lda": ("lda",), "qda": ("lda", "qda"), "ridge": ("ridge",)}.get(kind, ())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.cfg_ggeur import NOT_SET
 from federatedscope_ggeur.federation.course.requests import (
     CALIBRATE,
     KINDS,
@@ -10,14 +9,13 @@ from federatedscope_ggeur.federation.course.requests import (
     RequestKind,
 )
 from federatedscope_ggeur.federation.messages import StatisticsForm
-from federatedscope_ggeur.models import ClosedFormSettings, ModelSettings
+from federatedscope_ggeur.models import ClosedForm, ModelSettings, build_closed_form
 
 
 def model_settings(cfg) -> ModelSettings:
-    """The head of ``ggeur.mlp_hidden_dim``, or QDA's."""
-    ggeur = cfg.ggeur
-    quadratic = ggeur.closed_form == "qda"
-    return ModelSettings(int(ggeur.mlp_hidden_dim), cfg.model.dropout, quadratic)
+    """The model of ``ggeur.mlp_hidden_dim``, or of ``ggeur.closed_form``."""
+    hidden, form = int(cfg.ggeur.mlp_hidden_dim), cfg.ggeur.closed_form
+    return ModelSettings(hidden, cfg.model.dropout, form)
 
 
 def statistics_form(ggeur) -> StatisticsForm:
@@ -52,17 +50,7 @@ def only_closed_form(ggeur) -> bool:
     return ggeur.closed_form != "none" and ggeur.init == "random"
 
 
-def closed_form_settings(ggeur) -> ClosedFormSettings | None:
-    """The head in closed form that `cfg.ggeur` asks for, if any."""
+def closed_form_settings(ggeur) -> ClosedForm | None:
+    """The closed form that `cfg.ggeur` asks for, if any."""
     kind = ggeur.closed_form
-    if kind == "none":
-        return None
-    shrinkage = ggeur.lda.shrinkage
-    discriminant = ggeur.qda if kind == "qda" else ggeur.lda
-    return ClosedFormSettings(
-        kind,
-        shrinkage=None if shrinkage == NOT_SET else shrinkage,
-        class_shrinkage=ggeur.qda.shrinkage,
-        priors=discriminant.priors == "counts",
-        alpha=ggeur.ridge.alpha,
-    )
+    return None if kind == "none" else build_closed_form(kind, ggeur)

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from federatedscope_ggeur.cfg_ggeur import (
     MULTI_DOMAIN_SIZE,
-    NOT_SET,
     PROTOTYPE_SIZE,
     SINGLE_DOMAIN_SIZE,
 )
-from federatedscope_ggeur.cfg_ggeur.fs_keys import settings_in
-from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings, method_of
+from federatedscope_ggeur.cfg_ggeur.check import local_optimizer
+from federatedscope_ggeur.cfg_ggeur.method_settings import (
+    agreed_settings,
+    base_method,
+    method_of,
+)
 from federatedscope_ggeur.cfg_ggeur.model_settings import (
     answered_requests,
     augmentation_steps,
@@ -24,7 +27,6 @@ from federatedscope_ggeur.cfg_ggeur.model_settings import (
 from federatedscope_ggeur.federation import (
     CalibrationSettings,
     ClientSettings,
-    OptimizerSettings,
     ServerSettings,
     Task,
     TrainingSettings,
@@ -36,6 +38,7 @@ from federatedscope_ggeur.geometry import (
     PerAnchorSizes,
     TotalSizes,
 )
+from federatedscope_ggeur.settings import NOT_SET
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         server=server,
         plan=Plan(
             round0_window=int(ggeur.round0_window),
-            quorum=_quorum(ggeur, num_clients),
+            quorum=_quorum(cfg, num_clients),
             server_evaluates=server_evaluates(cfg),
         ),
         num_threads=int(ggeur.num_threads),
@@ -107,11 +110,11 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
 def server_evaluates(cfg) -> bool:
     """Whether the server scores its own test sets; else every client scores its own.
 
-    Of local training there is no head that a server could score, and of centralised
-    training no client with test rows of a domain.
+    Without a federation there is no model that a server could score, and where one
+    client holds all rows none with test rows of a domain.
     """
-    decided = {"local": False, "centralised": True}
-    return decided.get(cfg.ggeur.base_method, cfg.federate.make_global_eval)
+    method = base_method(cfg)
+    return method.federated and (method.pools_data or cfg.federate.make_global_eval)
 
 
 def calibration_settings(cfg) -> CalibrationSettings | None:
@@ -131,10 +134,8 @@ def augmentation_settings(ggeur) -> AugmentationSettings:
 
 def training_settings(cfg) -> TrainingSettings:
     """Local training in FS's keys."""
-    chosen = settings_in(cfg.train.optimizer)
-    kind, lr = chosen.pop("type"), chosen.pop("lr")
     return TrainingSettings(
-        optimizer=OptimizerSettings(kind, lr, chosen),
+        optimizer=local_optimizer(cfg),
         local_update_steps=cfg.train.local_update_steps,
         batch_or_epoch=cfg.train.batch_or_epoch,
         batch_size=cfg.dataloader.batch_size,
@@ -159,10 +160,10 @@ def _sizes(ggeur, steps: tuple[int, ...]) -> TotalSizes | PerAnchorSizes:
     )
 
 
-def _quorum(ggeur, num_clients: int) -> int:
-    """Clients that must be there; one holds all that is centralised."""
-    everyone = ggeur.quorum == NOT_SET or ggeur.base_method == "centralised"
-    return num_clients if everyone else int(ggeur.quorum)
+def _quorum(cfg, num_clients: int) -> int:
+    """Clients that must be there: the one where one holds all rows."""
+    everyone = cfg.ggeur.quorum == NOT_SET or base_method(cfg).pools_data
+    return num_clients if everyone else int(cfg.ggeur.quorum)
 
 
 def _unseen_client_num(federate, num_clients: int) -> int:

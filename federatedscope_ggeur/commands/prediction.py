@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,8 +15,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from federatedscope_ggeur.cfg_ggeur import KEYS
+from federatedscope_ggeur.cfg_ggeur import all_keys
 from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoding_settings
+from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
 from federatedscope_ggeur.data import SUFFIX, EncodingSettings, is_image_type
 from federatedscope_ggeur.data.encoders import (
     Encoder,
@@ -66,8 +65,9 @@ class Predictor:
         In place of the run's ``ggeur.encoder.pretrained`` (the same weights, elsewhere)
         and ``ggeur.encoder.device``; "" for those.
     plugins : sequence of str
-        Modules to import first, sought in the current folder too: those that register
-        an encoder of a user's own. None is imported because a run names it.
+        Modules to import first, sought in the current folder and then where Python
+        finds modules: those that register an encoder of a user's own. None is imported
+        because a run names it.
 
     Raises
     ------
@@ -86,7 +86,7 @@ class Predictor:
         device: str = "",
         plugins: Sequence[str] = (),
     ):
-        _import(plugins)
+        load_plugins(plugins, Path.cwd(), "--plugins")
         results = _read_results(Path(folder))
         settings = _encoding(results, pretrained, device)
         tensors, metadata = _read_head(Path(folder) / _HEAD)
@@ -195,19 +195,6 @@ def _inside(folder: str) -> Iterator[str]:
         yield from (os.path.join(where, name) for name in files if is_image_name(name))
 
 
-def _import(plugins: Sequence[str]) -> None:
-    if plugins and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    for module in plugins:
-        try:
-            import_module(module)
-        except Exception as error:  # a module of a user's own may raise anything
-            raise ConfigError(
-                f"--plugins: the module '{module}' cannot be imported: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-
-
 def _check_known(settings: EncoderSettings) -> None:
     try:
         check_encoder(settings)
@@ -262,7 +249,7 @@ def _encoding(results: Results, pretrained: str, device: str) -> EncodingSetting
             f"{results.encoder}), so it does not know how to embed an image; predict "
             "needs a run on an image data set, such as image_folder@ggeur"
         )
-    rule = next(key.rule for key in KEYS if key.name == "encoder.device")
+    rule = next(key.rule for key in all_keys() if key.name == "encoder.device")
     if device and (problem := rule(device)):
         raise ConfigError(f"--device: {problem}")
     encoder = settings.encoder
@@ -298,8 +285,8 @@ def _class_names(metadata: dict[str, str]) -> object:
 def _head(results: Results, dim: int, tensors: dict[str, Tensor], path: Path) -> Model:
     config = results.config
     ggeur, dropout = config["ggeur"], config["model"]["dropout"]
-    quadratic = ggeur["closed_form"] == "qda"
-    settings = ModelSettings(int(ggeur["mlp_hidden_dim"]), dropout, quadratic)
+    hidden, form = int(ggeur["mlp_hidden_dim"]), ggeur["closed_form"]
+    settings = ModelSettings(hidden, dropout, form)
     model = build_model(dim, len(results.class_names), settings)
     try:
         model.load_state_dict(tensors)

@@ -63,6 +63,7 @@ def read_digits_quickstart(splits: Sequence[float], seed: int) -> DataSet:
 
 @register_reader("digits_quickstart")
 def _read(root: str, splits: Sequence[float], seed: int) -> DataSet:
+    """The bundled digits as four domains; `root` is ignored."""
     return read_digits_quickstart(splits, seed)
 
 

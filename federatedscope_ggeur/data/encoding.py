@@ -66,7 +66,11 @@ class EncodingSettings:
 
 
 def encode_images(
-    data_type: str, reader: ImageReader, root: str, settings: EncodingSettings
+    data_type: str,
+    reader: ImageReader,
+    root: str,
+    settings: EncodingSettings,
+    options: Mapping[str, object],
 ) -> Encoded:
     """Read an image data set and embed it; what is in the cache is taken from there.
 
@@ -77,9 +81,11 @@ def encode_images(
     ----------
     data_type : str
         ``<name>@ggeur``.
-    reader : callable (root) -> ImageDataSet
+    reader : callable (root, **options) -> ImageDataSet
     root : str
     settings : EncodingSettings
+    options : mapping
+        All of the reader's own settings.
 
     Raises
     ------
@@ -95,10 +101,11 @@ def encode_images(
         resolve(settings.encoder),
         settings.float16,
         settings.hash_files,
+        options,
     )
     folder = Path(settings.cache).expanduser()
     try:
-        images = reader(root)
+        images = reader(root, **options)
     except DataError as error:
         return read_carried(folder, request, error)
     return _Encoding(folder, request, settings, images).run()

@@ -9,9 +9,9 @@ from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
 from federatedscope_ggeur.data.split import deal_evenly
 from federatedscope_ggeur.data.splitters import (
     Task,
+    check_splitter,
     divide_rows,
-    find_splitter,
-    read_argument,
+    find_shares,
 )
 from federatedscope_ggeur.errors import ConfigError
 
@@ -123,8 +123,7 @@ def partition(
     ConfigError
         A setting is unknown or impossible; names its key and what is accepted.
     """
-    chosen = find_splitter(splitter)
-    value = read_argument(splitter, chosen, splitter_args)
+    check_splitter(splitter, splitter_args)
     seen, unseen = _separate(dataset, unseen_domains)
     if client_num < len(seen):
         raise ConfigError(
@@ -135,8 +134,9 @@ def partition(
     clients = []
     for position, domain in enumerate(seen):
         members = range(position + 1, client_num + 1, len(seen))
-        task = Task(domain.name, members, value, client_num, dataset.num_classes, seed)
-        trains = divide_rows(domain.train.labels.numpy(), chosen.shares(task), task)
+        task = Task(domain.name, members, client_num, dataset.num_classes, seed)
+        shares = find_shares(splitter, splitter_args, task)
+        trains = divide_rows(domain.train.labels.numpy(), shares, task)
         tests = deal_evenly(
             domain.test.labels.numpy(), len(members), task.generator("test")
         )

@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from federatedscope_ggeur.data.embeddings import DataSet
 from federatedscope_ggeur.data.encoded import Encoded
 from federatedscope_ggeur.data.encoding import EncodingSettings, encode_images
-from federatedscope_ggeur.data.images import image_reader, image_reader_names
+from federatedscope_ggeur.data.images import IMAGE_READERS
 from federatedscope_ggeur.data.images.base import ImageReader
+from federatedscope_ggeur.data.parts import filled_in, registered
 from federatedscope_ggeur.data.split import check_splits
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.settings import Key, Registry
 
 SUFFIX = "@ggeur"
-Reader = Callable[[str, Sequence[float], int], DataSet]
-_READERS: dict[str, Reader] = {}
+Reader = Callable[..., DataSet]
+READERS: Registry[Reader] = Registry("reader", "data.type")
+_NONE: Mapping[str, object] = MappingProxyType({})
 
 
-def register_reader(name: str) -> Callable[[Reader], Reader]:
+def register_reader(
+    name: str, settings: Sequence[Key] = ()
+) -> Callable[[Reader], Reader]:
     """Decorator: the function reads ``data.type: <name>@ggeur``.
 
-    The function is called as ``reader(root, splits, seed)`` and returns a `DataSet`.
+    The function is called as ``reader(root, splits, seed, **own)`` with its own
+    `settings`, ``ggeur.<name>.*``, and returns a `DataSet`.
     """
-
-    def register(reader: Reader) -> Reader:
-        if name in _READERS:
-            raise ValueError(f"a reader named '{name}' is already registered")
-        _READERS[name] = reader
-        return reader
-
-    return register
+    return registered(READERS, name, settings)
 
 
 def check_data_type(data_type: str) -> None:
     """Raise `ConfigError` unless a reader serves `data_type`."""
-    _find(data_type)
+    find_reader(data_type)
 
 
 def is_image_type(data_type: str) -> bool:
@@ -46,17 +45,21 @@ def is_image_type(data_type: str) -> bool:
     ConfigError
         Unknown type.
     """
-    return _find(data_type)[1] is not None
+    return find_reader(data_type) in IMAGE_READERS.values()
 
 
-def _find(data_type: str) -> tuple[Reader | None, ImageReader | None]:
-    """The reader of embeddings or the one of images; the other is None."""
+def find_reader(data_type: str) -> Reader | ImageReader:
+    """The reader of embeddings or of images that serves `data_type`.
+
+    Raises
+    ------
+    ConfigError
+        Unknown type.
+    """
     name = data_type[: -len(SUFFIX)] if data_type.endswith(SUFFIX) else ""
-    found = _READERS.get(name), image_reader(name)
-    if found == (None, None):
-        known = ", ".join(
-            name + SUFFIX for name in sorted({*_READERS, *image_reader_names()})
-        )
+    found = READERS.get(name) or IMAGE_READERS.get(name)
+    if found is None:
+        known = ", ".join(name + SUFFIX for name in sorted({*READERS, *IMAGE_READERS}))
         raise ConfigError(f"data.type '{data_type}' is unknown; known are: {known}.")
     return found
 
@@ -67,6 +70,7 @@ def load_data(
     splits: Sequence[float],
     seed: int,
     encoder: EncodingSettings | None = None,
+    options: Mapping[str, object] = _NONE,
 ) -> DataSet:
     """Read the data set that ``data.type`` names; images are embedded first.
 
@@ -82,6 +86,8 @@ def load_data(
         Keys the split.
     encoder : EncodingSettings, optional
         How images are embedded and where the features are kept.
+    options : mapping
+        The reader's own settings, by name; those left out have their defaults.
 
     Raises
     ------
@@ -90,21 +96,24 @@ def load_data(
     DataError
         The data cannot be used as they are.
     """
-    reader, _ = _find(data_type)
+    reader = find_reader(data_type)
     check_splits(splits)
-    if reader is not None:
-        return reader(root, splits, seed)
-    return embed_data(data_type, root, encoder).data_set(splits, seed)
+    if is_image_type(data_type):
+        return embed_data(data_type, root, encoder, options).data_set(splits, seed)
+    return reader(root, splits, seed, **filled_in(reader, options))
 
 
 def embed_data(
-    data_type: str, root: str, encoder: EncodingSettings | None = None
+    data_type: str,
+    root: str,
+    encoder: EncodingSettings | None = None,
+    options: Mapping[str, object] = _NONE,
 ) -> Encoded:
     """Embed an image data set, or find it in the cache.
 
     Parameters
     ----------
-    data_type, root, encoder
+    data_type, root, encoder, options
         As for `load_data`.
 
     Raises
@@ -112,10 +121,11 @@ def embed_data(
     ConfigError, DataError
         As `load_data`; `data_type` is no image data set.
     """
-    _, reader = _find(data_type)
-    if reader is None:
+    if not is_image_type(data_type):
         raise ConfigError(
             f"data.type: '{data_type}' holds embeddings already; there is nothing to "
             "embed"
         )
-    return encode_images(data_type, reader, root, encoder or EncodingSettings())
+    reader = find_reader(data_type)
+    own = filled_in(reader, options)
+    return encode_images(data_type, reader, root, encoder or EncodingSettings(), own)

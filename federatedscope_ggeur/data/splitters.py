@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from federatedscope_ggeur.data.parts import filled_in, registered
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.rng import numpy_generator
+from federatedscope_ggeur.settings import NOT_SET, Key, Registry, Rule
+
+_ROUNDING = 1e-9
 
 
 def lds_matrix(
@@ -37,44 +41,128 @@ def _dirichlet(rng: np.random.Generator, alpha: float, size: int) -> np.ndarray:
 
 
 class Task(NamedTuple):
-    """One domain to divide among `members`, its clients' numbers."""
+    """One domain to divide among its clients: what a splitter is called with.
+
+    Attributes
+    ----------
+    domain : str
+    members : range
+        The numbers of its m clients, from 1.
+    client_num : int
+        K, the clients of all domains.
+    num_classes : int
+        C.
+    seed : int
+        See `generator`.
+    """
 
     domain: str
     members: range
-    value: float | None
     client_num: int
     num_classes: int
     seed: int
 
     def generator(self, purpose: str) -> np.random.Generator:
+        """Draws that depend on the seed, the domain and the purpose alone."""
         return numpy_generator(self.seed, "partition", self.domain, purpose)
 
 
-def _even_shares(task: Task) -> np.ndarray:
+Splitter = Callable[..., np.ndarray]
+SPLITTERS: Registry[Splitter] = Registry("splitter", "data.splitter")
+
+
+def register_splitter(
+    name: str, settings: Sequence[Key] = ()
+) -> Callable[[Splitter], Splitter]:
+    """Decorator: the function is ``data.splitter: <name>``.
+
+    It is called as ``splitter(task, **arguments)`` for each domain, with a `Task` and
+    what ``data.splitter_args`` holds, and returns the shares of the domain's rows that
+    the clients get: an array of shape [m], or [m, C] for each class by itself. Shares
+    are 0 or more and add up to at most 1; what is left over no client gets.
+
+    Parameters
+    ----------
+    name : str
+    settings : sequence of Key
+        The arguments of ``data.splitter_args``; one with the default None must be
+        given.
+    """
+    return registered(SPLITTERS, name, settings, SECTION="data.splitter_args")
+
+
+def _above_zero(largest: float = math.inf) -> Rule:
+    limit = " and at most 1" if largest == 1 else ""
+
+    def rule(value) -> str:
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if is_number and 0 < value <= largest and math.isfinite(value):
+            return ""
+        return f"must be a number above 0{limit}, got {value!r}"
+
+    rule.read = lambda value: None if value == NOT_SET else float(value)
+    return rule
+
+
+_ALPHA = Key("alpha", None, "Of the Dirichlet distribution.", _above_zero())
+
+
+@register_splitter("iid")
+def _iid(task: Task) -> np.ndarray:
+    """At random, evenly."""
     return np.full(len(task.members), 1 / len(task.members))
 
 
-def _lda_shares(task: Task) -> np.ndarray:
+@register_splitter("lda", [_ALPHA])
+def _lda(task: Task, alpha: float) -> np.ndarray:
+    """Each class in proportions ~ Dirichlet(alpha) over a domain's clients."""
     rng, m = task.generator("lda"), len(task.members)
-    columns = [_dirichlet(rng, task.value, m) for _ in range(task.num_classes)]
+    columns = [_dirichlet(rng, alpha, m) for _ in range(task.num_classes)]
     return np.stack(columns, axis=1)
 
 
-def _domain_shares(task: Task) -> np.ndarray:
-    if task.value is None:
-        return _even_shares(task)
+@register_splitter(
+    "domain",
+    [Key("fraction", NOT_SET, "Share of a client; 1/m if not given.", _above_zero(1))],
+)
+def _domain(task: Task, fraction: float | None) -> np.ndarray:
+    """Each client gets the same share of its domain's rows."""
+    if fraction is None:
+        return _iid(task)
     m = len(task.members)
-    if m * task.value > 1 + 1e-9:
+    if m * fraction > 1 + _ROUNDING:
         raise ConfigError(
-            f"data.splitter_args: fraction {task.value} is too large for domain "
+            f"data.splitter_args: fraction {fraction} is too large for domain "
             f"'{task.domain}', which has {m} clients: it may be at most 1/{m}."
         )
-    return np.full(m, task.value)
+    return np.full(m, fraction)
 
 
-def _lds_shares(task: Task) -> np.ndarray:
-    matrix = lds_matrix(task.client_num, task.num_classes, task.value, task.seed)
+@register_splitter("lds", [_ALPHA])
+def _lds(task: Task, alpha: float) -> np.ndarray:
+    """Each class in proportions ~ Dirichlet(alpha) over the clients of all domains."""
+    matrix = lds_matrix(task.client_num, task.num_classes, alpha, task.seed)
     return matrix[[number - 1 for number in task.members]]
+
+
+def find_shares(name: str, args, task: Task) -> np.ndarray:
+    """The shares [m] or [m, C] that the splitter called `name` gives.
+
+    Raises
+    ------
+    ConfigError
+        As `read_arguments`; shares that are none.
+    """
+    shares = SPLITTERS.find(name)(task, **read_arguments(name, args))
+    m, num_classes = len(task.members), task.num_classes
+    if shares.shape not in ((m,), (m, num_classes)) or not (
+        (shares >= 0).all() and (shares.sum(axis=0) <= 1 + _ROUNDING).all()
+    ):
+        raise ConfigError(
+            f"data.splitter: '{name}' must give shares of shape ({m},) or "
+            f"({m}, {num_classes}), 0 or more and at most 1 in all, got {shares}"
+        )
+    return shares
 
 
 def divide_rows(labels: np.ndarray, shares: np.ndarray, task: Task) -> list[np.ndarray]:
@@ -99,64 +187,36 @@ def _cut(rows: np.ndarray, shares: np.ndarray) -> list[np.ndarray]:
     return np.split(rows, ends)[:-1]
 
 
-class Splitter(NamedTuple):
-    """How a splitter finds the members' shares, and what its argument may be."""
-
-    shares: Callable[[Task], np.ndarray]
-    argument: str = ""  # the one name that splitter_args may hold
-    required: bool = False
-    largest: float = math.inf
-
-
-_SPLITTERS = {
-    "iid": Splitter(_even_shares),
-    "lda": Splitter(_lda_shares, "alpha", required=True),
-    "domain": Splitter(_domain_shares, "fraction", largest=1.0),
-    "lds": Splitter(_lds_shares, "alpha", required=True),
-}
-
-
-def find_splitter(name: str) -> Splitter:
-    """The splitter called `name`; an unknown one is a `ConfigError`."""
-    if name not in _SPLITTERS:
-        known = ", ".join(_SPLITTERS)
-        raise ConfigError(f"data.splitter '{name}' is unknown; known are: {known}.")
-    return _SPLITTERS[name]
-
-
 def check_splitter(name: str, args) -> None:
     """Raise `ConfigError` unless `name` is a splitter that takes `args`."""
-    read_argument(name, find_splitter(name), args)
+    read_arguments(name, args)
 
 
-def read_argument(name: str, splitter: Splitter, args) -> float | None:
-    """The one number in `args` (FS's form: a list with at most one dict), or None.
+def read_arguments(name: str, args) -> dict[str, object]:
+    """The arguments in `args`, which has FS's form: a list with at most one dict.
 
     Raises
     ------
     ConfigError
-        Not a list of that form, an unknown or missing name, a number out of range.
+        An unknown splitter, another form, an unknown or missing name, a value out of
+        range.
     """
-    if not splitter.argument:
-        accepted = "[] (it takes no arguments)"
-    else:
-        limit = " and at most 1" if splitter.largest == 1 else ""
-        accepted = f"[{{'{splitter.argument}': x}}] with x a number above 0{limit}"
-        accepted += "" if splitter.required else ", or []"
-    wrong = ConfigError(
+    splitter = SPLITTERS.find(name)
+    keys = {key.name: key for key in splitter.SETTINGS}
+    fits = isinstance(args, (list, tuple)) and len(args) <= 1
+    fits = fits and all(isinstance(part, Mapping) for part in args)
+    given = dict(*args) if fits else {}
+    problems = [] if fits else ["it must be a list of at most one mapping"]
+    problems += [f"there is no {n}" for n in given if n not in keys]
+    for n, key in keys.items():
+        missing = "must be given" if fits and key.default is None else ""
+        problem = key.rule(given[n]) if n in given else missing
+        problems += [f"{n} {problem}"] if problem else []
+    if not problems:
+        return filled_in(splitter, {n: keys[n].read(v) for n, v in given.items()})
+    takes = ", ".join(f"'{n}': x" for n in keys)
+    takes = f"[{{{takes}}}]" if keys else "no arguments"
+    raise ConfigError(
         f"data.splitter_args: {args!r} does not fit data.splitter '{name}', which "
-        f"accepts {accepted}."
+        f"takes {takes}: {'; '.join(problems)}"
     )
-    if not isinstance(args, (list, tuple)) or len(args) > 1:
-        raise wrong
-    given = args[0] if args else {}
-    if not isinstance(given, Mapping) or set(given) - {splitter.argument}:
-        raise wrong
-    value = given.get(splitter.argument)
-    if value is None and not given and not splitter.required:
-        return None
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise wrong
-    if not (0 < value <= splitter.largest and math.isfinite(value)):
-        raise wrong
-    return float(value)

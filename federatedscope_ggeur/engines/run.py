@@ -7,7 +7,7 @@ from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
-from federatedscope_ggeur.cfg_ggeur.method_rules import method_notes
+from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, method_notes
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.data import (
     DataSet,
@@ -168,7 +168,7 @@ def divide(cfg, dataset: DataSet) -> FederatedData:
 
 def _pooled(cfg, data: FederatedData) -> FederatedData:
     """`data` as the base method has it: divided, or all in one place."""
-    return centralise(data) if cfg.ggeur.base_method == "centralised" else data
+    return centralise(data) if base_method(cfg).pools_data else data
 
 
 def _pooled_lines(data: FederatedData) -> list[str]:

@@ -32,8 +32,7 @@ from federatedscope_ggeur.federation.task import Task
 from federatedscope_ggeur.geometry import GeometricShape
 from federatedscope_ggeur.methods import ServerContext, Update, initial_weights
 from federatedscope_ggeur.models import (
-    ClosedFormSettings,
-    closed_form,
+    ClosedForm,
     load_vector,
     to_vector,
 )
@@ -62,7 +61,7 @@ class ServerSettings:
         Rounds in all; the head is scored every so many, and after the last one.
     unseen_client_num : int
         Clients that take no part in round 0 or in training and are only scored.
-    closed_form : ClosedFormSettings, optional
+    closed_form : ClosedForm, optional
         The head in closed form that round 0 ends with.
     calibration : CalibrationSettings, optional
         What is done to the head after the last round.
@@ -76,7 +75,7 @@ class ServerSettings:
     total_rounds: int
     eval_every: int
     unseen_client_num: int = 0
-    closed_form: ClosedFormSettings | None = None
+    closed_form: ClosedForm | None = None
     calibration: CalibrationSettings | None = None
 
 
@@ -174,7 +173,7 @@ class Server:
         StatisticsError
             The statistics do not allow that head; it says what to do.
         """
-        solved = closed_form(self.statistics, self.settings.closed_form)
+        solved = self.settings.closed_form.solve(self.statistics)
         self.params = to_vector(solved.model)
         return solved.report
 

@@ -257,7 +257,7 @@ class AugmentedSet:
         full = target.new_empty(block.drawn, target.shape[1]) if cut else target
         n = len(block.own)
         torch.index_select(self.features, 0, block.own, out=full[:n])
-        if block.new:
+        if block.new and block.shape is not None:  # without a shape nothing is new
             new = full[n:]
             anchors = torch.cat([full[:n], block.prototypes])
             torch.index_select(anchors, 0, block.anchor_order(), out=new)

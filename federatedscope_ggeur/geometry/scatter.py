@@ -140,8 +140,9 @@ class Scatter:
         """The canonical thin factor of shape (rank, D)."""
         if self.canonical:
             return self.blocks[0]
-        if self.dense is None:
-            return thin_factor(self.rows())
+        rows = self.rows()
+        if rows is not None:
+            return thin_factor(rows)
         values, vectors = torch.linalg.eigh(self.matrix())
         floor = values[-1] * self.dim * torch.finfo(values.dtype).eps
         keep = values > floor.clamp(min=0)

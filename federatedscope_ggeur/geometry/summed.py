@@ -85,18 +85,21 @@ class SummedStatistics:
         counts = counts.to(torch.int64).clone()
         high = means.to(torch.float64).clone()
         high[counts == 0] = 0
-        if (factor is None) == (scatter is None):
+        dim = high.shape[1]
+        if factor is not None and scatter is None:
+            name, given, shape = "factor", factor, (len(factor), dim)
+        elif scatter is not None and factor is None:
+            name, given, shape = "scatter", scatter, (dim, dim)
+        else:
             raise StatisticsError(
                 "summed statistics take either a factor or a scatter: give one of them"
             )
-        given = factor if scatter is None else scatter
-        rows = len(given) if scatter is None else high.shape[1]
-        if given.shape != (rows, high.shape[1]):
+        if given.shape != shape:
             raise StatisticsError(
-                f"a {'factor' if scatter is None else 'scatter'} of shape "
-                f"{tuple(given.shape)} does not fit means in {high.shape[1]} dimensions"
+                f"a {name} of shape {tuple(given.shape)} does not fit means in {dim} "
+                "dimensions"
             )
-        build = Scatter.from_factor if scatter is None else Scatter.from_dense
+        build = Scatter.from_factor if name == "factor" else Scatter.from_dense
         located = Means(counts, high, torch.zeros_like(high))
         return cls(located, build(given.to(torch.float64)))
 

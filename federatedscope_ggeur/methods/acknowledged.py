@@ -44,7 +44,7 @@ def acknowledged_after(
 
 
 def total_weight(context: ServerContext) -> Tensor:
-    """Server: the sum of the clients' weights, of all that have ended round 0."""
+    """Server: the sum of n_k over all clients that have ended round 0."""
     return torch.tensor(
         [sum(context.aggregation_weights.values())], dtype=torch.float64
     )

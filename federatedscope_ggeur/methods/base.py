@@ -6,10 +6,11 @@ side says what goes down besides the weights, and turns the updates into the nex
 weights. Weights are vectors of shape (P,); everything else travels and is kept as
 plain dicts of tensors, so that an engine can send it and a checkpoint can hold it.
 
-How the methods of the literature use it:
+A method's file registers it by `registry.register_method`; it states there, and
+nowhere else, its settings, what it asks of the local optimiser, and its flags. How the
+methods of the literature use the two sides:
 
 =====================  ===============================================================
-FedAvg                 `step`
 FedProx                `local` with `add_correction`
 SCAFFOLD, FedDyn       `initial_state`, `download`, `local` with `add_correction` and
                        `finish` (upload and client state), `step`
@@ -17,18 +18,19 @@ MOON, FedNTD           `local` with `loss_term` (and client state for MOON)
 FedProto               `download`, `local` with `loss_term`, `finish`, `step`
 FedOpt, FedAvgM        `initial_state`, `step`
 FedMix                 `init_upload`, `aggregate_init`, `local` with `objective`
-FedGen                 `init_upload`, `initial_state`, `download`, `local` with `loss_term`,
-                       `step`
+FedGen                 `init_upload`, `initial_state`, `download`, `local` with
+                       `loss_term`, `step`
 FedFA                  `init_upload`, `download`, `local` with `transform`, `step`
-no federation          `local` with `start` and `finish`, `eval_params`
+no federation          `local` with `start` and `finish`, `eval_params`, `step`
 =====================  ===============================================================
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -36,8 +38,22 @@ from torch import Tensor
 from federatedscope_ggeur.methods.tensors import Specs
 from federatedscope_ggeur.models import Model, to_vector
 from federatedscope_ggeur.rng import torch_generator
+from federatedscope_ggeur.settings import Key
 
 Tensors = Mapping[str, Tensor]
+#: A field's name, and what is to be said of it.
+Problem = tuple[str, str]
+
+
+class Optimizer(Protocol):
+    """The local optimiser, as a method sees it: `torch.optim`'s, by name."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def lr(self) -> float: ...
+    @property
+    def options(self) -> Mapping[str, object]: ...
 
 
 @dataclass(frozen=True)
@@ -86,9 +102,9 @@ class LocalHooks:
     ----------
     transform : callable (features [B, D], labels [B]) -> features [B, D]
         Changes a batch before it is used; never in place, it may be the set itself.
-    objective : callable (head, features [B, D], labels [B]) -> scalar Tensor
-        Stands in for the cross-entropy; it runs the head itself.
-    loss_term : callable (head, Batch) -> scalar Tensor
+    objective : callable (model, features [B, D], labels [B]) -> scalar Tensor
+        Stands in for the cross-entropy; it runs the model itself.
+    loss_term : callable (model, Batch) -> scalar Tensor
         Added to the loss. Its gradient comes from autograd, and so does that of
         `objective`; the cross-entropy keeps its gradient by hand where there is one.
     add_correction : callable (params [P], gradient [P]) -> None
@@ -114,8 +130,8 @@ class LocalContext:
     Attributes
     ----------
     client, round_number : int
-    head : Head
-        The module being trained; `Head.at` gives frozen copies at other weights.
+    model : Model
+        The module being trained; `Model.at` gives frozen copies at other weights.
     broadcast : Tensor of shape (P,)
         The weights that came down; empty where none travel.
     download : dict of Tensor
@@ -128,7 +144,7 @@ class LocalContext:
         The client's own rows of each class, without augmented ones.
     min_samples : int
         Below it, what is made of a class's rows, or of so few rows, must not go up.
-    optimizer : OptimizerSettings
+    optimizer : Optimizer
         Of the local training (type, lr, options).
     seed : int
         The run's.
@@ -143,7 +159,7 @@ class LocalContext:
     state: Tensors
     counts: Tensor
     min_samples: int
-    optimizer: object
+    optimizer: Optimizer
     seed: int
 
     def generator(self, purpose: str) -> torch.Generator:
@@ -159,7 +175,7 @@ class Update:
     ----------
     client : int
     aggregation_weight : float
-        The client's weight in averages, n_k (1 for all with `ignore_weight`).
+        n_k, what the client counts for in averages (1 for all with `ignore_weight`).
     params : Tensor of shape (P,)
     steps : int
     upload : dict of Tensor
@@ -179,8 +195,8 @@ class ServerContext:
     Attributes
     ----------
     round_number : int
-    head : Head
-        A module of the right shape, for methods that run heads on the server.
+    model : Model
+        A module of the right shape, for methods that run models on the server.
     aggregation_weights : dict of float
         n_k of every client, drawn this round or not, by client number.
     init_uploads : dict of dict of Tensor
@@ -207,13 +223,54 @@ class Method:
     A method that sends tensors up says which, so that others can be refused.
     """
 
-    name = ""
+    #: Given by the decorator that registers it.
+    name: str = ""
 
-    #: False where weights stay with the clients: neither head nor update travels.
-    federated = True
+    #: The constructor's keyword arguments, as `Key.read` gives them.
+    SETTINGS: ClassVar[tuple[Key, ...]] = ()
+
+    #: Where they stand, if that is a section of FederatedScope's own; those without a
+    #: default need one that takes new keys.
+    SECTION: ClassVar[str] = ""
+
+    #: What it does, in a line, and who published it: for the tables of the docs.
+    meaning: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+    #: What travels beside the model's weights, each way.
+    sends: ClassVar[str] = ""
+    receives: ClassVar[str] = ""
+
+    #: False where weights stay with the clients: none travel, and there is no global
+    #: model.
+    federated: ClassVar[bool] = True
 
     #: True where a client that has trained keeps tensors of its own for later rounds.
-    keeps_state = False
+    keeps_state: bool = False
+
+    #: True where one client must hold all clients' rows.
+    pools_data: ClassVar[bool] = False
+
+    #: True where a robust mean can stand in for all that it does; never inherited.
+    robust: ClassVar[bool] = False
+
+    #: True where clients send means over few rows, so that sums over the rows of a
+    #: class beside them could leave single rows.
+    sends_row_means: ClassVar[bool] = False
+
+    @classmethod
+    def setting_problems(cls, settings: Mapping[str, object]) -> Iterable[Problem]:
+        """What settings that keep their own rules cannot be together."""
+        return ()
+
+    @classmethod
+    def setting_notes(cls, settings: Mapping[str, object]) -> Iterable[Problem]:
+        """What a person may not expect of settings that are allowed."""
+        return ()
+
+    @classmethod
+    def optimizer_problems(cls, optimizer: Optimizer) -> Iterable[Problem]:
+        """What the local optimiser cannot be, by field: type, lr, or an option."""
+        return ()
 
     def init_upload_shapes(self, model: Model) -> Specs:
         """Names, shapes and dtypes of all that `init_upload` returns."""
@@ -224,11 +281,11 @@ class Method:
         return {}
 
     def init_upload_problem(self, init_upload: Tensors, model: Model) -> str:
-        """Server: why values of a share of the right shapes are refused, else ""."""
+        """Server: why an `init_upload` of the right shapes is refused, else ""."""
         return ""
 
     def upload_problem(self, upload: Tensors, model: Model) -> str:
-        """Server: why values of an upload of the right shapes are refused, else ""."""
+        """Server: why an upload of the right shapes is refused, else ""."""
         return ""
 
     # round 0
@@ -239,7 +296,7 @@ class Method:
         return {}
 
     def aggregate_init(self, init_uploads: Mapping[int, Tensors]) -> Tensors:
-        """Server: what all clients' `init_upload` (by client number) become for everyone.
+        """Server: what all clients' `init_upload`, by number, become for everyone.
 
         What the server alone may see stays in `ServerContext.init_uploads`.
         """
@@ -273,18 +330,18 @@ class Method:
         context: ServerContext,
     ) -> tuple[Tensor, Tensors]:
         """Server: the next weights [P] and state, from updates in client order."""
-        raise NotImplementedError
+        return weighted_mean(params, updates), state
 
 
 def initial_weights(model: Model, seed: int) -> Tensor:
-    """The weights [P] that a run of `seed` begins with; those of `head` stay."""
+    """The weights [P] that a run of `seed` begins with; those of `model` stay."""
     return to_vector(copy.deepcopy(model).reset(torch_generator(seed, "head")))
 
 
 def weighted_mean(params: Tensor, updates: Sequence[Update]) -> Tensor:
     """``sum_k p_k w_k`` with p_k = n_k / sum n_j over these updates, in float64.
 
-    Clients of weight 0 (no data) have no say; if all are such, `params` comes back.
+    Clients without data (n_k = 0) have no say; if all are such, `params` comes back.
     """
     total = sum(update.aggregation_weight for update in updates)
     if total == 0:

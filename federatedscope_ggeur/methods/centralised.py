@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.base import Method
+from federatedscope_ggeur.methods.registry import register_method
 
 
-class Centralised(FedAvg):
+@register_method("centralised")
+class Centralised(Method):
     """FedAvg over one client, to whom an engine gives all clients' training rows.
 
     See `federatedscope_ggeur.data.centralise`.
     """
 
-    name = "centralised"
+    meaning = (
+        "a bound: the training rows of all clients, as they are dealt, are those of "
+        "one client, which trains"
+    )
+    pools_data = True

@@ -1,4 +1,4 @@
-"""A base method and a rival of GGEUR in one."""
+"""A base method and a baseline augmentation in one."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from federatedscope_ggeur.methods.base import (
     Update,
 )
 
-_BASE, _RIVAL = "base", "rival"
+_BASE, _ADDED = "base", "augmentation"
 
 
 class Combined(Method):
     """Weights by the base method, local training with what both add.
 
     Each sees its own tensors only; what travels or is kept is named ``base.<name>`` or
-    ``rival.<name>``.
+    ``augmentation.<name>``.
 
     Parameters
     ----------
     base : Method
         Its `step` makes the next weights.
-    rival : Method
+    augmentation : Method
         Of its `step` the state alone is used.
 
     Raises
@@ -40,23 +40,26 @@ class Combined(Method):
         Weights stay with the clients in `base`; or, in `local`, both set an objective.
     """
 
-    def __init__(self, base: Method, rival: Method):
+    def __init__(self, base: Method, augmentation: Method):
         if not base.federated:
             raise ConfigError(
-                f"ggeur.augmentation: {rival.name} needs weights to travel, which "
-                f"ggeur.base_method: {base.name} does not send; take another of the two"
+                f"augmentation: {augmentation.name} needs weights to travel, which "
+                f"base_method {base.name} does not send; take another of the two"
             )
-        self.base, self.rival = base, rival
-        self.name = f"{base.name} + {rival.name}"
-        self.keeps_state = base.keeps_state or rival.keeps_state
+        self.base, self.augmentation = base, augmentation
+        self.name = f"{base.name} + {augmentation.name}"
+        self.keeps_state = base.keeps_state or augmentation.keeps_state
 
     def init_upload_shapes(self, model):
         return _both(
-            self.base.init_upload_shapes(model), self.rival.init_upload_shapes(model)
+            self.base.init_upload_shapes(model),
+            self.augmentation.init_upload_shapes(model),
         )
 
     def upload_shapes(self, model):
-        return _both(self.base.upload_shapes(model), self.rival.upload_shapes(model))
+        return _both(
+            self.base.upload_shapes(model), self.augmentation.upload_shapes(model)
+        )
 
     def init_upload_problem(self, init_upload, model):
         return self._problem(
@@ -67,7 +70,7 @@ class Combined(Method):
         return self._problem(upload, lambda one, own: one.upload_problem(own, model))
 
     def _problem(self, both: Tensors, of: Callable[[Method, Tensors], str]) -> str:
-        for whose, method in ((_BASE, self.base), (_RIVAL, self.rival)):
+        for whose, method in ((_BASE, self.base), (_ADDED, self.augmentation)):
             problem = of(method, _part(both, whose))
             if problem:
                 return f"{method.name}: {problem}"
@@ -76,29 +79,29 @@ class Combined(Method):
     def init_upload(self, features, labels, context):
         return _both(
             self.base.init_upload(features, labels, _local(context, _BASE)),
-            self.rival.init_upload(features, labels, _local(context, _RIVAL)),
+            self.augmentation.init_upload(features, labels, _local(context, _ADDED)),
         )
 
     def aggregate_init(self, init_uploads):
         return _both(
             self.base.aggregate_init(_of_each(init_uploads, _BASE)),
-            self.rival.aggregate_init(_of_each(init_uploads, _RIVAL)),
+            self.augmentation.aggregate_init(_of_each(init_uploads, _ADDED)),
         )
 
     def local(self, context: LocalContext) -> LocalHooks:
         base = self.base.local(_local(context, _BASE))
-        rival = self.rival.local(_local(context, _RIVAL))
-        if base.objective and rival.objective:
+        added = self.augmentation.local(_local(context, _ADDED))
+        if base.objective and added.objective:
             raise ConfigError(
                 f"{self.name}: both put a loss of their own in place of the "
-                "cross-entropy; take another ggeur.base_method or ggeur.augmentation"
+                "cross-entropy; take another base_method or augmentation"
             )
         return LocalHooks(
-            transform=_one_after_the_other(base.transform, rival.transform),
-            objective=base.objective or rival.objective,
-            loss_term=_sum(base.loss_term, rival.loss_term),
-            add_correction=_each(base.add_correction, rival.add_correction),
-            finish=_finish(base.finish, rival.finish),
+            transform=_one_after_the_other(base.transform, added.transform),
+            objective=base.objective or added.objective,
+            loss_term=_sum(base.loss_term, added.loss_term),
+            add_correction=_each(base.add_correction, added.add_correction),
+            finish=_finish(base.finish, added.finish),
             start=base.start,
         )
 
@@ -108,32 +111,32 @@ class Combined(Method):
     def initial_state(self, params, context):
         return _both(
             self.base.initial_state(params, _server(context, _BASE)),
-            self.rival.initial_state(params, _server(context, _RIVAL)),
+            self.augmentation.initial_state(params, _server(context, _ADDED)),
         )
 
     def download(self, state):
         return _both(
             self.base.download(_part(state, _BASE)),
-            self.rival.download(_part(state, _RIVAL)),
+            self.augmentation.download(_part(state, _ADDED)),
         )
 
     def step(self, params, updates, state, context):
         after, kept = {}, {}
-        for name, method in ((_BASE, self.base), (_RIVAL, self.rival)):
+        for name, method in ((_BASE, self.base), (_ADDED, self.augmentation)):
             after[name], kept[name] = method.step(
                 params,
                 [_update(update, name) for update in updates],
                 _part(state, name),
                 _server(context, name),
             )
-        return after[_BASE], _both(kept[_BASE], kept[_RIVAL])
+        return after[_BASE], _both(kept[_BASE], kept[_ADDED])
 
 
 # Tensors (and shapes) by name, together and apart
 
 
-def _both(base: Mapping, rival: Mapping) -> dict:
-    named = ((_BASE, base), (_RIVAL, rival))
+def _both(base: Mapping, added: Mapping) -> dict:
+    named = ((_BASE, base), (_ADDED, added))
     return {f"{whose}.{n}": value for whose, part in named for n, value in part.items()}
 
 
@@ -166,37 +169,37 @@ def _update(update: Update, whose: str) -> Update:
 # Hooks; of two, each may be None
 
 
-def _one_after_the_other(base: Callable | None, rival: Callable | None):
-    if base is None or rival is None:
-        return base or rival
-    return lambda features, labels: rival(base(features, labels), labels)
+def _one_after_the_other(base: Callable | None, added: Callable | None):
+    if base is None or added is None:
+        return base or added
+    return lambda features, labels: added(base(features, labels), labels)
 
 
-def _sum(base: Callable | None, rival: Callable | None):
-    if base is None or rival is None:
-        return base or rival
-    return lambda model, batch: base(model, batch) + rival(model, batch)
+def _sum(base: Callable | None, added: Callable | None):
+    if base is None or added is None:
+        return base or added
+    return lambda model, batch: base(model, batch) + added(model, batch)
 
 
-def _each(base: Callable | None, rival: Callable | None):
-    if base is None or rival is None:
-        return base or rival
+def _each(base: Callable | None, added: Callable | None):
+    if base is None or added is None:
+        return base or added
 
     def add_corrections(params: Tensor, gradient: Tensor) -> None:
         base(params, gradient)
-        rival(params, gradient)
+        added(params, gradient)
 
     return add_corrections
 
 
-def _finish(base: Callable | None, rival: Callable | None):
-    if base is None and rival is None:
+def _finish(base: Callable | None, added: Callable | None):
+    if base is None and added is None:
         return None
 
     def finish(outcome: LocalOutcome) -> tuple[Tensors, Tensors]:
-        (up, kept), (rival_up, rival_kept) = (
-            ({}, {}) if hook is None else hook(outcome) for hook in (base, rival)
+        (up, kept), (more_up, more_kept) = (
+            ({}, {}) if hook is None else hook(outcome) for hook in (base, added)
         )
-        return _both(up, rival_up), _both(kept, rival_kept)
+        return _both(up, more_up), _both(kept, more_kept)
 
     return finish

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.methods.base import Method, weighted_mean
+from federatedscope_ggeur.methods.base import Method
+from federatedscope_ggeur.methods.registry import register_method
 
 
+@register_method("fedavg")
 class FedAvg(Method):
-    """The next weights are the mean of the clients', weighted by n_k."""
+    """The next weights are the mean of the clients', each counted n_k times."""
 
-    name = "fedavg"
-
-    def step(self, params, updates, state, context):
-        return weighted_mean(params, updates), state
+    meaning = "mean of the clients' weights, each counted n_k times"
+    source = "McMahan 2017"
+    robust = True

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from federatedscope_ggeur.methods.base import weighted_mean
-from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.base import Method, weighted_mean
+from federatedscope_ggeur.methods.registry import register_method
+from federatedscope_ggeur.settings import Key, below, positive
 
 
-class FedAvgM(FedAvg):
+@register_method("fedavgm")
+class FedAvgM(Method):
     """``v = b v + (w_g - sum p_k w_k)``, then ``w_g -= lr v``; v is kept over rounds.
 
     Parameters
@@ -18,7 +20,12 @@ class FedAvgM(FedAvg):
     lr : float
     """
 
-    name = "fedavgm"
+    meaning = "momentum on the server"
+    source = "Hsu 2019"
+    SETTINGS = (
+        Key("momentum", 0.9, "The server's momentum.", below(1.0)),
+        Key("lr", 1.0, "The server's learning rate.", positive),
+    )
 
     def __init__(self, momentum: float = 0.9, lr: float = 1.0):
         self.momentum, self.lr = momentum, lr

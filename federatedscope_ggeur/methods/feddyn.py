@@ -11,11 +11,18 @@ from federatedscope_ggeur.methods.acknowledged import (
     none_acknowledged,
     total_weight,
 )
-from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, weighted_mean
-from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.base import (
+    LocalContext,
+    LocalHooks,
+    Method,
+    weighted_mean,
+)
+from federatedscope_ggeur.methods.registry import register_method
+from federatedscope_ggeur.settings import Key, positive
 
 
-class FedDyn(FedAvg):
+@register_method("feddyn")
+class FedDyn(Method):
     """Local loss ``CE - <h_k, w> + alpha/2 |w - w_g|^2``; the h_k keep what is left.
 
     After training ``h_k -= alpha (w_k - w_g)``; the server does the same with the
@@ -28,18 +35,21 @@ class FedDyn(FedAvg):
         Above 0.
     """
 
-    name = "feddyn"
+    meaning = "adds -<h_k, w> + alpha/2 |w - w_g|^2 to the loss"
+    source = "Acar 2021"
+    receives = "acknowledged rounds"
+    SETTINGS = (Key("alpha", 0.5, "Weight of the proximal term.", positive),)
     keeps_state = True
 
-    def __init__(self, alpha: float):
+    def __init__(self, alpha: float = 0.5):
         self.alpha = alpha
 
     def initial_state(self, params, context):
-        state = {
+        return {
             "h": torch.zeros_like(params),
             "acknowledged_rounds": none_acknowledged(),
+            "weight": total_weight(context),
         }
-        return {**state, "weight": total_weight(context)}
 
     def download(self, state):
         return {"acknowledged_rounds": state["acknowledged_rounds"]}
@@ -67,12 +77,8 @@ class FedDyn(FedAvg):
             u.aggregation_weight / float(weight) * (u.params - params) for u in updates
         )
         h = h - self.alpha * moved
-        acknowledged_rounds = acknowledged_after(
+        acknowledged = acknowledged_after(
             state["acknowledged_rounds"], updates, context.round_number
         )
-        params = weighted_mean(params, updates) - h / self.alpha
-        return params, {
-            "h": h,
-            "acknowledged_rounds": acknowledged_rounds,
-            "weight": weight,
-        }
+        state = {"h": h, "acknowledged_rounds": acknowledged, "weight": weight}
+        return weighted_mean(params, updates) - h / self.alpha, state

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import torch
 
-from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, weighted_mean
-from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.base import (
+    LocalContext,
+    LocalHooks,
+    Method,
+    weighted_mean,
+)
+from federatedscope_ggeur.methods.registry import register_augmentation
 from federatedscope_ggeur.methods.tensors import TensorSpec, value_problem
+from federatedscope_ggeur.settings import Key, fraction
 
 
-class FedFA(FedAvg):
+@register_augmentation("fedfa")
+class FedFA(Method):
     """A batch x becomes ``x + e sqrt((gamma + 1) Var_B(x))``, e ~ N(0, 1).
 
     e is drawn for every row and dimension, Var_B is the batch's variance (divided by
@@ -24,7 +31,7 @@ class FedFA(FedAvg):
     constant; and two of them in a row give away the rows that came between. So r_k is
     the exact mean, sent once, of the client's own rows without those of a class that it
     has fewer than `min_samples` rows of. A client without such rows says so, not how
-    many rows it has, and is left out of s, as is one of weight 0.
+    many rows it has, and is left out of s, as is one without any rows.
 
     Parameters
     ----------
@@ -32,7 +39,19 @@ class FedFA(FedAvg):
         Of a batch being shaken; 0 is FedAvg, to the bit.
     """
 
-    name = "fedfa"
+    meaning = (
+        "adds Gaussian noise to a batch's embeddings, more in dimensions in which "
+        "clients differ"
+    )
+    source = "FedFA+, Eqs. 4-10"
+    sends = (
+        "in round 0: the mean of the client's embeddings, D numbers, and whether there "
+        "is one"
+    )
+    receives = "gamma: D numbers"
+    SETTINGS = (
+        Key("probability", 0.5, "Probability that a batch is shaken.", fraction()),
+    )
 
     def __init__(self, probability: float = 0.5):
         self.probability = probability
@@ -70,12 +89,12 @@ class FedFA(FedAvg):
         return LocalHooks(transform=transform)
 
     def step(self, params, updates, state, context):
-        shares = [
+        uploads = [
             context.init_uploads[update.client]
             for update in updates
             if update.aggregation_weight
         ]
-        means = [share["mean"] for share in shares if share["known"]]
+        means = [upload["mean"] for upload in uploads if upload["known"]]
         if means:
             state = {"gamma": _gamma(torch.stack(means))}
         return weighted_mean(params, updates), state

@@ -12,21 +12,24 @@ from torch.nn import functional as F
 from federatedscope_ggeur.methods.base import (
     LocalContext,
     LocalHooks,
+    Method,
     ServerContext,
     Update,
     weighted_mean,
 )
-from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.registry import register_augmentation
 from federatedscope_ggeur.methods.tensors import TensorSpec, count_problem
 from federatedscope_ggeur.models import LinearHead, Model
+from federatedscope_ggeur.settings import Key, not_negative, positive, whole
 
 logger = logging.getLogger(__name__)
 
 
-class FedGen(FedAvg):
+@register_augmentation("fedgen")
+class FedGen(Method):
     """Adds ``alpha CE(classifier(G(noise, yhat)), yhat)``, yhat evenly of classes seen.
 
-    The generator G makes what the head's last layer takes in: embeddings for a linear
+    The generator G makes what the model's last layer takes in: embeddings for a linear
     head, hidden activations for an MLP. Every batch gets as many draws as it has rows.
     After each round the server trains G on the clients' last layers l_k from before
     averaging, on ``CE(sum_k a_ky l_k(G(noise, y)), y)`` and a term that keeps draws
@@ -51,7 +54,24 @@ class FedGen(FedAvg):
         Draws of a step.
     """
 
-    name = "fedgen"
+    meaning = (
+        "trains the model's last layer also on draws of a generator that the server "
+        "distils from the clients' last layers"
+    )
+    source = "Zhu 2021"
+    sends = "in round 0: label counts, for the server alone"
+    receives = (
+        "the generator: (noise_dim + C + 1) hidden + (hidden + 1) D'' numbers; which "
+        "classes it has seen"
+    )
+    SETTINGS = (
+        Key("alpha", 1.0, "Weight of the generated rows.", not_negative),
+        Key("noise_dim", 32.0, "Length of the generator's noise.", whole(1)),
+        Key("hidden", 128.0, "The generator's hidden units.", whole(1)),
+        Key("lr", 0.001, "Rate of the generator's Adam.", positive),
+        Key("steps", 50.0, "The generator's steps a round.", whole(1)),
+        Key("batch_size", 32.0, "Draws of such a step.", whole(2)),
+    )
 
     def __init__(
         self,
@@ -113,7 +133,7 @@ class FedGen(FedAvg):
         if not torch.isfinite(trained).all():
             logger.warning(
                 "round %d: fedgen's generator diverged and stays as it was; lower "
-                "ggeur.fedgen.lr, or look at the clients' weights",
+                "fedgen.lr, or look at the clients' weights",
                 context.round_number,
             )
             return after, state
@@ -146,7 +166,7 @@ class FedGen(FedAvg):
         return labels, torch.randn(size, self.noise_dim, generator=rng)
 
     def generator_of(self, model: Model) -> Generator:
-        """The generator of what the last layer of `head` takes in."""
+        """The generator of what the last layer of `model` takes in."""
         width = model.classifier.in_features
         sizes = (self.noise_dim + model.num_classes, self.hidden, width)
         return Generator(*sizes, rectified=not isinstance(model, LinearHead))

@@ -5,19 +5,21 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from federatedscope_ggeur.methods.base import LocalContext, LocalHooks
-from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, Method
+from federatedscope_ggeur.methods.registry import register_augmentation
 from federatedscope_ggeur.methods.tensors import TensorSpec, value_problem
+from federatedscope_ggeur.settings import Key, below, whole
 
 
-class FedMix(FedAvg):
+@register_augmentation("fedmix")
+class FedMix(Method):
     """Mixes rows with means of the clients' rows by a Taylor expansion (MAFL).
 
     The loss of a batch is
     ``(1-m) CE(f((1-m) x), y) + m CE(f((1-m) x), ybar) + m mean_i(g_i . xbar)`` with
     ``g_i = d CE_i / dx`` at ((1-m) x_i, y_i), where (xbar, ybar) is one of the means of
     embeddings and of one-hot labels that all clients sent in round 0, drawn anew for
-    every batch. Second derivatives of the head are taken by autograd. Without any
+    every batch. Second derivatives of the model are taken by autograd. Without any
     means the loss is the cross-entropy. With dropout, a loss term of a base method
     draws units of its own.
 
@@ -34,7 +36,23 @@ class FedMix(FedAvg):
         Rows of a mean at least; `min_samples` if that is more.
     """
 
-    name = "fedmix"
+    meaning = "mixes rows with means of the clients' rows, by a Taylor expansion"
+    source = "Yoon 2021 (MAFL)"
+    sends = (
+        "in round 0: means of small batches of embeddings and of their one-hot labels, "
+        "D + C numbers each"
+    )
+    receives = "all clients' means, once"
+    sends_row_means = True
+    SETTINGS = (
+        Key("weight", 0.05, "Share of other clients' means in a mixed row.", below(1)),
+        Key(
+            "batch_size",
+            5.0,
+            "Rows that a mean is sent of; privacy.min_samples at least.",
+            whole(1),
+        ),
+    )
 
     def __init__(self, weight: float = 0.05, batch_size: int = 5):
         self.weight, self.batch_size = weight, batch_size

@@ -5,11 +5,13 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
-from federatedscope_ggeur.methods.base import LocalContext, LocalHooks
-from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, Method
+from federatedscope_ggeur.methods.registry import register_method
+from federatedscope_ggeur.settings import Key, not_negative, positive
 
 
-class FedNTD(FedAvg):
+@register_method("fedntd")
+class FedNTD(Method):
     """Adds ``beta t^2 KL(softmax(l_g/t) || softmax(l/t))`` over the not-true classes.
 
     l_g are the logits under the broadcast weights, constant; the column of a row's true
@@ -23,7 +25,12 @@ class FedNTD(FedAvg):
         t.
     """
 
-    name = "fedntd"
+    meaning = "distils the global model's view of the not-true classes"
+    source = "Lee 2022"
+    SETTINGS = (
+        Key("beta", 1.0, "Weight of the distillation.", not_negative),
+        Key("temperature", 1.0, "Temperature of the softmax.", positive),
+    )
 
     def __init__(self, beta: float = 1.0, temperature: float = 1.0):
         self.beta, self.temperature = beta, temperature

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 
-from federatedscope_ggeur.methods.base import weighted_mean
-from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.base import Method, weighted_mean
+from federatedscope_ggeur.methods.registry import register_method
+from federatedscope_ggeur.settings import (
+    Key,
+    below,
+    not_negative,
+    one_of,
+    positive,
+)
+
+#: What each type takes beside its rate.
+_OPTIONS = {
+    "SGD": ("momentum",),
+    "Adam": ("betas", "eps"),
+    "Yogi": ("betas", "eps"),
+    "Adagrad": ("betas", "eps"),
+}
 
 
-class FedOpt(FedAvg):
+def _betas(value) -> str:
+    is_pair = isinstance(value, (list, tuple)) and len(value) == 2
+    if is_pair and not any(map(below(1.0), value)):
+        return ""
+    return f"must be two numbers from 0 to below 1, got {value!r}"
+
+
+@register_method("fedopt")
+class FedOpt(Method):
     """The mean update ``d = sum p_k w_k - w_g`` is the server optimiser's gradient.
 
     SGD: ``w_g += lr d``. The adaptive ones keep ``u = b1 u + (1 - b1) d`` and
@@ -34,14 +55,16 @@ class FedOpt(FedAvg):
         Of SGD: ``v = momentum v + d`` in place of d.
     """
 
-    name = "fedopt"
-    #: What each type takes beside its rate.
-    TYPES: ClassVar = {
-        "SGD": ("momentum",),
-        "Adam": ("betas", "eps"),
-        "Yogi": ("betas", "eps"),
-        "Adagrad": ("betas", "eps"),
-    }
+    meaning = "an optimiser on the server"
+    source = "Reddi 2021"
+    SECTION = "fedopt.optimizer"
+    SETTINGS = (
+        Key("type", "SGD", "The server's optimiser.", one_of(*_OPTIONS)),
+        Key("lr", 0.01, "Its learning rate.", not_negative),
+        Key("momentum", None, "Of SGD; 0.0 if not set.", below(1.0)),
+        Key("betas", None, "Of the others; [0.9, 0.99] if not set.", _betas),
+        Key("eps", None, "Of the others; 0.001 if not set.", positive),
+    )
 
     def __init__(
         self,
@@ -53,6 +76,20 @@ class FedOpt(FedAvg):
     ):
         self.type, self.lr, self.betas = type, lr, betas
         self.eps, self.momentum = eps, momentum
+
+    @classmethod
+    def setting_problems(cls, settings):
+        kind = settings["type"]
+        known = ("type", "lr", *_OPTIONS.get(kind, settings))
+        return [
+            (
+                name,
+                f"the server's {kind} takes no such argument; it takes "
+                f"{', '.join(known)}",
+            )
+            for name in settings
+            if name not in known
+        ]
 
     def initial_state(self, params, context):
         if self.type == "SGD":

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import torch
 
-from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, weighted_mean
-from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.base import (
+    LocalContext,
+    LocalHooks,
+    Method,
+    weighted_mean,
+)
+from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.methods.tensors import (
     TensorSpec,
     count_problem,
     value_problem,
 )
+from federatedscope_ggeur.settings import Key, not_negative
 
 
-class FedProto(FedAvg):
+@register_method("fedproto")
+class FedProto(Method):
     """Adds ``strength * mean_i mean_d (z_id - P_{y_i, d})^2``.
 
     z is the representation (the logits of a linear head), P_c the mean of what the
@@ -29,7 +36,18 @@ class FedProto(FedAvg):
         dimensions that the authors' code takes, not to a sum.
     """
 
-    name = "fedproto"
+    meaning = "draws the representation to the global class means of it"
+    source = "Tan 2022"
+    sends = "class means of the representation, and counts"
+    receives = "global class means, and which are known"
+    SETTINGS = (
+        Key(
+            "strength",
+            2.0,
+            "Weight lambda of the distance to the prototypes (a mean over dimensions).",
+            not_negative,
+        ),
+    )
 
     def __init__(self, strength: float = 2.0):
         self.strength = strength

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.methods.base import LocalContext, LocalHooks
-from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, Method
+from federatedscope_ggeur.methods.registry import register_method
+from federatedscope_ggeur.settings import Key, not_negative
 
 
-class FedProx(FedAvg):
+@register_method("fedprox")
+class FedProx(Method):
     """Local loss ``CE + mu/2 |w - w_g|^2``, w_g the broadcast weights, constant.
 
     Parameters
@@ -15,10 +17,17 @@ class FedProx(FedAvg):
         0 is FedAvg, to the bit.
     """
 
-    name = "fedprox"
+    meaning = "adds mu/2 |w - w_g|^2 to the loss"
+    source = "Li 2020"
+    SECTION = "fedprox"
+    SETTINGS = (Key("mu", 0.0, "Weight of the proximal term.", not_negative),)
 
-    def __init__(self, mu: float):
+    def __init__(self, mu: float = 0.0):
         self.mu = mu
+
+    @classmethod
+    def setting_notes(cls, settings):
+        return () if settings["mu"] else [("mu", "is 0: the same as fedavg then")]
 
     def local(self, context: LocalContext) -> LocalHooks:
         constant = self.mu * context.broadcast

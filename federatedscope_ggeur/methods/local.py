@@ -8,16 +8,18 @@ from federatedscope_ggeur.methods.base import (
     Method,
     initial_weights,
 )
+from federatedscope_ggeur.methods.registry import register_method
 
 
+@register_method("local")
 class Local(Method):
-    """Every client trains a head of its own, which never leaves it.
+    """Every client trains a model of its own, which never leaves it.
 
-    It begins with the head that a federation begins with, and goes on from its own
-    last weights in each round that it is drawn for. A client scores its own head.
+    It begins with the model that a federation begins with, and goes on from its own
+    last weights in each round that it is drawn for. A client scores its own model.
     """
 
-    name = "local"
+    meaning = "a bound: every client trains a model of its own, which never leaves it"
     federated = False
     keeps_state = True
 

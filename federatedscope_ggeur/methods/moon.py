@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from federatedscope_ggeur.methods.base import LocalContext, LocalHooks
-from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, Method
+from federatedscope_ggeur.methods.registry import register_method
+from federatedscope_ggeur.settings import Key, not_negative, positive
 
 
-class Moon(FedAvg):
+@register_method("moon")
+class Moon(Method):
     """Adds mu times the mean of ``-log(e^{s_g/t} / (e^{s_g/t} + e^{s_p/t}))``.
 
     s_g and s_p are the cosines between the representation and those under the
@@ -25,7 +27,15 @@ class Moon(FedAvg):
         t.
     """
 
-    name = "moon"
+    meaning = (
+        "contrasts the representation with the global model's and the client's own "
+        "last one's"
+    )
+    source = "Li 2021"
+    SETTINGS = (
+        Key("mu", 1.0, "Weight of the contrastive term.", not_negative),
+        Key("temperature", 0.5, "Temperature of the cosines.", positive),
+    )
     keeps_state = True
 
     def __init__(self, mu: float = 1.0, temperature: float = 0.5):

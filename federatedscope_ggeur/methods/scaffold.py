@@ -12,13 +12,20 @@ from federatedscope_ggeur.methods.acknowledged import (
     none_acknowledged,
     total_weight,
 )
-from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, weighted_mean
-from federatedscope_ggeur.methods.fedavg import FedAvg
+from federatedscope_ggeur.methods.base import (
+    LocalContext,
+    LocalHooks,
+    Method,
+    weighted_mean,
+)
+from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.methods.tensors import TensorSpec
 from federatedscope_ggeur.models import num_parameters
+from federatedscope_ggeur.settings import Key, below, positive
 
 
-class Scaffold(FedAvg):
+@register_method("scaffold")
+class Scaffold(Method):
     """Each client corrects its gradient by ``c - c_k`` (option II of the paper).
 
     After tau steps of rate eta, ``c_k' = c_k - c + (w_g - w_k) / (eta tau_m)`` with
@@ -31,27 +38,57 @@ class Scaffold(FedAvg):
         eta_g: ``w_g += eta_g sum p_k (w_k - w_g)``.
     """
 
-    name = "scaffold"
+    meaning = "corrects gradients by c - c_k (option II)"
+    source = "Karimireddy 2020"
+    sends = "P numbers: the change of c_k"
+    receives = "c: P numbers; acknowledged rounds"
+    SETTINGS = (
+        Key(
+            "server_lr",
+            1.0,
+            "The server's learning rate (the GGEUR paper: 0.25).",
+            positive,
+        ),
+    )
     keeps_state = True
 
     def __init__(self, server_lr: float = 1.0):
         self.server_lr = server_lr
 
+    @classmethod
+    def optimizer_problems(cls, optimizer):
+        """That its steps are not those that `_momentum_steps` counts."""
+        why = "with scaffold, whose control variates count plain steps"
+        if optimizer.type != "SGD":
+            return [("type", f"must be SGD {why}; got {optimizer.type}")]
+        problems = [
+            (name, f"cannot be used {why}")
+            for name in ("nesterov", "dampening", "maximize")
+            if optimizer.options.get(name)
+        ]
+        if below(1.0)(optimizer.options.get("momentum", 0.0)):
+            problems.append(("momentum", f"must be below 1 {why}"))
+        if optimizer.lr <= 0:
+            problems.append(("lr", f"must be above 0 {why}"))
+        return problems
+
     def upload_shapes(self, model):
         return {"c": TensorSpec((num_parameters(model),))}
 
     def initial_state(self, params, context):
-        state = {
+        return {
             "c": torch.zeros_like(params),
             "acknowledged_rounds": none_acknowledged(),
+            "weight": total_weight(context),
         }
-        return {**state, "weight": total_weight(context)}
 
     def download(self, state):
         return {"c": state["c"], "acknowledged_rounds": state["acknowledged_rounds"]}
 
     def local(self, context: LocalContext) -> LocalHooks:
-        momentum = _plain_momentum(context.optimizer)
+        for field, problem in self.optimizer_problems(context.optimizer):
+            raise ConfigError(f"the local optimiser's {field} {problem}")
+        momentum = context.optimizer.options.get("momentum", 0.0)
         start, c = context.broadcast, context.download["c"]
         own = counted(context, torch.zeros_like(c))
         correction = c - own
@@ -76,30 +113,13 @@ class Scaffold(FedAvg):
             u.aggregation_weight / float(weight) * u.upload["c"] for u in updates
         )
         moved = weighted_mean(params, updates) - params
-        acknowledged_rounds = acknowledged_after(
+        acknowledged = acknowledged_after(
             state["acknowledged_rounds"], updates, context.round_number
         )
-        state = {"c": c, "acknowledged_rounds": acknowledged_rounds, "weight": weight}
+        state = {"c": c, "acknowledged_rounds": acknowledged, "weight": weight}
         return params + self.server_lr * moved, state
 
 
 def _momentum_steps(steps: int, m: float) -> float:
     """How many plain steps `steps` of heavy-ball momentum from rest amount to."""
     return (steps - m * (1 - m**steps) / (1 - m)) / (1 - m)
-
-
-def _plain_momentum(optimizer) -> float:
-    """The momentum m of an optimiser whose steps can be counted so."""
-    momentum = optimizer.options.get("momentum", 0.0)
-    refused = [
-        name
-        for name in ("nesterov", "dampening", "maximize")
-        if optimizer.options.get(name)
-    ]
-    if optimizer.type != "SGD" or refused or momentum >= 1 or optimizer.lr <= 0:
-        raise ConfigError(
-            "ggeur.base_method scaffold needs train.optimizer.type SGD with a rate "
-            "above 0 and momentum below 1, without nesterov, dampening and maximize; "
-            f"got {optimizer}"
-        )
-    return momentum

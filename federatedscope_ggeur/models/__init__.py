@@ -1,10 +1,5 @@
-"""Classifiers on embeddings."""
+"""Classifiers on embeddings, trained or worked out in closed form."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-
-from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models.base import (
     Model,
     add_autograd_gradient,
@@ -15,70 +10,42 @@ from federatedscope_ggeur.models.base import (
     split_vector,
     to_vector,
 )
-from federatedscope_ggeur.models.ccvr import (
+from federatedscope_ggeur.models.build import ModelSettings, build_model
+from federatedscope_ggeur.models.calibration_draws import (
     draw_features,
     put_last_layer,
     take_last_layer,
 )
-from federatedscope_ggeur.models.closed_form import (
+from federatedscope_ggeur.models.closed_forms import (
+    CLOSED_FORMS,
     ClosedForm,
-    ClosedFormSettings,
-    closed_form,
+    Solved,
+    build_closed_form,
+    register_closed_form,
 )
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mlp import MLPHead
 from federatedscope_ggeur.models.quadratic import QuadraticHead
 
-
-@dataclass(frozen=True)
-class ModelSettings:
-    """Which head: `hidden` units (0 for the linear head) and their dropout.
-
-    `quadratic` is the head that quadratic discriminant analysis works out.
-    """
-
-    hidden: int = 0
-    dropout: float = 0.0
-    quadratic: bool = False
-
-
-def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> Model:
-    """The head for embeddings of `in_features` dimensions and `num_classes` classes.
-
-    Raises
-    ------
-    ConfigError
-        A quadratic head with hidden units.
-    """
-    if settings.quadratic:
-        if settings.hidden:
-            raise ConfigError(
-                f"a quadratic head has no hidden units, got {settings.hidden}: set "
-                "ggeur.mlp_hidden_dim to 0 with ggeur.closed_form: qda"
-            )
-        return QuadraticHead(in_features, num_classes)
-    if settings.hidden == 0:
-        return LinearHead(in_features, num_classes)
-    return MLPHead(in_features, num_classes, settings.hidden, settings.dropout)
-
-
 __all__ = [
+    "CLOSED_FORMS",
     "ClosedForm",
-    "ClosedFormSettings",
-    "Head",
-    "HeadSettings",
     "LinearHead",
     "MLPHead",
+    "Model",
+    "ModelSettings",
     "QuadraticHead",
+    "Solved",
     "add_autograd_gradient",
     "bind_vector",
-    "build_head",
-    "closed_form",
+    "build_closed_form",
+    "build_model",
     "draw_features",
     "load_vector",
     "named_tensors",
     "num_parameters",
     "put_last_layer",
+    "register_closed_form",
     "split_vector",
     "take_last_layer",
     "to_vector",

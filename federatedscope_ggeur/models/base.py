@@ -1,9 +1,9 @@
-"""What a head is: a small classifier on embeddings whose parameters are one vector."""
+"""What a model is: a classifier on embeddings whose parameters are one vector."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -72,7 +72,7 @@ class Model(nn.Module):
         """A function (features [B, D], labels [B]) that updates `into` in place.
 
         It does ``into = beta * into + gradient`` of the batch's mean cross-entropy at
-        the head's parameters of the moment; `into` is of shape (P,), and with beta = 0
+        the model's parameters of the moment; `into` is of shape (P,), and with beta = 0
         whatever it held is overwritten.
         """
 
@@ -91,7 +91,7 @@ def add_autograd_gradient(
     parameters = list(model.parameters())
     # A loss on the representation alone does not touch the last layer, and a term that
     # is absent from a batch touches none.
-    gradients = [None] * len(parameters)
+    gradients: Sequence[Tensor | None] = [None] * len(parameters)
     if loss.requires_grad:
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     flat = torch.cat(
@@ -116,26 +116,26 @@ def to_vector(model: Model) -> Tensor:
 
 
 def load_vector(model: Model, vector: Tensor) -> None:
-    """Copy `vector` of shape (P,) into the head's parameters."""
+    """Copy `vector` of shape (P,) into the model's parameters."""
     with torch.no_grad():
         for parameter, part in zip(model.parameters(), split_vector(model, vector)):
             parameter.copy_(part)
 
 
 def split_vector(model: Model, vector: Tensor) -> list[Tensor]:
-    """`vector` of shape (P,) as views in the shapes of the head's parameters."""
+    """`vector` of shape (P,) as views in the shapes of the model's parameters."""
     sizes = [p.numel() for p in model.parameters()]
     parts = vector.split(sizes)
     return [part.view(p.shape) for part, p in zip(parts, model.parameters())]
 
 
 def bind_vector(model: Model, vector: Tensor) -> None:
-    """Make the head's parameters views of `vector`: to change one changes the other."""
+    """Make its parameters views of `vector`: to change one changes the other."""
     for parameter, part in zip(model.parameters(), split_vector(model, vector)):
         parameter.data = part
 
 
 def named_tensors(model: Model, vector: Tensor) -> dict[str, Tensor]:
-    """`vector` of shape (P,) as a state dict of the head."""
+    """`vector` of shape (P,) as a state dict of the model."""
     names = [name for name, _ in model.named_parameters()]
     return dict(zip(names, split_vector(model, vector)))

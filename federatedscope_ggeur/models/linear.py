@@ -27,7 +27,7 @@ class LinearHead(Model):
         return features
 
     def gradient_accumulator(self, into: Tensor, beta: float) -> Accumulator:
-        """See `Head`; by hand, ``dL/dlogits = (softmax - one_hot) / B``."""
+        """See `Model`; by hand, ``dL/dlogits = (softmax - one_hot) / B``."""
         weight, bias = self.classifier.weight.data, self.classifier.bias.data[:, None]
         into_weight, into_bias = split_vector(self, into)
         ones, minus_ones = into.new_ones(0), into.new_ones(1, 0)

@@ -33,7 +33,7 @@ class QuadraticHead(Model):
         self.reset()
 
     @property
-    def classifier(self) -> nn.Linear:
+    def classifier(self) -> nn.Linear:  # type: ignore[override]  # there is none
         raise ConfigError(_NO_LAST_LAYER)
 
     def last_input(self, features: Tensor) -> Tensor:
@@ -75,6 +75,6 @@ def unpack(packed: Tensor, dim: int) -> Tensor:
 
 
 _NO_LAST_LAYER = (
-    "a quadratic head (ggeur.closed_form: qda) has no last layer to train: take a "
-    "linear or MLP head for whatever works on one, as ggeur.calibrate: ccvr does"
+    "a quadratic head has no last layer to train: take a linear or MLP head for "
+    "whatever works on one, as calibration does"
 )

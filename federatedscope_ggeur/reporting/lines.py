@@ -6,8 +6,7 @@ from federatedscope_ggeur.reporting.results import Round0, RoundRecord
 
 #: Why a run whose weights stay with the clients leaves no head.
 NO_HEAD = (
-    "no head.safetensors: with ggeur.base_method local every client keeps a head of "
-    "its own"
+    "no head.safetensors: with this base method every client keeps a model of its own"
 )
 
 

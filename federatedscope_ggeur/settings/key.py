@@ -18,7 +18,8 @@ class Key:
         ``ggeur.moon.mu``. Of a run's, the YAML key without ``ggeur.``.
     default : object
         A whole number stands here as a float: FederatedScope cuts 2.5 to 2 for an int
-        default before any check can see it.
+        default before any check can see it. None: a section that takes new keys may
+        have it, and without it the part decides.
     meaning : str
         For a person, in a line or two.
     rule : Rule

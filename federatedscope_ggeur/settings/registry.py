@@ -22,15 +22,21 @@ class Registry(Mapping[str, Part]):
         For messages, e.g. ``"method"``.
     field : str
         The setting that names one, for messages, e.g. ``"base_method"``.
+    taken : sequence of str
+        Values of that setting which name no part.
     """
 
-    def __init__(self, kind: str, field: str):
-        self.kind, self.field = kind, field
+    def __init__(self, kind: str, field: str, taken: tuple[str, ...] = ()):
+        self.kind, self.field, self.taken = kind, field, taken
         self._parts: dict[str, Part] = {}
 
     def add(self, name: str, part: Part) -> Part:
-        """Register `part`; a name that is taken is a `ValueError`."""
-        if name in self._parts:
+        """Register `part`; a name that is taken is a `ValueError`.
+
+        The same definition made again, as in a notebook or after an import that
+        failed, takes the place of the first.
+        """
+        if name in self.taken or not _is_the_same(self._parts.get(name, part), part):
             raise ValueError(f"the {self.kind} '{name}' is already registered")
         self._parts[name] = part
         return part
@@ -42,7 +48,7 @@ class Registry(Mapping[str, Part]):
     def find(self, name: str) -> Part:
         """The part called `name`; a `ConfigError` that lists all, if there is none."""
         if name not in self._parts:
-            known = ", ".join(self._parts)
+            known = ", ".join([*self.taken, *self._parts])
             raise ConfigError(
                 f"{self.field}: no {self.kind} is called {name!r}; known: {known}"
             )
@@ -56,3 +62,9 @@ class Registry(Mapping[str, Part]):
 
     def __len__(self) -> int:
         return len(self._parts)
+
+
+def _is_the_same(one: object, other: object) -> bool:
+    """Whether both are one definition: of one name in one module."""
+    where = [(p.__module__, getattr(p, "__qualname__", p)) for p in (one, other)]
+    return where[0] == where[1]

@@ -21,14 +21,18 @@ def whole(
     def rule(value) -> str:
         if not_set_allowed and value == NOT_SET:
             return ""
-        number = isinstance(value, (int, float)) and value == value // 1
-        if number and minimum <= value <= maximum:
+        if is_number(value) and value == value // 1 and minimum <= value <= maximum:
             return ""
         unset = " (or -1, not set)" if not_set_allowed else ""
         return f"must be a whole number in {minimum}..{maximum}{unset}, got {value!r}"
 
     rule.read = lambda value: _unless_unset(value, not_set_allowed, int)
     return rule
+
+
+def is_number(value) -> bool:
+    """Whether `value` is a real number, which True is not."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _unless_unset(value, not_set_allowed: bool, read: Callable):
@@ -52,10 +56,15 @@ def steps(value) -> str:
     return f"must be [], [1], [2] or [1, 2], got {value!r}"
 
 
-def names(value) -> str:
-    if isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value):
-        return ""
-    return f"must be a list of domain names, got {value!r}"
+def names(what: str) -> Rule:
+    """The rule that a value is a list of texts, `what` for a person."""
+
+    def rule(value) -> str:
+        if isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value):
+            return ""
+        return f"must be a list of {what}, got {value!r}"
+
+    return rule
 
 
 def text(value) -> str:
@@ -63,12 +72,12 @@ def text(value) -> str:
 
 
 def positive(value) -> str:
-    fits = 0 < value < math.inf
+    fits = is_number(value) and 0 < value < math.inf
     return "" if fits else f"must be above 0 and finite, got {value!r}"
 
 
 def not_negative(value) -> str:
-    fits = 0 <= value < math.inf
+    fits = is_number(value) and 0 <= value < math.inf
     return "" if fits else f"must be finite and not negative, got {value!r}"
 
 
@@ -76,7 +85,9 @@ def fraction(not_set_allowed: bool = False) -> Rule:
     """The rule that a value lies in 0..1."""
 
     def rule(value) -> str:
-        if 0 <= value <= 1 or (not_set_allowed and value == NOT_SET):
+        if not_set_allowed and value == NOT_SET:
+            return ""
+        if is_number(value) and 0 <= value <= 1:
             return ""
         unset = " (or -1, not set)" if not_set_allowed else ""
         return f"must lie in 0..1{unset}, got {value!r}"
@@ -89,7 +100,7 @@ def below(limit: float) -> Rule:
     """The rule that a value is at least 0 and below `limit`."""
 
     def rule(value) -> str:
-        if 0 <= value < limit:
+        if is_number(value) and 0 <= value < limit:
             return ""
         return f"must be at least 0 and below {limit}, got {value!r}"
 

@@ -136,10 +136,8 @@ def test_all_problems_are_listed_at_once(quickstart):
     assert str(quickstart) in str(caught.value)
 
 
-def test_optimizer_settings_take_any_number(quickstart, tmp_path):
-    path = tmp_path / "whole.yaml"
-    text = quickstart.read_text().replace("momentum: 0.9", "momentum: 0")
-    path.write_text(text)
+def test_optimizer_settings_take_any_number(rewritten):
+    path = rewritten(("momentum: 0.9", "momentum: 0"))
     assert load_config(path).train.optimizer.momentum == 0
     overrides = ["train.optimizer.momentum", "0.5"]
     assert load_config(path, overrides).train.optimizer.momentum == 0.5

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from every_method import OTHERS, words
 from safetensors.torch import load
 
+from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.method_settings import method_settings
+from federatedscope_ggeur.cfg_ggeur.method_settings import (
+    base_method,
+    method_notes,
+    part_settings,
+)
+from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
-
-#: Every method but FedAvg, with settings it cannot do without to have an effect.
-METHODS = {
-    "fedprox": ["fedprox.mu", 0.5],
-    "scaffold": [],
-    "moon": [],
-    "feddyn": [],
-    "fedopt": ["fedopt.optimizer.lr", 0.5],
-    "fedavgm": [],
-    "fedproto": [],
-    "fedntd": [],
-}
+from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Moon
+from federatedscope_ggeur.settings import Key
 
 
 @pytest.fixture
@@ -53,8 +49,8 @@ def test_every_method_runs_and_has_an_effect(model, steps, hidden):
         "federate.total_round_num", 2,
     ]  # fmt: skip
     heads = {"fedavg": model(*base)}
-    for name, settings in METHODS.items():
-        heads[name] = model(*base, "ggeur.base_method", name, *settings)
+    for name in OTHERS:
+        heads[name] = model(*base, *words(name))
     assert all(torch.isfinite(found).all() for found in heads.values())
     names = list(heads)
     for i, first in enumerate(names):
@@ -62,29 +58,35 @@ def test_every_method_runs_and_has_an_effect(model, steps, hidden):
             assert not torch.equal(heads[first], heads[second]), (first, second)
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("fedprox", ["fedprox.mu", 1]),
-        ("scaffold", ["ggeur.scaffold.server_lr", 0.25]),
-        ("moon", ["ggeur.moon.mu", 2]),
-        ("moon", ["ggeur.moon.temperature", 1]),
-        ("feddyn", ["ggeur.feddyn.alpha", 0.1]),
-        ("fedavgm", ["ggeur.fedavgm.momentum", 0.5]),
-        ("fedavgm", ["ggeur.fedavgm.lr", 0.5]),
-        ("fedproto", ["ggeur.fedproto.strength", 1]),
-        ("fedntd", ["ggeur.fedntd.beta", 2]),
-        ("fedntd", ["ggeur.fedntd.temperature", 2]),
-        ("fedopt", ["fedopt.optimizer.lr", 1]),
-        ("fedopt", ["fedopt.optimizer.momentum", 0.9]),
-        ("fedopt", ["fedopt.optimizer.type", "Adam"]),
-        ("fedopt", ["fedopt.optimizer.type", "Yogi"]),
-        ("fedopt", ["fedopt.optimizer.type", "Adagrad"]),
-    ],
-)
-def test_every_setting_has_an_effect(model, name, settings):
-    base = ["ggeur.base_method", name, *METHODS[name]]
-    assert not torch.equal(model(*base, *settings), model(*base))
+def another(key: Key, value):
+    """A value that `key` takes, other than `value`."""
+    tried = (value / 2, value + 1)
+    return next(v for v in tried if v != value and not key.rule(v))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_setting_has_an_effect(model, name):
+    method, base = METHODS[name], words(name)
+    plain = model(*base)
+    for key in method.SETTINGS:
+        if isinstance(key.default, float):
+            value = another(key, getattr(OTHERS[name], key.name))
+            setting = f"{section_of(method)}.{key.name}"
+            assert not torch.equal(model(*base, setting, value), plain), setting
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "Yogi", "Adagrad"])
+def test_every_type_of_server_is_another(model, kind):
+    base = ["ggeur.base_method", "fedopt", "fedopt.optimizer.lr", 0.1]
+    found = model(*base, "fedopt.optimizer.type", kind)
+    for other in {"SGD", "Adam", "Yogi", "Adagrad"} - {kind}:
+        assert not torch.equal(model(*base, "fedopt.optimizer.type", other), found)
+
+
+def test_the_server_s_momentum_has_an_effect(model):
+    base = ["ggeur.base_method", "fedopt", "fedopt.optimizer.lr", 0.5]
+    plain = model(*base)
+    assert not torch.equal(model(*base, "fedopt.optimizer.momentum", 0.9), plain)
 
 
 @pytest.mark.parametrize("kind", ["Adam", "Yogi", "Adagrad"])
@@ -98,24 +100,13 @@ def test_every_setting_of_an_adaptive_server_has_an_effect(model, kind, settings
     assert not torch.equal(model(*base, *settings), model(*base))
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("fedavg", {}),
-        # FederatedScope's own defaults, for its own keys.
-        ("fedprox", {"mu": 0.0}),
-        ("fedopt", {"type": "SGD", "lr": 0.01}),
-        ("scaffold", {"server_lr": 1.0}),
-        ("moon", {"mu": 1.0, "temperature": 0.5}),
-        ("feddyn", {"alpha": 0.5}),
-        ("fedavgm", {"momentum": 0.9, "lr": 1.0}),
-        ("fedproto", {"strength": 2.0}),
-        ("fedntd", {"beta": 1.0, "temperature": 1.0}),
-    ],
-)
-def test_defaults(quickstart, name, settings):
-    cfg = load_config(quickstart, ["ggeur.base_method", name])
-    assert method_settings(cfg) == settings
+@pytest.mark.parametrize("name", METHODS)
+def test_defaults_are_those_of_the_keys(quickstart, name):
+    cfg, part = load_config(quickstart, ["ggeur.base_method", name]), METHODS[name]
+    wanted = {key.name: key.default for key in part.SETTINGS if key.default is not None}
+    assert part_settings(cfg, part) == wanted
+    if not part.SECTION:  # whose defaults are FederatedScope's
+        assert vars(part()) == wanted
 
 
 @pytest.mark.parametrize("hidden", [0, 6])
@@ -144,21 +135,28 @@ class TestSwitches:
                 name == "fedopt",
             ]
 
-    @pytest.mark.parametrize("switch", ["fedprox", "fedopt"])
-    @pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedprox", "fedopt"])
+    @pytest.mark.parametrize(
+        ("method", "switch"),
+        [
+            ("fedavg", "fedprox"),
+            ("fedavg", "fedopt"),
+            ("scaffold", "fedprox"),
+            ("scaffold", "fedopt"),
+            ("fedprox", "fedopt"),
+            ("fedopt", "fedprox"),
+        ],
+    )
     def test_one_of_another_method_is_refused(self, quickstart, method, switch):
         words = ["ggeur.base_method", method, f"{switch}.use", "True"]
-        if method == switch:
-            load_config(quickstart, words)
-            return
         problem = rf"{switch}\.use: must be False with ggeur\.base_method: {method}"
         with pytest.raises(ConfigError, match=problem):
             load_config(quickstart, words)
 
-    def test_fedprox_without_a_weight_says_so(self, quickstart, caplog):
-        with caplog.at_level(logging.WARNING):
-            load_config(quickstart, ["ggeur.base_method", "fedprox"])
-        assert "fedprox.mu is 0" in caplog.text
+    def test_fedprox_without_a_weight_says_so(self, quickstart):
+        chosen = ["ggeur.base_method", "fedprox"]
+        (note,) = method_notes(load_config(quickstart, chosen))
+        assert note.startswith("fedprox.mu is 0")
+        assert not method_notes(load_config(quickstart, [*chosen, "fedprox.mu", "1"]))
 
 
 @pytest.mark.parametrize(
@@ -211,11 +209,9 @@ def test_what_an_adaptive_server_cannot_take_is_refused_by_name(
             load_config(quickstart, [*adam, key, str(value)])
 
 
-def test_scaffold_refuses_adam(quickstart, tmp_path):
-    text = quickstart.read_text().replace("    momentum: 0.9\n", "")
-    path = tmp_path / "adam.yaml"
-    path.write_text(text.replace("type: SGD", "type: Adam"))
-    load_config(path)
+def test_scaffold_refuses_adam(rewritten):
+    path = rewritten(("momentum: 0.9", "type: Adam"))
+    assert load_config(path).train.optimizer.type == "Adam"
     with pytest.raises(ConfigError, match=r"train\.optimizer\.type: must be SGD"):
         load_config(path, ["ggeur.base_method", "scaffold"])
 
@@ -224,14 +220,14 @@ def documented() -> list[list[str]]:
     """The YAML blocks of docs/methods.md as words of a command line."""
     text = (Path(__file__).parents[2] / "docs" / "methods.md").read_text()
     blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    return [words(yaml.safe_load(block)) for block in blocks]
+    return [as_words(yaml.safe_load(block)) for block in blocks]
 
 
-def words(content, prefix="") -> list[str]:
+def as_words(content, prefix="") -> list[str]:
     if not isinstance(content, dict):
         return [prefix[:-1], str(content)]
     return [
-        w for key, value in content.items() for w in words(value, f"{prefix}{key}.")
+        w for key, value in content.items() for w in as_words(value, f"{prefix}{key}.")
     ]
 
 
@@ -239,7 +235,7 @@ def test_the_lines_of_the_documentation_are_taken(quickstart):
     found = {}
     for lines in documented():
         cfg = load_config(quickstart, lines)
-        found[cfg.ggeur.base_method] = method_settings(cfg)
+        found[cfg.ggeur.base_method] = part_settings(cfg, base_method(cfg))
     assert found == {
         "scaffold": {"server_lr": 0.25},
         "moon": {"mu": 1.0, "temperature": 0.5},
@@ -248,3 +244,86 @@ def test_the_lines_of_the_documentation_are_taken(quickstart):
         "fedproto": {"strength": 2.0},
         "fedntd": {"beta": 1.0, "temperature": 1.0},
     }
+
+
+class TestAugmentations:
+    """`ggeur.augmentation` and the settings of baseline augmentations."""
+
+    def method(self, quickstart, *settings):
+        cfg = load_config(quickstart, list(settings))
+        return run_settings(cfg, 10, 36, 4)
+
+    @pytest.mark.parametrize("added", AUGMENTATIONS)
+    def test_defaults_are_those_of_the_class(self, quickstart, added):
+        settings = self.method(quickstart, "ggeur.augmentation", added)
+        wanted = vars(AUGMENTATIONS[added]())
+        for role in (settings.client, settings.server):
+            assert role.method.name == f"fedavg + {added}"
+            assert vars(role.method.augmentation) == wanted
+        for key, value in vars(settings.client.method.augmentation).items():
+            assert type(value) is type(wanted[key])
+
+    @pytest.mark.parametrize("added", AUGMENTATIONS)
+    def test_every_setting_arrives(self, quickstart, added):
+        for key in AUGMENTATIONS[added].SETTINGS:
+            value = another(key, key.default)
+            given = ("ggeur.augmentation", added, f"ggeur.{added}.{key.name}", value)
+            found = self.method(quickstart, *map(str, given)).client.method.augmentation
+            assert getattr(found, key.name) == value
+
+    @pytest.mark.parametrize("added", AUGMENTATIONS)
+    def test_ggeurs_own_steps_are_left_out(self, quickstart, added):
+        settings = self.method(
+            quickstart, "ggeur.augmentation", added, "ggeur.base_method", "moon"
+        )
+        assert settings.server.steps == settings.client.augmentation.steps == ()
+        assert type(settings.server.method.base) is Moon
+
+    def test_a_setting_out_of_range_is_refused(self, quickstart):
+        for key, value in (
+            ("fedmix.weight", 1),
+            ("fedmix.batch_size", 0),
+            ("fedgen.alpha", -1),
+            ("fedgen.batch_size", 1),
+            ("fedgen.lr", 0),
+            ("fedfa.probability", 1.5),
+        ):
+            with pytest.raises(ConfigError, match=rf"ggeur\.{key}: "):
+                load_config(quickstart, [f"ggeur.{key}", str(value)])
+
+    @pytest.mark.parametrize("added", AUGMENTATIONS)
+    def test_a_run_without_training_is_refused(self, quickstart, added):
+        chosen = ["ggeur.augmentation", added, "ggeur.closed_form", "ncm"]
+        with pytest.raises(ConfigError, match=rf"closed_form: .*augmentation: {added}"):
+            load_config(quickstart, chosen)
+        options = ["ggeur.init", "closed_form", "ggeur.privacy.min_samples", "1"]
+        load_config(quickstart, [*chosen, *options])
+
+
+class TestFedMixBesideClassStatistics:
+    """Sums over classes less sums over FedMix's groups can leave single rows."""
+
+    MIX = ("ggeur.augmentation", "fedmix", "ggeur.privacy.min_samples")
+    ASKS = (
+        ("ggeur.calibrate", ("ggeur.calibrate", "ccvr")),
+        ("ggeur.init", ("ggeur.closed_form", "lda", "ggeur.init", "closed_form")),
+    )
+
+    @pytest.mark.parametrize(("key", "asks"), ASKS)
+    def test_is_refused_with_a_floor(self, quickstart, key, asks):
+        message = rf"{key}: must be .*fedmix .*min_samples 2.*single rows.*min_samples"
+        with pytest.raises(ConfigError, match=message):
+            load_config(quickstart, [*self.MIX, "2", *asks])
+
+    def test_both_are_named(self, quickstart):
+        asks = [word for _, words in self.ASKS for word in words]
+        with pytest.raises(ConfigError, match=r"(?s)calibrate: must .*init: must "):
+            load_config(quickstart, [*self.MIX, "5", *asks])
+
+    @pytest.mark.parametrize(("key", "asks"), ASKS)
+    def test_is_allowed_without_one_and_beside_other_rivals(
+        self, quickstart, key, asks
+    ):
+        load_config(quickstart, [*self.MIX, "1", *asks])
+        for added in set(AUGMENTATIONS) - {"fedmix"}:
+            load_config(quickstart, ["ggeur.augmentation", added, *asks])

@@ -59,7 +59,8 @@ def test_after_ctrl_c_the_next_call_goes_on(arguments, tmp_path, capsys):
         "from federatedscope_ggeur.cli import main\n"
         "from federatedscope_ggeur.data import images\n"
         "from federatedscope_ggeur.data.images import base\n"
-        "def slowly(root, read=base._READERS['image_folder']):\n"
+        "read = base.IMAGE_READERS['image_folder']\n"
+        "def slowly(root):\n"
         "    found = read(root)\n"
         "    load = found.domains[0].train.load\n"
         "    def wait(row):\n"
@@ -69,7 +70,8 @@ def test_after_ctrl_c_the_next_call_goes_on(arguments, tmp_path, capsys):
         "        return load(row)\n"
         "    object.__setattr__(found.domains[0].train, 'load', wait)\n"
         "    return found\n"
-        "base._READERS['image_folder'] = slowly\n"
+        "vars(slowly).update(vars(read))\n"
+        "base.IMAGE_READERS._parts['image_folder'] = slowly\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
     process = subprocess.Popen(

@@ -19,7 +19,7 @@ from federatedscope_ggeur.data import (
     extract,
 )
 from federatedscope_ggeur.data.extraction import hash_contents
-from federatedscope_ggeur.data.images import Images, image_reader
+from federatedscope_ggeur.data.images import IMAGE_READERS, Images
 from federatedscope_ggeur.errors import ConfigError, DataError
 
 CPU = torch.device("cpu")
@@ -29,7 +29,7 @@ HERE = ExtractionSettings(batch_size=4, num_workers=0, num_threads=1)
 @pytest.fixture
 def images(tmp_path) -> Images:
     tree = write_images(tmp_path / "tree", domains=("day",))
-    return image_reader("image_folder")(str(tree)).domains[0].train
+    return IMAGE_READERS["image_folder"](str(tree)).domains[0].train
 
 
 @pytest.fixture

@@ -2,15 +2,14 @@
 
 import pytest
 
-from federatedscope_ggeur.data import load_data, register_reader
-from federatedscope_ggeur.data import registry as registry_module
+from federatedscope_ggeur.data import READERS, load_data, register_reader
 from federatedscope_ggeur.errors import ConfigError
 
 SPLITS = [0.7, 0.0, 0.3]
 
 
 def test_known_readers_are_called(monkeypatch):
-    monkeypatch.setattr(registry_module, "_READERS", {})
+    monkeypatch.setattr(READERS, "_parts", {})
 
     @register_reader("echo")
     def read(root, splits, seed):

@@ -219,7 +219,7 @@ def test_another_domain_changes_nothing_for_the_first():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"splitter": "dirichlet"}, r"data\.splitter 'dirichlet'.*iid, lda, domain"),
+        ({"splitter": "dirichlet"}, r"data\.splitter: .*'dirichlet'.*iid, lda, domain"),
         ({"splitter": "lda", "args": []}, r"data\.splitter_args: \[\].*alpha"),
         ({"splitter": "lds", "args": [{"alpha": 0}]}, r"splitter_args.*above 0"),
         ({"splitter": "lda", "args": [{"alpha": -1}]}, r"splitter_args.*above 0"),

@@ -100,6 +100,8 @@ class TestLocal:
         for record in Run(config(*settings, "federate.save_to", path)).engine.run():
             if (0 if isinstance(record, Round0) else record.round) == last:
                 break
+        else:
+            pytest.fail(f"there was no round {last}")
         restored = finished(config(*settings, "federate.restore_from", path))
         whole = finished(config(*settings))
         assert figures(restored) == figures(whole)

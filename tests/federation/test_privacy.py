@@ -38,10 +38,11 @@ def test_classes_below_the_floor_are_left_out(min_samples, kept):
         assert bool(statistics.means[c].any()) == (c in kept)
 
 
-@pytest.mark.parametrize("min_samples", [1, 2, 5, 6])
+@pytest.mark.parametrize("min_samples", [1, 2, 5])
 def test_what_is_kept_is_unchanged(min_samples):
     features, labels = make_rows()
     statistics = upload_with_floor(min_samples).statistics
+    assert statistics.classes
     for c in statistics.classes:
         rows = features[labels == c].double()
         torch.testing.assert_close(statistics.means[c], rows.mean(dim=0))

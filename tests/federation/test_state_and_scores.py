@@ -44,7 +44,8 @@ def test_a_client_that_drop_last_leaves_nothing_to_has_no_say(caplog):
 def test_scores_are_added_up_by_domain_and_checked():
     server = Federation(make_client_data()).server
     reports = [ScoreReport(k, 3, k, 2 * k, 0.5) for k in server.client_domains]
-    scores = server.aggregate_scores(3, reversed(reports))
+    scores = server.aggregate_scores(reversed(reports))
+    assert scores.keys() == set(server.client_domains.values())
     for domain, score in scores.items():
         members = [k for k, found in server.client_domains.items() if found == domain]
         assert score.correct == sum(members)

@@ -1,4 +1,4 @@
-"""A base method and a rival in one: what each sees, and what comes of both."""
+"""A base method and a augmentation in one: what each sees, and what comes of both."""
 
 from copy import deepcopy
 from functools import cache
@@ -6,27 +6,20 @@ from functools import cache
 import pytest
 import torch
 from by_bytes import Federation, make_client_data
+from every_method import ADDED, FEDERATED
 from federations import MODELS, federate
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.methods import (
-    AUGMENTATIONS,
-    METHODS,
     Batch,
     Combined,
     FedAvg,
-    FedAvgM,
-    FedDyn,
     FedFA,
     FedGen,
     FedMix,
-    FedNTD,
-    FedOpt,
     FedProto,
     FedProx,
     LocalHooks,
-    Moon,
-    Scaffold,
     TensorSpec,
 )
 from federatedscope_ggeur.models import ModelSettings
@@ -34,22 +27,6 @@ from federatedscope_ggeur.models import ModelSettings
 #: Without dropout: with it, the units dropped for the base method's term would be
 #: others than those dropped for FedMix's loss.
 PLAIN = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6)}
-BASES = {
-    "fedavg": FedAvg(),
-    "fedprox": FedProx(0.5),
-    "scaffold": Scaffold(0.5),
-    "feddyn": FedDyn(0.5),
-    "moon": Moon(1.0),
-    "fedntd": FedNTD(1.0),
-    "fedproto": FedProto(2.0),
-    "fedopt": FedOpt("Yogi", 0.1),
-    "fedavgm": FedAvgM(),
-}
-OWN = {
-    "fedmix": FedMix(0.3, 3),
-    "fedgen": FedGen(noise_dim=4, hidden=8, lr=0.01, steps=5),
-    "fedfa": FedFA(0.7),
-}
 #: Without any effect, and how far from the base method that leaves the weights.
 NEUTRAL = {
     "fedmix": (FedMix(0.0, 3), 1e-6),
@@ -61,58 +38,51 @@ HARD = {"sizes": (20, 0, 30, 3, 25), "sample_client_num": 3, "min_samples": 2}
 
 
 @cache
-def run(base, rival=None, model=MODELS["mlp"]):
+def run(base, added=None, model=MODELS["mlp"]):
     """The federation of a method, or of two in one, after three rounds."""
-    method = base if rival is None else Combined(base, rival)
+    method = base if added is None else Combined(base, added)
     return federate(method, model=model, **HARD)
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize("rival", OWN.values(), ids=OWN)
-def test_beside_fedavg_the_numbers_are_the_rivals_own(rival, model):
-    alone, both = run(rival, model=model), run(BASES["fedavg"], rival, model)
+@pytest.mark.parametrize("added", ADDED.values(), ids=ADDED)
+def test_beside_fedavg_the_numbers_are_the_augmentations_own(added, model):
+    alone, both = run(added, model=model), run(FEDERATED["fedavg"], added, model)
     assert torch.equal(both.weights, alone.weights)
-    assert not torch.equal(both.weights, run(BASES["fedavg"], model=model).weights)
+    assert not torch.equal(both.weights, run(FEDERATED["fedavg"], model=model).weights)
     for name, tensor in alone.server.method_state.items():
-        assert torch.equal(both.server.method_state[f"rival.{name}"], tensor)
+        assert torch.equal(both.server.method_state[f"augmentation.{name}"], tensor)
 
 
-def test_every_base_method_is_here():
-    assert set(BASES) == {name for name in METHODS if METHODS[name].federated} - {
-        "centralised"  # fedavg of one client
-    }
-    assert set(OWN) == set(NEUTRAL) == set(AUGMENTATIONS)
-
-
-@pytest.mark.parametrize("rival", AUGMENTATIONS)
-@pytest.mark.parametrize("base", BASES.values(), ids=BASES)
+@pytest.mark.parametrize("added", NEUTRAL)
+@pytest.mark.parametrize("base", FEDERATED.values(), ids=FEDERATED)
 class TestEveryPair:
     @pytest.mark.parametrize("kind", MODELS)
-    def test_a_rival_of_weight_zero_is_the_base_method(self, base, rival, kind):
-        model = (PLAIN if rival == "fedmix" else MODELS)[kind]
-        neutral, tolerance = NEUTRAL[rival]
+    def test_an_augmentation_of_weight_zero_is_the_base_method(self, base, added, kind):
+        model = (PLAIN if added == "fedmix" else MODELS)[kind]
+        neutral, tolerance = NEUTRAL[added]
         alone, both = run(base, model=model), run(base, neutral, model)
         assert (both.weights - alone.weights).abs().max() <= tolerance
 
-    def test_both_have_an_effect(self, base, rival):
-        weights = run(base, OWN[rival]).weights
+    def test_both_have_an_effect(self, base, added):
+        weights = run(base, ADDED[added]).weights
         assert torch.isfinite(weights).all()
         assert not torch.equal(weights, run(base).weights)
-        alone = run(OWN[rival]).weights
+        alone = run(ADDED[added]).weights
         assert torch.equal(weights, alone) is (base.name == "fedavg")
 
-    def test_the_order_of_clients_does_not_matter(self, base, rival):
+    def test_the_order_of_clients_does_not_matter(self, base, added):
         torch.manual_seed(5)
         options = {"model": MODELS["mlp"], "order": lambda ks: ks[::-1]}
-        backwards = federate(Combined(base, OWN[rival]), **options, **HARD)
-        assert torch.equal(backwards.weights, run(base, OWN[rival]).weights)
+        backwards = federate(Combined(base, ADDED[added]), **options, **HARD)
+        assert torch.equal(backwards.weights, run(base, ADDED[added]).weights)
 
-    def test_a_round_of_clients_without_data_changes_nothing(self, base, rival):
-        federation = run(base, OWN[rival])
+    def test_a_round_of_clients_without_data_changes_nothing(self, base, added):
+        federation = run(base, ADDED[added])
         server = deepcopy(federation.server)
         broadcast = federation.send(server.broadcast(4))
         update = deepcopy(federation.clients[2]).train(broadcast)
-        before, state = server.params, server.method_state
+        before, state = server.params.clone(), deepcopy(server.method_state)
         server.step(4, [federation.send(update, "client 2")], drawn=[2])
         assert torch.equal(server.params, before)
         for name in state:
@@ -170,21 +140,21 @@ class Spy(FedAvg):
 
 class TestWhatEachSees:
     def test_is_its_own(self):
-        base, rival = Spy(2), Spy(3)
-        federation = Federation(make_client_data(), Combined(base, rival))
+        base, added = Spy(2), Spy(3)
+        federation = Federation(make_client_data(), Combined(base, added))
         federation.run(2)
-        for spy in (base, rival):
+        for spy in (base, added):
             # Nothing down in round 0, nor kept by a client before its first round.
             assert {str(seen) for seen in spy.seen} == {
                 "{}",
                 f"{{'x': [{spy.number}.0]}}",
             }
-        assert len(base.seen) == len(rival.seen)
+        assert len(base.seen) == len(added.seen)
 
     def test_travels_and_is_kept_under_its_name(self):
         federation = Federation(make_client_data(), Combined(Spy(2), Spy(3)))
         federation.run(1)
-        names = {"base.x", "rival.x"}
+        names = {"base.x", "augmentation.x"}
         assert set(federation.server.prepare_replies[1].init_upload) == names
         assert set(federation.server.broadcast(2).download) == names
         assert set(federation.train(2)[0].upload) == names
@@ -205,22 +175,25 @@ class TestWhatEachSees:
 
             upload_problem = init_upload_problem
 
-        for base, rival, found in (
+        for base, added, found in (
             (Spy(2), Spy(3), ""),
             (Refuses(2), Spy(3), "picky: no 2"),
             (Spy(2), Refuses(3), "picky: no 3"),
         ):
-            both, model = Combined(base, rival), object()
-            sent = {"base.x": torch.tensor([2.0]), "rival.x": torch.tensor([3.0])}
+            both, model = Combined(base, added), object()
+            sent = {
+                "base.x": torch.tensor([2.0]),
+                "augmentation.x": torch.tensor([3.0]),
+            }
             assert both.init_upload_problem(sent, model) == found
             assert both.upload_problem(sent, model) == found
 
-    def test_an_upload_without_the_rivals_is_refused(self):
+    def test_an_upload_without_the_augmentations_is_refused(self):
         federation = Federation(
             make_client_data(), Combined(FedAvg(), FedProto())
         ).round0()
         updates = federation.train(1)
-        del updates[1].upload["rival.means"]
+        del updates[1].upload["augmentation.means"]
         with pytest.raises(MessageError, match="client 2 refused: field 'upload'"):
             federation.server.step(1, updates)
 
@@ -274,14 +247,15 @@ class TestHooks:
             def eval_params(self, context):
                 return context.state.get("params", context.broadcast)
 
-        own, both = run(Own()), run(Own(), OWN["fedfa"])
-        assert not torch.equal(own.weights, run(BASES["fedavg"]).weights)
+        own, both = run(Own()), run(Own(), ADDED["fedfa"])
+        assert not torch.equal(own.weights, run(FEDERATED["fedavg"]).weights)
         assert torch.equal(run(Own(), NEUTRAL["fedfa"][0]).weights, own.weights)
         last = both.send(both.server.broadcast(3))
-        for client in both.clients.values():
-            if client.state:
-                kept = client.state["base.params"]
-                assert torch.equal(client.eval_params(last), kept)
+        trained = [client for client in both.clients.values() if client.state]
+        assert trained
+        for client in trained:
+            kept = client.state["base.params"]
+            assert torch.equal(client.eval_params(last), kept)
 
     def test_two_objectives_are_refused(self):
         class Other(FedAvg):

@@ -63,5 +63,5 @@ def test_one_client_alone_trains_as_if_alone():
 
 def test_methods_are_built_by_name():
     assert isinstance(build_method("fedavg"), FedAvg)
-    with pytest.raises(ConfigError, match=r"ggeur\.base_method.*'fedavgg'.*fedavg"):
+    with pytest.raises(ConfigError, match=r"base_method: .*'fedavgg'.*fedavg"):
         build_method("fedavgg")

@@ -182,7 +182,10 @@ class TestWhatTravels:
     ],
 )
 def test_a_share_that_cannot_be_is_refused(name, spoilt, problem):
-    for method, prefix in ((FedFA(), ""), (Combined(FedAvg(), FedFA()), "rival.")):
+    for method, prefix in (
+        (FedFA(), ""),
+        (Combined(FedAvg(), FedFA()), "augmentation."),
+    ):
         federation = Federation(make_client_data(), method)
         ready = federation.prepare(1)
         ready.init_upload[prefix + name] = spoilt

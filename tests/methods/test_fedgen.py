@@ -1,6 +1,7 @@
 """FedGen: numbers by numpy, what the generator learns, what travels, and the floor."""
 
 import logging
+from copy import deepcopy
 
 import by_numpy
 import numpy as np
@@ -211,7 +212,8 @@ def test_a_round_without_teachers_keeps_the_generator():
     federation = Federation(make_client_data((20, 30, 0)), FedGen()).round0()
     server = federation.server
     server.step(1, federation.train(1))
-    before = server.method_state
+    before = deepcopy(server.method_state)
+    assert before
     server.sample = lambda _: [3]
     server.step(2, federation.train(2))
     assert all(torch.equal(server.method_state[n], before[n]) for n in before)

@@ -118,7 +118,8 @@ def test_all_rows_are_in_means_of_no_fewer_than_either_setting(
         n = int(allowed.sum())
         groups = n // size
         assert len(means) == groups
-        if not groups:
+        assert (groups == 0) == (k == 2)  # two rows make no mean
+        if k == 2:
             continue
         sizes = torch.tensor([len(g) for g in torch.arange(n).tensor_split(groups)])
         assert sizes.min() >= size
@@ -188,7 +189,7 @@ def test_means_that_cannot_be_are_refused(spoilt, problem, both):
     method = Combined(FedAvg(), FedMix()) if both else FedMix()
     federation = Federation(make_client_data(), method)
     ready = federation.prepare(1)
-    spoilt(ready.init_upload["rival.means" if both else "means"])
+    spoilt(ready.init_upload["augmentation.means" if both else "means"])
     with pytest.raises(MessageError, match=f"client 1 .*'init_upload': .*{problem}"):
         federation.server.add_prepare_reply(ready)
     assert 1 not in federation.server.prepare_replies

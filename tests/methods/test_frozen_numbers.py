@@ -10,7 +10,6 @@ import pytest
 from federations import WORLDS, federate_tiny
 
 from federatedscope_ggeur.methods import (
-    METHODS,
     FedAvg,
     FedAvgM,
     FedDyn,
@@ -50,8 +49,3 @@ def test_the_numbers_are_still_the_same(method, linear, mlp):
     for name, wanted in (("linear, weighted", linear), ("mlp, sampled", mlp)):
         weights = federate_tiny(method, WORLDS[name]).weights[-1].numpy()
         np.testing.assert_allclose(weights[[0, 9, -1]], wanted, rtol=0, atol=1e-5)
-
-
-def test_no_method_is_left_out():
-    bounds = {"local", "centralised"}  # of which no mean over clients is taken
-    assert {method.name for method, *_ in NUMBERS} == set(METHODS) - bounds

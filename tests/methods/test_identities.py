@@ -4,6 +4,7 @@ say."""
 import pytest
 import torch
 from by_numpy import World
+from every_method import SETTINGS
 from federations import MODELS, federate, federate_tiny
 
 from federatedscope_ggeur.methods import (
@@ -15,8 +16,6 @@ from federatedscope_ggeur.methods import (
     Moon,
     build_method,
 )
-
-NEEDED = {"fedprox": {"mu": 0.5}, "feddyn": {"alpha": 0.5}}
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
@@ -35,7 +34,7 @@ def test_a_term_of_weight_zero_is_fedavg_to_the_bit(method, model):
 @pytest.mark.parametrize("name", METHODS)
 def test_a_round_of_clients_without_data_changes_nothing(name, hidden):
     everyone = (1, 2, 3, 4)
-    method = build_method(name, **NEEDED.get(name, {}))
+    method = build_method(name, **SETTINGS.get(name, {}))
     world = World((everyone, (3,), everyone), hidden)
     weights = federate_tiny(method, world).weights
     assert torch.equal(weights[2], weights[1])

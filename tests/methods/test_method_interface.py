@@ -3,40 +3,20 @@
 import pytest
 import torch
 from by_bytes import Federation, make_client_data
+from every_method import ADDED, OTHERS
 from federations import MODELS, MOMENTUM, federate
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import TrainingSettings
 from federatedscope_ggeur.methods import (
     FedAvg,
-    FedAvgM,
-    FedDyn,
-    FedFA,
-    FedGen,
     FedMix,
-    FedNTD,
-    FedOpt,
-    FedProto,
-    FedProx,
     LocalHooks,
-    Moon,
     Scaffold,
     TensorSpec,
 )
 
-METHODS = {
-    "fedprox": FedProx(0.5),
-    "scaffold": Scaffold(0.5),
-    "feddyn": FedDyn(0.5),
-    "moon": Moon(1.0),
-    "fedntd": FedNTD(1.0),
-    "fedproto": FedProto(2.0),
-    "fedopt": FedOpt("Yogi", 0.1),
-    "fedavgm": FedAvgM(),
-    "fedmix": FedMix(0.1),
-    "fedgen": FedGen(lr=0.01),
-    "fedfa": FedFA(0.5),
-}
+METHODS = {**OTHERS, **ADDED}
 
 
 @pytest.fixture(params=MODELS)

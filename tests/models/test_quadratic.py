@@ -21,7 +21,7 @@ DIM, CLASSES = 5, 3
 
 
 def random_head(dim=DIM, num_classes=CLASSES):
-    model = build_model(dim, num_classes, ModelSettings(quadratic=True))
+    model = build_model(dim, num_classes, ModelSettings(closed_form="qda"))
     generator = torch.Generator().manual_seed(1)
     load_vector(model, torch.randn(num_parameters(model), generator=generator))
     return model
@@ -136,4 +136,4 @@ def test_it_has_no_last_layer_and_no_hidden_units():
         with pytest.raises(ConfigError, match="no last layer"):
             ask()
     with pytest.raises(ConfigError, match="no hidden units, got 8"):
-        build_model(DIM, CLASSES, ModelSettings(hidden=8, quadratic=True))
+        build_model(DIM, CLASSES, ModelSettings(hidden=8, closed_form="qda"))

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePath
 
 from federatedscope_ggeur.data.cache.entry import Entry
@@ -49,6 +49,8 @@ class Request:
         With the encoder's defaults filled in.
     float16 : bool
     hash_files : bool
+    options : mapping
+        The reader's own settings.
     """
 
     data_type: str
@@ -56,12 +58,18 @@ class Request:
     encoder: EncoderSettings
     float16: bool
     hash_files: bool
+    options: Mapping[str, object] = field(default_factory=dict)
 
     def without_root(self) -> dict:
         """Plain values that are the same on every machine."""
-        encoder = asdict(self.encoder)
+        plain = {**asdict(self), "root": ""}
+        encoder = plain["encoder"]
         encoder["pretrained"] = PurePath(encoder["pretrained"]).name
-        return {**asdict(self), "encoder": encoder, "root": ""}
+        for part in (plain, encoder):
+            # Where there are none, records are found as before there could be any.
+            if not part["options"]:
+                del part["options"]
+        return plain
 
 
 @dataclass(frozen=True)

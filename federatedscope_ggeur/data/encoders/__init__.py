@@ -1,9 +1,10 @@
-"""Encoders: from images to features (``ggeur.encoder``)."""
+"""Encoders, from images to features; every module of this folder is imported."""
 
-from federatedscope_ggeur.data.encoders import hog, open_clip, pixels, timm
+from importlib import import_module
+from pkgutil import iter_modules
+
 from federatedscope_ggeur.data.encoders.base import (
-    PRECISIONS,
-    QUICK_GELU,
+    ENCODERS,
     Encoder,
     EncoderSettings,
     build_encoder,
@@ -16,21 +17,19 @@ from federatedscope_ggeur.data.encoders.base import (
 )
 from federatedscope_ggeur.data.encoders.model import pick_device
 
+for _name in sorted(module.name for module in iter_modules(__path__)):
+    import_module(f"{__name__}.{_name}")
+
 __all__ = [
-    "PRECISIONS",
-    "QUICK_GELU",
+    "ENCODERS",
     "Encoder",
     "EncoderSettings",
     "build_encoder",
     "check_encoder",
     "encoder_name",
     "encoder_stamp",
-    "hog",
     "identity_hash",
-    "open_clip",
     "pick_device",
-    "pixels",
     "register_encoder",
     "resolve",
-    "timm",
 ]

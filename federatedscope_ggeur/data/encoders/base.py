@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 
+from federatedscope_ggeur.data.parts import filled_in, registered
 from federatedscope_ggeur.errors import ConfigError
-
-PRECISIONS = ("fp32", "bf16", "fp16")
-QUICK_GELU = ("auto", "with", "without")
+from federatedscope_ggeur.settings import Key, Registry
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,9 @@ class EncoderSettings:
     image_size : int or None
         Side in pixels of the square that images are resized to; None for the
         encoder's own.
+    options : mapping
+        The encoder's own settings, by name; those left out have their defaults. What
+        its features depend on must stand in its `Encoder.identity`.
     """
 
     name: str = "open_clip"
@@ -49,6 +52,7 @@ class EncoderSettings:
     precision: str = "fp32"
     quick_gelu: str = "auto"
     image_size: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,18 +104,7 @@ def identity_hash(identity: Mapping[str, object]) -> str:
 
 Make = Callable[[EncoderSettings, torch.device], Encoder]
 Stamp = Callable[[EncoderSettings], Mapping[str, "str | None"]]
-
-
-@dataclass(frozen=True)
-class _Registered:
-    make: Make
-    model: str
-    pretrained: str
-    uses: frozenset[str] | None
-    stamp: Stamp | None
-
-
-_ENCODERS: dict[str, _Registered] = {}
+ENCODERS: Registry[Make] = Registry("encoder", "ggeur.encoder.name")
 
 
 def register_encoder(
@@ -120,6 +113,7 @@ def register_encoder(
     pretrained: str = "",
     uses: tuple[str, ...] | None = None,
     stamp: Stamp | None = None,
+    settings: Sequence[Key] = (),
 ) -> Callable[[Make], Make]:
     """Decorator: the function makes the encoder of ``ggeur.encoder.name: <name>``.
 
@@ -134,32 +128,30 @@ def register_encoder(
         Found without building the encoder, changes whenever its identity may have
         changed; "weights" is None where the weights are not on this machine. Without
         it, the encoder is built even if nothing is left to extract.
+    settings : sequence of Key
+        Its own, ``ggeur.<name>.*``, which it finds in `EncoderSettings.options`.
 
     Notes
     -----
     The function is called as ``make(settings, device)`` and returns an `Encoder`, or
     raises `ConfigError`. The encoder's name is added to its identity.
     """
-
-    def register(make: Make) -> Make:
-        if name in _ENCODERS:
-            raise ValueError(f"an encoder named '{name}' is already registered")
-        used = None if uses is None else frozenset(uses)
-        _ENCODERS[name] = _Registered(make, model, pretrained, used, stamp)
-        return make
-
-    return register
+    defaults = {"model": model, "pretrained": pretrained}
+    return registered(
+        ENCODERS, name, settings, defaults=defaults, uses=uses, stamp=stamp
+    )
 
 
 def check_encoder(settings: EncoderSettings) -> None:
     """Raise `ConfigError` unless an encoder of that name takes these settings."""
-    found = _find(settings)
-    if found.uses is None:
-        return
-    ignored = [
+    found = ENCODERS.find(settings.name)
+    own = {key.name for key in found.SETTINGS}
+    ignored = [f"ggeur.{found.name}.{n}" for n in settings.options if n not in own]
+    ignored += [
         f"ggeur.encoder.{f.name}"
         for f in fields(EncoderSettings)
-        if f.name not in found.uses | {"name"}
+        if found.uses is not None
+        and f.name not in {*found.uses, "name", "options"}
         and getattr(settings, f.name) != f.default
     ]
     if ignored:
@@ -170,18 +162,15 @@ def check_encoder(settings: EncoderSettings) -> None:
 
 
 def resolve(settings: EncoderSettings) -> EncoderSettings:
-    """The settings with the encoder's defaults in place of ""."""
-    found = _find(settings)
-    return replace(
-        settings,
-        model=settings.model or found.model,
-        pretrained=settings.pretrained or found.pretrained,
-    )
+    """The settings with the encoder's defaults in place of "" and of missing ones."""
+    found = ENCODERS.find(settings.name)
+    texts = {name: getattr(settings, name) or v for name, v in found.defaults.items()}
+    return replace(settings, **texts, options=filled_in(found, settings.options))
 
 
 def encoder_stamp(settings: EncoderSettings) -> dict[str, str | None] | None:
     """What changes when the encoder may have changed; None if only building tells."""
-    stamp = _find(settings).stamp
+    stamp = ENCODERS.find(settings.name).stamp
     return None if stamp is None else dict(stamp(resolve(settings)))
 
 
@@ -195,10 +184,10 @@ def build_encoder(settings: EncoderSettings, device: torch.device) -> Encoder:
         that are missing.
     """
     check_encoder(settings)
-    found, settings = _find(settings), resolve(settings)
+    settings = resolve(settings)
     # Weights are drawn and then mostly overwritten: no one else's draws may shift.
     with torch.random.fork_rng(devices=[]):
-        encoder = found.make(settings, device)
+        encoder = ENCODERS[settings.name](settings, device)
     if settings.precision != EncoderSettings.precision:
         _check_precision(encoder, settings.precision)
     identity = {"encoder": settings.name, **encoder.identity}
@@ -214,12 +203,3 @@ def _check_precision(encoder: Encoder, precision: str) -> None:
             f"ggeur.encoder.precision: {encoder.title} cannot compute in {precision} "
             f"on {encoder.device} with torch {torch.__version__} ({error}); take fp32"
         ) from error
-
-
-def _find(settings: EncoderSettings) -> _Registered:
-    if settings.name not in _ENCODERS:
-        known = ", ".join(sorted(_ENCODERS))
-        raise ConfigError(
-            f"ggeur.encoder.name '{settings.name}' is unknown; known are: {known}."
-        )
-    return _ENCODERS[settings.name]

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
+from federatedscope_ggeur.data.parts import registered
 from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.settings import Key, Registry
 
 Loader = Callable[[int], Image.Image]
 
@@ -87,30 +89,17 @@ class ImageDataSet:
     class_names: tuple[str, ...]
 
 
-ImageReader = Callable[[str], ImageDataSet]
-_READERS: dict[str, ImageReader] = {}
+ImageReader = Callable[..., ImageDataSet]
+IMAGE_READERS: Registry[ImageReader] = Registry("image reader", "data.type")
 
 
-def register_image_reader(name: str) -> Callable[[ImageReader], ImageReader]:
+def register_image_reader(
+    name: str, settings: Sequence[Key] = ()
+) -> Callable[[ImageReader], ImageReader]:
     """Decorator: the function reads ``data.type: <name>@ggeur``, an image data set.
 
-    The function is called as ``reader(root)``; it finds and checks the files and loads
-    none of the images.
+    The function is called as ``reader(root, **own)`` with its own `settings`,
+    ``ggeur.<name>.*``; it finds and checks the files and loads none of the images. A
+    setting that changes what an image looks like belongs in the images' `stamps`.
     """
-
-    def register(reader: ImageReader) -> ImageReader:
-        if name in _READERS:
-            raise ValueError(f"an image reader named '{name}' is already registered")
-        _READERS[name] = reader
-        return reader
-
-    return register
-
-
-def image_reader(name: str) -> ImageReader | None:
-    """The reader of that name; None if there is none."""
-    return _READERS.get(name)
-
-
-def image_reader_names() -> list[str]:
-    return sorted(_READERS)
+    return registered(IMAGE_READERS, name, settings)

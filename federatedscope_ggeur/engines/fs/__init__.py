@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 
-def register() -> None:
+
+def register(arguments: Sequence[str] | None = None) -> None:
     """Make the plugin known to the FederatedScope of this process.
 
-    To be called before FS builds its config; a second call changes nothing.
+    To be called before FS builds its config, which refuses keys that it does not know:
+    a user's own parts are loaded here, as ``ggeur.plugins`` in the file and in the
+    settings of the command line names them. A second call changes nothing else.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        The command line of FS's main.py, without the program; default: this process's.
 
     Raises
     ------
     ImportError
         FederatedScope, or a package that it or the plugin needs, is missing.
     ConfigError
-        An environment variable of the plugin has an impossible value.
+        An environment variable of the plugin has an impossible value, or a module of
+        ``ggeur.plugins`` cannot be loaded.
     """
     # Imported here: install and doctor must work without FederatedScope and torch.
     # config: what it lacks must show now, not when FS calls it; FS would not run then.
     from federatedscope_ggeur.engines.fs import config  # noqa: F401
     from federatedscope_ggeur.engines.fs.registration import register as register_all
 
-    register_all()
+    register_all(arguments)

@@ -23,6 +23,8 @@ from federatedscope_ggeur.transport import (
 )
 
 SERVER = 0
+#: Types of messages beside those of requests and answers; two are FS's own.
+JOIN, FINISH, FAILED = "join_in", "finish", "failed"
 _PAUSE = 1.0  # s, between attempts to join again
 
 
@@ -92,7 +94,7 @@ class ClientManager(_Manager):
         self.link: Link | None = None
 
     def send(self, message: Message) -> None:
-        if message.msg_type == "join_in":
+        if message.msg_type == JOIN:
             self._join(message)
             return
         # What arrived before the stream ended is to be read first, perhaps the end of

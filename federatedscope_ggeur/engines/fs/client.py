@@ -10,26 +10,24 @@ from federatedscope.core.message import Message
 from federatedscope.core.workers import Client as FSClient
 
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
-from federatedscope_ggeur.engines.fs.channel import SERVER, ClientManager
-from federatedscope_ggeur.engines.fs.config import check
-from federatedscope_ggeur.engines.fs.setup import DeferredMode, follow_fs_logging
-from federatedscope_ggeur.engines.fs.vocabulary import (
-    DOWN,
+from federatedscope_ggeur.engines.fs.channel import (
     FAILED,
     FINISH,
     JOIN,
-    KIND_OF_DOWN,
-    UP,
+    SERVER,
+    ClientManager,
 )
+from federatedscope_ggeur.engines.fs.config import check
+from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.messages import Broadcast
-from federatedscope_ggeur.federation.messages.handshake import Handshake, Join
+from federatedscope_ggeur.federation.course.requests import BY_MESSAGE, KINDS, TRAIN
+from federatedscope_ggeur.federation.messages import Broadcast, Handshake, Join
 from federatedscope_ggeur.transport import ConnectionLost
 
 logger = logging.getLogger(__name__)
 
 
-class GGEURClient(DeferredMode, FSClient):
+class GGEURClient(FSClient):
     """One client of ``federate.method: ggeur``.
 
     Its number is its data index, whatever FS calls it. All that it does is done by the
@@ -51,15 +49,17 @@ class GGEURClient(DeferredMode, FSClient):
         *args,
         **kwargs,
     ):
+        given = config
         if config is not None:
             check(config)
             follow_fs_logging()
             torch.set_num_threads(int(config.ggeur.num_threads))
+            given = for_constructor(config)
         super().__init__(
             ID,
             server_id,
             state,
-            config,
+            given,
             data,
             model,
             device,
@@ -70,7 +70,8 @@ class GGEURClient(DeferredMode, FSClient):
         )
         if config is None:
             return
-        self.set_up()
+        self._cfg, self.mode = config, config.federate.mode.lower()
+        self.trainer.config = config
         self.model = self.trainer.model
         self.number = data.held.number
         self.ID = self.number
@@ -85,9 +86,11 @@ class GGEURClient(DeferredMode, FSClient):
         self.local_address = None
 
     def _register_default_handlers(self):
-        for kind, message_type in DOWN.items():
-            answers = [UP[kind], FAILED] if kind in UP else [FAILED]
-            self.register_handlers(message_type, self.callback_for_request, answers)
+        for kind in KINDS:
+            answers = [kind.answer_message] if kind.answer_message else []
+            self.register_handlers(
+                kind.message, self.callback_for_request, [*answers, FAILED]
+            )
         self.register_handlers(FINISH, self.callback_funcs_for_finish, [None])
         self.register_handlers("converged", self.callback_funcs_for_converged, [None])
 
@@ -125,9 +128,9 @@ class GGEURClient(DeferredMode, FSClient):
 
     def callback_for_request(self, message: Message):
         """Any request of the server: the role's answer goes back."""
-        kind = KIND_OF_DOWN[message.msg_type]
+        kind = BY_MESSAGE[message.msg_type]
         self.state = message.state
-        if kind == "train" and self._is_new():
+        if kind is TRAIN and self._is_new():
             logger.warning(
                 "client %d: a request to train that was meant for the connection "
                 "before this one is ignored",
@@ -141,7 +144,7 @@ class GGEURClient(DeferredMode, FSClient):
                 self._send(FAILED, message.state, (str(error).encode(),))
             raise
         if answer:
-            self._send(UP[kind], message.state, answer)
+            self._send(kind.answer_message, message.state, answer)
 
     # FS's own names for two of the requests.
     callback_funcs_for_model_para = callback_for_request

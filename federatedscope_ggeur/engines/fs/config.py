@@ -13,7 +13,7 @@ import logging
 from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg, get_key
 from federatedscope_ggeur.cfg_ggeur.fs_keys import FS_RULES
 from federatedscope_ggeur.cfg_ggeur.load import config_problems
-from federatedscope_ggeur.cfg_ggeur.method_rules import settle_switches
+from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
 from federatedscope_ggeur.engines.fs.robust import robust_problems
 from federatedscope_ggeur.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""A coordinator's conversations, carried out by callbacks: ask, collect, go on."""
+"""Drives a coordinator's requests by callbacks: ask, collect, go on."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 
 from federatedscope_ggeur.federation.course.requests import (
     Absence,
-    Conversation,
     Request,
+    RequestKind,
+    Requests,
 )
 
 logger = logging.getLogger(__name__)
 
 
 class Driver:
-    """Drives one conversation after the other.
+    """Drives one part of the course after the other.
 
     Parameters
     ----------
@@ -30,22 +31,26 @@ class Driver:
     def __init__(
         self,
         send: Callable[[Request], Mapping[int, Absence]],
-        seconds: Mapping[str, float],
+        seconds: Mapping[RequestKind, float],
     ):
         self._send, self._seconds = send, seconds
-        self._conversation: Conversation | None = None
+        self._requests: Requests | None = None
         self._done: Callable[[Any], None] = lambda result: None
         self._request: Request | None = None
         self._replies: dict[int, tuple[bytes, ...] | Absence] = {}
         self._until = 0.0
 
-    def start(self, conversation: Conversation, done: Callable[[Any], None]) -> None:
-        """Begin a conversation; `done` is called with its result at the end."""
-        self._conversation, self._done = conversation, done
+    def start(self, requests: Requests, done: Callable[[Any], None]) -> None:
+        """Begin; `done` is called with what `requests` return at their end."""
+        self._requests, self._done = requests, done
         self._advance(None)
 
     def answer(
-        self, number: int, kind: str, round_number: int, parts: tuple[bytes, ...]
+        self,
+        number: int,
+        kind: RequestKind,
+        round_number: int,
+        parts: tuple[bytes, ...],
     ) -> bool:
         """Take an answer; False, and a log line, if nobody waits for it."""
         request = self._request
@@ -58,7 +63,7 @@ class Driver:
             logger.info(
                 "client %d: an answer (%s, round %d) that nobody waits for is ignored",
                 number,
-                kind,
+                kind.name,
                 round_number,
             )
             return False
@@ -83,7 +88,9 @@ class Driver:
         if request is None:
             return
         late = [k for k in request.parts if k not in self._replies]
-        reason = f"no answer ({request.kind}) within {self._seconds[request.kind]:g} s"
+        reason = (
+            f"no answer ({request.kind.name}) within {self._seconds[request.kind]:g} s"
+        )
         for number in late:
             logger.warning("client %d: %s", number, reason)
             self._collect(number, Absence(reason, connected=True))
@@ -94,16 +101,16 @@ class Driver:
             self._advance(self._replies)
 
     def _advance(self, replies) -> None:
-        """Go on with the conversation, up to a request that clients must answer."""
+        """Go on, up to a request that clients must answer."""
         while True:
             self._request, self._replies = None, {}
             try:
-                request = self._conversation.send(replies)
+                request = self._requests.send(replies)
             except StopIteration as stop:
-                done, self._conversation = self._done, None
+                done, self._requests = self._done, None
                 done(stop.value)
                 return
-            waits = request.parts and request.answered
+            waits = request.parts and request.kind.answer is not None
             if waits:
                 self._request = request
                 self._until = time.monotonic() + self._seconds[request.kind]

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-from federatedscope.core.auxiliaries.utils import merge_dict_of_results
 
 from federatedscope_ggeur.engines.fs.trainer import fs_metrics
 from federatedscope_ggeur.federation import Score
 from federatedscope_ggeur.federation.messages import ScoreReport
-from federatedscope_ggeur.reporting import HeadRecord, RoundRecord
+from federatedscope_ggeur.reporting import RoundRecord
 
-logger = logging.getLogger(__name__)
-RESULTS_TYPE = "server_global_eval"
 _AVG, _STD = "test_domain_avg_acc", "test_domain_std_acc"
 
 
 def domain_metrics(
-    record: RoundRecord | HeadRecord, scores: Iterable[Score], update_key: str
+    record: RoundRecord, scores: Iterable[Score], update_key: str
 ) -> dict[str, float]:
     """FS's metrics of a round: over all test rows, for each domain, and over domains.
 
@@ -67,57 +63,10 @@ def _plain(value):
     return value.item() if isinstance(value, np.generic) else value
 
 
-class KeepsScores:
-    """The part of a worker with a `federation` that fills FS's result files."""
-
-    def eval(self):
-        """The scores of the round that is over, in FS's files and best results."""
-        coordinator = self.federation.coordinator
-        metrics = domain_metrics(
-            self.federation.last_scored,
-            coordinator.scores.values(),
-            self._cfg.eval.best_res_update_round_wise_key,
-        )
-        line = self._monitor.format_eval_res(
-            metrics, rnd=self.state, role="Server #", forms=["raw"], return_raw=True
-        )
-        self._monitor.update_best_result(
-            self.best_results, line["Results_raw"], results_type=RESULTS_TYPE
-        )
-        self._keep(line)
-        self.history_results = merge_dict_of_results(self.history_results, line)
-        self._merge_reports(coordinator.reports)
-        self.check_and_save()
-
-    def _merge_reports(self, reports: Mapping[int, ScoreReport]) -> None:
-        """What clients scored on their own test rows; FS merges these its own way."""
-        eval_params = {
-            number: fs_metrics(Score(report.correct, report.total, report.loss_sum))
-            for number, report in reports.items()
-            if report.total
-        }
-        # This round's alone: those of every client and round would fill the memory.
-        self.msg_buffer["eval"] = {self.state: eval_params}
-        if eval_params:
-            merged = self.merge_eval_results_from_all_clients()
-            self.history_results = merge_dict_of_results(self.history_results, merged)
-
-    def save_best_results(self):
-        """The end of FS's own result files; checkpoints are written every round."""
-        line = self._monitor.format_eval_res(
-            results=self.best_results,
-            rnd="Final",
-            role="Server #",
-            forms=["raw"],
-            return_raw=True,
-        )
-        self._keep(line)
-
-    def save_client_eval_results(self):
-        """Each client's last scores, where clients score their own test rows."""
-        if self.msg_buffer["eval"].get(self.state):
-            super().save_client_eval_results()
-
-    def _keep(self, line: dict) -> None:
-        logger.info(line)
-        self._monitor.save_formatted_results(line)
+def client_metrics(reports: Mapping[int, ScoreReport]) -> dict[int, dict[str, float]]:
+    """FS's metrics of what clients scored on their own test rows, by number."""
+    return {
+        number: fs_metrics(Score(report.correct, report.total, report.loss_sum))
+        for number, report in reports.items()
+        if report.total
+    }

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 
+from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg
 from federatedscope_ggeur.engines.fs import register
 from federatedscope_ggeur.engines.fs.install import (
     EXTRA,
@@ -63,10 +64,11 @@ def launch(
                 f"--client_cfg: the file '{client_config}' does not exist"
             )
         arguments += ["--client_cfg", str(client_config)]
-    main = _prepare() / "main.py"
+    arguments += _guarded(settings)
+    main = _prepare(arguments) / "main.py"
     before = sys.argv
     # FS's parser reads sys.argv.
-    sys.argv = [str(main), *arguments, *_guarded(settings)]
+    sys.argv = [str(main), *arguments]
     try:
         with _terminable():
             runpy.run_path(str(main), run_name="__main__")
@@ -104,8 +106,9 @@ def _guarded(settings: Sequence[str]) -> list[str]:
     ]
 
 
-def _prepare() -> Path:
-    """FS's package folder, once FS can be imported and knows the plugin."""
+def _prepare(arguments: Sequence[str]) -> Path:
+    """FS's package folder, once FS can be imported and knows the plugin, and what the
+    command line wants of it."""
     package = find()
     missing = missing_packages()
     if missing:
@@ -116,7 +119,7 @@ def _prepare() -> Path:
     if importable_package() is None:
         sys.path.insert(0, str(package.parent))
     try:
-        register()
+        register(arguments)
         _extend_built_config()
     except ImportError as error:
         raise ConfigError(
@@ -131,5 +134,9 @@ def _extend_built_config() -> None:
     from federatedscope.register import config_dict
 
     built = sys.modules.get(_CONFIG_MODULE)
-    if built is not None and "ggeur" not in built.global_cfg:
+    if built is None:
+        return
+    if "ggeur" not in built.global_cfg:
         config_dict["ggeur"](built.global_cfg)
+    else:
+        extend_ggeur_cfg(built.global_cfg)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Sequence
 
 from federatedscope import register as registries
 
+from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins_of
 from federatedscope_ggeur.engines.fs.protobuf import ensure_messages
 
 METHOD = "ggeur"
 
 
-def register() -> None:
-    """Register the plugin; a second call changes nothing."""
+def register(arguments: Sequence[str] | None = None) -> None:
+    """Register the plugin; a second call changes nothing, but loads what is new in
+    ``ggeur.plugins``."""
     ensure_messages()
+    load_plugins_of(sys.argv[1:] if arguments is None else arguments)
     if "ggeur" in registries.config_dict:
         return
     # These import what this process' FS needs to be ready for: config last.

@@ -7,25 +7,22 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from federatedscope_ggeur.cfg_ggeur import get_key
-from federatedscope_ggeur.methods import FedAvg, Update
+from federatedscope_ggeur.methods import (
+    AUGMENTATIONS,
+    METHODS,
+    FedAvg,
+    Update,
+)
 from federatedscope_ggeur.models import load_vector, named_tensors
 
 #: Each rule's argument in `aggregator.BFT_args`, and the clients that it needs for each
 #: hostile one, beside three.
-_RULES = {
+RULES = {
     "krum": ("krum_agg_num", 2),
     "median": ("", 2),
     "trimmedmean": ("trimmedmean_excluded_ratio", 2),
     "bulyan": ("", 4),
     "normbounding": ("normbounding_norm_bound", 0),
-}
-
-
-_GUARDED = {
-    "base_method": ("fedavg",),
-    "augmentation": ("ggeur", "none"),
-    "closed_form": ("none",),
-    "calibrate": ("none",),
 }
 
 
@@ -35,12 +32,18 @@ def robust_problems(cfg) -> list[str]:
     FS says it late and without the key's name.
     """
     rule, hostile = cfg.aggregator.robust_rule, cfg.aggregator.byzantine_node_num
-    if rule not in _RULES:
+    if rule not in RULES:
         return []
-    found, (argument, per_hostile) = [], _RULES[rule]
+    found, (argument, per_hostile) = [], RULES[rule]
     given = f"aggregator.robust_rule: {rule}"
-    # Of all that a server may make of what clients send, it guards the mean of heads.
-    for name, allowed in _GUARDED.items():
+    # Of all that a server may make of what clients send, it guards the mean of models.
+    guarded = {
+        "base_method": [name for name, part in METHODS.items() if part.robust],
+        "augmentation": AUGMENTATIONS.taken,
+        "closed_form": ["none"],
+        "calibrate": ["none"],
+    }
+    for name, allowed in guarded.items():
         value = get_key(cfg, f"ggeur.{name}")
         if value not in allowed:
             found.append(

@@ -3,36 +3,48 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import torch
+from federatedscope.core.auxiliaries.utils import merge_dict_of_results
 from federatedscope.core.communication import StandaloneCommManager
 from federatedscope.core.message import Message
 from federatedscope.core.workers import Server as FSServer
 
+from federatedscope_ggeur.cfg_ggeur.fs_keys import switches
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
-from federatedscope_ggeur.engines.fs.channel import SERVER, ServerManager
-from federatedscope_ggeur.engines.fs.config import check
-from federatedscope_ggeur.engines.fs.course import LeadsCourse
-from federatedscope_ggeur.engines.fs.driver import Driver
-from federatedscope_ggeur.engines.fs.federation import Federation
-from federatedscope_ggeur.engines.fs.fs_scores import KeepsScores, use_plain_floats
-from federatedscope_ggeur.engines.fs.serving import ServesStreams
-from federatedscope_ggeur.engines.fs.setup import DeferredMode, follow_fs_logging
-from federatedscope_ggeur.engines.fs.vocabulary import (
-    DOWN,
+from federatedscope_ggeur.engines.fs.channel import (
     FAILED,
     FINISH,
     JOIN,
-    KIND_OF_UP,
+    SERVER,
+    ServerManager,
 )
+from federatedscope_ggeur.engines.fs.config import check
+from federatedscope_ggeur.engines.fs.driver import Driver
+from federatedscope_ggeur.engines.fs.federation import Federation
+from federatedscope_ggeur.engines.fs.fs_scores import (
+    client_metrics,
+    domain_metrics,
+    use_plain_floats,
+)
+from federatedscope_ggeur.engines.fs.robust import RULES, RobustFedAvg
+from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation.course.requests import Absence
-from federatedscope_ggeur.federation.messages.handshake import Join
+from federatedscope_ggeur.federation.course.requests import (
+    BY_ANSWER,
+    KINDS,
+    Absence,
+    Request,
+)
+from federatedscope_ggeur.federation.messages import Join
+from federatedscope_ggeur.models import load_vector
+from federatedscope_ggeur.reporting import Round0, RoundRecord
 
 logger = logging.getLogger(__name__)
 
 
-class GGEURServer(DeferredMode, ServesStreams, LeadsCourse, KeepsScores, FSServer):
+class GGEURServer(FSServer):
     """The server of ``federate.method: ggeur``.
 
     FS's course stays: clients join, `trigger_for_feat_engr` is round 0, every training
@@ -55,14 +67,22 @@ class GGEURServer(DeferredMode, ServesStreams, LeadsCourse, KeepsScores, FSServe
         unseen_clients_id=None,
         **kwargs,
     ):
+        given = config
         if config is not None:
             check(config)
             follow_fs_logging()
             torch.set_num_threads(int(config.ggeur.num_threads))
+            # FS would unpickle the file, and make a server optimiser of its own.
+            changes = {
+                "federate.restore_from": "",
+                "federate.make_global_eval": server_evaluates(config),
+                **{f"{section}.use": False for section in switches()},
+            }
+            given = for_constructor(config, changes)
         super().__init__(
             ID,
             state,
-            config and _for_fs(config),
+            given,
             data,
             model,
             client_num,
@@ -74,21 +94,11 @@ class GGEURServer(DeferredMode, ServesStreams, LeadsCourse, KeepsScores, FSServe
         )
         if config is None:
             return
-        self.set_up()
-        self._cfg = config
+        self._cfg, self.mode = config, config.federate.mode.lower()
         use_plain_floats(self._monitor)
         self.federation = Federation(config, data, self._dismiss)
-        ggeur = config.ggeur
-        self._driver = Driver(
-            self._send_request,
-            {
-                "statistics": ggeur.deadline.round0,
-                "prepare": ggeur.deadline.round0,
-                "train": ggeur.deadline.train,
-                "score": ggeur.deadline.evaluate,
-                "calibrate": ggeur.deadline.round0,
-            },
-        )
+        deadlines = {kind: config.ggeur.deadline[kind.deadline] for kind in KINDS}
+        self._driver = Driver(self._send_request, deadlines)
         if self.mode == "standalone":
             self.comm_manager = StandaloneCommManager(
                 comm_queue=kwargs["shared_comm_queue"], monitor=self._monitor
@@ -100,19 +110,11 @@ class GGEURServer(DeferredMode, ServesStreams, LeadsCourse, KeepsScores, FSServe
             logger.info("listening on %s:%d", kwargs["host"], self.comm_manager.port)
 
     def _register_default_handlers(self):
-        self.register_handlers(
-            JOIN, self.callback_funcs_for_join_in, [DOWN["statistics"]]
-        )
-        answers = {
-            "statistics": [DOWN["prepare"]],
-            "prepare": [DOWN["share"], DOWN["train"], DOWN["score"]],
-            "train": [DOWN["train"], DOWN["score"], DOWN["calibrate"], FINISH],
-            "score": [DOWN["train"], DOWN["calibrate"], "converged", FINISH],
-            "calibrate": [DOWN["score"], FINISH],
-        }
-        for message_type, kind in KIND_OF_UP.items():
+        requests = [kind.message for kind in KINDS]
+        self.register_handlers(JOIN, self.callback_funcs_for_join_in, requests)
+        for message_type in BY_ANSWER:
             self.register_handlers(
-                message_type, self.callback_for_answer, answers[kind]
+                message_type, self.callback_for_answer, [*requests, "converged", FINISH]
             )
         self.register_handlers(FAILED, self.callback_for_failure, [None])
 
@@ -126,7 +128,7 @@ class GGEURServer(DeferredMode, ServesStreams, LeadsCourse, KeepsScores, FSServe
         GGEURError
             In standalone mode, where a client that does not fit is a wrong setting.
         """
-        number = message.sender
+        number, members = message.sender, self.federation.membership
         try:
             if len(message.content) != 1:
                 raise MessageError(
@@ -135,7 +137,7 @@ class GGEURServer(DeferredMode, ServesStreams, LeadsCourse, KeepsScores, FSServe
                     sender=f"client {number}",
                 )
             join = Join.from_bytes(message.content[0], f"client {number}")
-            self.federation.admit(join)
+            members.admit(join)
         except GGEURError as error:
             if self.mode == "standalone":
                 raise
@@ -143,7 +145,7 @@ class GGEURServer(DeferredMode, ServesStreams, LeadsCourse, KeepsScores, FSServe
             self._dismiss(number, str(error))
             return
         self.comm_manager.add_neighbors(number)
-        self.join_in_client_num = len(self.federation.joined)
+        self.join_in_client_num = len(members.joined)
         logger.info(
             "client %d (domain %s) has joined: %d of %d",
             number,
@@ -151,19 +153,19 @@ class GGEURServer(DeferredMode, ServesStreams, LeadsCourse, KeepsScores, FSServe
             self.join_in_client_num,
             self.client_num,
         )
-        if not self.federation.started:
+        if not members.started:
             self.trigger_for_start()
 
     def check_client_join_in(self):
-        return self.federation.complete
+        return self.federation.membership.complete
+
+    # requests and answers
 
     def callback_for_answer(self, message: Message):
         """An answer to the request under way; any other is ignored with a log line."""
-        number = message.sender
-        kind = KIND_OF_UP[message.msg_type]
-        federation = self.federation
-        if not self._driver.answer(number, kind, message.state, tuple(message.content)):
-            federation.heard_from(number)
+        kind, parts = BY_ANSWER[message.msg_type], tuple(message.content)
+        if not self._driver.answer(message.sender, kind, message.state, parts):
+            self.federation.membership.heard_from(message.sender)
 
     # FS's own names for answers.
     callback_funcs_model_para = callback_for_answer
@@ -179,38 +181,221 @@ class GGEURServer(DeferredMode, ServesStreams, LeadsCourse, KeepsScores, FSServe
         if self.mode == "distributed":
             self.comm_manager.hub.dismiss(number, reason)
 
-    def _send_request(self, request) -> dict[int, Absence]:
-        gone = self.federation.gone
+    def _send_request(self, request: Request) -> dict[int, Absence]:
+        gone = self.federation.membership.gone
         by_content: dict[tuple, list[int]] = {}
         for number, parts in request.parts.items():
             by_content.setdefault(tuple(map(id, parts)), []).append(number)
         for numbers in by_content.values():
             parts = request.parts[numbers[0]]
-            self._send(DOWN[request.kind], numbers, parts, request.round_number)
+            self._send(request.kind.message, numbers, parts, request.round_number)
         return {k: Absence(gone[k]) for k in request.parts if k in gone}
 
-    def _send(self, message_type, receivers, parts, state: int | None = None) -> None:
+    def _send(self, message_type, receivers, parts, state: int) -> None:
         self._monitor.track_upload_bytes(sum(map(len, parts)) * len(receivers))
         self.comm_manager.send(
             Message(
                 msg_type=message_type,
                 sender=SERVER,
                 receiver=receivers,
-                state=self.state if state is None else state,
+                state=state,
                 timestamp=0,
                 content=parts,
             )
         )
 
+    # the course
 
-def _for_fs(config):
-    """The config without what FS's constructor would do itself: unpickle the file in
-    ``federate.restore_from``, and make a server optimiser of the base method's; and
-    with a trainer where, and only where, the server scores."""
-    copy = config.clone()
-    copy.defrost()
-    copy.federate.restore_from = ""
-    copy.fedopt.use = False
-    copy.federate.make_global_eval = server_evaluates(config)
-    copy.freeze(inform=False, save=False, check_cfg=False)
-    return copy
+    def trigger_for_feat_engr(
+        self, trigger_train_func, kwargs_for_trigger_train_func=None
+    ):
+        """Round 0, then FS's training; a restored run goes on where it was."""
+        kwargs = kwargs_for_trigger_train_func or {}
+        federation, rule = self.federation, self._cfg.aggregator.robust_rule
+        federation.start(RobustFedAvg(self.aggregator) if rule in RULES else None)
+        coordinator, history = federation.coordinator, federation.history
+        server = coordinator.server
+        self.unseen_clients_id = server.unseen
+        self.total_round_num = server.settings.total_rounds
+        self.models[0] = self._model = server.model
+        if server_evaluates(self._cfg):
+            self.trainer.model = self._model
+
+        def begin_training(is_new: bool) -> None:
+            load_vector(server.model, server.params)
+            self.state = len(history.rounds)
+            if is_new and history.round0.closed_form is not None:
+                self.eval()  # which ends a run without rounds
+            if self.state < self.total_round_num:
+                trigger_train_func(**kwargs)
+            elif not is_new:
+                logger.info("all %d rounds of the restored run are over", self.state)
+                self._calibrate_or(self.terminate)
+
+        def end_of_round0(record: Round0) -> None:
+            federation.note(record)
+            begin_training(is_new=True)
+
+        def end_of_welcome(_) -> None:
+            history.write_checkpoint()
+            begin_training(is_new=False)
+
+        if history.round0 is None:
+            self._driver.start(coordinator.round0(), end_of_round0)
+        else:
+            self._driver.start(coordinator.welcome_back(), end_of_welcome)
+
+    def broadcast_model_para(
+        self,
+        msg_type="model_para",
+        sample_client_num=-1,
+        filter_unseen_clients=True,
+    ):
+        """Begin the next round: the clients that the server role draws train."""
+        requests = self.federation.coordinator.round(self.state + 1)
+        self._driver.start(requests, self._end_of_round)
+
+    def _end_of_round(self, record: RoundRecord) -> None:
+        self._note(record)
+        self.state = record.round
+        if record.evaluated:
+            self.eval()
+        if self.state < self.total_round_num:
+            self._start_new_training_round()
+
+    def check_and_save(self):
+        """FS's check whether the run is over; before its end comes calibration."""
+        if self.state == self.total_round_num:
+            self._calibrate_or(super().check_and_save)
+        else:
+            super().check_and_save()
+
+    def _calibrate_or(self, finish) -> None:
+        """Begin the calibration, if it is still to come, or else `finish`."""
+        coordinator, history = self.federation.coordinator, self.federation.history
+        due = coordinator.server.calibration is not None
+        if due and history.calibrated is None:
+            self._driver.start(coordinator.calibrate(), self._end_of_calibration)
+        else:
+            finish()
+
+    def _end_of_calibration(self, record: RoundRecord) -> None:
+        self._note(record)
+        self.eval()
+
+    def _note(self, record: RoundRecord) -> None:
+        server = self.federation.coordinator.server
+        load_vector(server.model, server.params)
+        self.federation.note(record)
+
+    def terminate(self, msg_type=FINISH):
+        """End the run: the final head goes to all clients, our files are written."""
+        self.is_finish = True
+        self._monitor.finish_fl()
+        federation = self.federation
+        logger.info("\n%s", federation.write("finished"))
+        final = federation.coordinator.server.broadcast(self.total_round_num)
+        there = federation.membership.connected
+        self._send(msg_type, there, (final.to_bytes(),), self.state)
+
+    # scores, in FS's own files
+
+    def eval(self):
+        """The scores of the round that is over, in FS's files and best results."""
+        coordinator, history = self.federation.coordinator, self.federation.history
+        key = self._cfg.eval.best_res_update_round_wise_key
+        scores = coordinator.scores.values()
+        line = self._format(domain_metrics(history.last_scored, scores, key))
+        self._monitor.update_best_result(
+            self.best_results, line["Results_raw"], results_type="server_global_eval"
+        )
+        self.history_results = merge_dict_of_results(self.history_results, line)
+        # This round's alone: those of every client and round would fill the memory.
+        own = client_metrics(coordinator.reports)
+        self.msg_buffer["eval"] = {self.state: own}
+        if own:
+            merged = self.merge_eval_results_from_all_clients()
+            self.history_results = merge_dict_of_results(self.history_results, merged)
+        self.check_and_save()
+
+    def save_best_results(self):
+        """The end of FS's own result files; checkpoints are written every round."""
+        self._format(self.best_results, "Final")
+
+    def save_client_eval_results(self):
+        """Each client's last scores, where clients score their own test rows."""
+        if self.msg_buffer["eval"].get(self.state):
+            super().save_client_eval_results()
+
+    def _format(self, metrics: dict, rnd=None) -> dict:
+        """FS's line of `metrics`, which goes into the log and FS's file."""
+        line = self._monitor.format_eval_res(
+            metrics,
+            rnd=self.state if rnd is None else rnd,
+            role="Server #",
+            forms=["raw"],
+            return_raw=True,
+        )
+        logger.info(line)
+        self._monitor.save_formatted_results(line)
+        return line
+
+    # distributed mode
+
+    def run(self):
+        """Distributed mode: lead the federation to its end.
+
+        Raises
+        ------
+        GGEURError
+            Too few clients joined or are left (``ggeur.quorum``); it names the missing.
+        """
+        hub = self.comm_manager.hub
+        try:
+            self._await_clients(hub)
+            while not self.is_finish:
+                event = hub.receive(self._driver.seconds_left())
+                if event is None:
+                    self._driver.give_up()
+                else:
+                    self._take(event)
+        except BaseException as error:
+            reason = str(error) or type(error).__name__
+            hub.close(f"the server ended the run: {reason}")
+            raise
+        hub.close()
+
+    def _await_clients(self, hub) -> None:
+        members, seconds = self.federation.membership, self._cfg.ggeur.deadline.join
+        until = time.monotonic() + seconds
+        while not members.started:
+            event = hub.receive(max(0.0, until - time.monotonic()))
+            if event is None:
+                members.close(seconds)
+                self.trigger_for_start()
+            else:
+                self._take(event)
+
+    def _take(self, event) -> None:
+        envelope = event.envelope
+        if envelope is None:
+            self._lose(event.number, event.reason)
+            return
+        message = Message(
+            msg_type=envelope.kind,
+            sender=event.number,
+            receiver=[SERVER],
+            state=envelope.state,
+            content=envelope.parts,
+        )
+        handler = self.msg_handlers.get(envelope.kind)
+        if handler is None:
+            self._dismiss(event.number, f"unknown message type {envelope.kind!r:.80}")
+            return
+        self._monitor.track_download_bytes(sum(map(len, envelope.parts)))
+        handler(message)
+
+    def _lose(self, number: int, reason: str) -> None:
+        logger.warning("client %d is gone: %s", number, reason)
+        self.federation.membership.lose(number, reason)
+        self._driver.gone(number, reason)

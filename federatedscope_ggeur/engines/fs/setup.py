@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 
-class DeferredMode:
-    """Keeps FS's worker from opening its own gRPC port.
+def for_constructor(config, changes: Mapping[str, object] | None = None):
+    """A copy of the config for FS's constructor, with some ``<section>.<key>`` changed.
 
     FS's constructors make a communication manager for the mode "standalone" or
-    "distributed". Until `set_up` the mode is neither, so they make none; the plugin's
-    worker then makes its own. FS's would unpickle what it receives.
+    "distributed", which would unpickle what it receives; in no mode they make none, and
+    the worker makes its own afterwards.
     """
-
-    _is_set_up = False
-
-    def set_up(self) -> None:
-        """FS's constructor is done: from now on the mode is the config's."""
-        self._is_set_up = True
-
-    @property
-    def mode(self) -> str:
-        return self._mode if self._is_set_up else "being set up"
-
-    @mode.setter
-    def mode(self, value: str) -> None:
-        self._mode = value
+    copy = config.clone()
+    copy.defrost()
+    for name, value in {"federate.mode": "", **(changes or {})}.items():
+        section, key = name.split(".")
+        copy[section][key] = value
+    copy.freeze(inform=False, save=False, check_cfg=False)
+    return copy
 
 
 def follow_fs_logging() -> None:

@@ -11,10 +11,11 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.fs.data import ClientSplits, ServerSplits, Splits
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation import Client, Score, evaluate
+from federatedscope_ggeur.federation.course.checkpoint import ClientStore
 from federatedscope_ggeur.federation.course.client_handler import ClientHandler
-from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.federation.course.requests import RequestKind
 from federatedscope_ggeur.federation.messages import Broadcast
-from federatedscope_ggeur.models import build_model, load_vector, to_vector
+from federatedscope_ggeur.models import load_vector, to_vector
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +57,9 @@ class GGEURTrainer(BaseTrainer):
         settings = run_settings(
             config, data.num_classes, data.dim, config.federate.client_num
         )
-        if settings.client.model.quadratic:
-            # FS knows the plain head alone when it makes its models.
-            self.model = build_model(data.dim, data.num_classes, settings.client.model)
+        # FS knows the plain head alone when it makes its models.
+        if settings.client.task.model.closed_form != "none":
+            self.model = settings.client.task.build_model()
         held = data.held
         self.client = Client(
             held.number,
@@ -76,7 +77,7 @@ class GGEURTrainer(BaseTrainer):
         if restore_from:
             kept = ClientStore(restore_from, held.number)
             self.client.states = kept.load()
-            if settings.client.method.keeps_state and not self.client.states:
+            if settings.client.task.method.keeps_state and not self.client.states:
                 logger.warning(
                     "client %d: there is no state at '%s'; it begins anew, which is "
                     "right only if it has never trained",
@@ -84,8 +85,8 @@ class GGEURTrainer(BaseTrainer):
                     kept.path,
                 )
 
-    def answer(self, kind: str, parts) -> tuple[bytes, ...]:
-        """See `Respondent.answer`."""
+    def answer(self, kind: RequestKind, parts) -> tuple[bytes, ...]:
+        """See `ClientHandler.answer`."""
         return self._handler.answer(kind, parts)
 
     def train(self):
@@ -110,7 +111,7 @@ class GGEURTrainer(BaseTrainer):
         try:
             update = self.client.train(Broadcast(self._rounds, to_vector(self.model)))
         except KeyError as missing:
-            method = self.client.settings.method.name
+            method = self.client.task.method.name
             raise GGEURError(
                 f"{method} needs the server's messages (here {missing}): train with "
                 "`answer`, as the plugin's workers do, not with `train`"

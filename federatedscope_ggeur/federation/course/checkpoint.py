@@ -209,8 +209,8 @@ def _weights_of_fs(path: Path, model: Model, method: Method) -> Tensor:
     if not method.federated:
         raise _refusal(
             path,
-            f"it holds weights alone, and with ggeur.base_method: {method.name} "
-            "clients take none from the server",
+            f"it holds weights alone, and with the method {method.name} clients take "
+            "none from the server",
         )
     try:
         # The older formats of torch.save are read by code that has run foreign code

@@ -130,7 +130,7 @@ class Coordinator:
         if chosen is not None:
             record = self._start_record(0, spent=solving)
             scored = yield from self._evaluate(0)
-            kind = server.settings.closed_form.kind
+            kind = server.settings.closed_form.name
             closed_form = record(scored, method=kind, details=dict(chosen))
         return Round0(
             clients=clients,

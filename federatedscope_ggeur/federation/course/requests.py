@@ -42,7 +42,7 @@ class RequestKind:
     Attributes
     ----------
     name : str
-        What it is called in messages for a person.
+        What it is called in texts for a person.
     message, answer_message : str
         The types of the messages down and up in FederatedScope; FS's own where it has
         some. No answer is due where the second is "".
@@ -146,6 +146,9 @@ CALIBRATE = RequestKind(
     always=False,
 )
 KINDS = (STATISTICS, PREPARE, INIT_BROADCAST, TRAIN, EVALUATE, CALIBRATE)
+#: By the types of the messages down and up.
+BY_MESSAGE = {kind.message: kind for kind in KINDS}
+BY_ANSWER = {kind.answer_message: kind for kind in KINDS if kind.answer_message}
 
 
 @dataclass(frozen=True)

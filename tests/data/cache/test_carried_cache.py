@@ -23,7 +23,7 @@ from federatedscope_ggeur.data import (
     embed_data,
     register_encoder,
 )
-from federatedscope_ggeur.data.encoders import base
+from federatedscope_ggeur.data.encoders import ENCODERS
 from federatedscope_ggeur.errors import ConfigError, DataError
 
 TYPE = "image_folder@ggeur"
@@ -166,7 +166,7 @@ print(shared.embed_slowly(*sys.argv[2:]).extracted)
 @pytest.fixture
 def other_process(tree, settings, monkeypatch):
     """Another process that is at work on the cache."""
-    monkeypatch.setattr(base, "_ENCODERS", dict(base._ENCODERS))
+    monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
     register_slow(0)
     here = Path(__file__).parent
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])

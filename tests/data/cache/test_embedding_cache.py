@@ -23,7 +23,7 @@ from federatedscope_ggeur.data import (
     register_encoder,
 )
 from federatedscope_ggeur.data.cache import parts
-from federatedscope_ggeur.data.encoders import base
+from federatedscope_ggeur.data.encoders import ENCODERS
 from federatedscope_ggeur.errors import ConfigError, DataError
 
 TYPE = "image_folder@ggeur"
@@ -56,7 +56,7 @@ def test_the_second_time_nothing_is_extracted(tree, settings):
 
 
 def test_a_full_cache_needs_no_encoder_if_it_can_tell(tree, settings, monkeypatch):
-    monkeypatch.setattr(base, "_ENCODERS", dict(base._ENCODERS))
+    monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
     built, weights = [], {"weights": "first"}
 
     def stamp(chosen):
@@ -156,7 +156,7 @@ def test_half_precision_takes_half_the_space(tree, settings):
 
 
 def test_features_too_large_for_half_precision_are_refused(tree, settings, monkeypatch):
-    monkeypatch.setattr(base, "_ENCODERS", dict(base._ENCODERS))
+    monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
 
     @register_encoder("large")
     def make(chosen, device):
@@ -179,7 +179,7 @@ class Flaky:
         self.stop_at = stop_at
 
     def register(self, monkeypatch) -> None:
-        monkeypatch.setattr(base, "_ENCODERS", dict(base._ENCODERS))
+        monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
 
         @register_encoder("flaky")
         def make(chosen, device):

@@ -16,7 +16,8 @@ from image_miniatures import (
     write_pickle,
 )
 
-from federatedscope_ggeur.data.images import image_reader, read_cifar10, read_cifar100
+from federatedscope_ggeur.data.images import IMAGE_READERS
+from federatedscope_ggeur.data.images.cifar import read_cifar10, read_cifar100
 from federatedscope_ggeur.errors import DataError
 
 PYTHON_10, PYTHON_100 = "cifar-10-batches-py", "cifar-100-python"
@@ -31,7 +32,7 @@ def loaded(images):
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 def test_cifar10(tmp_path, below, protocol):
     write_cifar10(tmp_path / below, protocol)
-    data = image_reader("cifar10")(tmp_path)
+    data = IMAGE_READERS["cifar10"](tmp_path)
     assert data.name == "cifar10"
     assert data.class_names == tuple(CIFAR10_NAMES)
     (domain,) = data.domains
@@ -66,7 +67,7 @@ def test_as_torchvision_reads_it(tmp_path, name, write, folder):
     }
     miniature = type(name, (original,), unchecked)
     write(tmp_path / folder)
-    data = image_reader(name.lower())(tmp_path)
+    data = IMAGE_READERS[name.lower()](tmp_path)
     (domain,) = data.domains
     for part, train in ((domain.train, True), (domain.test, False)):
         theirs = miniature(str(tmp_path), train=train, download=False)

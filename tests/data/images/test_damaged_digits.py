@@ -14,7 +14,7 @@ from image_miniatures import (
     write_usps,
 )
 
-from federatedscope_ggeur.data.images import read_digits
+from federatedscope_ggeur.data.images.digit_images import read_digits
 from federatedscope_ggeur.errors import DataError
 
 

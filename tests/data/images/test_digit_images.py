@@ -16,7 +16,8 @@ from image_miniatures import (
     write_usps,
 )
 
-from federatedscope_ggeur.data.images import image_reader, read_digits
+from federatedscope_ggeur.data.images import IMAGE_READERS
+from federatedscope_ggeur.data.images.digit_images import read_digits
 from federatedscope_ggeur.errors import DataError
 
 NAMES = ["mnist", "usps", "svhn", "syn"]
@@ -40,7 +41,7 @@ def only_domain(root):
 
 def test_all_four(tmp_path):
     write_all(tmp_path / "Digits")
-    data = image_reader("digits")(tmp_path)
+    data = IMAGE_READERS["digits"](tmp_path)
     assert data.name == "digits"
     assert data.class_names == tuple("0123456789")
     assert [domain.name for domain in data.domains] == NAMES

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from image_miniatures import draw, draw_tree
 
-from federatedscope_ggeur.data.images import image_reader, read_image_folder
+from federatedscope_ggeur.data.images import IMAGE_READERS
+from federatedscope_ggeur.data.images.folder import read_image_folder
 from federatedscope_ggeur.errors import DataError
 
 
@@ -20,7 +21,7 @@ def sizes(data):
 
 def test_domains_and_classes_are_sorted_by_name(tmp_path):
     draw_tree(tmp_path, ["zoo", "art"], ["dog", "TV", "Table"], images=2)
-    data = image_reader("image_folder")(tmp_path)
+    data = IMAGE_READERS["image_folder"](tmp_path)
     assert (data.name, data.class_names) == ("image_folder", ("TV", "Table", "dog"))
     assert sizes(data) == [("art", 6, None), ("zoo", 6, None)]
     art = data.domains[0].train

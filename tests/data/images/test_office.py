@@ -5,13 +5,13 @@ import logging
 import pytest
 from image_miniatures import draw, draw_tree, write_released_office_home
 
-from federatedscope_ggeur.data.images import (
-    image_reader,
-    read_office_caltech,
+from federatedscope_ggeur.data.images import IMAGE_READERS
+from federatedscope_ggeur.data.images.office_caltech import read_office_caltech
+from federatedscope_ggeur.data.images.office_home import (
+    CLASSES,
     read_office_home,
     read_office_home_lds,
 )
-from federatedscope_ggeur.data.images.office_home import CLASSES
 from federatedscope_ggeur.errors import DataError
 
 TEN = (
@@ -37,7 +37,7 @@ HOME = ["Art", "Clipart", "Product", "Real World"]
 )
 def test_office_caltech(tmp_path, below, folders):
     draw_tree(tmp_path / below, folders, TEN, images=1)
-    data = image_reader("office_caltech")(tmp_path)
+    data = IMAGE_READERS["office_caltech"](tmp_path)
     assert data.class_names == TEN
     names = ["caltech", "amazon", "webcam", "dslr"]
     assert [domain.name for domain in data.domains] == names
@@ -82,7 +82,7 @@ def test_office_caltech_different_classes(tmp_path):
 def test_office_home(tmp_path, real, below):
     draw_tree(tmp_path / below, [*HOME[:3], real], ["TV", "Table", "Bed"], images=2)
     (tmp_path / below / "ImageInfo.csv").write_text("x")
-    data = image_reader("office_home")(tmp_path)
+    data = IMAGE_READERS["office_home"](tmp_path)
     names = ["art", "clipart", "product", "real_world"]
     assert [domain.name for domain in data.domains] == names
     assert data.class_names == ("Bed", "TV", "Table")
@@ -109,7 +109,7 @@ def test_release_has_the_classes_of_office_home(tmp_path, below):
 
 def test_published_partition_of_the_release(tmp_path):
     write_released_office_home(tmp_path, HOME, parts=("train", "test", "client"))
-    data = image_reader("office_home_lds")(tmp_path)
+    data = IMAGE_READERS["office_home_lds"](tmp_path)
     assert data.name == "office_home_lds"
     assert data.class_names == CLASSES
     for domain in data.domains:

@@ -5,7 +5,8 @@ import logging
 import pytest
 from image_miniatures import draw, draw_tree
 
-from federatedscope_ggeur.data.images import image_reader, read_pacs
+from federatedscope_ggeur.data.images import IMAGE_READERS
+from federatedscope_ggeur.data.images.pacs import read_pacs
 from federatedscope_ggeur.errors import DataError
 
 DOMAINS = ["photo", "art_painting", "cartoon", "sketch"]
@@ -32,7 +33,7 @@ def write_lists(folder, domains=DOMAINS, images=3):
 @pytest.mark.parametrize("below", ["", "pacs_data", "kfold", "PACS", "PACS/kfold"])
 def test_every_layout(tmp_path, below):
     draw_tree(tmp_path / below, DOMAINS, CLASSES, images=1)
-    data = image_reader("pacs")(tmp_path)
+    data = IMAGE_READERS["pacs"](tmp_path)
     assert data.name == "pacs"
     assert [domain.name for domain in data.domains] == DOMAINS
     assert data.class_names == tuple(CLASSES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from image_miniatures import (
     draw_tree,
     write_cifar10,
@@ -16,10 +17,11 @@ from image_miniatures import (
     write_usps,
 )
 
-from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 
 EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"
+FILES = sorted(EXAMPLES.glob("*.yaml"))
 #: Table 8: clients, rounds, batch size, learning rate.
 TABLE_8 = {
     "cifar10": (10, 100, 64, 1e-2),
@@ -157,11 +159,37 @@ def test_the_baseline_and_step_1_alone(tmp_path):
     assert rows["[1, 2]"] > rows["[1]"]
 
 
+def test_every_config_is_known_here():
+    known = {path(name) for name in (*TABLE_8, "own_images", "quickstart")}
+    assert set(FILES) == known
+
+
 def test_every_config_says_what_it_is():
-    for file in sorted(EXAMPLES.glob("*.yaml")):
-        head = file.read_text(encoding="utf-8").split("\nuse_gpu")[0]
+    for file in FILES:
+        text = file.read_text(encoding="utf-8")
+        head, settings, _ = text.partition("\nexpname: ")
+        assert settings
         title = head.splitlines()[0]
         assert title.startswith("# GGEUR on ")
         if file.name != "ggeur_quickstart.yaml":
             for word in ("# Reproduces: ", "# Data: ", "# Time: ", "ggeur.steps []"):
                 assert word in head, (file.name, word)
+
+
+def test_no_config_repeats_a_default():
+    defaults = default_config()
+    for file in FILES:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        assert list(repeated(content, defaults)) == [], file.name
+
+
+def repeated(content, defaults):
+    """The keys of a file's content whose values are the defaults."""
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from repeated(value, defaults[name])
+        else:
+            # "1e-2" is a text for YAML, and a number for us and for FederatedScope.
+            kind = type(defaults.get(name))
+            if (kind(value) if kind is float else value) == defaults.get(name):
+                yield name

@@ -5,7 +5,8 @@ import shutil
 import pytest
 from image_miniatures import WNIDS, draw, write_tiny_imagenet
 
-from federatedscope_ggeur.data.images import image_reader, read_tiny_imagenet
+from federatedscope_ggeur.data.images import IMAGE_READERS
+from federatedscope_ggeur.data.images.tiny_imagenet import read_tiny_imagenet
 from federatedscope_ggeur.errors import DataError
 
 NAMES = ("Egyptian cat", "goldfish", "reel")
@@ -17,7 +18,7 @@ NAMES = ("Egyptian cat", "goldfish", "reel")
 def test_every_layout(tmp_path, below, train_images, val):
     write_tiny_imagenet(tmp_path / below, train_images=train_images, val=val)
     draw(tmp_path / below / "test" / "images" / "test_0.JPEG")
-    data = image_reader("tiny_imagenet")(tmp_path)
+    data = IMAGE_READERS["tiny_imagenet"](tmp_path)
     assert (data.name, data.class_names) == ("tiny_imagenet", NAMES)
     (domain,) = data.domains
     assert domain.name == "tiny_imagenet"

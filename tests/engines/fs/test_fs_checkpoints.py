@@ -39,6 +39,7 @@ def engines(fs, config):
         for record in run.engine.run():
             if (0 if isinstance(record, Round0) else record.round) == last:
                 return None
+        raise AssertionError(f"there was no round {last}")
 
     def standalone(*settings, last=None):
         run = fs.set_up(*ROUNDS, *settings)

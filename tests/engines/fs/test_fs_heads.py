@@ -1,4 +1,4 @@
-"""Heads in closed form, calibration and rivals inside FederatedScope (FS)."""
+"""Heads in closed form, calibration and baseline augmentations in FederatedScope."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from processes import check_same_head
 from standalone import assert_same
 
 from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.methods import AUGMENTATIONS
 
 ALONE = {kind: ["ggeur.closed_form", kind] for kind in ("ncm", "lda", "qda", "ridge")}
 START = ["ggeur.closed_form", "lda", "ggeur.init", "closed_form"]
 CCVR = ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 30]
 MLP = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
 BY_SERVER = ["federate.make_global_eval", True]
-AUGMENTATIONS = ("fedmix", "fedgen", "fedfa")
 
 
 @pytest.mark.parametrize(
@@ -29,10 +29,10 @@ AUGMENTATIONS = ("fedmix", "fedgen", "fedfa")
         CCVR,
         [*CCVR, *MLP, *BY_SERVER],
         [*START, *CCVR, "ggeur.base_method", "scaffold"],
-        *(["ggeur.augmentation", rival] for rival in AUGMENTATIONS),
+        *(["ggeur.augmentation", added] for added in AUGMENTATIONS),
         *(
-            ["ggeur.augmentation", rival, "ggeur.base_method", "feddyn", *MLP]
-            for rival in AUGMENTATIONS
+            ["ggeur.augmentation", added, "ggeur.base_method", "feddyn", *MLP]
+            for added in AUGMENTATIONS
         ),
     ],
     ids=str,
@@ -48,7 +48,7 @@ def test_standalone_ends_with_the_same_head(fs, config, settings):
         [*ALONE["ridge"], "ggeur.statistics", "summed"],
         [*START, *CCVR],
         [*CCVR, *MLP],
-        *(["ggeur.augmentation", rival] for rival in AUGMENTATIONS),
+        *(["ggeur.augmentation", added] for added in AUGMENTATIONS),
     ],
     ids=str,
 )

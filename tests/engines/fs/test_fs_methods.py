@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from every_method import OTHERS, words
 from processes import MODEL, check_same_head, numbers
 from safetensors.torch import load, load_file
 from standalone import assert_same, outcome, set_up
@@ -15,16 +16,6 @@ from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models import named_tensors
 
-METHODS = {
-    "fedprox": ["fedprox.mu", 0.5],
-    "scaffold": [],
-    "moon": [],
-    "feddyn": [],
-    "fedopt": ["fedopt.optimizer.lr", 0.5],
-    "fedavgm": [],
-    "fedproto": [],
-    "fedntd": [],
-}
 ADAM = [
     "fedopt.optimizer.type", "Adam",
     "fedopt.optimizer.lr", 0.1,
@@ -38,10 +29,9 @@ MLP = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
-        *METHODS.items(),
-        ("fedopt", ["fedopt.optimizer.momentum", 0.9]),
+        *((name, words(name)[2:]) for name in OTHERS),
+        ("fedopt", ["fedopt.optimizer.lr", 0.5, "fedopt.optimizer.momentum", 0.9]),
         ("fedopt", ADAM),
-        ("fedopt", ["fedopt.optimizer.type", "Yogi"]),
         ("scaffold", SAMPLED),
         ("feddyn", [*SAMPLED, "federate.ignore_weight", True]),
         ("moon", [*SAMPLED, *MLP]),
@@ -54,10 +44,9 @@ def test_standalone_ends_with_the_same_head(fs, config, method, settings):
     assert_same(fs.run(*settings), Run(config(*settings)))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", OTHERS)
 def test_distributed_ends_with_the_same_head(fleet, embedded, method):
-    settings = ["ggeur.base_method", method, *METHODS[method]]
-    settings += ["federate.client_num", 3]
+    settings = [*words(method), "federate.client_num", 3]
     one = fleet(*settings)
     server = one.server()
     clients = [one.client(number) for number in (1, 2, 3)]
@@ -121,14 +110,16 @@ class TestLocal:
         settings = [*self.SETTINGS, *settings]
         there, here = fs.run(*settings), Run(config(*settings))
         assert outcome(there.results) == outcome(here.follow(lambda record: None))
+        trained = [k for k, client in here.engine.clients.items() if client.state]
+        assert trained
         for number, worker in there.runner.client.items():
-            client = here.engine.clients[number]
-            role = worker.trainer.client
-            assert role.state.keys() == client.state.keys()
-            if client.state:
-                own = client.state["params"]
-                assert torch.equal(role.state["params"], own)
-                assert _holds(worker.model.state_dict(), client.model, own)
+            state = worker.trainer.client.state
+            assert state.keys() == here.engine.clients[number].state.keys()
+        for number in trained:
+            client, worker = here.engine.clients[number], there.runner.client[number]
+            own = client.state["params"]
+            assert torch.equal(worker.trainer.client.state["params"], own)
+            assert _holds(worker.model.state_dict(), client.model, own)
         assert not (there.folder / "head.safetensors").exists()
         assert there.log.count("no head.safetensors: ") == 1
         assert there.log.count("federate.make_global_eval does not matter") == 1

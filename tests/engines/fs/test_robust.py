@@ -8,6 +8,7 @@ from standalone import merged
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.messages import ClientUpdate, MessageSchema
+from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import named_tensors, num_parameters, to_vector
 
 RULES = {
@@ -149,8 +150,8 @@ def test_a_rule_stands_in_for_fedavg_s_mean_alone(fs):
     cfg = merged(fs.file(*SEVEN), ["aggregator.robust_rule", "median"])
     assert problems(cfg) == []
     for name, value in (
-        ("base_method", "scaffold"),
-        ("augmentation", "fedmix"),
+        *(("base_method", name) for name in METHODS if name != "fedavg"),
+        *(("augmentation", name) for name in AUGMENTATIONS),
         ("closed_form", "lda"),
         ("calibrate", "ccvr"),
     ):

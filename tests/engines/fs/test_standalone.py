@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from every_method import words
 from standalone import assert_same, outcome, set_up
 
+from federatedscope_ggeur.cfg_ggeur.fs_keys import switch_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.methods import METHODS
@@ -56,13 +58,11 @@ def test_both_engines_give_the_same_numbers(fs, config, settings):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_the_same_on_both(fs, config, method):
-    settings = ["ggeur.base_method", method, *SIX, "federate.sample_client_num", 3]
-    if method == "fedprox":
-        settings += ["fedprox.mu", 0.1]
+    settings = [*words(method), *SIX, "federate.sample_client_num", 3]
     there = fs.run(*settings)
     assert_same(there, Run(config(*settings)))
-    if method in ("fedprox", "fedopt"):
-        assert there.config[method].use
+    switch = switch_of(METHODS[method])
+    assert not switch or there.config[switch].use
 
 
 def test_the_quickstart_is_the_same_from_its_own_file(fs, quickstart):

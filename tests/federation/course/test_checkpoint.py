@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from every_method import FEDERATED
 
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
@@ -12,8 +13,11 @@ from federatedscope_ggeur.reporting import Round0, numbers
 ROUNDS = ("federate.total_round_num", 4)
 SAMPLED = ("federate.client_num", 6, "federate.sample_client_num", 2)
 #: FedMix, FedGen and FedFA share tensors in round 0; the others, and FedGen, keep a
-#: state on clients, on the server, or on both. Rivals stand beside SCAFFOLD.
-STATEFUL = ("scaffold", "feddyn", "moon", *AUGMENTATIONS)
+#: state on clients, on the server, or on both. Augmentations stand beside SCAFFOLD.
+STATEFUL = (
+    *(name for name, method in FEDERATED.items() if method.keeps_state),
+    *AUGMENTATIONS,
+)
 SERVERS = {
     "fedavgm": [],
     "fedproto": [],

@@ -89,7 +89,9 @@ class TestReadiness:
         assert found == ("client 1", "aggregation_weight")
 
     def test_of_a_stranger_is_refused(self, admission):
-        found = refusal(admission.ready, PrepareReply(3, 5.0, init_upload()), None, True)
+        found = refusal(
+            admission.ready, PrepareReply(3, 5.0, init_upload()), None, True
+        )
         assert found == ("client 3", "client")
 
 

@@ -1,4 +1,5 @@
-"""Classifier calibration with virtual representations: draws, and the last layer.
+"""CCVR, classifier calibration with virtual representations: its settings, the draws,
+and the last layer.
 
 Luo et al., "No fear of heterogeneity: classifier calibration for federated learning
 with non-IID data", NeurIPS 2021.
@@ -15,6 +16,17 @@ from federatedscope_ggeur.errors import ConfigError, StatisticsError
 from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
 from federatedscope_ggeur.models.base import Model, named_tensors, num_parameters
 from federatedscope_ggeur.rng import torch_generator
+from federatedscope_ggeur.settings import Key, whole
+
+SETTINGS = (
+    Key("samples", 500.0, "CCVR: draws for each class.", whole(1)),
+    Key(
+        "epochs",
+        10.0,
+        "CCVR: epochs on the draws, with train.optimizer and dataloader.batch_size.",
+        whole(1),
+    ),
+)
 
 
 def draw_features(
@@ -42,10 +54,7 @@ def draw_features(
         No class has samples.
     """
     if not statistics.classes:
-        raise StatisticsError(
-            "there are no class statistics to draw features from: no client sent any; "
-            "lower ggeur.privacy.min_samples or set ggeur.calibrate to none"
-        )
+        raise StatisticsError("there are no class statistics to draw features from")
     features = [_draw_class(statistics, c, per_class, seed) for c in statistics.classes]
     labels = torch.tensor(statistics.classes).repeat_interleave(per_class)
     return torch.cat(features), labels
@@ -60,7 +69,7 @@ def _draw_class(statistics: ClassStatistics, c: int, rows: int, seed: int) -> Te
 
 
 def take_last_layer(model: Model, params: Tensor, classes: Sequence[int]) -> Tensor:
-    """The last layer of `head` at weights `params` [P], for some of its classes.
+    """The last layer of `model` at parameters `params` [P], for some of its classes.
 
     Returns
     -------
@@ -71,7 +80,7 @@ def take_last_layer(model: Model, params: Tensor, classes: Sequence[int]) -> Ten
     Raises
     ------
     ConfigError
-        The head has no last layer, or it does not have these weights or classes.
+        The model has no last layer, or not these parameters or classes.
     """
     weight, bias = _last_layer(model, params, classes)
     rows = list(classes)
@@ -85,7 +94,7 @@ def put_last_layer(
 
     Parameters
     ----------
-    head, params, classes
+    model, params, classes
         As for `take_last_layer`.
     vector : Tensor of shape (len(classes) * (D'' + 1),)
 
@@ -119,7 +128,8 @@ def _last_layer(
     width = model.classifier.in_features
     if params.shape != (num_parameters(model),):
         raise ConfigError(
-            f"the head has {num_parameters(model)} weights, got {tuple(params.shape)}"
+            f"the model has {num_parameters(model)} parameters, got "
+            f"{tuple(params.shape)}"
         )
     known = range(model.num_classes)
     if len(set(classes)) != len(classes) or not all(c in known for c in classes):

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.models.closed_forms.base import Seen
 
 
 def common_covariance(
     within: Tensor, samples: int, classes: int, shrinkage: float | None
-) -> tuple[Tensor, Tensor, dict[str, float | str]]:
+) -> tuple[Tensor, Tensor, dict]:
     """LDA's covariance ``(1 - rho) S0 + rho (tr S0 / D) I``, ``S0 = W / (N - C)``.
 
     Parameters
@@ -58,10 +58,8 @@ def common_covariance(
     return covariance, root, {"shrinkage": float(shrinkage), "shrinkage_rule": rule}
 
 
-def class_root(
-    statistics: ClassStatistics, c: int, common: Tensor, shrinkage: float
-) -> Tensor:
-    """The lower Cholesky factor [D, D] of QDA's covariance of class `c`.
+def class_root(seen: Seen, i: int, common: Tensor, shrinkage: float) -> Tensor:
+    """The lower Cholesky factor [D, D] of QDA's covariance of the i-th class seen.
 
     That is ``(1 - g) W_c / (n_c - 1) + g S`` with the common covariance S [D, D] and
     the shrinkage g, and S itself for a class of one sample.
@@ -71,18 +69,18 @@ def class_root(
     StatisticsError
         The covariance is not positive definite.
     """
-    degrees = int(statistics.counts[c]) - 1
+    c, degrees = seen.classes[i], int(seen.counts[i]) - 1
     covariance = common
     if degrees > 0:
-        own = statistics.scatter(c) / degrees
+        own = seen.scatter(c) / degrees
         covariance = (1 - shrinkage) * own + shrinkage * common
     root = None
-    if shrinkage > 0 or degrees == 0 or degrees >= statistics.dim:
+    if shrinkage > 0 or degrees == 0 or degrees >= seen.dim:
         root = stable_cholesky(covariance)
     if root is None:
         raise StatisticsError(
             f"the covariance of class {c} with {degrees + 1} samples in "
-            f"{statistics.dim} dimensions is not positive definite with a shrinkage of "
+            f"{seen.dim} dimensions is not positive definite with a shrinkage of "
             f"{shrinkage}: raise ggeur.qda.shrinkage"
         )
     return root

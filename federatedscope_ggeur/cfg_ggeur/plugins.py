@@ -1,0 +1,180 @@
+"""A user's own parts: modules that a config names, and those of installed packages.
+
+They are loaded before any config is built, since they bring keys; and on nobody's word
+but the user's own: never because of a message, a results file or a run folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib.machinery import ModuleSpec
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from federatedscope_ggeur.cfg_ggeur.keys import PLUGINS, all_keys
+from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_yaml
+from federatedscope_ggeur.errors import ConfigError
+
+#: The entry points under which an installed package names its modules.
+GROUP = "federatedscope_ggeur.plugins"
+_KEY = f"ggeur.{PLUGINS.name}"
+
+
+def load_plugins(
+    modules: Sequence[str] = (), folder: Path | None = None, asked_by: str = _KEY
+) -> None:
+    """Import installed packages' plugins and `modules`; those that are loaded stay.
+
+    Parameters
+    ----------
+    modules : sequence of str
+        What ``ggeur.plugins`` names.
+    folder : Path, optional
+        Where they are sought first: that of the YAML file. Without it, a module that
+        is loaded is the one that is meant.
+    asked_by : str
+        What names them, for messages.
+
+    Raises
+    ------
+    ConfigError
+        A module is not found or fails on import, a name in it is taken, or another
+        module of its name is loaded already.
+    """
+    for name, entry_point in _installed():
+        _load(name, None, f"the entry point '{entry_point}' of {GROUP}")
+    for name in modules:
+        if folder is not None or name not in sys.modules:
+            _load(name, folder, asked_by)
+
+
+def plugins_in(given: Iterable[tuple[str, object]]) -> list[str]:
+    """What ``ggeur.plugins`` names among keys and values, of which the last one holds;
+    nothing where its rule will refuse it."""
+    chosen = literal(dict(given).get(_KEY, PLUGINS.default))
+    return [] if PLUGINS.rule(chosen) else list(chosen)
+
+
+def load_plugins_of(arguments: Sequence[str]) -> None:
+    """`load_plugins` for a command line of FederatedScope's main.py.
+
+    A command line or file that FederatedScope will refuse names none.
+    """
+    parser = _Parser(add_help=False)
+    parser.add_argument("--cfg")
+    parser.add_argument("--client_cfg")
+    parser.add_argument("--help", nargs="?")
+    parser.add_argument("settings", nargs=argparse.REMAINDER)
+    path, given = None, []
+    try:
+        options = parser.parse_args(list(arguments))
+        given = [*zip(options.settings[::2], options.settings[1::2])]
+        if options.cfg:
+            path, given = Path(options.cfg), [*read_yaml(options.cfg), *given]
+    except (ConfigError, argparse.ArgumentError):
+        pass
+    load_plugins(plugins_in(given), path and path.parent)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str):
+        raise argparse.ArgumentError(None, message)
+
+
+@cache
+def _installed() -> list[tuple[str, str]]:
+    """Module and name of each entry point, in order of the names."""
+    every = entry_points()
+    # Python 3.9 gives a dict, which names some of them twice.
+    found = (
+        every.select(group=GROUP) if hasattr(every, "select") else every.get(GROUP, ())
+    )
+    points = {(point.name, point.value.partition(":")[0].strip()) for point in found}
+    return [(module, name) for name, module in sorted(points)]
+
+
+def _load(name: str, folder: Path | None, asked_by: str) -> None:
+    with _first(folder):
+        spec = _find(name.partition(".")[0])
+        if spec is None:
+            raise ConfigError(_not_found(name, folder, asked_by))
+        _check_loaded(name, spec, asked_by)
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+                raise ConfigError(_not_found(name, folder, asked_by)) from error
+            raise ConfigError(_failed(name, spec, asked_by, error)) from error
+        # SystemExit: a script that ends the program when it is imported.
+        except (Exception, SystemExit) as error:
+            raise ConfigError(_failed(name, spec, asked_by, error)) from error
+    try:
+        all_keys()
+    except ConfigError as error:
+        raise ConfigError(f"{asked_by}: the module '{name}': {error}") from error
+
+
+@contextmanager
+def _first(folder: Path | None) -> Iterator[None]:
+    """`folder` in front of where Python finds modules."""
+    if folder is None:
+        yield
+        return
+    place = str(folder.resolve())
+    importlib.invalidate_caches()  # a file may be newer than Python's list of them
+    sys.path.insert(0, place)
+    try:
+        yield
+    finally:
+        sys.path.remove(place)
+
+
+def _find(name: str) -> ModuleSpec | None:
+    """What would be imported as `name` if nothing were so far."""
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)  # very old ones lack it
+        spec = find and find(name, None)
+        if spec is not None:
+            return spec
+    return None
+
+
+def _check_loaded(name: str, spec: ModuleSpec, asked_by: str) -> None:
+    loaded = getattr(sys.modules.get(spec.name), "__file__", None)
+    if loaded and spec.origin and Path(loaded).resolve() != Path(spec.origin).resolve():
+        raise ConfigError(
+            f"{asked_by}: the module '{name}' would be '{spec.origin}', but "
+            f"'{loaded}' is loaded under that name already; rename one of them"
+        )
+
+
+def _not_found(name: str, folder: Path | None, asked_by: str) -> str:
+    beside = f"in '{folder.resolve()}' or " if folder else ""
+    return (
+        f"{asked_by}: there is no module '{name}' {beside}where Python finds modules "
+        "(sys.path); check its name, put it there, or install it"
+    )
+
+
+def _failed(name: str, spec: ModuleSpec, asked_by: str, error: BaseException) -> str:
+    """Where it went wrong: the last line of the plugin's own that was run."""
+    own = spec.origin or ""
+    folder = Path(own).parent if Path(own).name == "__init__.py" else None
+    lines = [
+        f"{frame.filename}, line {frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == own or (folder and folder in Path(frame.filename).parents)
+    ]
+    if isinstance(error, SyntaxError):
+        lines.append(f"{error.filename}, line {error.lineno}")
+    return (
+        f"{asked_by}: the module '{name}' cannot be loaded: "
+        f"{lines[-1] if lines else own}: {type(error).__name__}: {error}; mend it, or "
+        "take it out"
+    )

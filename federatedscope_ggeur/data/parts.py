@@ -1,0 +1,35 @@
+"""How a function becomes a registered reader, encoder or splitter."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from federatedscope_ggeur.settings import Key, Registry
+
+Function = TypeVar("Function", bound=Callable)
+
+
+def registered(
+    registry: Registry, name: str, settings: Sequence[Key], **flags: Any
+) -> Callable[[Function], Function]:
+    """Decorator: the function is `name` in `registry`.
+
+    It gets the attributes ``name``, ``SETTINGS``, ``meaning`` (the first line of its
+    docstring) and those of `flags`.
+    """
+
+    def register(function: Function) -> Function:
+        meaning = (inspect.getdoc(function) or name).partition("\n")[0]
+        found = {"name": name, "SETTINGS": tuple(settings), "meaning": meaning, **flags}
+        vars(function).update(found)
+        return registry.add(name, function)
+
+    return register
+
+
+def filled_in(part: Any, options: Mapping[str, object]) -> dict[str, Any]:
+    """A part's own settings: `options`, and the defaults of those that it lacks."""
+    missing = [key for key in part.SETTINGS if key.name not in options]
+    return {**{key.name: key.read(key.default) for key in missing}, **options}

@@ -1,0 +1,45 @@
+"""Which model a run has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.closed_forms import CLOSED_FORMS
+from federatedscope_ggeur.models.linear import LinearHead
+from federatedscope_ggeur.models.mlp import MLPHead
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Which model: `hidden` units (0 for the linear head) and their dropout.
+
+    `closed_form` is what it will be worked out by, if not ``"none"``: that says what
+    kind of model it is.
+    """
+
+    hidden: int = 0
+    dropout: float = 0.0
+    closed_form: str = "none"
+
+
+def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> Model:
+    """The model for embeddings of `in_features` dimensions and `num_classes` classes.
+
+    Raises
+    ------
+    ConfigError
+        An unknown closed form, or one with hidden units.
+    """
+    if settings.closed_form != "none":
+        form = CLOSED_FORMS.find(settings.closed_form)
+        if settings.hidden:
+            raise ConfigError(
+                f"closed_form: the model of {form.name} has no hidden units, got "
+                f"{settings.hidden}"
+            )
+        return form.build_model(in_features, num_classes)
+    if settings.hidden == 0:
+        return LinearHead(in_features, num_classes)
+    return MLPHead(in_features, num_classes, settings.hidden, settings.dropout)

@@ -1,0 +1,239 @@
+"""What a closed form is: a model worked out from class statistics, without training.
+
+It is a function of the merged statistics alone, so every partition of the data gives
+the same model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar, Union
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import ConfigError, StatisticsError
+from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.linear import LinearHead
+from federatedscope_ggeur.settings import NOT_SET, Key, Registry, one_of
+
+#: How far below those of the seen classes the offset of an unseen class lies.
+BELOW = 10.0
+
+Statistics = Union[ClassStatistics, SummedStatistics]
+Part = TypeVar("Part", bound="type[ClosedForm]")
+
+CLOSED_FORMS: Registry[type[ClosedForm]] = Registry("closed form", "closed_form")
+
+
+def register_closed_form(name: str) -> Callable[[Part], Part]:
+    """Decorator: the class is ``ggeur.closed_form: <name>``, its settings
+    ``ggeur.<name>.<setting>``."""
+
+    def register(part: Part) -> Part:
+        part.name = name
+        CLOSED_FORMS.add(name, part)
+        return part
+
+    return register
+
+
+def build_closed_form(
+    name: str, sections: Mapping[str, Mapping[str, object]]
+) -> ClosedForm:
+    """The closed form called `name`.
+
+    Parameters
+    ----------
+    name : str
+    sections : mapping from a closed form's name to its settings
+        As a config holds them; other names in it do not matter.
+
+    Raises
+    ------
+    ConfigError
+        No such closed form, or a value that it does not take.
+    """
+    part = CLOSED_FORMS.find(name)
+    own: dict[str, Any] = {k.name: sections[name][k.name] for k in part.SETTINGS}
+    return part(**own, **{o: build_closed_form(o, sections) for o in part.READS})
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A frozen float32 model in evaluation mode, and how it came about, as JSON."""
+
+    model: Model
+    report: dict[str, float | int | str]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The C' classes with samples, from the overall mean; all float64."""
+
+    statistics: Statistics
+    classes: list[int]
+    counts: Tensor  # [C']
+    total: float  # N
+    means: Tensor  # [C', D]
+    origin: Tensor  # [D], the mean of all samples
+    offsets: Tensor  # [C', D], class means less the origin
+    within: Tensor  # [D, D], the within-class scatter
+
+    @classmethod
+    def of(cls, statistics: Statistics) -> Seen:
+        classes, summed = statistics.classes, statistics
+        if isinstance(summed, ClassStatistics):
+            summed = SummedStatistics.from_classes(summed)
+        counts, means = summed.counts[classes].double(), summed.means[classes]
+        total = float(counts.sum())
+        origin = (counts / total) @ means
+        offsets, within = means - origin, summed.scatter()
+        return cls(statistics, classes, counts, total, means, origin, offsets, within)
+
+    @property
+    def dim(self) -> int:
+        return len(self.origin)
+
+    @property
+    def num_classes(self) -> int:
+        """C, with the classes that have no samples."""
+        return self.statistics.num_classes
+
+    def scatter(self, c: int) -> Tensor:
+        """Of class c alone: shape (D, D); `per_class` asks for statistics with it."""
+        if isinstance(self.statistics, SummedStatistics):
+            raise StatisticsError(
+                "a covariance for each class is needed, but the statistics are summed "
+                "over classes"
+            )
+        return self.statistics.scatter(c)
+
+    def log_priors(self, priors: str) -> Tensor:
+        """Of shape (C',); zero if all are the same (``"none"``)."""
+        if priors == "none":
+            return torch.zeros_like(self.counts)
+        return (self.counts / self.total).log()
+
+
+class ClosedForm:
+    """Base of closed forms: subclasses define `work_out` and declare what stands here.
+
+    Parameters
+    ----------
+    **settings
+        Values for `SETTINGS`, by name, as a config has them or None for "not set"; and
+        the closed forms of `READS`, by name. What is left out has its default. All
+        become attributes of their names.
+
+    Attributes
+    ----------
+    name : str
+        Given by `register_closed_form`.
+    meaning, source : str
+        What it is, in a line, and where it comes from.
+    SETTINGS : tuple of Key
+    READS : tuple of str
+        Other closed forms whose settings it takes as well.
+    per_class : bool
+        Whether it needs a scatter for each class, not only their sum.
+    trainable : bool
+        Whether training can go on from its model.
+
+    Raises
+    ------
+    ConfigError
+        A value out of range.
+    """
+
+    name: ClassVar[str] = ""
+    meaning: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+    SETTINGS: ClassVar[tuple[Key, ...]] = ()
+    READS: ClassVar[tuple[str, ...]] = ()
+    per_class: ClassVar[bool] = False
+    trainable: ClassVar[bool] = True
+
+    def __init__(self, **settings: Any):
+        for other in self.READS:
+            form = settings.pop(other, None) or CLOSED_FORMS[other]()
+            setattr(self, other, form)
+        for key in self.SETTINGS:
+            value = settings.pop(key.name, key.default)
+            problem = key.rule(NOT_SET if value is None else value)
+            if problem:
+                raise ConfigError(f"ggeur.{self.name}.{key.name}: {problem}")
+            setattr(self, key.name, None if value is None else key.read(value))
+        if settings:
+            raise TypeError(f"{self.name} has no setting {', '.join(settings)}")
+
+    @classmethod
+    def build_model(cls, in_features: int, num_classes: int) -> Model:
+        """A model of the kind that it works out, with whatever parameters."""
+        return LinearHead(in_features, num_classes)
+
+    def work_out(self, seen: Seen) -> tuple[Model, dict]:
+        """The model of `build_model`'s kind, and what to report of it.
+
+        Raises
+        ------
+        StatisticsError
+            The statistics do not allow it.
+        """
+        raise NotImplementedError
+
+    def solve(self, statistics: Statistics) -> Solved:
+        """The model of all clients' merged statistics.
+
+        Its logits are scores up to a term that all seen classes share: the mean of
+        weights and biases (or offsets) over these is zero, which changes no class's
+        probability. Classes without samples are never the largest. All of it is worked
+        out in float64 and from the overall mean, so that data may lie far from the
+        origin, and rounded to float32 at the end.
+
+        Raises
+        ------
+        StatisticsError
+            No samples, statistics that do not suffice, a covariance that is not
+            positive definite, weights beyond float32.
+        """
+        if not statistics.classes:
+            raise StatisticsError(
+                f"there is no {self.name} head of no samples: no client sent "
+                "statistics of any class; lower min_samples, the min-count threshold"
+            )
+        seen = Seen.of(statistics)
+        model, details = self.work_out(seen)
+        if not all(torch.isfinite(p).all() for p in model.parameters()):
+            raise StatisticsError(
+                f"the {self.name} head has weights beyond the range of float32: scale "
+                "the embeddings, e.g. to length 1"
+            )
+        report = {
+            "rows": int(seen.total),
+            "classes": len(seen.classes),
+            "left_out": seen.num_classes - len(seen.classes),
+        }
+        return Solved(model.eval().requires_grad_(False), {**report, **details})
+
+
+def priors_key(meaning: str) -> Key:
+    """The setting `priors`: ``"counts"``, or ``"none"``, the same for all."""
+    return Key("priors", "counts", meaning, one_of("counts", "none"))
+
+
+def linear_head(weight: Tensor, bias: Tensor, seen: Seen) -> LinearHead:
+    """The head of weights [C', D] and biases [C'] of the classes seen."""
+    model = LinearHead(seen.dim, seen.num_classes)
+    weight = weight - weight.mean(dim=0)
+    bias = bias - bias.mean()
+    with torch.no_grad():
+        # The seen logits of any x add up to zero, so the largest is at least zero and
+        # the smallest bias at most zero: with weights of zero this is never reached.
+        model.classifier.weight.zero_()
+        model.classifier.bias.fill_(float(bias.min()) - BELOW)
+        model.classifier.weight[seen.classes] = weight.float()
+        model.classifier.bias[seen.classes] = bias.float()
+    return model

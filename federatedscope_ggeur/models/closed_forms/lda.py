@@ -1,0 +1,73 @@
+"""Linear discriminant analysis."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.closed_forms.base import (
+    ClosedForm,
+    Seen,
+    linear_head,
+    priors_key,
+    register_closed_form,
+)
+from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
+from federatedscope_ggeur.settings import NOT_SET, Key, fraction
+
+
+@register_closed_form("lda")
+class LinearDiscriminant(ClosedForm):
+    """``x^T S^-1 mu_c - mu_c^T S^-1 mu_c / 2 + log pi_c``.
+
+    S is the common covariance, ``W/(N-C)`` shrunk to a multiple of the identity, with W
+    the within-class scatter and N samples of C classes.
+
+    Parameters
+    ----------
+    shrinkage : float, optional
+        Share of the spherical covariance in the common one, 0 to 1; None: by Ledoit and
+        Wolf's rule for Gaussian data.
+    priors : {"counts", "none"}
+        By merged counts, or the same for all classes seen.
+    """
+
+    meaning = "linear discriminant: one common covariance"
+    source = "Fisher; FedCGS 2025"
+    SETTINGS = (
+        Key(
+            "shrinkage",
+            NOT_SET,
+            "LDA, and what QDA shrinks to: share of the spherical covariance in the "
+            "common one, 0 to 1; -1: by Ledoit-Wolf's rule.",
+            fraction(not_set_allowed=True),
+        ),
+        priors_key(
+            "LDA: prior of a class by merged counts, or none: the same for all."
+        ),
+    )
+
+    shrinkage: float | None
+    priors: str
+
+    def work_out(self, seen: Seen) -> tuple[Model, dict]:
+        _, root, report = common_covariance(
+            seen.within, int(seen.total), len(seen.classes), self.shrinkage
+        )
+        directions = torch.cholesky_solve(seen.offsets.T, root).T
+        scores = discriminant(seen, directions, seen.log_priors(self.priors))
+        return linear_head(*scores, seen), {**report, "priors": self.priors}
+
+
+def discriminant(
+    seen: Seen, directions: Tensor, log_priors: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Weights and biases of LDA's scores with ``S^-1 d_c`` as `directions` [C', D].
+
+    ``z = x - m`` and ``d_c = mu_c - m`` in place of x and mu_c change the scores by a
+    term without c.
+    """
+    at_origin = log_priors - (seen.offsets * directions).sum(dim=1) / 2
+    weight = directions - directions.mean(dim=0)
+    return weight, at_origin - weight @ seen.origin

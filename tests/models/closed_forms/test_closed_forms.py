@@ -1,0 +1,213 @@
+"""What holds of every closed form: every partition, classes left out, what is refused.
+
+Each one's numbers stand in its own test; the base's and the registry's here.
+"""
+
+import json
+from pathlib import Path
+
+import closed_form_oracle as oracle
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from solving import refuse, stats
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+from federatedscope_ggeur.models import (
+    CLOSED_FORMS,
+    ClosedForm,
+    LinearHead,
+    ModelSettings,
+    build_closed_form,
+    build_model,
+    load_vector,
+    register_closed_form,
+    to_vector,
+)
+from federatedscope_ggeur.models.closed_forms import linear_head
+from federatedscope_ggeur.settings import Key, positive
+
+DOCS = Path(__file__).parents[3] / "docs" / "heads.md"
+
+
+@st.composite
+def federations(draw):
+    """Rows, labels, each row's client, and how many clients there are."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    num_classes = draw(st.integers(1, 6))
+    missing = (0,) if num_classes > 2 and draw(st.booleans()) else ()
+    rows, labels = oracle.make_data(
+        rng,
+        draw(st.sampled_from([1, 3, 15, 60, 250])),
+        draw(st.sampled_from([1, 2, 8, 24])),
+        num_classes,
+        draw(st.sampled_from([0.0, 1e3])),
+        missing,
+    )
+    if num_classes > 1:  # the last class shrinks to one sample
+        labels[labels == num_classes - 1] = num_classes - 2
+        labels[0] = num_classes - 1
+    clients = draw(st.sampled_from([1, 10, 100]))
+    beta = draw(st.sampled_from([0.01, 0.1, 0.5]))
+    owner = np.zeros(len(rows), int)
+    for c in range(num_classes):
+        shares = rng.dirichlet([beta] * clients)
+        owner[labels == c] = rng.choice(clients, size=(labels == c).sum(), p=shares)
+    return rows, labels, owner, clients, num_classes
+
+
+LDA = CLOSED_FORMS["lda"]
+CHOSEN = [form() for form in CLOSED_FORMS.values()] + [
+    LDA(shrinkage=0.1, priors="none"),
+    CLOSED_FORMS["ridge"](alpha=0.01),
+    CLOSED_FORMS["qda"](shrinkage=0.1, lda=LDA(shrinkage=0.1)),
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(federations())
+def test_every_partition_gives_the_head_of_the_pooled_rows(drawn):
+    rows, labels, owner, clients, num_classes = drawn
+    parts = [
+        stats(rows[owner == k], labels[owner == k], num_classes) for k in range(clients)
+    ]
+    pooled, merged = stats(rows, labels, num_classes), sum(parts)
+    summed = sum(SummedStatistics.from_classes(part) for part in parts)
+    for chosen in CHOSEN:
+        wanted = list(chosen.solve(pooled).model.parameters())
+        for held in (merged,) if chosen.per_class else (merged, summed):
+            fitted = chosen.solve(held)
+            assert fitted.report["left_out"] == num_classes - len(pooled.classes)
+            for mine, theirs in zip(fitted.model.parameters(), wanted):
+                oracle.assert_close(mine.numpy(), theirs.numpy())
+
+
+@pytest.mark.parametrize("kind", CLOSED_FORMS)
+@pytest.mark.parametrize("scale", [0.1, 1.0, 1e3, 1e6])
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_a_class_left_out_never_wins(kind, scale, offset, kept):
+    rng = np.random.default_rng(3)
+    missing = tuple(c for c in range(6) if c % 2 == 0 or c >= 2 * kept)
+    rows, labels = oracle.make_data(rng, 40, 8, 6, offset, missing)
+    fitted = CLOSED_FORMS[kind]().solve(stats(rows, labels, 6))
+    assert fitted.report["left_out"] == 6 - kept
+    points = offset + scale * rng.normal(size=(2000, 8))
+    points[0] = rows[labels == labels.min()].mean(axis=0)
+    winners = fitted.model(torch.from_numpy(points).float()).argmax(dim=1)
+    assert set(winners.tolist()) <= set(oracle.seen(labels))
+
+
+@pytest.mark.parametrize("kind", CLOSED_FORMS)
+def test_the_head_is_frozen_and_the_report_plain(kind):
+    rows, labels = oracle.make_data(np.random.default_rng(5), 50, 4, 3)
+    fitted = CLOSED_FORMS[kind]().solve(stats(rows, labels, 4))
+    assert not fitted.model.training
+    for parameter in fitted.model.parameters():
+        assert parameter.dtype == torch.float32
+        assert not parameter.requires_grad
+    assert json.loads(json.dumps(fitted.report)) == fitted.report
+    known = {"rows": 50, "classes": 3, "left_out": 1}
+    assert known.items() <= fitted.report.items()
+
+
+@pytest.mark.parametrize("kind", CLOSED_FORMS)
+def test_the_vector_loads_into_the_head_that_settings_build(kind):
+    rows, labels = oracle.make_data(np.random.default_rng(5), 50, 4, 3)
+    model = CLOSED_FORMS[kind]().solve(stats(rows, labels, 3)).model
+    built = build_model(4, 3, ModelSettings(closed_form=kind))
+    load_vector(built, to_vector(model))
+    points = torch.from_numpy(rows).float()
+    assert torch.equal(built(points), model(points))
+
+
+@pytest.mark.parametrize("kind", ["ncm", "lda", "ridge"])
+def test_centring_keeps_every_probability(kind):
+    rows, labels = oracle.make_data(np.random.default_rng(5), 50, 4, 3)
+    form = LDA(shrinkage=0.2) if kind == "lda" else CLOSED_FORMS[kind]()
+    arguments = {"ncm": (), "lda": (0.2,), "ridge": (1.0,)}[kind]
+    weight, bias = getattr(oracle, kind)(rows, labels, *arguments)
+    model = form.solve(stats(rows, labels, 3)).model
+    found = torch.softmax(model(torch.from_numpy(rows).float()), dim=1).numpy()
+    np.testing.assert_allclose(found, oracle.softmax(rows @ weight.T + bias), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", CLOSED_FORMS)
+@pytest.mark.parametrize("form", [ClassStatistics, SummedStatistics])
+def test_no_samples_are_refused(kind, form):
+    refuse(CLOSED_FORMS[kind](), form.empty(3, 4), f"no {kind} head of no samples")
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("kind", "name", "value"),
+        [
+            ("lda", "shrinkage", -0.1),
+            ("lda", "shrinkage", float("nan")),
+            ("lda", "priors", "even"),
+            ("qda", "shrinkage", 1.5),
+            ("qda", "shrinkage", None),
+            ("ridge", "alpha", 0.0),
+        ],
+    )
+    def test_out_of_range_are_refused(self, kind, name, value):
+        with pytest.raises(ConfigError, match=rf"ggeur\.{kind}\.{name}: must"):
+            CLOSED_FORMS[kind](**{name: value})
+
+    def test_unknown_names_are_refused(self):
+        with pytest.raises(ConfigError, match="'svm'; known: lda, ncm, qda, ridge"):
+            build_closed_form("svm", {})
+        with pytest.raises(TypeError, match="ncm has no setting alpha"):
+            CLOSED_FORMS["ncm"](alpha=1.0)
+
+    def test_are_read_from_the_sections_of_a_config(self):
+        sections = {
+            "lda": {"shrinkage": 0.3, "priors": "none"},
+            "qda": {"shrinkage": 0.1, "priors": "counts"},
+            "others": {"shrinkage": 7},
+        }
+        qda = build_closed_form("qda", sections)
+        assert (qda.shrinkage, qda.priors, qda.lda.shrinkage) == (0.1, "counts", 0.3)
+        unset = {"lda": {"shrinkage": -1.0, "priors": "none"}}
+        assert build_closed_form("lda", unset).shrinkage is None
+
+
+def test_one_of_your_own(monkeypatch):
+    monkeypatch.setattr(CLOSED_FORMS, "_parts", dict(CLOSED_FORMS))
+
+    @register_closed_form("toy")
+    class Toy(ClosedForm):
+        SETTINGS = (Key("slope", 2.0, "Length of a weight.", positive),)
+
+        def work_out(self, seen):
+            weight = self.slope * seen.offsets
+            return linear_head(weight, seen.counts.new_zeros(len(weight)), seen), {}
+
+    rows, labels = oracle.make_data(np.random.default_rng(5), 50, 4, 3)
+    toy = build_closed_form("toy", {"toy": {"slope": 3.0}})
+    solved = toy.solve(stats(rows, labels, 4))
+    means = [rows[labels == c].mean(axis=0) for c in range(3)]
+    wanted = oracle.centred(3 * np.array(means))
+    oracle.assert_close(solved.model.classifier.weight[:3].numpy(), wanted)
+    assert solved.report == {"rows": 50, "classes": 3, "left_out": 1}
+    built = build_model(4, 4, ModelSettings(closed_form="toy"))
+    assert isinstance(built, LinearHead)
+    with pytest.raises(ConfigError, match=r"toy\.slope: must be above 0"):
+        Toy(slope=0)
+
+
+def test_the_docs_table_is_that_of_the_registry():
+    lines = []
+    for name, form in CLOSED_FORMS.items():
+        own = [f"`ggeur.{name}.{k.name}` {_shown(k.default)}" for k in form.SETTINGS]
+        own += [f"those of `{other}`" for other in form.READS]
+        settled = " ".join([", ".join(own), "|"]).strip()
+        lines.append(f"| `{name}` | {form.meaning} | {settled} {form.source} |")
+    assert "\n".join(lines) in DOCS.read_text(encoding="utf-8")
+
+
+def _shown(default):
+    return "-1 (by rule)" if default == -1 else default
