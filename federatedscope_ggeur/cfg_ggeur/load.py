@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -103,8 +104,11 @@ def read_settings(
     where = find_config(source) if isinstance(source, (str, Path)) else None
     given = [*(flatten(source or {}) if where is None else read_yaml(where))]
     given += _pairs(overrides)
-    # Before the keys are known: plugins bring some.
-    load_plugins(plugins_in(given), where and where.parent)
+    # Before the keys are known: plugins bring some. A config's own brought theirs; it
+    # does not say from which folder.
+    loaded = sys.modules if isinstance(source, CfgNode) else ()
+    named = [module for module in plugins_in(given) if module not in loaded]
+    load_plugins(named, where and where.parent)
     return given, where
 
 

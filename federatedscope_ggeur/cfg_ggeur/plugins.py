@@ -36,10 +36,9 @@ def load_plugins(
     modules : sequence of str
         What ``ggeur.plugins`` names.
     folder : Path, optional
-        Where they are sought first: that of the YAML file. Without it, a module that
-        is loaded is the one that is meant.
+        Where they are sought first: that of the YAML file.
     asked_by : str
-        What names them, for messages.
+        Who names them, for messages.
 
     Raises
     ------
@@ -50,8 +49,7 @@ def load_plugins(
     for name, entry_point in _installed():
         _load(name, None, f"the entry point '{entry_point}' of {GROUP}")
     for name in modules:
-        if folder is not None or name not in sys.modules:
-            _load(name, folder, asked_by)
+        _load(name, folder, asked_by)
 
 
 def plugins_in(given: Iterable[tuple[str, object]]) -> list[str]:

@@ -72,11 +72,6 @@ class Similarities:
     values: np.ndarray
     left_out: list[int]
 
-    @property
-    def same_class(self) -> np.ndarray:
-        """The diagonal, of shape [C]: NaN for classes left out."""
-        return np.diagonal(self.values)
-
     def averages(self) -> tuple[float | None, float | None]:
         """Mean similarity of the same class, and of different ones; None of none."""
         diagonal = np.eye(len(self.values), dtype=bool)

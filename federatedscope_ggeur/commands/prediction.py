@@ -86,7 +86,7 @@ class Predictor:
         device: str = "",
         plugins: Sequence[str] = (),
     ):
-        load_plugins(plugins, Path.cwd(), "--plugins")
+        load_plugins(plugins, Path.cwd(), asked_by="--plugins")
         results = _read_results(Path(folder))
         settings = _encoding(results, pretrained, device)
         tensors, metadata = _read_head(Path(folder) / _HEAD)

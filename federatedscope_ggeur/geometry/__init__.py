@@ -9,10 +9,14 @@ from federatedscope_ggeur.geometry.augmentation import (
 )
 from federatedscope_ggeur.geometry.scatter import thin_factor
 from federatedscope_ggeur.geometry.shape import GeometricShape, shape_similarity
-from federatedscope_ggeur.geometry.statistics import ClassStatistics
+from federatedscope_ggeur.geometry.statistics import (
+    LARGEST_EMBEDDING,
+    ClassStatistics,
+)
 from federatedscope_ggeur.geometry.summed import SummedStatistics
 
 __all__ = [
+    "LARGEST_EMBEDDING",
     "AugmentationSettings",
     "AugmentedSet",
     "ClassStatistics",

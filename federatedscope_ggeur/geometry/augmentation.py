@@ -1,7 +1,9 @@
-"""New embeddings along global directions: Algorithms 1 and 2 of the paper.
+"""New embeddings along global directions.
 
-A training set is described by an `AugmentedSet`, a recipe that draws the same rows each
-time it is asked, so that it can be kept or thrown away.
+Algorithm 1 of the paper (one domain) and Algorithm 2 (several): `augment` says how many
+rows of a class are drawn around what, `AugmentedSet.draw` draws them (Eq. 5). The set
+is a recipe that gives the same rows each time it is asked, so that these can be kept or
+thrown away.
 """
 
 from __future__ import annotations
@@ -109,7 +111,10 @@ def augment(
     settings: AugmentationSettings,
     seed: int,
 ) -> AugmentedSet:
-    """The recipe of one client's training set (Algorithms 1 and 2).
+    """The recipe of one client's training set, class by class.
+
+    Algorithm 1 is the one with step 1 alone; Algorithm 2 has step 1 ("local domain
+    augmentation") and step 2 ("cross-domain simulation").
 
     Parameters
     ----------
@@ -177,7 +182,9 @@ class _Block:
     def anchor_order(self) -> Tensor:
         """For each new row, its anchor among the originals and then the prototypes."""
         n = max(1, len(self.own))
+        # Algorithm 1, lines 14-16, and Algorithm 2, lines 4-6: j = 1..n_k^i.
         step1 = torch.arange(self.around_own) % n
+        # Algorithm 2, lines 7-9: each prototype from other domains.
         step2 = torch.arange(len(self.prototypes)).repeat_interleave(self.around_each)
         return torch.cat([step1, len(self.own) + step2])
 
@@ -262,6 +269,7 @@ class AugmentedSet:
             anchors = torch.cat([full[:n], block.prototypes])
             torch.index_select(anchors, 0, block.anchor_order(), out=new)
             generator = torch_generator(self.seed, block.label, "noise", drawn_for)
+            # Algorithm 1, lines 3-12, GGEUR(X, GD_i, N): beta^h for all rows at once.
             basis = block.shape.basis(self.settings.scale).to(full.dtype)
             noise = torch.randn(
                 block.new, len(basis), dtype=full.dtype, generator=generator

@@ -15,6 +15,10 @@ from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry.moments import Means, moments
 from federatedscope_ggeur.geometry.scatter import Scatter
 
+#: No entry of an embedding, or of a mean of some, is larger. Far below what float32
+#: holds: squares, scatters and, in float64, squared scatters stay finite.
+LARGEST_EMBEDDING = 1e15
+
 
 class ClassStatistics:
     """Counts, means and covariances of `C` classes of `D`-dimensional embeddings.
@@ -241,9 +245,6 @@ class ClassStatistics:
                 f"class {c} has no samples, so it has no covariance; "
                 f"'.classes' lists those that do"
             )
-
-    def _located(self) -> Means:
-        return Means(self.counts, self._high, self._low)
 
 
 def _check_embeddings(features: Tensor, labels: Tensor, num_classes: int) -> None:

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.geometry import LARGEST_EMBEDDING
+
 #: More rows than any client has; sums over clients stay within int64.
 _MOST_ROWS = 2**40
-
-#: No embedding and no mean of any is larger; its squares are still finite in float32.
-_LARGEST = 1e15
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,8 @@ Specs = Mapping[str, TensorSpec]
 
 def value_problem(what: str, values: Tensor) -> str:
     """What is wrong with `what` if any of its `values` is too large, else ""."""
-    if (values.abs() > _LARGEST).any():
-        return f"{what} must lie within {_LARGEST:g}"
+    if (values.abs() > LARGEST_EMBEDDING).any():
+        return f"{what} must lie within {LARGEST_EMBEDDING:g}"
     return ""
 
 

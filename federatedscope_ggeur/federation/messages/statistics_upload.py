@@ -14,13 +14,13 @@ from federatedscope_ggeur.federation.messages.schema import (
     MessageSchema,
     StatisticsForm,
 )
-from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+from federatedscope_ggeur.geometry import (
+    LARGEST_EMBEDDING,
+    ClassStatistics,
+    SummedStatistics,
+)
 
 F32, F64, I64 = torch.float32, torch.float64, torch.int64
-
-#: Embeddings beyond it are none. Far below what float32 holds, so that whatever is made
-#: of admitted statistics stays finite: squares, scatters, squared scatters in float64.
-_LARGEST = 1e16
 
 Statistics = Union[ClassStatistics, SummedStatistics]
 
@@ -83,8 +83,9 @@ class StatisticsUpload:
         if ((counts <= 0) | (counts > wire.LARGEST)).any():
             raise message.refuse("counts", f"counts must lie in 1..{wire.LARGEST}")
         means = message.tensor("means", F64, (k, dim))
-        if (means.abs() > _LARGEST).any():
-            raise message.refuse("means", f"means must lie within {_LARGEST:g}")
+        if (means.abs() > LARGEST_EMBEDDING).any():
+            limit = f"{LARGEST_EMBEDDING:g}"
+            raise message.refuse("means", f"means must lie within {limit}")
         all_counts = torch.zeros(num_classes, dtype=I64)
         all_means = torch.zeros(num_classes, dim, dtype=F64)
         all_counts[labels], all_means[labels] = counts, means
@@ -141,7 +142,7 @@ def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
     if (~is_factor & (freedom == 0)).any():
         raise message.refuse("ranks", "one sample has no covariance to send")
     factors = message.tensor("factors", dtype, (int(ranks[is_factor].sum()), dim))
-    if (factors.abs() > _LARGEST * wire.LARGEST**0.5).any():
+    if (factors.abs() > LARGEST_EMBEDDING * wire.LARGEST**0.5).any():
         raise message.refuse("factors", "no embeddings have such a scatter")
     size = dim * (dim + 1) // 2
     triangles = message.tensor("triangles", dtype, (int((~is_factor).sum()), size))
@@ -159,7 +160,7 @@ def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
         sigma[upper[0], upper[1]] = triangle.double()
         sigma = sigma + sigma.T - sigma.diag().diag()
         # A covariance, or a scatter: the sum of at most so many.
-        largest = _LARGEST**2 * (wire.LARGEST if form.summed else 1)
+        largest = LARGEST_EMBEDDING**2 * (wire.LARGEST if form.summed else 1)
         if sigma.diag().max() > largest:
             raise message.refuse("triangles", "no embeddings have such a scatter")
         if not _is_positive_semidefinite(sigma, 1e-11 if form.exact else 1e-5):
