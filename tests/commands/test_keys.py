@@ -18,7 +18,6 @@ from federatedscope_ggeur.settings import Key, positive
 @register_method("of_my_own")
 class OfMyOwn(Method):
     meaning = source = "mine"
-    SECTION = "of_my_own"
     SETTINGS = (Key("rate", 0.25, "How fast it goes.", positive),)
 """
 
