@@ -9,6 +9,7 @@ from federatedscope_ggeur.federation import (
     OptimizerSettings,
     Server,
     ServerSettings,
+    Task,
     TrainingSettings,
 )
 from federatedscope_ggeur.geometry import AugmentationSettings, TotalSizes
@@ -69,28 +70,22 @@ class Federation:
         self.order = order
         method, model = method or FedAvg(), model or ModelSettings()
         sizes = sizes or TotalSizes(12, 5)
+        task = Task(classes, DIM, model, method, seed)
         client_settings = ClientSettings(
-            num_classes=classes,
+            task,
             augmentation=AugmentationSettings(tuple(steps), sizes, noise=noise),
             training=training,
-            model=model,
-            method=method,
             min_samples=min_samples,
             weight=weight,
-            seed=seed,
         )
         server_settings = ServerSettings(
-            num_classes=classes,
-            dim=DIM,
-            model=model,
-            method=method,
+            task,
             steps=tuple(steps),
             prototypes=prototypes,
             sample_client_num=sample_client_num or len(data),
             ignore_weight=ignore_weight,
             total_rounds=10,
             eval_every=3,
-            seed=seed,
             unseen_client_num=unseen,
         )
         budget = MemoryBudget(memory)

@@ -98,6 +98,8 @@ def _installed() -> list[tuple[str, str]]:
 
 
 def _load(name: str, folder: Path | None, asked_by: str) -> None:
+    if folder is None and name in sys.modules:
+        return  # a config that was loaded names what stood beside its file
     with _first(folder):
         spec = _find(name.partition(".")[0])
         if spec is None:

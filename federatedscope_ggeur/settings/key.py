@@ -36,6 +36,6 @@ class Key:
 
     def read(self, value: object) -> object:
         """A config's value as the part takes it: whole numbers as int, -1 (where it
-        means not set) as None."""
+        means not set) as None; what the rule refuses as it is."""
         read = getattr(self.rule, "read", None)
-        return value if read is None else read(value)
+        return value if read is None or self.rule(value) else read(value)

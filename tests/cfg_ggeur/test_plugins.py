@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from federatedscope_ggeur.cfg_ggeur import all_keys, describe_keys
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.method_settings import method_of
 from federatedscope_ggeur.cfg_ggeur.plugins import (
     _installed,
     load_plugins,
@@ -95,6 +97,16 @@ class TestBesideTheFile:
         with pytest.raises(ConfigError, match=r"ggeur\.toy\.strength: must be finite"):
             load_config(cfg, ["ggeur.toy.strength", "-1"])
 
+    def test_the_module_of_the_docs_runs(self, tmp_path, quickstart):
+        docs = Path(__file__).parents[2] / "docs" / "methods.md"
+        (module,) = re.findall(r"```python\n(.*?)```", docs.read_text(), re.DOTALL)
+        (tmp_path / "my_module.py").write_text(module)
+        (tmp_path / "mine.yaml").write_text(quickstart.read_text())
+        chosen = ("ggeur.plugins", "['my_module']", "ggeur.base_method", "pull")
+        cfg = load_config(tmp_path / "mine.yaml", [*chosen, "ggeur.pull.strength", "1"])
+        assert "ggeur.pull.strength = 0.1" in describe_keys()
+        assert method_of(cfg).strength == 1
+
     def test_its_keys_are_described(self, cfg):
         load_config(cfg, self.TOY)
         text = describe_keys()
@@ -115,6 +127,10 @@ class TestBesideTheFile:
         load_config(cfg, self.TOY)
         assert METHODS["toy"] is method
         assert sys.path == path
+
+    def test_a_config_that_was_loaded_can_be_loaded_again(self, cfg):
+        loaded = load_config(cfg, self.TOY)
+        assert load_config(loaded).dump() == loaded.dump()
 
     def test_without_it_its_name_and_keys_are_unknown(self, cfg):
         with pytest.raises(ConfigError, match=r"base_method: must be one of .*'toy'"):
@@ -158,7 +174,7 @@ class TestWhatFails:
 
     @pytest.mark.parametrize("name", ["nosuchmodule", "nosuch.module", "toy.inner"])
     def test_where_it_was_sought_is_said(self, cfg, name):
-        said = rf"ggeur\.plugins: .*'{name}' in '{cfg.parent}'"
+        said = rf"ggeur\.plugins: .*'{name}' in '{cfg.parent}' or where Python finds"
         with pytest.raises(ConfigError, match=said):
             load_config(cfg, ["ggeur.plugins", f"['{name}']"])
         with pytest.raises(ConfigError, match=rf"'{name}' where Python finds modules"):
@@ -171,7 +187,7 @@ class TestWhatFails:
         with pytest.raises(ConfigError, match=r"'toy' would be .*two.*one.*rename"):
             load_plugins(["toy"], tmp_path / "two")
         with pytest.raises(ConfigError, match="no module 'toy'"):
-            load_plugins(["toy"])
+            load_plugins(["toy"], tmp_path)
 
     def test_what_is_no_list_of_names(self, cfg):
         for value in ("toy", "[1]"):

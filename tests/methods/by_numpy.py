@@ -116,3 +116,18 @@ def train_all(world, w, clients, loss=None):
     """The weights of each client after training on ``loss`` (plain cross-entropy)."""
     loss = loss or world.cross_entropy
     return {k: sgd(loss, w, k)[0] for k in clients}
+
+
+def server_changes(change):
+    """An oracle whose server changes w_g by `change` of d = sum p_k w_k - w_g."""
+
+    def weights(world):
+        """Weights after each round."""
+        w, after, state = world.start, [], {}
+        for clients in world.drawn:
+            d = world.mean(w, clients, train_all(world, w, clients)) - w
+            w = w + change(d, state)
+            after.append(w)
+        return after
+
+    return weights

@@ -1,4 +1,8 @@
-"""Methods and baseline augmentations by name."""
+"""Methods and baseline augmentations by name, and that nothing else lists them."""
+
+import ast
+import importlib.util
+from pathlib import Path
 
 import pytest
 
@@ -6,8 +10,12 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.methods import (
     AUGMENTATIONS,
     METHODS,
+    FedAvg,
     FedProx,
+    Method,
     build_method,
+    register_augmentation,
+    register_method,
 )
 
 
@@ -32,3 +40,85 @@ class TestBuilding:
         for name in names:
             with pytest.raises(ConfigError, match=rf"augmentation: {added} needs"):
                 build_method(name, added)
+
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "federatedscope_ggeur"
+PARTS = [*METHODS.values(), *AUGMENTATIONS.values()]
+#: FederatedScope's own value of `aggregator.robust_rule`.
+OF_FEDERATEDSCOPE = {("cfg_ggeur/fs_keys.py", "fedavg")}
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+class TestOneFileAndOneTest:
+    def test_it_is_one_file_with_a_test_of_its_own(self, part):
+        package, _, module = part.__module__.rpartition(".")
+        assert package == "federatedscope_ggeur.methods"
+        assert (Path(__file__).parent / f"test_{module}.py").is_file()
+        assert [p for p in PARTS if p.__module__ == part.__module__] == [part]
+
+    def test_it_says_what_it_is(self, part):
+        assert part.meaning
+        assert not part.meaning.endswith(".")
+        assert all(key.meaning.endswith(".") for key in part.SETTINGS)
+        assert not any(
+            key.rule(key.default) for key in part.SETTINGS if key.default is not None
+        )
+
+    def test_it_takes_its_settings(self, part):
+        given = {
+            key.name: key.read(key.default)
+            for key in part.SETTINGS
+            if key.default is not None
+        }
+        assert isinstance(part(**given), part)
+
+
+def test_no_other_module_spells_the_name_of_one():
+    names, found = {part.name for part in PARTS}, set()
+    for file in sorted(PACKAGE.rglob("*.py")):
+        where = file.relative_to(PACKAGE)
+        if where.parts[0] != "methods":
+            found |= {
+                (where.as_posix(), node.value)
+                for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+                if isinstance(node, ast.Constant) and node.value in names
+            }
+    assert found == OF_FEDERATEDSCOPE
+
+
+def test_fedavg_is_the_first():
+    """The default; then they come by name."""
+    own = [n for n, m in METHODS.items() if m.__module__.startswith(PACKAGE.name)]
+    assert own == ["fedavg", *sorted(set(own) - {"fedavg"})]
+
+
+def test_the_docs_tables_are_the_registrys():
+    path = ROOT / ".ci" / "docs_tables.py"
+    spec = importlib.util.spec_from_file_location("docs_tables", path)
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    for file in tables.FILES:
+        content = file.read_text(encoding="utf-8")
+        assert content == tables.updated(content), "run python .ci/docs_tables.py"
+        for field in tables.REGISTRIES:
+            assert f": {field} -->" in content
+
+
+def test_a_name_is_taken_once(monkeypatch):
+    monkeypatch.setattr(AUGMENTATIONS, "_parts", dict(AUGMENTATIONS._parts))
+
+    def toy():
+        return type("Toy", (Method,), {"__qualname__": "Toy"})
+
+    for name in ("fedmix", "ggeur", "none"):
+        with pytest.raises(ValueError, match=f"'{name}' is already registered"):
+            register_augmentation(name)(toy())
+    first, again = (register_augmentation("toy")(toy()) for _ in range(2))
+    assert AUGMENTATIONS["toy"] is again is not first  # as a notebook defines it
+
+
+def test_what_a_subclass_adds_is_not_lost_to_a_robust_mean(monkeypatch):
+    monkeypatch.setattr(METHODS, "_parts", dict(METHODS._parts))
+    assert [name for name in METHODS if METHODS[name].robust] == ["fedavg"]
+    assert not register_method("toy")(type("Toy", (FedAvg,), {})).robust
