@@ -17,6 +17,7 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import part_settings, parts_
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import OptimizerSettings
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
+from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.settings import NOT_SET
 
 _TOTALS = ("step1_size", "step2_size")
@@ -76,32 +77,37 @@ def ggeur_problems(cfg) -> list[str]:
 def _head_contradictions(ggeur) -> list[str]:
     """What cannot go with a head in closed form, or without one."""
     kind, starts = ggeur.closed_form, ggeur.init == "closed_form"
-    alone = kind != "none" and not starts
+    form = CLOSED_FORMS.get(kind)
+    alone = form is not None and not starts
+    others = [name for name, other in CLOSED_FORMS.items() if other.trainable]
+    starting = f"ggeur.closed_form: {' or '.join(others)}"
+    others = [name for name, other in CLOSED_FORMS.items() if not other.per_class]
+    summing = f"ggeur.closed_form: {' or '.join(others)}"
     summed = ggeur.statistics == "summed"
     uses_shapes = ggeur.augmentation == "ggeur" and bool(ggeur.steps) and not alone
     contradictions = (
         (
-            starts and kind == "none",
-            "ggeur.init: closed_form needs ggeur.closed_form: ncm, lda or ridge",
+            starts and form is None,
+            f"ggeur.init: closed_form needs {starting}",
         ),
         (
-            starts and kind == "qda",
-            "ggeur.init: cannot be closed_form with ggeur.closed_form: qda, whose head "
-            "is not one that training goes on with",
+            starts and form is not None and not form.trainable,
+            f"ggeur.init: cannot be closed_form with ggeur.closed_form: {kind}, whose "
+            "head is not one that training goes on with",
         ),
         (
-            kind != "none" and ggeur.mlp_hidden_dim != 0,
+            form is not None and ggeur.mlp_hidden_dim != 0,
             f"ggeur.mlp_hidden_dim: must be 0 with ggeur.closed_form: {kind}, which "
             "has no hidden layer",
         ),
         (
-            summed and kind == "none",
-            "ggeur.statistics: summed is for ggeur.closed_form: ncm, lda or ridge",
+            summed and form is None,
+            f"ggeur.statistics: summed is for {summing}",
         ),
         (
-            summed and kind == "qda",
-            "ggeur.statistics: must be class with ggeur.closed_form: qda, which needs "
-            "the covariance of each class",
+            summed and form is not None and form.per_class,
+            f"ggeur.statistics: must be class with ggeur.closed_form: {kind}, which "
+            "needs the covariance of each class",
         ),
         (
             summed and starts and uses_shapes,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 
+from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
 from federatedscope_ggeur.data import (
+    ENCODERS,
     Encoded,
     EncoderSettings,
     EncodingSettings,
     ExtractionSettings,
     embed_data,
+    find_reader,
 )
 from federatedscope_ggeur.settings import NOT_SET
 
@@ -17,6 +20,7 @@ from federatedscope_ggeur.settings import NOT_SET
 def encoder_settings(ggeur) -> EncoderSettings:
     """The encoder of `cfg.ggeur`."""
     chosen = ggeur.encoder
+    part = ENCODERS.get(chosen.name)
     return EncoderSettings(
         name=chosen.name,
         model=chosen.model,
@@ -25,6 +29,7 @@ def encoder_settings(ggeur) -> EncoderSettings:
         precision=chosen.precision,
         quick_gelu=chosen.quick_gelu,
         image_size=_whole(chosen.image_size),
+        options=options_of(part, ggeur) if part is not None else {},
     )
 
 
@@ -58,4 +63,6 @@ def embed(cfg) -> Encoded:
     ConfigError, DataError
         As `embed_data`.
     """
-    return embed_data(cfg.data.type, cfg.data.root, encoding_settings(cfg.ggeur))
+    options = options_of(find_reader(cfg.data.type), cfg.ggeur)
+    settings = encoding_settings(cfg.ggeur)
+    return embed_data(cfg.data.type, cfg.data.root, settings, options)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from federatedscope_ggeur.cfg_ggeur.head_keys import HEAD_KEYS
+from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
+from federatedscope_ggeur.models import CLOSED_FORMS, calibration_draws
 from federatedscope_ggeur.settings import (
     NOT_SET,
     Key,
@@ -22,8 +23,16 @@ from federatedscope_ggeur.settings import (
     whole,
 )
 
-#: Whose parts have settings below `ggeur.<name>`.
-REGISTRIES: tuple[Registry, ...] = (METHODS, AUGMENTATIONS)
+#: Whose parts have settings: below `ggeur.<name>`, or in a `SECTION` of their own.
+REGISTRIES: tuple[Registry, ...] = (
+    METHODS,
+    AUGMENTATIONS,
+    CLOSED_FORMS,
+    ENCODERS,
+    READERS,
+    IMAGE_READERS,
+    SPLITTERS,
+)
 
 PLUGINS = Key(
     "plugins",
@@ -195,6 +204,31 @@ _RUN_KEYS = (
         text,
     ),
     Key("join_token", "", "Distributed, client: file with its join token.", text),
+    Key(
+        "init",
+        "random",
+        "Where training starts: random, or closed_form, at the head that "
+        "ggeur.closed_form names. With random a closed form is the whole run: there "
+        "are no rounds of training.",
+        one_of("random", "closed_form"),
+        shared=True,
+    ),
+    Key(
+        "statistics",
+        "class",
+        "Scatters that clients send in round 0: class, one for each class; summed, one "
+        "summed over classes, which is enough for most closed forms.",
+        one_of("class", "summed"),
+        shared=True,
+    ),
+    Key(
+        "calibrate",
+        "none",
+        "After the last round: none, or ccvr, the last layer trained again on draws "
+        "from the clients' merged class statistics of what it takes in.",
+        one_of("none", "ccvr"),
+        shared=True,
+    ),
     Key("num_threads", 1.0, "torch threads of each process.", whole(1, maximum=1024)),
     Key(
         "memory_limit",
@@ -214,12 +248,13 @@ def all_keys() -> tuple[Key, ...]:
     ConfigError
         The settings of a registered part stand where others do already.
     """
-    own = (*_choices(), *_RUN_KEYS, *ENCODER_KEYS, *HEAD_KEYS)
+    draws = _below("ccvr", calibration_draws.SETTINGS)
+    own = (*_choices(), *_RUN_KEYS, *ENCODER_KEYS, *draws)
     return (*own, *_of_parts({"use", *(key.name.split(".")[0] for key in own)}))
 
 
 def _choices() -> tuple[Key, ...]:
-    """The keys that name a method and an augmentation."""
+    """The keys that name a registered part."""
     return (
         Key(
             "base_method",
@@ -236,6 +271,13 @@ def _choices() -> tuple[Key, ...]:
             one_of(*AUGMENTATIONS.taken, *AUGMENTATIONS),
             shared=True,
         ),
+        Key(
+            "closed_form",
+            "none",
+            "A head worked out from the statistics of round 0: none, or a closed form.",
+            one_of("none", *CLOSED_FORMS),
+            shared=True,
+        ),
     )
 
 
@@ -250,17 +292,24 @@ def _of_parts(taken: set[str]) -> Iterator[Key]:
                     "would stand there, but so have others; register it by another name"
                 )
             taken.add(name)
-            yield from (replace(k, name=f"{name}.{k.name}") for k in part.SETTINGS)
+            yield from _below(name, part.SETTINGS)
+
+
+def _below(name: str, settings: Iterable[Key]) -> list[Key]:
+    return [replace(key, name=f"{name}.{key.name}") for key in settings]
 
 
 def describe_keys() -> str:
     """Every key with its default and meaning, for a person."""
-    parts = {registry.field: registry for registry in REGISTRIES}
     lines = ["ggeur.use = False", "    True switches the plugin on."]
     for key in all_keys():
         lines += [f"ggeur.{key.name} = {_shown(key.default)}", f"    {key.meaning}"]
-        found = parts.get(key.name, {})
-        lines += [f"      {name}: {part.meaning}" for name, part in found.items()]
+        for registry in REGISTRIES:
+            if registry.field.endswith(key.name):
+                lines += _parts_of(registry)
+    # What is named by keys of FederatedScope's.
+    lines += [READERS.field, *_parts_of(READERS), *_parts_of(IMAGE_READERS)]
+    lines += [SPLITTERS.field, *_parts_of(SPLITTERS)]
     for registry in REGISTRIES:
         for part in registry.values():
             if getattr(part, "SECTION", ""):
@@ -269,6 +318,10 @@ def describe_keys() -> str:
                     lines.append(f"{part.SECTION}.{key.name}{default}")
                     lines.append(f"    {part.name}: {key.meaning}")
     return "\n".join(lines)
+
+
+def _parts_of(registry: Registry) -> list[str]:
+    return [f"      {name}: {part.meaning}" for name, part in registry.items()]
 
 
 def _shown(default: object) -> str:

@@ -10,6 +10,7 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
 )
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method, build_method
+from federatedscope_ggeur.models import CLOSED_FORMS
 
 
 def base_method(cfg) -> type[Method]:
@@ -86,13 +87,14 @@ def agreed_settings(cfg) -> dict[str, str]:
     for part in parts_in_use(cfg):
         for name, value in part_settings(cfg, part).items():
             settings[f"{section_of(part)}.{name}"] = value
-    for section in _closed_form_sections(cfg):
-        for name, value in settings_in(cfg.ggeur[section]).items():
-            settings[f"ggeur.{section}.{name}"] = value
+    form = CLOSED_FORMS.get(cfg.ggeur.closed_form)
+    for section in [] if form is None else [*form.READS, form.name]:
+        if section in cfg.ggeur:
+            for name, value in settings_in(cfg.ggeur[section]).items():
+                settings[f"ggeur.{section}.{name}"] = value
     return {name: str(value) for name, value in settings.items()}
 
 
-def _closed_form_sections(cfg) -> tuple[str, ...]:
-    """Where the settings of the head in closed form stand."""
-    kind = cfg.ggeur.closed_form
-    return {"lda": ("lda",), "qda": ("lda", "qda"), "ridge": ("ridge",)}.get(kind, ())
+def options_of(part, ggeur) -> dict[str, object]:
+    """The own settings of a reader or an encoder, as it takes them."""
+    return {k.name: k.read(ggeur[part.name][k.name]) for k in part.SETTINGS}

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur import all_keys
 from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoding_settings
@@ -234,9 +234,7 @@ def _encoding(results: Results, pretrained: str, device: str) -> EncodingSetting
     config = results.config
     try:
         data_type = config["data"]["type"]
-        settings = encoding_settings(
-            SimpleNamespace(encoder=SimpleNamespace(**config["ggeur"]["encoder"]))
-        )
+        settings = encoding_settings(CfgNode(config["ggeur"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{_RESULTS} says nothing of an encoder ({error}): the run is one of a "

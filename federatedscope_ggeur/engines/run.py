@@ -7,12 +7,17 @@ from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
-from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, method_notes
+from federatedscope_ggeur.cfg_ggeur.method_settings import (
+    base_method,
+    method_notes,
+    options_of,
+)
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.data import (
     DataSet,
     FederatedData,
     centralise,
+    find_reader,
     load_data,
     partition,
 )
@@ -149,6 +154,7 @@ def load_data_set(cfg) -> DataSet:
             cfg.data.splits,
             cfg.seed,
             encoding_settings(cfg.ggeur),
+            options_of(find_reader(cfg.data.type), cfg.ggeur),
         )
 
 

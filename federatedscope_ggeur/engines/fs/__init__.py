@@ -24,6 +24,8 @@ def register(arguments: Sequence[str] | None = None) -> None:
     ConfigError
         An environment variable of the plugin has an impossible value, or a module of
         ``ggeur.plugins`` cannot be loaded.
+    SystemExit
+        In place of that, with its text, where this process's command line names it.
     """
     # Imported here: install and doctor must work without FederatedScope and torch.
     # config: what it lacks must show now, not when FS calls it; FS would not run then.

@@ -10,6 +10,7 @@ from federatedscope import register as registries
 
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins_of
 from federatedscope_ggeur.engines.fs.protobuf import ensure_messages
+from federatedscope_ggeur.errors import ConfigError
 
 METHOD = "ggeur"
 
@@ -18,7 +19,12 @@ def register(arguments: Sequence[str] | None = None) -> None:
     """Register the plugin; a second call changes nothing, but loads what is new in
     ``ggeur.plugins``."""
     ensure_messages()
-    load_plugins_of(sys.argv[1:] if arguments is None else arguments)
+    try:
+        load_plugins_of(sys.argv[1:] if arguments is None else arguments)
+    except ConfigError as error:
+        if arguments is None:  # FS's main, which would show all of the way here
+            raise SystemExit(f"error: {error}") from error
+        raise
     if "ggeur" in registries.config_dict:
         return
     # These import what this process' FS needs to be ready for: config last.

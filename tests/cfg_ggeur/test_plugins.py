@@ -1,0 +1,234 @@
+"""A user's own parts: where they are sought, what is said of those that fail."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from federatedscope_ggeur.cfg_ggeur import all_keys, describe_keys
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.plugins import (
+    _installed,
+    load_plugins,
+    load_plugins_of,
+)
+from federatedscope_ggeur.engines.run import run
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
+from federatedscope_ggeur.reporting import Results
+
+TOY = """
+from federatedscope_ggeur.methods import LocalHooks, Method, register_method
+from federatedscope_ggeur.settings import Key, not_negative
+
+
+@register_method("toy")
+class Toy(Method):
+    meaning = "pulls the weights to zero"
+    SETTINGS = (Key("strength", 0.1, "Weight of the pull.", not_negative),)
+
+    def __init__(self, strength):
+        self.strength = strength
+
+    def local(self, context):
+        def pull(params, gradient):
+            gradient.add_(params, alpha=self.strength)
+
+        return LocalHooks(add_correction=pull)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _forget(monkeypatch):
+    """What a test loads is gone behind it."""
+    modules = set(sys.modules)
+    for registry in (METHODS, AUGMENTATIONS):
+        monkeypatch.setattr(registry, "_parts", dict(registry._parts))
+    yield
+    _installed.cache_clear()
+    for name in set(sys.modules) - modules:
+        if not name.startswith("federatedscope"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def cfg(tmp_path, quickstart) -> Path:
+    """The quickstart, with the module toy beside it."""
+    (tmp_path / "toy.py").write_text(TOY)
+    path = tmp_path / "toy.yaml"
+    path.write_text(quickstart.read_text())
+    return path
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path.parent
+
+
+class TestBesideTheFile:
+    TOY = ("ggeur.plugins", "['toy']", "ggeur.base_method", "toy")
+
+    def test_a_method_runs_with_its_own_setting(self, cfg):
+        rounds = ("federate.total_round_num", "2")
+        found = [
+            run(load_config(cfg, [*self.TOY, *rounds, *more]))
+            for more in ((), ("ggeur.toy.strength", "5"), ("ggeur.toy.strength", "0"))
+        ]
+        losses = [results.rounds[-1].loss for results in found]
+        plain = run(load_config(cfg, rounds))
+        assert losses[2] == plain.rounds[-1].loss
+        assert len(set(losses)) == 3
+        again = Results.from_json(found[1].to_json())
+        assert again.config["ggeur"]["toy"] == {"strength": 5.0}
+
+    def test_the_file_may_name_it_and_its_setting(self, cfg):
+        text = cfg.read_text().replace(
+            "\nggeur:\n",
+            "\nggeur:\n  plugins: [toy]\n  toy:\n    strength: 0.25\n",
+        )
+        cfg.write_text(text)
+        loaded = load_config(cfg, ["ggeur.base_method", "toy"])
+        assert (loaded.ggeur.plugins, loaded.ggeur.toy.strength) == (["toy"], 0.25)
+        with pytest.raises(ConfigError, match=r"ggeur\.toy\.strength: must be finite"):
+            load_config(cfg, ["ggeur.toy.strength", "-1"])
+
+    def test_its_keys_are_described(self, cfg):
+        load_config(cfg, self.TOY)
+        text = describe_keys()
+        assert "      toy: pulls the weights to zero\n" in text
+        assert "ggeur.toy.strength = 0.1\n    Weight of the pull." in text
+
+    def test_it_comes_before_sys_path(self, tmp_path, monkeypatch):
+        first = write(tmp_path / "here" / "toy.py", TOY)
+        other = write(tmp_path / "there" / "toy.py", "raise RuntimeError")
+        monkeypatch.syspath_prepend(other)
+        load_plugins(["toy"], first)
+        assert sys.modules["toy"].__file__ == str(first / "toy.py")
+
+    def test_twice_is_once_and_the_folder_does_not_stay_on_sys_path(self, cfg):
+        path = list(sys.path)
+        load_config(cfg, self.TOY)
+        method = METHODS["toy"]
+        load_config(cfg, self.TOY)
+        assert METHODS["toy"] is method
+        assert sys.path == path
+
+    def test_without_it_its_name_and_keys_are_unknown(self, cfg):
+        with pytest.raises(ConfigError, match=r"base_method: must be one of .*'toy'"):
+            load_config(cfg, ["ggeur.base_method", "toy"])
+        with pytest.raises(ConfigError, match=r"toy\.strength: the embedded engine"):
+            load_config(cfg, ["ggeur.toy.strength", "1"])
+
+
+def test_a_package_on_sys_path(tmp_path, monkeypatch):
+    package = write(tmp_path / "mine" / "__init__.py", "")
+    write(package / "parts.py", TOY)
+    monkeypatch.syspath_prepend(tmp_path)
+    load_plugins(["mine.parts"])
+    assert METHODS["toy"].__module__ == "mine.parts"
+
+
+class TestWhatFails:
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("\nx = 1 / 0\n", r"line 2: ZeroDivisionError: division by zero"),
+            ("def f(:\n", r"line 1: SyntaxError"),
+            ("import nosuchmodule\n", r"line 1: ModuleNotFoundError: .*nosuchmodule"),
+            ("import sys\nsys.exit(3)\n", r"line 2: SystemExit: 3"),
+            (TOY.replace('"toy"', '"fedavg"'), r"'fedavg' is already registered"),
+            (TOY.replace('"toy"', '"steps"'), r"ggeur\.steps: .*another name"),
+        ],
+    )
+    def test_it_is_named_with_its_line(self, tmp_path, text, said):
+        write(tmp_path / "broken.py", text)
+        with pytest.raises(ConfigError, match=rf"ggeur\.plugins: .*'broken'.*{said}"):
+            load_plugins(["broken"], tmp_path)
+
+    def test_it_may_be_mended(self, tmp_path):
+        write(tmp_path / "mended.py", f"{TOY}\n1 / 0\n")
+        with pytest.raises(ConfigError, match="ZeroDivisionError"):
+            load_plugins(["mended"], tmp_path)
+        write(tmp_path / "mended.py", TOY)
+        load_plugins(["mended"], tmp_path)
+        assert METHODS["toy"] is sys.modules["mended"].Toy
+
+    @pytest.mark.parametrize("name", ["nosuchmodule", "nosuch.module", "toy.inner"])
+    def test_where_it_was_sought_is_said(self, cfg, name):
+        said = rf"ggeur\.plugins: .*'{name}' beside the YAML file \('{cfg.parent}'\)"
+        with pytest.raises(ConfigError, match=said):
+            load_config(cfg, ["ggeur.plugins", f"['{name}']"])
+        with pytest.raises(ConfigError, match=rf"'{name}' where Python finds modules"):
+            load_plugins([name])
+
+    def test_another_file_of_its_name_is_refused(self, tmp_path):
+        for folder in ("one", "two"):
+            write(tmp_path / folder / "toy.py", TOY)
+        load_plugins(["toy"], tmp_path / "one")
+        with pytest.raises(ConfigError, match=r"'toy' would be .*two.*one.*rename"):
+            load_plugins(["toy"], tmp_path / "two")
+        with pytest.raises(ConfigError, match="no module 'toy'"):
+            load_plugins(["toy"])
+
+    def test_what_is_no_list_of_names(self, cfg):
+        for value in ("toy", "[1]"):
+            with pytest.raises(ConfigError, match=r"ggeur\.plugins: "):
+                load_config(cfg, ["ggeur.plugins", value])
+
+
+class TestEntryPoints:
+    def install(self, folder: Path, module: str) -> None:
+        info = folder / "toys-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toys\n")
+        points = f"[federatedscope_ggeur.plugins]\nmine = {module}\n"
+        (info / "entry_points.txt").write_text(points)
+        _installed.cache_clear()
+
+    def test_an_installed_package_s_are_loaded(
+        self, cfg, quickstart, tmp_path, monkeypatch
+    ):
+        self.install(tmp_path, "toy")
+        monkeypatch.syspath_prepend(tmp_path)
+        assert load_config(quickstart).ggeur.toy.strength == 0.1
+        assert "toy.strength" in {key.name for key in all_keys()}
+
+    def test_a_broken_one_is_named(self, tmp_path, monkeypatch):
+        self.install(tmp_path, "nosuchmodule")
+        monkeypatch.syspath_prepend(tmp_path)
+        with pytest.raises(ConfigError, match=r"entry point 'mine' of .*nosuchmodule"):
+            load_plugins()
+
+
+class TestCommandLineOfFederatedScope:
+    @pytest.mark.parametrize("form", [["--cfg", "{}"], ["--cfg={}"]])
+    def test_the_settings_behind_the_file_hold(self, cfg, form):
+        words = [word.format(cfg) for word in form]
+        load_plugins_of([*words, "seed", "1", "ggeur.plugins", "['toy']"])
+        assert "toy" in METHODS
+
+    def test_the_file_names_it(self, cfg):
+        cfg.write_text("ggeur: {plugins: [toy]}")
+        load_plugins_of(["--client_cfg", "x", "--cfg", str(cfg), "ggeur.plugins", "[]"])
+        assert "toy" not in METHODS
+        load_plugins_of(["--cfg", str(cfg), "ggeur.use", "True"])
+        assert "toy" in METHODS
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            [],
+            ["--cfg"],
+            ["--cfg", "nosuch.yaml"],
+            ["--cfg", __file__],
+            ["-x", "y"],
+            ["--help"],
+            ["ggeur.plugins"],
+            ["ggeur.plugins", "toy"],
+        ],
+    )
+    def test_what_it_will_refuse_itself_names_none(self, words):
+        load_plugins_of(words)
