@@ -90,7 +90,7 @@ def test_the_config_is_frozen(quickstart):
         (["ggeur.memory_limit", "1e999"], r"ggeur\.memory_limit: must be finite"),
         (["data.splits", "[0.7, 0.0, 1e999]"], r"data\.splits: must be finite"),
         (["data.splits", "[0.7, 0.3]"], r"data\.splits"),
-        (["data.splitter", "metis"], r"data\.splitter 'metis'"),
+        (["data.splitter", "metis"], r"data\.splitter: .*'metis'"),
         (["data.splitter_args", "[{'beta': 1}]"], r"data\.splitter_args"),
         (["data.type", "toy"], r"data\.type 'toy'"),
         (["eval.metrics", "[['acc']]"], r"eval\.metrics"),
