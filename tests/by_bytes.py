@@ -9,7 +9,15 @@ from federatedscope_ggeur.federation import (
     OptimizerSettings,
     Server,
     ServerSettings,
+    Task,
     TrainingSettings,
+)
+from federatedscope_ggeur.federation.course.requests import (
+    PREPARE,
+    STATISTICS,
+    TRAIN,
+    Request,
+    decode_answer,
 )
 from federatedscope_ggeur.geometry import AugmentationSettings, TotalSizes
 from federatedscope_ggeur.methods import FedAvg
@@ -69,28 +77,22 @@ class Federation:
         self.order = order
         method, model = method or FedAvg(), model or ModelSettings()
         sizes = sizes or TotalSizes(12, 5)
+        task = Task(classes, DIM, model, method, seed)
         client_settings = ClientSettings(
-            num_classes=classes,
+            task,
             augmentation=AugmentationSettings(tuple(steps), sizes, noise=noise),
             training=training,
-            model=model,
-            method=method,
             min_samples=min_samples,
             weight=weight,
-            seed=seed,
         )
         server_settings = ServerSettings(
-            num_classes=classes,
-            dim=DIM,
-            model=model,
-            method=method,
+            task,
             steps=tuple(steps),
             prototypes=prototypes,
             sample_client_num=sample_client_num or len(data),
             ignore_weight=ignore_weight,
             total_rounds=10,
             eval_every=3,
-            seed=seed,
             unseen_client_num=unseen,
         )
         budget = MemoryBudget(memory)
@@ -107,8 +109,9 @@ class Federation:
 
     def collect_statistics(self, window=2):
         for numbers in self.server.windows(window):
-            uploads = [self.clients[k].statistics() for k in self.order(numbers)]
-            self.server.add_statistics(self.send(u, "a client") for u in uploads)
+            self.add_statistics(
+                self.clients[k].statistics() for k in self.order(numbers)
+            )
 
     def prepare(self, k):
         """Geometry and prototypes to client `k`; its answer."""
@@ -123,12 +126,33 @@ class Federation:
         if self.server.needs_statistics:
             self.collect_statistics()
         for k in self.order(list(self.clients)):
-            self.server.add_prepare_reply(self.prepare(k))
-        shared = self.server.start()
-        if shared is not None:
+            self.add_prepare_reply(self.prepare(k))
+        message = self.server.start()
+        if message is not None:
             for client in self.clients.values():
-                client.receive(self.send(shared))
+                client.receive(self.send(message))
         return self
+
+    # what a coordinator does with answers: none is used before it is validated
+
+    def validated(self, kind, answer, number=0, asked=None):
+        """An answer as the server gets it; `asked` are the clients of the request."""
+        asked = [answer.client] if asked is None else asked
+        request = Request(kind, number, dict.fromkeys(asked, ()))
+        parts = (answer.to_bytes(),)
+        return decode_answer(self.server, request, answer.client, parts)
+
+    def add_statistics(self, uploads):
+        taken = [self.validated(STATISTICS, upload) for upload in uploads]
+        self.server.add_statistics(taken)
+
+    def add_prepare_reply(self, reply):
+        self.server.add_prepare_reply(self.validated(PREPARE, reply))
+
+    def step(self, number, updates, drawn=None):
+        drawn = self.server.sample(number) if drawn is None else drawn
+        taken = [self.validated(TRAIN, update, number, drawn) for update in updates]
+        self.server.step(number, taken)
 
     def train(self, number):
         """The updates of the clients drawn in a round."""
@@ -143,6 +167,6 @@ class Federation:
         self.round0()
         weights = [self.server.params]
         for number in range(1, rounds + 1):
-            self.server.step(number, self.train(number))
+            self.step(number, self.train(number))
             weights.append(self.server.params)
         return torch.stack(weights)

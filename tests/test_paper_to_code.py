@@ -20,7 +20,7 @@ def named() -> dict[str, set[str]]:
             if "/" in span:
                 path = span
                 found.setdefault(path, set())
-            elif not re.match(r"(ggeur|federate)\.", span):
+            elif not re.match(r"(ggeur|federate|data)\.", span):
                 found[path].add(span)
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -70,11 +71,7 @@ def load_config(
         Everything that is wrong, a line each: unknown keys, wrong types, values that
         this engine cannot honour, contradictions. Or the file cannot be read.
     """
-    where = find_config(source) if isinstance(source, (str, Path)) else None
-    given = [*(flatten(source or {}) if where is None else read_yaml(where))]
-    given += _pairs(overrides)
-    # Before the keys are known: plugins bring some.
-    load_plugins(plugins_in(given), None if where is None else where.parent)
+    given, where = read_settings(source, overrides)
     cfg = default_config()
     unset = {key: p for key, value in given if (p := _set(cfg, key, value))}
     # A key that could not be set still has its default, which is not the user's.
@@ -90,6 +87,43 @@ def load_config(
     settle_switches(cfg)
     cfg.freeze()
     return cfg
+
+
+def read_settings(
+    source: str | Path | Mapping | None = None, overrides: Sequence | Mapping = ()
+) -> tuple[list[tuple[str, object]], Path | None]:
+    """Keys, with dots, and values as `load_config` takes them, and their file if any.
+
+    The plugins that they name are loaded; nothing is checked.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read, or a plugin cannot be loaded.
+    """
+    where = find_config(source) if isinstance(source, (str, Path)) else None
+    given = [*(flatten(source or {}) if where is None else read_yaml(where))]
+    given += _pairs(overrides)
+    # Before the keys are known: plugins bring some. A config's own brought theirs; it
+    # does not say from which folder.
+    loaded = sys.modules if isinstance(source, CfgNode) else ()
+    named = [module for module in plugins_in(given) if module not in loaded]
+    load_plugins(named, where and where.parent)
+    return given, where
+
+
+def _pairs(overrides: Sequence | Mapping) -> Iterator[tuple[str, object]]:
+    if isinstance(overrides, Mapping):
+        return flatten(overrides)
+    keys, values = overrides[::2], overrides[1::2]
+    joined = [key for key in keys if "=" in key]
+    if joined or len(keys) > len(values):
+        culprit = joined[0] if joined else keys[-1]
+        raise ConfigError(
+            f"settings behind the file come in pairs, KEY VALUE, without '=': "
+            f"{culprit!r} has no value"
+        )
+    return zip(keys, values)
 
 
 def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
@@ -150,20 +184,6 @@ def _refusal(check: Callable[[], None]) -> str:
 def to_plain(cfg: CfgNode) -> dict:
     """The config as nested plain dicts."""
     return {k: to_plain(v) if isinstance(v, Mapping) else v for k, v in cfg.items()}
-
-
-def _pairs(overrides: Sequence | Mapping) -> Iterator[tuple[str, object]]:
-    if isinstance(overrides, Mapping):
-        return flatten(overrides)
-    keys, values = overrides[::2], overrides[1::2]
-    joined = [key for key in keys if "=" in key]
-    if joined or len(keys) > len(values):
-        culprit = joined[0] if joined else keys[-1]
-        raise ConfigError(
-            f"settings behind the file come in pairs, KEY VALUE, without '=': "
-            f"{culprit!r} has no value"
-        )
-    return zip(keys, values)
 
 
 def _set(cfg: CfgNode, dotted: str, value: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from federatedscope_ggeur.cfg_ggeur import describe_keys
-from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.load import read_settings
 from federatedscope_ggeur.commands.parsing import config_parser
 
 
@@ -15,14 +15,13 @@ def keys(arguments: Sequence[str]) -> int:
     Raises
     ------
     ConfigError
-        A config was named, and it or a plugin that it names cannot be loaded.
+        The config cannot be read, or a plugin that it names cannot be loaded.
     """
     options = config_parser(
         "keys",
         "With --cfg, those too of the plugins that the file names (ggeur.plugins).",
         required=False,
     ).parse_intermixed_args(arguments)
-    if options.cfg is not None or options.settings:
-        load_config(options.cfg, options.settings)
+    read_settings(options.cfg, options.settings)
     print(describe_keys())
     return 0

@@ -65,8 +65,9 @@ class Predictor:
         In place of the run's ``ggeur.encoder.pretrained`` (the same weights, elsewhere)
         and ``ggeur.encoder.device``; "" for those.
     plugins : sequence of str
-        Modules to import first, sought in the current folder too: those that register
-        an encoder of a user's own. None is imported because a run names it.
+        Modules to import first, sought in the current folder and then where Python
+        finds modules: those that register an encoder of a user's own. None is imported
+        because a run names it.
 
     Raises
     ------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -45,6 +48,24 @@ def test_a_config_is_taken_as_it_is(path):
     assert again.is_frozen()
     assert load_config(cfg, {"seed": 99}).seed == 99
     assert cfg.seed != 99
+
+
+PLUGIN = """\
+from federatedscope_ggeur import load_config
+cfg = load_config("sub/my.yaml")
+assert load_config(cfg) == cfg
+assert load_config(cfg, {"seed": 3}).seed == 3
+"""
+
+
+def test_a_config_with_plugins_is_taken_as_it_is(tmp_path, quickstart):
+    """Its modules are loaded, from a folder that a config does not name."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "my_parts.py").touch()
+    cfg = load_config(quickstart)
+    text = cfg.dump().replace("plugins: []", "plugins: [my_parts]")
+    (tmp_path / "sub" / "my.yaml").write_text(text)
+    subprocess.run([sys.executable, "-c", PLUGIN], cwd=tmp_path, check=True, timeout=60)
 
 
 def test_an_example_is_found_by_its_name(quickstart, tmp_path, monkeypatch):

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 from federatedscope_ggeur.cli import main
+
+ROOT = Path(__file__).parents[2]
+MODULE = """\
+from federatedscope_ggeur import register_method
+from federatedscope_ggeur.methods import Method
+from federatedscope_ggeur.settings import Key, positive
+
+@register_method("of_my_own")
+class OfMyOwn(Method):
+    meaning = source = "mine"
+    SETTINGS = (Key("rate", 0.25, "How fast it goes.", positive),)
+"""
 
 
 def test_keys_lists_every_setting(capsys):
@@ -10,8 +27,24 @@ def test_keys_lists_every_setting(capsys):
     assert "ggeur.privacy.min_samples = 5\n" in capsys.readouterr().out
 
 
-def test_a_config_is_loaded_first(capsys):
+def test_a_config_is_read_first(capsys):
     assert main(["keys", "--cfg", "ggeur_quickstart.yaml", "seed", "3"]) == 0
     assert "ggeur.privacy.min_samples = 5\n" in capsys.readouterr().out
     assert main(["keys", "--cfg", "nowhere.yaml"]) == 1
     assert "'nowhere.yaml' does not exist" in capsys.readouterr().err
+
+
+def test_the_keys_of_plugins_are_listed_even_if_the_config_is_wrong(tmp_path):
+    (tmp_path / "my_methods.py").write_text(MODULE)
+    (tmp_path / "my.yaml").write_text("ggeur: {plugins: [my_methods], nosuch: 1}\n")
+    done = subprocess.run(  # what is registered stays
+        [sys.executable, "-m", "federatedscope_ggeur", "keys", "--cfg", "my.yaml"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ggeur.of_my_own.rate = 0.25\n    How fast it goes.\n" in done.stdout

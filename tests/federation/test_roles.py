@@ -47,7 +47,7 @@ class TestSampling:
         federation.round0()
         updates = federation.train(1)
         assert [u.client for u in updates] == federation.server.sample(1)
-        federation.server.step(1, updates)
+        federation.step(1, updates)
         params = [u.params.double() for u in updates]
         torch.testing.assert_close(
             federation.server.params, ((params[0] + params[1]) / 2).float()
@@ -79,7 +79,7 @@ class TestWeights:
         ).round0()
         rows = {k: client.recipe.rows for k, client in federation.clients.items()}
         updates = federation.train(1)
-        federation.server.step(1, updates)
+        federation.step(1, updates)
         torch.testing.assert_close(
             federation.server.params, self.mean_by(updates, wanted or rows)
         )
@@ -88,7 +88,7 @@ class TestWeights:
         federation = Federation(make_client_data((10, 0, 40)), ignore_weight=True)
         federation.round0()
         updates = federation.train(1)
-        federation.server.step(1, updates)
+        federation.step(1, updates)
         torch.testing.assert_close(
             federation.server.params, self.mean_by(updates, {1: 1, 2: 0, 3: 1})
         )
@@ -170,7 +170,7 @@ class TestRefusedUpdates:
     def refused(self, federation, number, updates, field, problem):
         before = federation.server.params
         with pytest.raises(MessageError, match=problem) as caught:
-            federation.server.step(number, updates)
+            federation.step(number, updates)
         assert caught.value.field == field
         assert torch.equal(federation.server.params, before)
 
@@ -191,7 +191,7 @@ class TestRefusedUpdates:
 
     def test_of_an_earlier_round(self, federation):
         updates = federation.train(1)
-        federation.server.step(1, updates)
+        federation.step(1, updates)
         again = [u for u in updates if u.client in federation.server.sample(2)]
         self.refused(federation, 2, again, "round", "update of round 1")
 
@@ -204,7 +204,7 @@ class TestRefusedUpdates:
 
     def test_a_round_goes_on_with_those_that_are_left(self, federation):
         updates = federation.train(1)
-        federation.server.step(1, updates[:2])
+        federation.step(1, updates[:2])
         params = [u.params.double() for u in updates[:2]]
         torch.testing.assert_close(
             federation.server.params, ((params[0] + params[1]) / 2).float()
@@ -219,7 +219,7 @@ def test_the_method_sees_updates_in_client_order():
 
     method = Look()
     federation = Federation(make_client_data((9,) * 5), method).round0()
-    federation.server.step(1, reversed(federation.train(1)))
+    federation.step(1, reversed(federation.train(1)))
     assert method.clients == [1, 2, 3, 4, 5]
 
 
@@ -246,7 +246,7 @@ def test_training_learns():
     federation.run(0)
     before = federation.server.score(features, labels)
     for number in range(1, 6):
-        federation.server.step(number, federation.train(number))
+        federation.step(number, federation.train(number))
     after = federation.server.score(features, labels)
     assert after.accuracy > 0.7 > before.accuracy
     assert after.loss_sum < before.loss_sum

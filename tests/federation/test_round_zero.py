@@ -194,7 +194,7 @@ def test_all_below_the_floor_train_on_their_originals():
         assert len(drawn) == len(labels)
         assert sorted(drawn_labels.tolist()) == sorted(labels.tolist())
     before = federation.server.params
-    federation.server.step(1, federation.train(1))
+    federation.step(1, federation.train(1))
     assert not torch.equal(federation.server.params, before)
 
 
@@ -241,7 +241,7 @@ class TestRefusals:
     def refused(self, federation, uploads, field, sender):
         before = federation.server.statistics.counts.clone()
         with pytest.raises(MessageError, match=f"{sender} refused: field '{field}'"):
-            federation.server.add_statistics(uploads)
+            federation.add_statistics(uploads)
         # All of a window or nothing: it can be asked for again.
         assert torch.equal(federation.server.statistics.counts, before)
 
@@ -249,9 +249,9 @@ class TestRefusals:
         federation = Federation(make_client_data(), steps=(1,))
         one, two = self.upload(federation, 1), self.upload(federation, 2)
         self.refused(federation, [one, two, two], "client", "client 2")
-        federation.server.add_statistics([one])
+        federation.add_statistics([one])
         self.refused(federation, [one], "client", "client 1")
-        federation.server.add_statistics([two])
+        federation.add_statistics([two])
 
     def test_statistics_of_a_stranger(self):
         federation = Federation(make_client_data(), steps=(1,))

@@ -25,7 +25,7 @@ def test_client_state_is_the_client_s_own_however_sets_are_kept():
         for memory in (1e9, 0)
     )
     for federation in (kept, redrawn):
-        federation.server.step(1, federation.train(1))
+        federation.step(1, federation.train(1))
         federation.train(2)
     for k, client in kept.clients.items():
         assert torch.equal(client.state["rows"], redrawn.clients[k].state["rows"])
@@ -35,7 +35,7 @@ def test_a_client_that_drop_last_leaves_nothing_to_has_no_say(caplog):
     training = TrainingSettings(batch_size=10_000, drop_last=True)
     federation = Federation(make_client_data(), training=training)
     for k in federation.clients:
-        federation.server.add_prepare_reply(federation.prepare(k))
+        federation.add_prepare_reply(federation.prepare(k))
     assert "drop_last" in caplog.text
     with pytest.raises(GGEURError, match="no client has any rows to train on"):
         federation.server.start()

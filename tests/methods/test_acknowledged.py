@@ -22,7 +22,7 @@ class TestReceipts:
         """A round whose updates of these clients do not arrive."""
         updates = federation.train(number)
         arrived = [u for u in updates if u.client not in clients]
-        federation.server.step(number, arrived)
+        federation.step(number, arrived)
 
     def mean_of_counted(self, federation, name):
         """The weighted mean of what the clients go on from."""
@@ -56,12 +56,12 @@ class TestReceipts:
     def test_the_sum_holds_when_a_client_joins_late(self, method, name):
         federation = Federation(make_client_data((20, 30, 25)), method, training=LOCAL)
         for k in (1, 2):
-            federation.server.add_prepare_reply(federation.prepare(k))
+            federation.add_prepare_reply(federation.prepare(k))
         federation.server.start(absent={3})
         federation.server.sample = lambda _: [1, 2]
         self.lose(federation, 1)
         del federation.server.sample
-        federation.server.add_prepare_reply(federation.prepare(3), again=True)
+        federation.add_prepare_reply(federation.prepare(3))
         for number in (2, 3):
             self.lose(federation, number)
             torch.testing.assert_close(

@@ -195,7 +195,7 @@ class TestWhatEachSees:
         updates = federation.train(1)
         del updates[1].upload["augmentation.means"]
         with pytest.raises(MessageError, match="client 2 refused: field 'upload'"):
-            federation.server.step(1, updates)
+            federation.step(1, updates)
 
 
 def hooks_of(*methods):

@@ -48,7 +48,7 @@ def test_many_clients_lose_nothing_to_rounding():
 def test_a_round_is_the_mean_of_what_the_clients_trained():
     federation = Federation(make_client_data((20, 30, 0, 25))).round0()
     updates = federation.train(1)
-    federation.server.step(1, updates)
+    federation.step(1, updates)
     by_client = {update.client: update.params.double() for update in updates}
     wanted = (20 * by_client[1] + 30 * by_client[2] + 25 * by_client[4]) / 75
     torch.testing.assert_close(federation.server.params, wanted.float())
@@ -57,7 +57,7 @@ def test_a_round_is_the_mean_of_what_the_clients_trained():
 def test_one_client_alone_trains_as_if_alone():
     federation = Federation(make_client_data((20,))).round0()
     (update,) = federation.train(1)
-    federation.server.step(1, [update])
+    federation.step(1, [update])
     assert torch.equal(federation.server.params, update.params)
 
 

@@ -40,7 +40,7 @@ def test_the_weights_are_those_of_numpy(world):
 def test_the_first_step_of_everyone_is_twice_that_of_fedavg():
     federation = federate(FedDyn(ALPHA), rounds=0, ignore_weight=True)
     start, updates = federation.server.params, federation.train(1)
-    federation.server.step(1, updates)
+    federation.step(1, updates)
     mean = torch.stack([update.params for update in updates]).mean(dim=0)
     torch.testing.assert_close(federation.server.params, 2 * mean - start)
 

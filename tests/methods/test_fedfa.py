@@ -134,7 +134,7 @@ class TestWhatTravels:
         for number in (1, 2):
             updates = federation.train(number)
             assert [update.upload for update in updates] == [{}] * 3
-            federation.server.step(number, updates)
+            federation.step(number, updates)
         assert not any(client.state for client in federation.clients.values())
 
     def test_other_clients_do_not_get_it(self):
@@ -192,4 +192,4 @@ def test_a_share_that_cannot_be_is_refused(name, spoilt, problem):
         with pytest.raises(
             MessageError, match=f"client 1 .*'init_upload': .*{problem}"
         ):
-            federation.server.add_prepare_reply(ready)
+            federation.add_prepare_reply(ready)

@@ -188,7 +188,7 @@ def test_the_generator_learns_what_the_clients_take_for_each_class(model):
     ).round0()
     before = federation.server.method_state["generator"]
     for number in range(1, 9):
-        federation.server.step(number, federation.train(number))
+        federation.step(number, federation.train(number))
     after = federation.server.method_state["generator"]
     untrained, _ = hits(method, federation, before)
     trained, inputs = hits(method, federation, after)
@@ -239,7 +239,7 @@ class TestTheFloor:
             )
 
     def test_the_generator_never_sees_it(self, federation):
-        federation.server.step(1, federation.train(1))
+        federation.step(1, federation.train(1))
         assert federation.server.method_state["seen"].tolist() == [1, 1, 0, 1]
 
     def test_a_client_that_counts_nothing_teaches_nothing(self):
@@ -247,7 +247,7 @@ class TestTheFloor:
         states = []
         for rest in ({}, {3: ("domain 3", *make_rows(4, seed=3))}):
             federation = Federation({**data, **rest}, FedGen(), min_samples=5).round0()
-            federation.server.step(1, federation.train(1))
+            federation.step(1, federation.train(1))
             states.append(federation.server.method_state)
         assert all(torch.equal(states[0][n], states[1][n]) for n in states[0])
 
@@ -264,7 +264,7 @@ def test_a_generator_that_diverges_stays_as_it_was(caplog):
     updates = federation.train(1)
     updates[0].params[:] = torch.finfo(torch.float32).max
     with caplog.at_level(logging.WARNING):
-        federation.server.step(1, updates)
+        federation.step(1, updates)
     assert torch.equal(federation.server.method_state["generator"], before)
     assert not federation.server.method_state["seen"].any()
     assert "fedgen's generator diverged" in caplog.text
@@ -278,7 +278,7 @@ def test_counts_that_cannot_be_are_refused(count):
     with pytest.raises(
         MessageError, match=r"client 1 .*'init_upload': 'counts' must lie"
     ):
-        federation.server.add_prepare_reply(ready)
+        federation.add_prepare_reply(ready)
 
 
 def test_the_generator_is_one_vector_of_the_size_said():

@@ -191,5 +191,5 @@ def test_means_that_cannot_be_are_refused(spoilt, problem, both):
     ready = federation.prepare(1)
     spoilt(ready.init_upload["augmentation.means" if both else "means"])
     with pytest.raises(MessageError, match=f"client 1 .*'init_upload': .*{problem}"):
-        federation.server.add_prepare_reply(ready)
+        federation.add_prepare_reply(ready)
     assert 1 not in federation.server.prepare_replies

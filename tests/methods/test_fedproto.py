@@ -55,7 +55,7 @@ class TestPrototypes:
     def test_class_means_of_the_representation_travel_both_ways(self, model):
         federation = federate(FedProto(), rounds=0, model=model)
         updates = federation.train(1)
-        federation.server.step(1, updates)
+        federation.step(1, updates)
         total, count = 0.0, 0
         for update in updates:
             client = federation.clients[update.client]
@@ -80,7 +80,7 @@ def test_an_old_prototype_stays_while_nobody_who_is_drawn_has_the_class():
     before = federation.server.method_state["prototypes"].clone()
     federation.server.sample = lambda _: [1]
     number = len(SAMPLED) + 1
-    federation.server.step(number, federation.train(number))
+    federation.step(number, federation.train(number))
     after = federation.server.method_state["prototypes"]
     assert torch.equal(after[0], before[0])
     assert not torch.equal(after[1], before[1])
@@ -116,4 +116,4 @@ def test_an_upload_that_cannot_be_is_refused(name, value, problem):
         updates = federation.train(1)
         updates[1].upload[prefix + name].view(-1)[3] = value
         with pytest.raises(MessageError, match=f"client 2 .*'upload': .*{problem}"):
-            federation.server.step(1, updates)
+            federation.step(1, updates)

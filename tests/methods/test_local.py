@@ -88,7 +88,7 @@ def test_no_weights_travel(model):
     assert [update.params.shape for update in updates] == [(0,)] * 3
     assert all(update.steps > 0 and not update.upload for update in updates)
     before = federation.server.params
-    federation.server.step(1, updates)
+    federation.step(1, updates)
     assert torch.equal(federation.server.params, before)
 
 

@@ -113,7 +113,7 @@ def test_an_upload_of_other_names_or_shapes_is_refused(spoilt, field):
     assert updates[0].upload["c"].shape == (28,)
     object.__setattr__(updates[1], "upload", spoilt)
     with pytest.raises(MessageError, match=f"client 2 refused: field '{field}'"):
-        federation.server.step(1, updates)
+        federation.step(1, updates)
 
 
 def test_a_share_of_another_shape_is_refused():
@@ -123,7 +123,7 @@ def test_a_share_of_another_shape_is_refused():
     with pytest.raises(
         MessageError, match=r"client 1 .*'init_upload\.means'.*\(any, 10\)"
     ):
-        federation.server.add_prepare_reply(ready)
+        federation.add_prepare_reply(ready)
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
@@ -135,12 +135,12 @@ def test_a_tensor_of_another_dtype_is_refused(method, model):
         with pytest.raises(
             MessageError, match=rf"'init_upload\.{field}': expected torch"
         ):
-            federation.server.add_prepare_reply(ready)
+            federation.add_prepare_reply(ready)
     updates = federation.round0().train(1)
     for field in other_dtypes(updates[1].upload):
         with pytest.raises(MessageError, match=rf"'upload\.{field}': expected torch"):
-            federation.server.step(1, updates)
-    federation.server.step(1, updates)
+            federation.step(1, updates)
+    federation.step(1, updates)
 
 
 def other_dtypes(tensors):

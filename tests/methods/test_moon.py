@@ -74,5 +74,5 @@ def test_rows_whose_hidden_units_are_all_dead_do_no_harm():
         federation = federate_tiny(Moon(mu), world)
         federation.server.params = dead
         for number in (3, 4):
-            federation.server.step(number, federation.train(number))
+            federation.step(number, federation.train(number))
         assert torch.isfinite(federation.server.params).all()

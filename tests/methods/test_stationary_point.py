@@ -73,7 +73,7 @@ def distance(method, solution, drawn, steps, lr=0.2, momentum=0.0, lost=()):
     for number in range(1, 40 * len(DATA) // drawn + 1):
         updates = federation.train(number)
         arrived = [u for u in updates if (number, u.client) not in lost]
-        federation.server.step(number, arrived)
+        federation.step(number, arrived)
     return abs(federation.server.params.double().numpy() - wanted).max()
 
 
