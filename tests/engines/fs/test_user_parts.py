@@ -165,7 +165,9 @@ def outcome(left: Path) -> dict:
         "accuracy": [part["accuracy"] for part in parts],
         "details": parts[0]["details"],
         "encoder": results["encoder"],
-        "head": {k: t.tolist() for k, t in load_file(left / "head.safetensors").items()},
+        "head": {
+            k: t.tolist() for k, t in load_file(left / "head.safetensors").items()
+        },
     }
 
 
