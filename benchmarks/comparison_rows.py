@@ -128,7 +128,7 @@ def table_rows() -> dict[Row, Config]:
 
 
 def depends_on_threshold(config: Config) -> bool:
-    """Whether a run sends anything of single classes, which the threshold may hold back."""
+    """Whether a run sends anything of single classes, which may be held back."""
     keys = ("ggeur.augmentation", "ggeur.calibrate", "ggeur.closed_form")
     return (
         bool(config.get("ggeur.steps"))
