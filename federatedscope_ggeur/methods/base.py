@@ -30,7 +30,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ class Optimizer(Protocol):
     @property
     def lr(self) -> float: ...
     @property
-    def options(self) -> Mapping[str, object]: ...
+    def options(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True)

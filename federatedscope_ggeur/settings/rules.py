@@ -26,7 +26,7 @@ def whole(
         unset = " (or -1, not set)" if not_set_allowed else ""
         return f"must be a whole number in {minimum}..{maximum}{unset}, got {value!r}"
 
-    rule.read = lambda value: _unless_unset(value, not_set_allowed, int)
+    rule.read = lambda value: _unless_unset(value, not_set_allowed, int)  # type: ignore[attr-defined]
     return rule
 
 
@@ -92,7 +92,7 @@ def fraction(not_set_allowed: bool = False) -> Rule:
         unset = " (or -1, not set)" if not_set_allowed else ""
         return f"must lie in 0..1{unset}, got {value!r}"
 
-    rule.read = lambda value: _unless_unset(value, not_set_allowed, float)
+    rule.read = lambda value: _unless_unset(value, not_set_allowed, float)  # type: ignore[attr-defined]
     return rule
 
 

@@ -32,7 +32,7 @@ def model(config):
     def run(*settings):
         one = Run(config(*settings))
         one.follow(lambda record: None)
-        parts = load(one.head_bytes())
+        parts = load(one.history.head_bytes())
         return torch.cat([parts[name].flatten() for name in sorted(parts)])
 
     return run

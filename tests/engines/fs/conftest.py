@@ -48,7 +48,7 @@ def embedded(quickstart, words):
     def run(*settings):
         one = Run(load_config(quickstart, [*words, *map(str, settings)]))
         results = one.follow(lambda record: None)
-        return json.loads(results.to_json()), load(one.head_bytes())
+        return json.loads(results.to_json()), load(one.history.head_bytes())
 
     return run
 

@@ -80,7 +80,7 @@ def assert_same(there, here: Run) -> None:
     """A run that is over on FS, and one on the embedded engine that was not begun."""
     results = here.follow(lambda record: None)
     assert outcome(there.results) == outcome(results)
-    model = here.head_bytes()
+    model = here.history.head_bytes()
     if model is None:  # every client has its own
         assert not (there.folder / "head.safetensors").exists()
         return

@@ -193,7 +193,7 @@ class TestCentralised:
         settings = [*self.SETTINGS, *settings]
         there, here = fs.run(*settings), Run(config(*settings))
         assert outcome(there.results) == outcome(here.follow(lambda record: None))
-        model = load(here.head_bytes())
+        model = load(here.history.head_bytes())
         assert all(torch.equal(there.model[name], model[name]) for name in model)
         assert list(there.runner.client) == [1]
         assert there.config.federate.client_num == 1
