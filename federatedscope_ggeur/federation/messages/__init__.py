@@ -10,5 +10,8 @@ from federatedscope_ggeur.federation.messages.payloads import (
     Prototypes,
     ScoreReport,
 )
-from federatedscope_ggeur.federation.messages.schema import MessageSchema, StatisticsForm
+from federatedscope_ggeur.federation.messages.schema import (
+    MessageSchema,
+    StatisticsForm,
+)
 from federatedscope_ggeur.federation.messages.statistics_upload import StatisticsUpload
