@@ -9,9 +9,9 @@ set may be as large as all theirs together. Settings of the methods are those of
 of the GGEUR paper (docs/methods.md); it has none for FedProx, which gets 0.1 and 0.01,
 and none for FedAvgM and the baseline augmentations, which have their defaults.
 Optimiser, rate, sizes and rounds were set beforehand, the same for all rows of a
-setting: nothing is tuned for a method or on the test rows. A row may therefore say more of that one rate than of its
-method: 1.0 suits CLIP's features, whose norm is 1, and SCAFFOLD's server rate of 0.25
-takes quarter steps.
+setting: nothing is tuned for a method or on the test rows. A row may therefore say more
+of that one rate than of its method: 1.0 suits CLIP's features, whose norm is 1, and
+SCAFFOLD's server rate of 0.25 takes quarter steps.
 
 GGEUR also changes the clients' weights in averages, to their rows after augmentation:
 that default, `ggeur.weight: augmented`, is in all rows with GGEUR but "FedAvg, original

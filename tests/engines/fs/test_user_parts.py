@@ -117,6 +117,7 @@ criterion: {type: CrossEntropyLoss}
 trainer: {type: ggeur_trainer}
 eval:
   split: ['test']
+  metrics: ['acc', 'correct']
   best_res_update_round_wise_key: test_acc
   count_flops: False
 ggeur:
