@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.data import ClientData, Embeddings
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.client import Client
+from federatedscope_ggeur.federation.client import (
+    Client,
+    ClientSettings,
+    MemoryBudget,
+)
 from federatedscope_ggeur.federation.course.checkpoint import ClientStore
 from federatedscope_ggeur.federation.course.requests import (
     KINDS,
@@ -68,6 +72,23 @@ class ClientHandler:
         self._cache, self._store, self._answers = cache, store, answers
         self._begun = False
         self._calibrated: Broadcast | None = None
+
+    @classmethod
+    def of(
+        cls,
+        held: ClientData,
+        settings: ClientSettings,
+        memory: MemoryBudget,
+        cache: GeometryCache,
+        answers: Collection[RequestKind],
+        save_to: str,
+    ) -> ClientHandler:
+        """Of a client that holds so much; states go to a checkpoint at `save_to`."""
+        number, train = held.number, held.train
+        rows = train.features, train.labels
+        client = Client(number, held.domain, *rows, settings, memory)
+        store = ClientStore(save_to, number) if save_to else None
+        return cls(client, held.test, cache, store, answers)
 
     def answer(self, kind: RequestKind, parts: Sequence[bytes]) -> tuple[bytes, ...]:
         """The answer to a `Request` of this kind; empty where none is due.
