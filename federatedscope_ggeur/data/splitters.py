@@ -100,7 +100,7 @@ def _above_zero(largest: float = math.inf) -> Rule:
             return ""
         return f"must be a number above 0{limit}, got {value!r}"
 
-    rule.read = lambda value: None if value == NOT_SET else float(value)
+    rule.read = float
     return rule
 
 
@@ -125,9 +125,9 @@ def _lda(task: Task, alpha: float) -> np.ndarray:
     "domain",
     [Key("fraction", NOT_SET, "Share of a client; 1/m if not given.", _above_zero(1))],
 )
-def _domain(task: Task, fraction: float | None) -> np.ndarray:
+def _domain(task: Task, fraction: float) -> np.ndarray:
     """Each client gets the same share of its domain's rows."""
-    if fraction is None:
+    if fraction == NOT_SET:
         return _iid(task)
     m = len(task.members)
     if m * fraction > 1 + _ROUNDING:
