@@ -103,7 +103,7 @@ class Client:
 
     Attributes
     ----------
-    contract : Contract
+    schema : MessageSchema
         To decode the server's messages against.
     """
 

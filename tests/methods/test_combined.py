@@ -83,7 +83,7 @@ class TestEveryPair:
         broadcast = federation.send(server.broadcast(4))
         update = deepcopy(federation.clients[2]).train(broadcast)
         before, state = server.params.clone(), deepcopy(server.method_state)
-        server.step(4, [federation.send(update, "client 2")], drawn=[2])
+        server.step(4, [federation.send(update, "client 2")])
         assert torch.equal(server.params, before)
         for name in state:
             if "acknowledged_rounds" not in name:

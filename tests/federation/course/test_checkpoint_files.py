@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 from carrier import carrier, lost
+from federatedscope_ggeur.federation.course.client_store import ClientStore
 
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.course.checkpoint import CheckpointWriter, restore
-from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.messages.handshake import Handshake
 from federatedscope_ggeur.reporting import numbers
 
