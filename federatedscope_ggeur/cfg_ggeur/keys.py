@@ -331,20 +331,20 @@ def _shown(default: object) -> str:
 
 def extend_ggeur_cfg(cfg) -> None:
     """Add what is missing of `cfg.ggeur` to a yacs `CfgNode` or an FS `CN`."""
-    node = type(cfg)
-    if "ggeur" not in cfg:
-        cfg.ggeur = node()
-        cfg.ggeur.use = False
+    add_key(cfg, "ggeur.use", False)
     for key in all_keys():
-        parent = cfg.ggeur
-        *path, name = key.name.split(".")
-        for part in path:
-            if part not in parent:
-                parent[part] = node()
-            parent = parent[part]
-        if name not in parent:
-            default = key.default
-            parent[name] = list(default) if isinstance(default, list) else default
+        add_key(cfg, f"ggeur.{key.name}", key.default)
+
+
+def add_key(node, dotted: str, default: object) -> None:
+    """Give a config a key at its default, and the sections above it, if it has none."""
+    *path, name = dotted.split(".")
+    for part in path:
+        if part not in node:
+            node[part] = type(node)()
+        node = node[part]
+    if name not in node:
+        node[name] = list(default) if isinstance(default, list) else default
 
 
 def get_key(node, dotted: str):

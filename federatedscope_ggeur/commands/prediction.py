@@ -16,8 +16,8 @@ from torch import Tensor
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur import all_keys
-from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
+from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings
 from federatedscope_ggeur.data import SUFFIX, EncodingSettings, is_image_type
 from federatedscope_ggeur.data.encoders import (
     Encoder,

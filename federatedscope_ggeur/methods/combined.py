@@ -43,6 +43,7 @@ class Combined(Method):
                 f"augmentation: {augmentation.name} needs weights to travel, which "
                 f"base_method {base.name} does not send; take another of the two"
             )
+        self.base, self.augmentation = base, augmentation
         self.parts = {"base": base, "augmentation": augmentation}
         self.name = f"{base.name} + {augmentation.name}"
         self.keeps_state = base.keeps_state or augmentation.keeps_state
@@ -101,7 +102,7 @@ class Combined(Method):
         )
 
     def eval_params(self, context):
-        return self.parts["base"].eval_params(_local(context, "base"))
+        return self.base.eval_params(_local(context, "base"))
 
     def initial_state(self, params, context):
         return self._each(
