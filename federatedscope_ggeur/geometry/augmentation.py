@@ -200,9 +200,11 @@ def _make_block(
     around_own = sizes.around_samples(len(own)) if 1 in settings.steps else 0
     if shape is None:
         around_own, prototypes = 0, prototypes[:0]
-    block = _Block(c, own, around_own, prototypes, sizes.around_prototype(), shape, 0)
-    rows = sizes.kept(block.drawn) if settings.steps else block.drawn
-    return _Block(c, own, around_own, prototypes, block.around_each, shape, rows)
+    around_each = sizes.around_prototype()
+    rows = len(own) + around_own + len(prototypes) * around_each
+    if settings.steps:
+        rows = sizes.kept(rows)
+    return _Block(c, own, around_own, prototypes, around_each, shape, rows)
 
 
 @dataclass(frozen=True)

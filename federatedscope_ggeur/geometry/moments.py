@@ -1,4 +1,7 @@
-"""Mean and scatter of one class's rows, and means more exact than float64."""
+"""Mean and scatter of one class's rows, and means more exact than float64.
+
+`Located` is what statistics share that hold such means.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +51,14 @@ class Means:
     high: Tensor
     low: Tensor
 
+    @classmethod
+    def rounded(cls, counts: Tensor, means: Tensor) -> Means:
+        """Counts [C] and means [C, D] of any type, as they arrive in a message."""
+        counts = counts.to(torch.int64).clone()
+        high = means.to(torch.float64).clone()
+        high[counts == 0] = 0
+        return cls(counts, high, torch.zeros_like(high))
+
     def plus(self, other: Means) -> tuple[Means, Tensor]:
         """Those of both parts together, and the term between their means.
 
@@ -93,3 +104,39 @@ class Means:
                 f"statistics of {mine[0]} classes in {mine[1]} dimensions do not fit "
                 f"those of {theirs[0]} classes in {theirs[1]} dimensions"
             )
+
+
+class Located:
+    """Statistics of `C` classes of `D`-dimensional embeddings, each at its mean."""
+
+    def __init__(self, located: Means):
+        self.located = located
+
+    @property
+    def counts(self) -> Tensor:
+        return self.located.counts
+
+    @property
+    def means(self) -> Tensor:
+        return self.located.high
+
+    @property
+    def num_classes(self) -> int:
+        return self.means.shape[0]
+
+    @property
+    def dim(self) -> int:
+        return self.means.shape[1]
+
+    @property
+    def classes(self) -> list[int]:
+        return torch.nonzero(self.counts).flatten().tolist()
+
+    def __radd__(self, other):
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({len(self.classes)} of {self.num_classes} classes, "
+            f"{int(self.counts.sum())} samples, dim {self.dim})"
+        )

@@ -96,6 +96,10 @@ class Scatter:
     canonical: bool = False
 
     @classmethod
+    def zero(cls, dim: int) -> Scatter:
+        return cls.from_factor(torch.zeros(0, dim, dtype=torch.float64))
+
+    @classmethod
     def from_centred(cls, centred: Tensor) -> Scatter:
         """Scatter of centred rows of shape (n, D); their rank is at most n - 1."""
         n, dim = centred.shape
@@ -121,14 +125,10 @@ class Scatter:
 
     def matrix(self) -> Tensor:
         """The scatter as a matrix of shape (D, D)."""
-        rows = torch.cat(self.blocks) if self.blocks else None
-        if self.dense is None:
-            return (
-                torch.zeros(self.dim, self.dim).double()
-                if rows is None
-                else (rows.T @ rows)
-            )
-        return self.dense.clone() if rows is None else self.dense + rows.T @ rows
+        if self.dense is not None and not self.blocks:
+            return self.dense.clone()
+        rows = torch.cat(self.blocks)
+        return rows.T @ rows if self.dense is None else self.dense + rows.T @ rows
 
     def rows(self) -> Tensor | None:
         """Rows R of shape (r, D) with ``R^T R`` equal to the scatter, if not dense."""

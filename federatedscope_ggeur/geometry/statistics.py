@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.geometry.moments import Means, moments
+from federatedscope_ggeur.geometry.moments import Located, Means, moments
 from federatedscope_ggeur.geometry.scatter import Scatter
 
 #: No entry of an embedding, or of a mean of some, is larger. Far below what float32
@@ -20,7 +20,7 @@ from federatedscope_ggeur.geometry.scatter import Scatter
 LARGEST_EMBEDDING = 1e15
 
 
-class ClassStatistics:
+class ClassStatistics(Located):
     """Counts, means and covariances of `C` classes of `D`-dimensional embeddings.
 
     Objects are immutable. Everything is held and accumulated in float64, centred.
@@ -50,24 +50,15 @@ class ClassStatistics:
     algorithm for computing sample variances", 1979.
     """
 
-    def __init__(
-        self,
-        counts: Tensor,
-        mean_high: Tensor,
-        mean_low: Tensor,
-        scatters: Mapping[int, Scatter],
-    ):
-        self.counts = counts
-        self._high = mean_high
-        self._low = mean_low
+    def __init__(self, located: Means, scatters: Mapping[int, Scatter]):
+        super().__init__(located)
         self._scatters = dict(scatters)
 
     @classmethod
     def empty(cls, num_classes: int, dim: int) -> ClassStatistics:
         """Statistics of no data at all: the zero of the algebra."""
-        counts = torch.zeros(num_classes, dtype=torch.int64)
-        high = torch.zeros(num_classes, dim, dtype=torch.float64)
-        return cls(counts, high, torch.zeros_like(high), {})
+        zeros = torch.zeros(num_classes, dim)
+        return cls(Means.rounded(torch.zeros(num_classes), zeros), {})
 
     @classmethod
     def from_embeddings(
@@ -91,10 +82,9 @@ class ClassStatistics:
         result = cls.empty(num_classes, features.shape[1])
         for c in labels.unique().tolist():
             rows = features[labels == c].to(torch.float64)
-            high, low, scatter = moments(rows)
-            result.counts[c] = len(rows)
-            result._high[c], result._low[c] = high, low
-            result._scatters[c] = scatter
+            high, low, result._scatters[c] = moments(rows)
+            result.located.counts[c] = len(rows)
+            result.located.high[c], result.located.low[c] = high, low
         return result
 
     @classmethod
@@ -116,9 +106,6 @@ class ClassStatistics:
         covariances : mapping from class to Tensor of shape (D, D)
             ``Sigma`` (divided by n), for the classes not among `factors`.
         """
-        counts = counts.to(torch.int64).clone()
-        high = means.to(torch.float64).clone()
-        high[counts == 0] = 0
         scatters = {
             c: Scatter.from_factor(factor.to(torch.float64))
             for c, factor in (factors or {}).items()
@@ -127,7 +114,7 @@ class ClassStatistics:
             scatters[c] = Scatter.from_dense(
                 covariance.to(torch.float64) * int(counts[c])
             )
-        statistics = cls(counts, high, torch.zeros_like(high), scatters)
+        statistics = cls(Means.rounded(counts, means), scatters)
         unlike = scatters.keys() ^ set(statistics.classes)
         if unlike:
             raise StatisticsError(
@@ -136,26 +123,9 @@ class ClassStatistics:
             )
         return statistics
 
-    @property
-    def num_classes(self) -> int:
-        return self._high.shape[0]
-
-    @property
-    def dim(self) -> int:
-        return self._high.shape[1]
-
-    @property
-    def means(self) -> Tensor:
-        return self._high
-
-    @property
-    def classes(self) -> list[int]:
-        return torch.nonzero(self.counts).flatten().tolist()
-
     def scatter(self, c: int) -> Tensor:
         """``n Sigma`` of class `c`: Tensor of shape (D, D), float64."""
-        self._require(c)
-        return self._scatters[c].matrix()
+        return self._scatter_of(c).matrix()
 
     def covariance(self, c: int) -> Tensor:
         """``Sigma`` of class `c`, divided by n: Tensor of shape (D, D), float64.
@@ -172,70 +142,52 @@ class ClassStatistics:
 
         It is a function of ``n Sigma`` alone; see `thin_factor`.
         """
-        self._require(c)
-        return self._scatters[c].factor()
+        return self._scatter_of(c).factor()
 
     def stacked_rows(self, c: int) -> Tensor | None:
         """Rows ``R`` of shape (r, D) with ``R^T R = n Sigma``, or None if held dense.
 
         Not canonical: for computations on the spot, never for sending.
         """
-        self._require(c)
-        return self._scatters[c].rows()
+        return self._scatter_of(c).rows()
 
     def factor_is_smaller(self, c: int) -> bool:
         """Whether the thin factor takes fewer numbers than the upper triangle."""
         return self._scatters[c].factor_is_smaller
-
-    def located(self) -> Means:
-        """Counts and means as they are held: each mean a sum of two numbers."""
-        return Means(self.counts, self._high, self._low)
 
     def restrict(self, classes: Iterable[int]) -> ClassStatistics:
         """The same statistics with every class outside `classes` left out."""
         kept = set(classes) & set(self.classes)
         mask = torch.zeros(self.num_classes, dtype=torch.bool)
         mask[sorted(kept)] = True
-        return ClassStatistics(
-            self.counts * mask,
-            self._high * mask[:, None],
-            self._low * mask[:, None],
-            {c: self._scatters[c] for c in kept},
-        )
+        column, held = mask[:, None], self.located
+        located = Means(held.counts * mask, held.high * column, held.low * column)
+        return ClassStatistics(located, {c: self._scatters[c] for c in kept})
 
     def __add__(self, other: ClassStatistics) -> ClassStatistics:
         if not isinstance(other, ClassStatistics):
             return NotImplemented
-        means, between = self.located().plus(other.located())
+        means, between = self.located.plus(other.located)
         scatters = {**self._scatters, **other._scatters}
         for c in self._scatters.keys() & other._scatters.keys():
             scatters[c] = self._scatters[c].plus(other._scatters[c], between[c])
-        return ClassStatistics(means.counts, means.high, means.low, scatters)
-
-    def __radd__(self, other):
-        return self if isinstance(other, int) and other == 0 else NotImplemented
+        return ClassStatistics(means, scatters)
 
     def __sub__(self, other: ClassStatistics) -> ClassStatistics:
         if not isinstance(other, ClassStatistics):
             return NotImplemented
-        means, between = self.located().minus(other.located())
+        means, between = self.located.minus(other.located)
         scatters = dict(self._scatters)
         for c in other._scatters:
             if means.counts[c] == 0:
                 del scatters[c]
             elif means.counts[c] == 1:
-                scatters[c] = Scatter.from_factor(means.high.new_zeros(0, self.dim))
+                scatters[c] = Scatter.zero(self.dim)
             else:
                 scatters[c] = self._scatters[c].minus(other._scatters[c], between[c])
-        return ClassStatistics(means.counts, means.high, means.low, scatters)
+        return ClassStatistics(means, scatters)
 
-    def __repr__(self) -> str:
-        return (
-            f"ClassStatistics({len(self.classes)} of {self.num_classes} classes, "
-            f"{int(self.counts.sum())} samples, dim {self.dim})"
-        )
-
-    def _require(self, c: int) -> None:
+    def _scatter_of(self, c: int) -> Scatter:
         if not 0 <= c < self.num_classes:
             raise StatisticsError(
                 f"class {c} is out of range: there are {self.num_classes} classes"
@@ -245,6 +197,7 @@ class ClassStatistics:
                 f"class {c} has no samples, so it has no covariance; "
                 f"'.classes' lists those that do"
             )
+        return self._scatters[c]
 
 
 def _check_embeddings(features: Tensor, labels: Tensor, num_classes: int) -> None:

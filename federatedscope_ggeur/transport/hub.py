@@ -30,11 +30,7 @@ from federatedscope_ggeur.transport.settings import (
     require_grpc,
     server_options,
 )
-from federatedscope_ggeur.transport.streams import (
-    DaemonThreads,
-    Goodbye,
-    Stream,
-)
+from federatedscope_ggeur.transport.streams import DaemonThreads, Goodbye, Stream
 
 logger = logging.getLogger(__name__)
 

@@ -27,12 +27,7 @@ from federatedscope_ggeur.data.images.folder import (
     check_same_classes,
     read_domain,
 )
-from federatedscope_ggeur.data.images.layout import (
-    Layout,
-    shown,
-    spelling,
-    subfolders,
-)
+from federatedscope_ggeur.data.images.layout import Layout, shown, spelling, subfolders
 
 _DIGITS = tuple(str(digit) for digit in range(10))
 _TRAINS = ("train", "imgs_train")
@@ -101,10 +96,7 @@ _PACKED = {
         {"train": (("train_32x32.mat",),), "test": (("test_32x32.mat",),)}, mat_file
     ),
     "syn": _Packed(
-        {
-            "train": (("synth_train_32x32.mat",),),
-            "test": (("synth_test_32x32.mat",),),
-        },
+        {"train": (("synth_train_32x32.mat",),), "test": (("synth_test_32x32.mat",),)},
         mat_file,
     ),
 }

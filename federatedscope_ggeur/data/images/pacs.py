@@ -12,12 +12,7 @@ from federatedscope_ggeur.data.images.folder import (
     data_set,
     read_domain,
 )
-from federatedscope_ggeur.data.images.layout import (
-    Layout,
-    shown,
-    spelling,
-    subfolders,
-)
+from federatedscope_ggeur.data.images.layout import Layout, shown, spelling, subfolders
 from federatedscope_ggeur.errors import DataError
 
 logger = logging.getLogger(__name__)
