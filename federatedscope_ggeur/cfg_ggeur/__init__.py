@@ -4,10 +4,7 @@
 `check_ggeur_cfg(cfg)` refuses impossible and contradictory settings, all in one error.
 """
 
-from federatedscope_ggeur.cfg_ggeur.check import (
-    check_ggeur_cfg,
-    ggeur_problems,
-)
+from federatedscope_ggeur.cfg_ggeur.check import check_ggeur_cfg
 from federatedscope_ggeur.cfg_ggeur.keys import (
     all_keys,
     describe_keys,
@@ -17,15 +14,3 @@ from federatedscope_ggeur.cfg_ggeur.keys import (
 
 #: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).
 SINGLE_DOMAIN_SIZE, MULTI_DOMAIN_SIZE, PROTOTYPE_SIZE = 2000, 500, 500
-
-__all__ = [
-    "MULTI_DOMAIN_SIZE",
-    "PROTOTYPE_SIZE",
-    "SINGLE_DOMAIN_SIZE",
-    "all_keys",
-    "check_ggeur_cfg",
-    "describe_keys",
-    "extend_ggeur_cfg",
-    "get_key",
-    "ggeur_problems",
-]

@@ -82,7 +82,7 @@ def _follow(run: Run, folder: Path) -> None:
 
 def _write(run: Run, folder: Path, status: str) -> None:
     """All files of the rounds that are over, and the table."""
-    if status != "finished" and not run.history.has_scores:
+    if status != "finished" and run.history.last_scored is None:
         logger.warning(
             "no round was over: there are no results and no head in %s", folder
         )

@@ -3,9 +3,6 @@
 Every module of this folder is imported and registers its readers.
 """
 
-from importlib import import_module
-from pkgutil import iter_modules
-
 from federatedscope_ggeur.data.centralise import centralise
 from federatedscope_ggeur.data.digits import read_digits_quickstart
 from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
@@ -23,11 +20,7 @@ from federatedscope_ggeur.data.encoding import EncodingSettings
 from federatedscope_ggeur.data.extraction import ExtractionSettings, extract
 from federatedscope_ggeur.data.folder import read_embeddings_folder
 from federatedscope_ggeur.data.images import IMAGE_READERS, register_image_reader
-from federatedscope_ggeur.data.partition import (
-    ClientData,
-    FederatedData,
-    partition,
-)
+from federatedscope_ggeur.data.partition import ClientData, FederatedData, partition
 from federatedscope_ggeur.data.registry import (
     READERS,
     SUFFIX,
@@ -46,45 +39,6 @@ from federatedscope_ggeur.data.splitters import (
     lds_matrix,
     register_splitter,
 )
+from federatedscope_ggeur.settings import import_modules
 
-for _name in sorted(module.name for module in iter_modules(__path__)):
-    import_module(f"{__name__}.{_name}")
-
-__all__ = [
-    "ENCODERS",
-    "IMAGE_READERS",
-    "READERS",
-    "SPLITTERS",
-    "SUFFIX",
-    "ClientData",
-    "DataSet",
-    "Domain",
-    "Embeddings",
-    "Encoded",
-    "Encoder",
-    "EncoderSettings",
-    "EncodingSettings",
-    "ExtractionSettings",
-    "FederatedData",
-    "Task",
-    "build_encoder",
-    "centralise",
-    "check_data_type",
-    "check_encoder",
-    "check_splits",
-    "check_splitter",
-    "embed_data",
-    "extract",
-    "find_reader",
-    "is_image_type",
-    "lds_matrix",
-    "load_data",
-    "partition",
-    "pick_device",
-    "read_digits_quickstart",
-    "read_embeddings_folder",
-    "register_encoder",
-    "register_image_reader",
-    "register_reader",
-    "register_splitter",
-]
+import_modules(__name__, __path__)

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from federatedscope_ggeur.data.cache import (
-    DamagedError,
+from federatedscope_ggeur.data.cache.entry import Entry
+from federatedscope_ggeur.data.cache.files import DamagedError
+from federatedscope_ggeur.data.cache.index import (
     Request,
     SplitRecord,
     all_records,
-    entry_of,
     find_carried,
 )
 from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
@@ -130,7 +130,7 @@ def read_carried(folder: Path, request: Request, error: DataError) -> Encoded:
 
 
 def _read_entry(folder: Path, domain: str, split: str, part: SplitRecord) -> Embeddings:
-    entry = entry_of(folder, domain, split, part)
+    entry = Entry(folder / part.file, part.key, domain, split)
     try:
         return entry.read()
     except (FileNotFoundError, DamagedError) as error:

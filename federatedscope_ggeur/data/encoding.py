@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from federatedscope_ggeur.data.cache import (
+from federatedscope_ggeur.data.cache.entry import Entry, content_key, entry_file
+from federatedscope_ggeur.data.cache.index import (
     DomainRecord,
-    Entry,
     Record,
     Request,
     SplitRecord,
-    content_key,
-    entry_file,
     read_record,
     record_path,
     write_record,

@@ -6,20 +6,4 @@ from federatedscope_ggeur.federation.evaluation import Score, evaluate
 from federatedscope_ggeur.federation.optimizers import OptimizerSettings
 from federatedscope_ggeur.federation.server import Server, ServerSettings
 from federatedscope_ggeur.federation.task import Task
-from federatedscope_ggeur.federation.training import FitResult, TrainingSettings, fit
-
-__all__ = [
-    "CalibrationSettings",
-    "Client",
-    "ClientSettings",
-    "FitResult",
-    "MemoryBudget",
-    "OptimizerSettings",
-    "Score",
-    "Server",
-    "ServerSettings",
-    "Task",
-    "TrainingSettings",
-    "evaluate",
-    "fit",
-]
+from federatedscope_ggeur.federation.training import TrainingSettings, fit

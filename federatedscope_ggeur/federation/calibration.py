@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.messages.schema import MessageSchema
 from federatedscope_ggeur.federation.messages.statistics_upload import (
     Statistics,
     StatisticsUpload,
@@ -93,49 +92,31 @@ class Calibration:
 
     Parameters
     ----------
-    head : Head
+    model : Model
     settings : CalibrationSettings
-    schema : MessageSchema
-        Of the run's other messages.
     seed : int
-
-    Attributes
-    ----------
-    schema : MessageSchema
-        To decode the statistics of what the last layer takes in.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        settings: CalibrationSettings,
-        schema: MessageSchema,
-        seed: int,
-    ):
-        self._head, self._settings = model, settings
-        self._seed = seed
+    def __init__(self, model: Model, settings: CalibrationSettings, seed: int):
+        self._model, self._settings, self._seed = model, settings, seed
         dim = model.classifier.in_features
-        form = replace(schema.statistics, summed=False)
-        self.schema = replace(schema, dim=dim, statistics=form)
-        self._statistics = ClassStatistics.empty(schema.num_classes, dim)
+        self._statistics = ClassStatistics.empty(model.num_classes, dim)
 
-    def suffices(self, statistics: Statistics) -> bool:
-        """Whether statistics of the embeddings are those of what the last layer takes
-        in: of each class, and the head is linear."""
-        is_linear = isinstance(self._head, LinearHead)
-        by_class = isinstance(statistics, ClassStatistics)
-        return is_linear and by_class and bool(statistics.classes)
-
-    def use(self, statistics: ClassStatistics) -> None:
-        """Take statistics that suffice."""
-        self._statistics = statistics
+    def takes(self, statistics: Statistics) -> bool:
+        """Take statistics of the embeddings if they are those of what the last layer
+        takes in: of each class, and the head is linear."""
+        if not isinstance(self._model, LinearHead) or not statistics.classes:
+            return False
+        if isinstance(statistics, ClassStatistics):
+            self._statistics = statistics
+        return isinstance(statistics, ClassStatistics)
 
     def add(self, uploads: Iterable[StatisticsUpload]) -> None:
         """Fold in the uploads of one window, in client order."""
         for upload in sorted(uploads, key=lambda upload: upload.client):
             self._statistics = self._statistics + upload.statistics
 
-    def run(self, params: Tensor) -> tuple[Tensor, Mapping[str, int]]:
+    def run(self, params: Tensor) -> tuple[Tensor, dict[str, int]]:
         """The calibrated weights of shape (P,), and what there was to draw from.
 
         Raises
@@ -154,7 +135,7 @@ class Calibration:
             "draws_of_a_class": settings.samples,
             "left_out": held.num_classes - len(held.classes),
         }
-        calibrated = calibrate(self._head, params, held, settings, self._seed)
+        calibrated = calibrate(self._model, params, held, settings, self._seed)
         if not torch.isfinite(calibrated).all():
             raise GGEURError(
                 "calibration diverged, the weights hold NaN or infinity; lower "

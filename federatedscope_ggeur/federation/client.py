@@ -34,6 +34,7 @@ from federatedscope_ggeur.geometry import (
     augment,
 )
 from federatedscope_ggeur.methods import LocalContext, LocalOutcome
+from federatedscope_ggeur.methods.base import Tensors
 from federatedscope_ggeur.rng import derive_seed
 
 logger = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ class Client:
 
     Attributes
     ----------
-    contract : Contract
+    schema : MessageSchema
         To decode the server's messages against.
     """
 
@@ -149,9 +150,8 @@ class Client:
     def _upload(
         self, statistics: ClassStatistics, form: StatisticsForm
     ) -> StatisticsUpload:
-        allowed = apply_min_count(statistics, self.settings.min_samples)
-        if form.summed:
-            allowed = SummedStatistics.from_classes(allowed)
+        by_class = apply_min_count(statistics, self.settings.min_samples)
+        allowed = SummedStatistics.from_classes(by_class) if form.summed else by_class
         return StatisticsUpload(self.number, self.domain, allowed, form)
 
     def prepare(
@@ -222,7 +222,7 @@ class Client:
                 f"hold NaN or infinity; lower train.optimizer.lr "
                 f"(now {settings.training.optimizer.lr}) or set grad.grad_clip"
             )
-        upload = {}
+        upload: Tensors = {}
         if hooks.finish is not None:
             outcome = LocalOutcome(result.params, result.steps, features, labels)
             upload, state = hooks.finish(outcome)
@@ -235,7 +235,7 @@ class Client:
     def score(
         self, broadcast: Broadcast, features: Tensor, labels: Tensor
     ) -> ScoreReport:
-        """Score `weights_after` a round on the client's test rows [n, D], [n]."""
+        """Score `eval_params` of a round on the client's test rows [n, D], [n]."""
         score = evaluate(self.model, self.eval_params(broadcast), features, labels)
         return ScoreReport(
             self.number,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ class OptimizerSettings:
 
     type: str = "SGD"
     lr: float = 0.1
-    options: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, vector: Tensor) -> FlatSGD | FlatAdam | TorchOptimizer:
         """A fresh optimiser of `vector`, which it changes in place."""
@@ -82,21 +83,19 @@ class FlatAdam:
         self.buffer = torch.zeros_like(vector)
         means, squares = torch.zeros_like(vector), torch.zeros_like(vector)
         steps = torch.zeros((), dtype=torch.float32)
-        self._state = [vector], [self.buffer], [means], [squares], [], [steps]
-        self._options = {
-            "lr": lr,
-            "beta1": betas[0],
-            "beta2": betas[1],
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "amsgrad": False,
-            "maximize": False,
-            "foreach": False,
-            "fused": True,
-        }
-
-    def step(self) -> None:
-        adam(*self._state, **self._options)
+        self.step = partial(
+            adam,
+            *([vector], [self.buffer], [means], [squares], [], [steps]),
+            lr=lr,
+            beta1=betas[0],
+            beta2=betas[1],
+            eps=eps,
+            weight_decay=weight_decay,
+            amsgrad=False,
+            maximize=False,
+            foreach=False,
+            fused=True,
+        )
 
 
 @cache

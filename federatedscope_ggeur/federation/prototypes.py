@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.federation.messages import Prototypes
-from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.federation.messages.statistics_upload import Statistics
 
 
 class PrototypeBook:
@@ -27,7 +27,7 @@ class PrototypeBook:
         }
         self._means: dict[str | int, _RunningMeans] = {}
 
-    def add(self, client: int, statistics: ClassStatistics) -> None:
+    def add(self, client: int, statistics: Statistics) -> None:
         """Merge a client's class means into those of its source."""
         shape = (statistics.num_classes, statistics.dim)
         means = self._means.setdefault(self._source[client], _RunningMeans(*shape))
@@ -74,7 +74,7 @@ class _RunningMeans:
         self.counts = torch.zeros(num_classes, dtype=torch.int64)
         self.means = torch.zeros(num_classes, dim, dtype=torch.float64)
 
-    def add(self, statistics: ClassStatistics) -> None:
+    def add(self, statistics: Statistics) -> None:
         self.counts = self.counts + statistics.counts
         share = statistics.counts.double() / self.counts.clamp(min=1)
         self.means = self.means + share[:, None] * (statistics.means - self.means)

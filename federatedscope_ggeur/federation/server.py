@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.errors import GGEURError, StatisticsError
 from federatedscope_ggeur.federation.calibration import (
     Calibration,
     CalibrationSettings,
@@ -29,7 +29,7 @@ from federatedscope_ggeur.federation.messages.statistics_upload import empty_sta
 from federatedscope_ggeur.federation.prototypes import PrototypeBook
 from federatedscope_ggeur.federation.sampling import draw_clients, windows
 from federatedscope_ggeur.federation.task import Task
-from federatedscope_ggeur.geometry import GeometricShape
+from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
 from federatedscope_ggeur.methods import ServerContext, Update, initial_weights
 from federatedscope_ggeur.models import (
     ClosedForm,
@@ -152,12 +152,11 @@ class Server:
 
     def geometry(self) -> Geometry:
         """The global shape of every class that anyone uploaded."""
-        return Geometry(
-            {
-                c: GeometricShape.from_statistics(self.statistics, c, TRAVEL_PRECISION)
-                for c in self.statistics.classes
-            }
-        )
+        held = self.statistics
+        if not isinstance(held, ClassStatistics):
+            raise StatisticsError("shapes need the covariance of each class")
+        shape = GeometricShape.from_statistics
+        return Geometry({c: shape(held, c, TRAVEL_PRECISION) for c in held.classes})
 
     def prototypes(self, client: int) -> Prototypes | None:
         """Class means of all sources but the client's own; None without step 2."""
@@ -165,7 +164,7 @@ class Server:
             return None
         return self._prototypes.around(client)
 
-    def solve(self) -> Mapping[str, float | int | str]:
+    def solve(self, form: ClosedForm) -> dict[str, float | int | str]:
         """Take the head in closed form from the statistics; what was chosen for it.
 
         Raises
@@ -173,7 +172,7 @@ class Server:
         StatisticsError
             The statistics do not allow that head; it says what to do.
         """
-        solved = self.settings.closed_form.solve(self.statistics)
+        solved = form.solve(self.statistics)
         self.params = to_vector(solved.model)
         return solved.report
 
@@ -275,20 +274,11 @@ class Server:
         """Score the global head on test rows [n, D], [n] that the server holds."""
         return evaluate(self.model, self.params, features, labels)
 
-    # after the last round
-
-    def calibrate(self) -> Mapping[str, int]:
-        """Take the head as `calibration` makes it; what there was to draw from."""
-        self.params, details = self.calibration.run(self.params)
-        return details
-
     def _calibration(self) -> Calibration | None:
         settings = self.settings
         if settings.calibration is None:
             return None
-        return Calibration(
-            self.model, settings.calibration, self.schema, self.task.seed
-        )
+        return Calibration(self.model, settings.calibration, self.task.seed)
 
     def _aggregation_weights(self) -> dict[int, float]:
         held = {k: self._prepare_replies[k] for k in sorted(self._prepare_replies)}

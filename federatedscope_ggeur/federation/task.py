@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from federatedscope_ggeur.federation.messages.schema import (
     EACH_CLASS,
@@ -43,3 +43,9 @@ class Task:
     def schema(self, model: Model) -> MessageSchema:
         """What received messages are checked against."""
         return MessageSchema.of(model, self.method, self.statistics)
+
+    def calibration_schema(self, model: Model) -> MessageSchema:
+        """The same for statistics, by class, of what the last layer takes in."""
+        form = replace(self.statistics, summed=False)
+        schema = replace(self.schema(model), statistics=form)
+        return replace(schema, dim=model.classifier.in_features)

@@ -169,14 +169,15 @@ class _TrainingStep:
 
     def _loss(self, features: Tensor, labels: Tensor) -> Tensor:
         """What of the loss is left to autograd."""
-        hooks, model, loss = self.hooks, self.model, 0.0
+        hooks, model, loss = self.hooks, self.model, torch.zeros(())
         if hooks.objective is not None:
             loss = hooks.objective(model, features, labels)
         if hooks.loss_term is not None:
             representation = model.represent(features)
             logits = model.classify(representation)
             batch = Batch(features, labels, representation, logits)
-            loss = loss + hooks.loss_term(model, batch)
+            term = hooks.loss_term(model, batch)
+            loss = term if hooks.objective is None else loss + term
             if hooks.objective is None and not self.accumulates:
                 loss = loss + F.cross_entropy(logits, labels)
         return loss

@@ -9,22 +9,5 @@ from federatedscope_ggeur.geometry.augmentation import (
 )
 from federatedscope_ggeur.geometry.scatter import thin_factor
 from federatedscope_ggeur.geometry.shape import GeometricShape, shape_similarity
-from federatedscope_ggeur.geometry.statistics import (
-    LARGEST_EMBEDDING,
-    ClassStatistics,
-)
+from federatedscope_ggeur.geometry.statistics import LARGEST_EMBEDDING, ClassStatistics
 from federatedscope_ggeur.geometry.summed import SummedStatistics
-
-__all__ = [
-    "LARGEST_EMBEDDING",
-    "AugmentationSettings",
-    "AugmentedSet",
-    "ClassStatistics",
-    "GeometricShape",
-    "PerAnchorSizes",
-    "SummedStatistics",
-    "TotalSizes",
-    "augment",
-    "shape_similarity",
-    "thin_factor",
-]

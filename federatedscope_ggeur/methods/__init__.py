@@ -3,9 +3,6 @@
 A file of this folder that registers a method needs no line anywhere else.
 """
 
-from importlib import import_module
-from pkgutil import iter_modules
-
 from federatedscope_ggeur.methods.base import (
     Batch,
     LocalContext,
@@ -27,9 +24,9 @@ from federatedscope_ggeur.methods.registry import (
     register_method,
 )
 from federatedscope_ggeur.methods.tensors import TensorSpec
+from federatedscope_ggeur.settings import import_modules
 
-for _module in sorted(module.name for module in iter_modules(__path__)):
-    import_module(f"{__name__}.{_module}")
+import_modules(__name__, __path__)
 # Every method's class can be imported from here as well.
 globals().update(
     {
@@ -38,23 +35,3 @@ globals().update(
         for part in parts.values()
     }
 )
-
-__all__ = [
-    "AUGMENTATIONS",
-    "METHODS",
-    "Batch",
-    "Combined",
-    "FedAvg",
-    "LocalContext",
-    "LocalHooks",
-    "LocalOutcome",
-    "Method",
-    "ServerContext",
-    "TensorSpec",
-    "Update",
-    "build_method",
-    "initial_weights",
-    "register_augmentation",
-    "register_method",
-    "weighted_mean",
-]

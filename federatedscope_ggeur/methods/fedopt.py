@@ -42,17 +42,8 @@ class FedOpt(Method):
 
     from ``v_0 = eps^2``, and ``w_g += lr u / (sqrt(v) + eps)``: Algorithm 2 of the
     paper, without the bias correction of `torch.optim`, which would move every weight
-    by lr in the first round.
-
-    Parameters
-    ----------
-    type : {"SGD", "Adam", "Yogi", "Adagrad"}
-    lr : float
-    betas : (b1, b2)
-        Of the adaptive ones, as is eps.
-    eps : float
-    momentum : float
-        Of SGD: ``v = momentum v + d`` in place of d.
+    by lr in the first round. SGD with momentum takes ``v = momentum v + d`` in place of
+    d.
     """
 
     meaning = "an optimiser on the server"
@@ -66,16 +57,11 @@ class FedOpt(Method):
         Key("eps", None, "Of the others; 0.001 if not set.", positive),
     )
 
-    def __init__(
-        self,
-        type: str = "SGD",
-        lr: float = 1.0,
-        betas: tuple[float, float] = (0.9, 0.99),
-        eps: float = 1e-3,
-        momentum: float = 0.0,
-    ):
-        self.type, self.lr, self.betas = type, lr, betas
-        self.eps, self.momentum = eps, momentum
+    type: str
+    lr: float
+    momentum: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.99)
+    eps: float = 1e-3
 
     @classmethod
     def setting_problems(cls, settings):

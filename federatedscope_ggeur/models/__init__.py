@@ -19,34 +19,9 @@ from federatedscope_ggeur.models.calibration_draws import (
 from federatedscope_ggeur.models.closed_forms import (
     CLOSED_FORMS,
     ClosedForm,
-    Solved,
     build_closed_form,
     register_closed_form,
 )
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mlp import MLPHead
 from federatedscope_ggeur.models.quadratic import QuadraticHead
-
-__all__ = [
-    "CLOSED_FORMS",
-    "ClosedForm",
-    "LinearHead",
-    "MLPHead",
-    "Model",
-    "ModelSettings",
-    "QuadraticHead",
-    "Solved",
-    "add_autograd_gradient",
-    "bind_vector",
-    "build_closed_form",
-    "build_model",
-    "draw_features",
-    "load_vector",
-    "named_tensors",
-    "num_parameters",
-    "put_last_layer",
-    "register_closed_form",
-    "split_vector",
-    "take_last_layer",
-    "to_vector",
-]

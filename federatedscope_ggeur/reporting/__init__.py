@@ -14,22 +14,3 @@ from federatedscope_ggeur.reporting.results import (
 from federatedscope_ggeur.reporting.run import new_run_folder, write_run
 from federatedscope_ggeur.reporting.summary import average, summarise
 from federatedscope_ggeur.reporting.tables import metrics_csv, results_table
-
-__all__ = [
-    "NO_HEAD",
-    "SCHEMA_VERSION",
-    "ClientInfo",
-    "Final",
-    "Results",
-    "Round0",
-    "RoundRecord",
-    "average",
-    "draw_curve",
-    "metrics_csv",
-    "new_run_folder",
-    "numbers",
-    "record_lines",
-    "results_table",
-    "summarise",
-    "write_run",
-]

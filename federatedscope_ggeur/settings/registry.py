@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import TypeVar
 
 from federatedscope_ggeur.errors import ConfigError
@@ -68,3 +70,9 @@ def _is_the_same(one: object, other: object) -> bool:
     """Whether both are one definition: of one name in one module."""
     where = [(p.__module__, getattr(p, "__qualname__", p)) for p in (one, other)]
     return where[0] == where[1]
+
+
+def import_modules(package: str, folder: Iterable[str]) -> None:
+    """Import every module in a package's `folder`, by name: their parts register."""
+    for name in sorted(module.name for module in iter_modules(folder)):
+        import_module(f"{package}.{name}")

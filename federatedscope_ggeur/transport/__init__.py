@@ -12,25 +12,5 @@ from federatedscope_ggeur.transport.endings import (
 from federatedscope_ggeur.transport.frames import Envelope
 from federatedscope_ggeur.transport.hub import ALREADY_JOINED, Event, Hub
 from federatedscope_ggeur.transport.link import Link
-from federatedscope_ggeur.transport.security import (
-    Security,
-    check_token,
-    make_token,
-)
+from federatedscope_ggeur.transport.security import Security, check_token, make_token
 from federatedscope_ggeur.transport.settings import TransportSettings
-
-__all__ = [
-    "ALREADY_JOINED",
-    "ConnectionLost",
-    "Envelope",
-    "Event",
-    "Hub",
-    "HubClosed",
-    "Link",
-    "Refused",
-    "Security",
-    "StreamEnded",
-    "TransportSettings",
-    "check_token",
-    "make_token",
-]

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePath
 
-from federatedscope_ggeur.data.cache.entry import Entry
 from federatedscope_ggeur.data.cache.files import VERSION, write_in_cache
 from federatedscope_ggeur.data.encoders import EncoderSettings
 
@@ -175,8 +174,3 @@ def all_records(folder: Path) -> list[Record]:
     """Every record of a cache, in the order of their files' names."""
     paths = sorted((folder / _FOLDER).glob("*.json"))
     return [record for path in paths if (record := read_record(path)) is not None]
-
-
-def entry_of(folder: Path, domain: str, split: str, part: SplitRecord) -> Entry:
-    """The entry that a record speaks of."""
-    return Entry(folder / part.file, part.key, domain, split)

@@ -29,7 +29,7 @@ def register(arguments: Sequence[str] | None = None) -> None:
     """
     # Imported here: install and doctor must work without FederatedScope and torch.
     # config: what it lacks must show now, not when FS calls it; FS would not run then.
-    from federatedscope_ggeur.engines.fs import config  # noqa: F401
+    from federatedscope_ggeur.engines.fs import config
     from federatedscope_ggeur.engines.fs.registration import register as register_all
 
     register_all(arguments)

@@ -124,7 +124,7 @@ class Federation:
 
     def write_unfinished(self) -> None:
         """At the end of the process: what an unfinished run leaves."""
-        if self.history.has_scores and Path(self._cfg.outdir).is_dir():
+        if self.history.last_scored and Path(self._cfg.outdir).is_dir():
             # Python notes there what ended the program.
             stopped = getattr(sys, "last_type", None) is KeyboardInterrupt
             self.write("interrupted" if stopped else "failed")

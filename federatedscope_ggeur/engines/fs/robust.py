@@ -10,7 +10,7 @@ from federatedscope_ggeur.cfg_ggeur import get_key
 from federatedscope_ggeur.methods import (
     AUGMENTATIONS,
     METHODS,
-    FedAvg,
+    Method,
     Update,
 )
 from federatedscope_ggeur.models import load_vector, named_tensors
@@ -68,7 +68,7 @@ def robust_problems(cfg) -> list[str]:
     return found
 
 
-class RobustFedAvg(FedAvg):
+class RobustFedAvg(Method):
     """FedAvg whose mean is an FS aggregator: krum, median, trimmedmean, ...
 
     FS's robust aggregators take differences from their own model and return weights.

@@ -72,7 +72,6 @@ class GGEURServer(FSServer):
             check(config)
             follow_fs_logging()
             torch.set_num_threads(int(config.ggeur.num_threads))
-            # FS would unpickle the file, and make a server optimiser of its own.
             changes = {
                 "federate.restore_from": "",
                 "federate.make_global_eval": server_evaluates(config),

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,6 +30,9 @@ from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import Model, to_vector
 from federatedscope_ggeur.reporting import Round0, RoundRecord
 from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
+
+#: What round 0 sends to everyone, kept by the coordinator as bytes.
+_SENT = ("geometry", "init_broadcast")
 
 
 @dataclass(frozen=True)
@@ -66,10 +70,9 @@ class CheckpointWriter:
         #: Whose readiness the file of round 0 holds.
         self._ready = _ready_at(self._path, restored)
         if self._path.is_dir():
-            raise ConfigError(
-                f"federate.save_to: '{path}' is a folder; name a file, such as "
-                f"'{self._path / 'checkpoint'}'"
-            )
+            example = self._path / "checkpoint"
+            problem = f"'{path}' is a folder; name a file, such as '{example}'"
+            raise ConfigError(f"federate.save_to: {problem}")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -175,21 +178,19 @@ def _restore(
         from_json_value(list[RoundRecord], records["rounds"], "rounds"),
         progress.text("run"),
     )
-    if len(done.rounds) > server.settings.total_rounds:
-        raise _refusal(
-            path,
-            f"it is of round {len(done.rounds)} and federate.total_round_num is "
-            f"{server.settings.total_rounds}; raise it",
-        )
+    last, wanted = len(done.rounds), server.settings.total_rounds
+    if last > wanted:
+        problem = f"it is of round {last} and federate.total_round_num is {wanted}"
+        raise _refusal(path, f"{problem}; raise it")
     server.resume(
         _replies_in(started),
         started.tensors_under("prototypes"),
         params,
         progress.tensors_under("method"),
     )
-    for name in ("geometry", "init_broadcast"):
-        data = started.tensor(name, torch.uint8, (None,))
-        setattr(coordinator, name, data.numpy().tobytes())
+    for name in _SENT:
+        held = started.tensor(name, torch.uint8, (None,))
+        setattr(coordinator, name, held.numpy().tobytes())
     return done
 
 
@@ -305,11 +306,10 @@ def _round0_at(path: Path) -> wire.Message:
 
 def _round0_bytes(run: str, coordinator: Coordinator, handshake: Handshake) -> bytes:
     server, replies = coordinator.server, coordinator.server.prepare_replies
-    tensors = {
-        "geometry": _as_tensor(coordinator.geometry),
-        "init_broadcast": _as_tensor(coordinator.init_broadcast),
-        **_named("prototypes", server.round0_tensors()),
-    }
+    tensors = _named("prototypes", server.round0_tensors())
+    for name in _SENT:
+        data = np.frombuffer(getattr(coordinator, name), np.uint8)
+        tensors[name] = torch.from_numpy(data.copy())
     for k, reply in replies.items():
         tensors.update(_named(f"init_upload.{k}", reply.init_upload))
     weights = {str(k): repr(r.aggregation_weight) for k, r in replies.items()}
@@ -392,10 +392,6 @@ def _ready_at(path: Path, restored: Progress | None) -> set[int] | None:
 
 def _is_safetensors(data: bytes) -> bool:
     return data[8:9] == b"{"
-
-
-def _as_tensor(data: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(data or b"\0"), dtype=torch.uint8)[: len(data)]
 
 
 def _unwritable(problem: object) -> ConfigError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError
@@ -122,7 +123,7 @@ class ClientHandler:
         self._calibrated = broadcast
         return self.client.last_input_statistics(broadcast)
 
-    def _decode(self, kind: RequestKind, payload: type, data: bytes):
+    def _decode(self, kind: RequestKind, payload: Any, data: bytes) -> Any:
         if not data and kind is PREPARE:
             return None
         if payload is Geometry:

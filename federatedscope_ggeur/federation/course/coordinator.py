@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError
@@ -117,21 +118,21 @@ class Coordinator:
                 pairs += yield from self._collect(window, sizes)
         if server.settings.steps:
             self.geometry = server.geometry().to_bytes()
-        chosen, solving = None, 0.0
-        if server.settings.closed_form is not None:
+        chosen, solving = {}, 0.0
+        form = server.settings.closed_form
+        if form is not None:
             before = time.perf_counter()
-            chosen, solving = server.solve(), time.perf_counter() - before
+            chosen, solving = server.solve(form), time.perf_counter() - before
         clients, sent = sorted(server.uploaded), _NOTHING_SENT
         if server.settings.total_rounds:
             sent = yield from self._begin()
             clients = self.membership.prepared
         seconds = time.perf_counter() - started - solving
         closed_form = None
-        if chosen is not None:
+        if form is not None:
             record = self._start_record(0, spent=solving)
             scored = yield from self._evaluate(0)
-            kind = server.settings.closed_form.name
-            closed_form = record(scored, method=kind, details=dict(chosen))
+            closed_form = record(scored, method=form.name, details=chosen)
         return Round0(
             clients=clients,
             seconds=seconds,
@@ -161,20 +162,19 @@ class Coordinator:
     def calibrate(self) -> Requests[RoundRecord]:
         """After the last round: calibrate the head on the clients' statistics of what
         its last layer takes in, and score it."""
-        server = self.server
+        server, calibration = self.server, self.server.calibration
+        assert calibration is not None, "the settings ask for no calibration"
         # No round has this number, so no late answer can be taken for one to this.
         number = server.settings.total_rounds + 1
         record = self._start_record(number)
-        if server.calibration.suffices(server.statistics):
-            server.calibration.use(server.statistics)
-        else:
+        if not calibration.takes(server.statistics):
             for window in server.windows(self.plan.round0_window):
                 asked = self._broadcast(number, self.membership.here(window))
                 uploads = yield from self._ask(CALIBRATE, number, asked)
-                server.calibration.add(uploads)
-        details = server.calibrate()
+                calibration.add(uploads)
+        server.params, details = calibration.run(server.params)
         scored = yield from self._evaluate(number)
-        return record(scored, method="ccvr", details=dict(details))
+        return record(scored, method="ccvr", details=details)
 
     def welcome_back(self) -> Requests[None]:
         """Prepare the clients that are there without what round 0 sent.
@@ -280,11 +280,15 @@ class Coordinator:
         started = time.perf_counter() - spent
         self._down = self._up = 0
 
-        def record(scored: Mapping, clients: Collection[int] = (), **made_by):
-            seconds = time.perf_counter() - started
-            cost = {"bytes_up": self._up, "bytes_down": self._down}
+        def record(scored: dict[str, Any], clients=(), **made_by: Any) -> RoundRecord:
             return RoundRecord(
-                number, list(clients), **scored, seconds=seconds, **cost, **made_by
+                number,
+                list(clients),
+                **scored,
+                seconds=time.perf_counter() - started,
+                bytes_up=self._up,
+                bytes_down=self._down,
+                **made_by,
             )
 
         return record

@@ -14,6 +14,7 @@ from federatedscope_ggeur.federation.course.checkpoint import (
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.models import Model, named_tensors
 from federatedscope_ggeur.reporting import Results, Round0, RoundRecord, summarise
+from federatedscope_ggeur.reporting.results import Status
 
 
 class History:
@@ -58,22 +59,16 @@ class History:
 
     def write_checkpoint(self) -> None:
         """Write the state after the last round, where checkpoints are kept."""
-        if self._writer is not None:
+        if self._writer is not None and self.round0 is not None:
             self._writer.write(self._coordinator, self.round0, self.rounds)
 
     @property
-    def last_scored(self) -> RoundRecord:
-        """The record of the last evaluation."""
-        if self.calibrated is not None:
-            return self.calibrated
-        return self.rounds[-1] if self.rounds else self.round0.closed_form
+    def last_scored(self) -> RoundRecord | None:
+        """The record of what was scored last; None before the first."""
+        closed_form = self.round0.closed_form if self.round0 else None
+        return self.calibrated or (self.rounds[-1] if self.rounds else closed_form)
 
-    @property
-    def has_scores(self) -> bool:
-        """Whether a round is over, or a head in closed form there."""
-        return bool(self.rounds or (self.round0 and self.round0.closed_form))
-
-    def results(self, status: str = "finished") -> Results:
+    def results(self, status: Status = "finished") -> Results:
         """What is known so far; `status` is finished, interrupted or failed."""
         return replace(
             self._results,

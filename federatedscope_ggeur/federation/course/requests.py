@@ -142,7 +142,7 @@ CALIBRATE = RequestKind(
     "calibration_statistics",
     StatisticsUpload,
     lambda server, request, upload: validate_statistics(upload, server.client_domains),
-    lambda server: server.calibration.schema,
+    lambda server: server.task.calibration_schema(server.model),
     always=False,
 )
 KINDS = (STATISTICS, PREPARE, INIT_BROADCAST, TRAIN, EVALUATE, CALIBRATE)

@@ -11,24 +11,7 @@ from federatedscope_ggeur.federation.messages.payloads import (
     ScoreReport,
 )
 from federatedscope_ggeur.federation.messages.schema import (
-    EACH_CLASS,
     MessageSchema,
     StatisticsForm,
 )
 from federatedscope_ggeur.federation.messages.statistics_upload import StatisticsUpload
-
-__all__ = [
-    "EACH_CLASS",
-    "Broadcast",
-    "ClientUpdate",
-    "Geometry",
-    "Handshake",
-    "InitBroadcast",
-    "Join",
-    "MessageSchema",
-    "PrepareReply",
-    "Prototypes",
-    "ScoreReport",
-    "StatisticsForm",
-    "StatisticsUpload",
-]

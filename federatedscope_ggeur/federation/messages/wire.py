@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -97,7 +98,9 @@ class Message:
     does not hold what was expected.
     """
 
-    def __init__(self, numbers: dict, tensors: dict[str, Tensor], sender: str):
+    def __init__(
+        self, numbers: dict[str, Any], tensors: dict[str, Tensor], sender: str
+    ):
         self._numbers, self._tensors, self._sender = numbers, tensors, sender
 
     def refuse(self, field: str, problem: str) -> MessageError:
@@ -123,7 +126,7 @@ class Message:
         return number
 
     def number(self, field: str, maximum: float = sys.float_info.max) -> float:
-        value = self._numbers.get(field)
+        value: Any = self._numbers.get(field)
         if type(value) not in (int, float) or not 0 <= value <= maximum:
             raise self.refuse(
                 field, f"expected a number in 0..{maximum:g}, got {value!r:.80}"

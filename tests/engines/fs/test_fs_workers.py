@@ -6,9 +6,9 @@ import atexit
 import logging
 
 import pytest
+from federatedscope_ggeur.engines.fs.vocabulary import DOWN, JOIN, UP
 from standalone import outcome
 
-from federatedscope_ggeur.engines.fs.vocabulary import DOWN, JOIN, UP
 from federatedscope_ggeur.errors import GGEURError, MessageError
 
 
