@@ -310,7 +310,7 @@ class TestFedMixBesideClassStatistics:
     )
 
     @pytest.mark.parametrize(("key", "asks"), ASKS)
-    def test_is_refused_with_a_floor(self, quickstart, key, asks):
+    def test_is_refused_with_a_threshold(self, quickstart, key, asks):
         message = rf"{key}: must be .*fedmix .*min_samples 2.*single rows.*min_samples"
         with pytest.raises(ConfigError, match=message):
             load_config(quickstart, [*self.MIX, "2", *asks])
@@ -321,7 +321,7 @@ class TestFedMixBesideClassStatistics:
             load_config(quickstart, [*self.MIX, "5", *asks])
 
     @pytest.mark.parametrize(("key", "asks"), ASKS)
-    def test_is_allowed_without_one_and_beside_other_rivals(
+    def test_is_allowed_without_one_and_beside_other_augmentations(
         self, quickstart, key, asks
     ):
         load_config(quickstart, [*self.MIX, "1", *asks])

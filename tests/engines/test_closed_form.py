@@ -109,7 +109,7 @@ def test_shrinkage_and_priors_are_the_users(solve):
     assert not torch.equal(rule["classifier.weight"], fixed["classifier.weight"])
 
 
-def test_the_floor_withholds_classes_and_costs_accuracy_only(solve):
+def test_the_threshold_withholds_classes_and_costs_accuracy_only(solve):
     every, _ = solve("lda", 100, 0.01)
     model, results = solve("lda", 100, 0.01, "ggeur.privacy.min_samples", 5)
     assert results.final.avg > 0.5

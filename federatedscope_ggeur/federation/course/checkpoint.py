@@ -287,8 +287,10 @@ class ClientStore:
                 self.path.read_bytes(), "client state", f"client {self._number}"
             )
             message.client()
-            states: dict = {int(number): {} for number in message.texts("rounds")}
-            states.update(_grouped(message.tensors_under("state")))
+            found = _grouped(message.tensors_under("state"))
+            states = {int(n): found.pop(int(n), {}) for n in message.texts("rounds")}
+            if found:
+                raise ValueError(f"tensors of rounds {list(found)}, which it left out")
         except (OSError, MessageError, ValueError, KeyError) as error:
             raise _refusal(self.path, str(error)) from error
         return states
