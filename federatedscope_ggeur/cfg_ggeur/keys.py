@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, name_settings
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS, calibration_draws
 from federatedscope_ggeur.settings import (
@@ -237,6 +237,31 @@ _RUN_KEYS = (
         not_negative,
     ),
     PLUGINS,
+)
+
+
+# Which key each field is that rooms below name in messages.
+name_settings(
+    {
+        "batch_size": "dataloader.batch_size",
+        "calibrate": "ggeur.calibrate",
+        "client_num": "federate.client_num",
+        "closed_form": "ggeur.closed_form",
+        "deadline.join": "ggeur.deadline.join",
+        "drop_last": "dataloader.drop_last",
+        "grad_clip": "grad.grad_clip",
+        "min_samples": "ggeur.privacy.min_samples",
+        "optimizer.lr": "train.optimizer.lr",
+        "quorum": "ggeur.quorum",
+        "restore_from": "federate.restore_from",
+        "save_to": "federate.save_to",
+        "step1_size": "ggeur.step1_size",
+        "step2_size": "ggeur.step2_size",
+        "steps": "ggeur.steps",
+        "total_rounds": "federate.total_round_num",
+        "unseen_client_num": "federate.unseen_clients_rate",
+        "unseen_domains": "ggeur.unseen_domains",
+    }
 )
 
 

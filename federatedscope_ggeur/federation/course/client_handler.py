@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from federatedscope_ggeur.data import ClientData, Embeddings
-from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.errors import MessageError, setting
 from federatedscope_ggeur.federation.client import (
     Client,
     ClientSettings,
@@ -105,7 +105,7 @@ class ClientHandler:
             raise _refusal(
                 "kind",
                 f"{kind.name!r} is nothing that this client's settings have it answer "
-                "(ggeur.steps, ggeur.closed_form, ggeur.calibrate)",
+                f"({', '.join(map(setting, ('steps', 'closed_form', 'calibrate')))})",
             )
         if len(parts) != len(kind.parts):
             raise _refusal("parts", f"{kind.name} with {len(parts)} parts")
