@@ -57,8 +57,11 @@ def _unset_or(low, high) -> Rule:
     return rule
 
 
-_METRICS = {"acc", "correct", "loss", "total", "avg_loss"}
-_metrics = rule_of("the plugin reports acc, loss and total", _METRICS.issuperset)
+_METRICS = ("acc", "correct", "loss", "total", "avg_loss")
+_metrics = rule_of(
+    "the plugin reports acc, loss and total",
+    lambda value: all(metric in _METRICS for metric in value),
+)
 _rate = rule_of("must be in [0, 1)", lambda value: 0 <= value < 1)
 _one_process = rule_of("the plugin runs in one process", lambda value: value <= 1)
 

@@ -263,6 +263,10 @@ class Method:
     #: class beside them could leave single rows.
     sends_row_means: ClassVar[bool] = False
 
+    def __init_subclass__(cls) -> None:
+        # What a subclass adds is lost where something else stands in for its mean.
+        cls.robust = vars(cls).get("robust", False)
+
     def __init__(self, *values: Any, **settings: Any):
         given = {**{k.name: v for k, v in zip(self.SETTINGS, values)}, **settings}
         for key in self.SETTINGS:

@@ -6,13 +6,7 @@ import torch
 
 from federatedscope_ggeur.methods.base import Method, weighted_mean
 from federatedscope_ggeur.methods.registry import register_method
-from federatedscope_ggeur.settings import (
-    Key,
-    below,
-    not_negative,
-    one_of,
-    positive,
-)
+from federatedscope_ggeur.settings import Key, below, not_negative, one_of, positive
 
 #: What each type takes beside its rate.
 _OPTIONS = {
@@ -67,23 +61,15 @@ class FedOpt(Method):
     def setting_problems(cls, settings):
         kind = settings["type"]
         known = ("type", "lr", *_OPTIONS.get(kind, settings))
-        return [
-            (
-                name,
-                f"the server's {kind} takes no such argument; it takes "
-                f"{', '.join(known)}",
-            )
-            for name in settings
-            if name not in known
-        ]
+        takes = f"takes no such argument; it takes {', '.join(known)}"
+        unknown = [name for name in settings if name not in known]
+        return [(name, f"the server's {kind} {takes}") for name in unknown]
 
     def initial_state(self, params, context):
         if self.type == "SGD":
             return {"v": torch.zeros_like(params)}
-        return {
-            "u": torch.zeros_like(params),
-            "v": torch.full_like(params, self.eps**2),
-        }
+        v = torch.full_like(params, self.eps**2)
+        return {"u": torch.zeros_like(params), "v": v}
 
     def step(self, params, updates, state, context):
         if not any(update.aggregation_weight for update in updates):
