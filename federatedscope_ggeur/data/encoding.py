@@ -109,25 +109,24 @@ def encode_images(
     return _Encoding(folder, request, settings, images).run()
 
 
+@dataclass
 class _Encoding:
     """Embedding of images that are there."""
 
-    def __init__(
-        self,
-        folder: Path,
-        request: Request,
-        settings: EncodingSettings,
-        images: ImageDataSet,
-    ):
-        self._folder, self._request = folder, request
-        self._settings, self._images = settings, images
-        self._known = read_record(record_path(folder, request))
-        self._stamp = encoder_stamp(settings.encoder)
-        self._extracted, self._seconds = 0, 0.0
+    folder: Path
+    request: Request
+    settings: EncodingSettings
+    images: ImageDataSet
+    extracted: int = 0
+    seconds: float = 0.0
+
+    def __post_init__(self):
+        self._known = read_record(record_path(self.folder, self.request))
+        self._stamp = encoder_stamp(self.settings.encoder)
 
     def run(self) -> Encoded:
         domains, records = {}, []
-        for domain in self._images.domains:
+        for domain in self.images.domains:
             train, train_record = self._embed(domain.name, "train", domain.train)
             test = test_record = None
             if domain.test is not None:
@@ -136,10 +135,10 @@ class _Encoding:
             records.append(DomainRecord(domain.name, train_record, test_record))
         dim = next(iter(domains.values()))[0].dim
         record = Record(
-            request=self._request.without_root(),
-            root=self._request.root,
-            name=self._images.name,
-            class_names=tuple(self._images.class_names),
+            request=self.request.without_root(),
+            root=self.request.root,
+            name=self.images.name,
+            class_names=tuple(self.images.class_names),
             domains=tuple(records),
             dim=dim,
             encoder=self._name,
@@ -147,27 +146,27 @@ class _Encoding:
             stamp=self._stamp,
         )
         self._keep(record)
-        files = tuple(self._folder / file for file in record.files().values())
+        files = tuple(self.folder / file for file in record.files().values())
         return Encoded(
             domains,
             record.class_names,
             self._name,
             dim,
             files,
-            self._extracted,
-            self._seconds,
+            self.extracted,
+            self.seconds,
         )
 
     def _embed(
         self, domain: str, split: str, images: Images
     ) -> tuple[Embeddings, SplitRecord]:
-        settings, where = self._settings, (self._images.name, domain, split)
+        settings, where = self.settings, (self.images.name, domain, split)
         stamps = images.stamps
         if settings.hash_files:
             stamps = hash_contents(images, settings.extraction)
         key = content_key(self._identity, where, images, stamps, settings.float16)
         file = entry_file(self._identity, where, key)
-        entry = Entry(self._folder / file, key, domain, split)
+        entry = Entry(self.folder / file, key, domain, split)
         features = entry.read_if_whole()
         if features is None:
             self._say_if_stale(domain, split, file)
@@ -175,8 +174,8 @@ class _Encoding:
                 images, self._encoder, settings.extraction, settings.float16
             )
             features = made.features
-            self._extracted += made.rows
-            self._seconds += made.seconds
+            self.extracted += made.rows
+            self.seconds += made.seconds
         return features, SplitRecord(file, key, len(features))
 
     def _say_if_stale(self, domain: str, split: str, file: str) -> None:
@@ -187,7 +186,7 @@ class _Encoding:
                 "encoder have changed; they are made again (the old ones stay in %s)",
                 domain,
                 split,
-                self._folder,
+                self.folder,
                 before,
             )
 
@@ -212,13 +211,13 @@ class _Encoding:
 
     @cached_property
     def _encoder(self) -> Encoder:
-        device = pick_device(self._settings.device)
-        encoder = build_encoder(self._settings.encoder, device)
+        device = pick_device(self.settings.device)
+        encoder = build_encoder(self.settings.encoder, device)
         logger.info("encoder: %s, D = %d, on %s", encoder.name, encoder.dim, device)
         if "_identity" in self.__dict__ and encoder.identity != self._identity:
             raise ConfigError(
                 f"the encoder {encoder.name} is not the one that filled the cache "
-                f"{self._folder}, though its weights look the same; take another "
+                f"{self.folder}, though its weights look the same; take another "
                 "ggeur.encoder.cache"
             )
         return encoder
@@ -227,7 +226,7 @@ class _Encoding:
         if record == self._known:
             return
         try:
-            write_record(self._folder, self._request, record)
+            write_record(self.folder, self.request, record)
         except ConfigError as error:
             # The features are there all the same, perhaps on a read-only medium.
             logger.warning("%s", error)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from PIL import Image
@@ -143,15 +144,10 @@ class _Failure:
     message: str
 
 
-@dataclass(frozen=True)
-class _Collate:
-    merge: Callable
-
-    def __call__(self, samples: list):
-        for sample in samples:
-            if isinstance(sample, _Failure):
-                return sample
-        return self.merge(samples)
+def _merged(samples: list, merge: Callable):
+    """A batch, or the first failure in it."""
+    failures = [sample for sample in samples if isinstance(sample, _Failure)]
+    return failures[0] if failures else merge(samples)
 
 
 def _loaded(
@@ -172,7 +168,7 @@ def _loaded(
         rows,
         batch_size=settings.batch_size,
         num_workers=workers,
-        collate_fn=_Collate(merge),
+        collate_fn=partial(_merged, merge=merge),
         pin_memory=pin_memory,
         worker_init_fn=_ignore_interrupts if workers else None,
         multiprocessing_context=_context() if workers else None,

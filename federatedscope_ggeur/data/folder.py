@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from federatedscope_ggeur.data.embeddings import (
     Embeddings,
     check_labels_below,
 )
+from federatedscope_ggeur.data.images.layout import unreadable_named
 from federatedscope_ggeur.data.registry import register_reader
 from federatedscope_ggeur.data.split import split_domain
 from federatedscope_ggeur.errors import DataError
@@ -59,7 +59,7 @@ def read_embeddings_folder(
         Impossible `splits`.
     """
     root = Path(root).expanduser()
-    with _unreadable_named(root):
+    with unreadable_named(root):
         return _read_folder(root, splits, seed)
 
 
@@ -138,18 +138,6 @@ def _is_there(path: Path) -> bool:
     return True
 
 
-@contextmanager
-def _unreadable_named(path: Path) -> Iterator[None]:
-    """Turn the system's errors into ones that name the file or folder."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"{error.filename or path}: cannot be read "
-            f"({error.strerror or error}). Correct data.root or its permissions."
-        ) from error
-
-
 def _check_pair(folder: Path, found: dict[str, Path]) -> None:
     missing = [f"{split}.npz" for split in _SPLITS if split not in found]
     extra = [f"{name}.npz" for name in sorted(found) if name not in _SPLITS]
@@ -221,7 +209,7 @@ def _encoder(root: Path) -> str:
 
 def _read_text(path: Path) -> str:
     try:
-        with _unreadable_named(path):
+        with unreadable_named(path):
             return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(

@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from itertools import chain
 from typing import NamedTuple
@@ -160,31 +161,20 @@ def _packed(piece: memoryview, window: int) -> bytes:
 
 
 def _header(frame: bytes, keys: frozenset, limit: int, sender: str) -> Mapping:
+    refusal = partial(MessageError, field="header", sender=sender)
     if frame[:1] in (_DATA, _PACKED):
-        raise MessageError(
-            "data where a header is due: more than was announced",
-            field="header",
-            sender=sender,
-        )
+        raise refusal("data where a header is due: more than was announced")
     if frame[:1] != _HEADER or len(frame) > HEADER_LIMIT:
-        raise MessageError(
-            f"a frame of {len(frame)} bytes that is no header of this program",
-            field="header",
-            sender=sender,
+        raise refusal(
+            f"a frame of {len(frame)} bytes that is no header of this program"
         )
     try:
         header = json.loads(frame[1:])
     # RecursionError: nested too deeply. ValueError: not JSON, or a number too long.
     except (ValueError, RecursionError) as error:
-        raise MessageError(
-            f"not JSON ({type(error).__name__})", field="header", sender=sender
-        ) from error
+        raise refusal(f"not JSON ({type(error).__name__})") from error
     if not isinstance(header, dict) or set(header) != keys:
-        raise MessageError(
-            f"expected an object with the keys {', '.join(sorted(keys))}",
-            field="header",
-            sender=sender,
-        )
+        raise refusal(f"expected an object with the keys {', '.join(sorted(keys))}")
     _check(header, limit, sender)
     return header
 
@@ -202,24 +192,23 @@ def _check(header: Mapping, limit: int, sender: str) -> None:
         )
     if not isinstance(kind, str) or not _KIND.fullmatch(kind):
         refuse("kind", f"expected a short ASCII name, got {kind!r:.80}")
-    if not _within(state, 0):
+    if not _within(state, 0, LARGEST_NUMBER):
         refuse("state", f"expected the number of a round, got {state!r:.80}")
     _check_sizes(header["sizes"], limit, refuse)
-    if "number" in header and not _within(header["number"], 1):
+    if not _within(header.get("number", 1), 1, LARGEST_NUMBER):
         refuse(
             "number",
             f"{header['number']!r:.80} is no number of a client: distribute.data_idx "
             "counts from 1",
         )
-    if "token" in header and (
-        not isinstance(header["token"], str) or len(header["token"]) > _TOKEN_LIMIT
-    ):
+    token = header.get("token", "")
+    if not isinstance(token, str) or len(token) > _TOKEN_LIMIT:
         refuse("token", "expected a short text")
 
 
 def _check_sizes(sizes: object, limit: int, refuse) -> None:
     if not isinstance(sizes, list) or not all(
-        type(size) is int and 0 <= size <= _LARGEST_SIZE for size in sizes
+        _within(size, 0, _LARGEST_SIZE) for size in sizes
     ):
         refuse("sizes", f"expected a list of byte counts, got {sizes!r:.80}")
     if len(sizes) > PARTS_LIMIT:
@@ -233,33 +222,29 @@ def _check_sizes(sizes: object, limit: int, refuse) -> None:
         )
 
 
-def _within(value: object, least: int) -> bool:
-    return type(value) is int and least <= value <= LARGEST_NUMBER
+def _within(value: object, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
 
 
 def _envelope(
     header: Mapping, frames: Iterator[bytes], settings: TransportSettings, sender: str
 ) -> Envelope:
     parts = tuple(
-        _part(index, size, frames, settings, sender)
+        _part(index, size, frames, settings.max_frame, sender)
         for index, size in enumerate(header["sizes"])
     )
     return Envelope(header["kind"], header["state"], parts)
 
 
 def _part(
-    index: int,
-    size: int,
-    frames: Iterator[bytes],
-    settings: TransportSettings,
-    sender: str,
+    index: int, size: int, frames: Iterator[bytes], most: int, sender: str
 ) -> bytes:
     # Not a list of pieces: of tiny ones it would be many times as long as its data.
     data, missing = BytesIO(), size
     while missing:
         frame = next(frames, None)
         try:
-            piece = _piece(frame, min(missing, settings.max_frame))
+            piece = _piece(frame, min(missing, most))
         except (ValueError, zlib.error) as error:
             raise MessageError(
                 f"{error} (after {size - missing} of {size} bytes)",

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -214,10 +215,8 @@ class Hub:
                 stream.end(Goodbye("this server is closing", refused=True))
         try:
             context.add_callback(stream.unread.lift)
-            arguments = (stream, requests)
-            threading.Thread(
-                target=self._read, args=arguments, name="hub reader", daemon=True
-            ).start()
+            reader = partial(self._read, stream, requests)
+            threading.Thread(target=reader, name="hub reader", daemon=True).start()
             yield from stream.outgoing(self._patience)
             reason = stream.goodbye.reason[:_LONGEST_REASON].encode(errors="replace")
             context.set_trailing_metadata(((REASON, reason),))
@@ -235,15 +234,14 @@ class Hub:
             sender = f"client {stream.number}"
             # gRPC shows a connection that broke as an end now, as an error then.
             goodbye = _BROKEN
-            while True:
-                envelope = read_envelope(requests, self._settings, sender)
-                if envelope is None:
-                    break
+            while envelope := read_envelope(requests, self._settings, sender):
                 if envelope.kind == LEAVE:
                     goodbye = Goodbye("the client closed its stream")
                     break
                 stream.unread.take(envelope.size)
-                self._post(stream, envelope)
+                with self._lock:
+                    if self._joined.get(stream.number) is stream:
+                        self._events.put((Event(stream.number, envelope), stream))
         except GGEURError as error:
             goodbye = Goodbye(str(error), refused=True)
         except self._grpc.RpcError:
@@ -273,18 +271,12 @@ class Hub:
             stream.unread.take(join.size)
             self._events.put((Event(who.number, join), stream))
 
-    def _post(self, stream: Stream, envelope: Envelope) -> None:
-        with self._lock:
-            if self._joined.get(stream.number) is stream:
-                self._events.put((Event(stream.number, envelope), stream))
-
     def _retire(self, stream: Stream, goodbye: Goodbye) -> None:
         goodbye = stream.goodbye or goodbye
         with self._lock:
             if self._joined.get(stream.number) is stream:
                 del self._joined[stream.number]
-                event = Event(stream.number, None, goodbye.reason)
-                self._events.put((event, None))
+                self._events.put((Event(stream.number, None, goodbye.reason), None))
         if not stream.number and not self._closed:
             logger.warning("%s was not admitted: %s", stream.peer, goodbye.reason)
         stream.end(goodbye)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from itertools import chain
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -171,7 +172,8 @@ class _Call:
         self._unread = Allowance(settings.max_message)
         self._outbox.put(first)
         method = channel.stream_stream(f"/{SERVICE}/{METHOD}")
-        self._call = method(self._outgoing(), wait_for_ready=True)
+        outgoing = chain.from_iterable(iter(self._outbox.get, None))
+        self._call = method(outgoing, wait_for_ready=True)
         self._reader = threading.Thread(
             target=self._read, name="link reader", daemon=True
         )
@@ -204,19 +206,9 @@ class _Call:
     def cancel(self) -> None:
         self._call.cancel()
 
-    def _outgoing(self) -> Iterator[bytes]:
-        while True:
-            frames = self._outbox.get()
-            if frames is None:
-                return
-            yield from frames
-
     def _read(self) -> None:
         try:
-            while True:
-                envelope = read_envelope(self._call, self._settings, "the server")
-                if envelope is None:
-                    break
+            while envelope := read_envelope(self._call, self._settings, "the server"):
                 self._unread.take(envelope.size)
                 self._inbox.put(envelope)
             self.end = HubClosed(self._reason() or "the server closed", self._where)

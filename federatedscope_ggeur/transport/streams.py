@@ -32,11 +32,8 @@ class Allowance:
         """Count a message of `size` bytes, as soon as there is room for it."""
         size += _MESSAGE_COST
         with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    self._lifted or not self._used or self._used + size <= self._limit
-                )
-            )
+            while self._used and self._used + size > self._limit and not self._lifted:
+                self._changed.wait()
             self._used += size
 
     def give(self, size: int) -> None:
@@ -86,16 +83,13 @@ class Stream:
             self.goodbye = self.goodbye or goodbye
             if at_once and not self._cut:
                 self._cut = True
-                self._cancel_soon()
+                if not self._finished:
+                    # A peer that has stopped reading would hold the writer for ever.
+                    self._timer = threading.Timer(_LAST_WORDS, self._context.cancel)
+                    self._timer.daemon = True
+                    self._timer.start()
         self._outbox.put(None)
         self.unread.lift()
-
-    def _cancel_soon(self) -> None:
-        # A peer that has stopped reading would hold the writer for ever.
-        if not self._finished:
-            self._timer = threading.Timer(_LAST_WORDS, self._context.cancel)
-            self._timer.daemon = True
-            self._timer.start()
 
     def outgoing(self, patience: float) -> Iterator[bytes]:
         """The frames to write; the first message must be queued in `patience` s."""

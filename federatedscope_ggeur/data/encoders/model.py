@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from federatedscope_ggeur.data.encoders.base import Encoder, EncoderSettings
+from federatedscope_ggeur.data.encoders.weights import (
+    Remote,
+    file_stamp,
+    find,
+    local_file,
+)
 from federatedscope_ggeur.errors import ConfigError
 
 RANDOM = "none"
@@ -46,12 +57,71 @@ def check_precision(precision: str, device: torch.device) -> None:
         )
 
 
+def load_library(name: str, package: str) -> ModuleType:
+    """The library of that name, which is on PyPI as `package`.
+
+    Raises
+    ------
+    ConfigError
+        It is not installed.
+    """
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ConfigError(
+            f"ggeur.encoder.name: {name} needs the package {package}: pip install "
+            f"{package} ({error})"
+        ) from error
+
+
+def library_stamp(
+    name: str,
+    package: str,
+    settings: EncoderSettings,
+    remote: Callable[[EncoderSettings], Remote],
+) -> dict[str, str | None]:
+    """The stamp of an encoder that `package` makes, see `register_encoder`.
+
+    `remote` says where published weights are, or raises `ConfigError`.
+    """
+    try:
+        library = f"{name} {version(package)}"
+        if is_random(settings.pretrained):
+            return {"library": f"{library}, torch {torch.__version__}"}
+        path = local_file(settings.pretrained) or find(remote(settings))
+    except (PackageNotFoundError, ImportError, ConfigError):
+        return {"weights": None}
+    return {"library": library, "weights": None if path is None else file_stamp(path)}
+
+
 @contextmanager
-def seeded(seed: int = 0) -> Iterator[None]:
-    """Weights drawn inside are always the same ones: "none" names one set of them."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
+def making(library: str, name: str, title: str, seed: int = 0) -> Iterator[None]:
+    """Weights drawn inside are always the same ones: "none" names one set of them.
+
+    Raises
+    ------
+    ConfigError
+        For whatever goes wrong inside; names the model and the `title` of its weights.
+    """
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield
+    except Exception as error:  # the libraries, torch and the hub each have their own
+        raise ConfigError(
+            f"{library} cannot make the model {name} with {title}: "
+            f"{type(error).__name__}: {error!s:.500}"
+        ) from error
+
+
+def model_encoder(
+    settings: EncoderSettings, title: str, identity: Mapping[str, object], **parts: Any
+) -> Encoder:
+    """An `Encoder` of `parts`; precision and length stand in title and identity."""
+    normalised = ", normalised" if settings.normalize else ""
+    own = {"normalize": settings.normalize, "precision": settings.precision}
+    title = f"{title}, {settings.precision}{normalised}"
+    return Encoder(title, {**identity, **own}, **parts)
 
 
 def state_hash(model: nn.Module) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import replace
-from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
@@ -18,15 +16,17 @@ from federatedscope_ggeur.data.encoders.base import (
 from federatedscope_ggeur.data.encoders.model import (
     check_precision,
     forward_pass,
-    is_random,
-    seeded,
+    library_stamp,
+    load_library,
+    making,
+    model_encoder,
     state_hash,
 )
 from federatedscope_ggeur.data.encoders.open_clip_weights import (
     Weights,
     find_weights,
+    remote_of,
     root_logger_kept,
-    weights_stamp,
 )
 from federatedscope_ggeur.data.encoders.quick_gelu import plain_name
 from federatedscope_ggeur.errors import ConfigError
@@ -35,13 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
-    try:
-        library = f"open_clip {version('open_clip_torch')}"
-        if is_random(settings.pretrained):
-            return {"library": f"{library}, torch {torch.__version__}"}
-        return {"library": library, "weights": weights_stamp(_plain(settings))}
-    except (PackageNotFoundError, ImportError):
-        return {"weights": None}
+    return library_stamp("open_clip", "open_clip_torch", _plain(settings), remote_of)
 
 
 @register_encoder(
@@ -63,13 +57,7 @@ def open_clip(settings: EncoderSettings, device: torch.device) -> Encoder:
         Unknown model or tag; weights that are not here and cannot be downloaded, or do
         not fit the model; weights trained with the other kind of GELU.
     """
-    try:
-        library = import_module("open_clip")
-    except ImportError as error:
-        raise ConfigError(
-            "ggeur.encoder.name: open_clip needs the package open_clip_torch: "
-            f"pip install open_clip_torch ({error})"
-        ) from error
+    library = load_library("open_clip", "open_clip_torch")
     check_precision(settings.precision, device)
     settings = _plain(settings)
     if settings.model not in library.list_models():
@@ -83,16 +71,14 @@ def open_clip(settings: EncoderSettings, device: torch.device) -> Encoder:
     digits = weights.digits or state_hash(model)
     model = model.to(device)
     name = plain_name(settings.model) + (" QuickGELU" if weights.quick_gelu else "")
-    normalised = ", normalised" if settings.normalize else ""
-    return Encoder(
-        title=f"open_clip {name}, {weights.title}, {settings.precision}{normalised}",
+    return model_encoder(
+        settings,
+        title=f"open_clip {name}, {weights.title}",
         identity={
             "model": plain_name(settings.model),
             "quick_gelu": weights.quick_gelu,
             "weights": digits,
             "preprocess": json.dumps(model.visual.preprocess_cfg, sort_keys=True),
-            "normalize": settings.normalize,
-            "precision": settings.precision,
         },
         dim=int(config["embed_dim"]),
         preprocess=transform,
@@ -117,20 +103,14 @@ def _build(library, name: str, weights: Weights, text_config: dict):
             text_config["hf_model_name"],
             name,
         )
-    try:
-        with root_logger_kept(), seeded():
-            model, _, transform = library.create_model_and_transforms(
-                name,
-                pretrained=None if weights.path is None else str(weights.path),
-                force_quick_gelu=weights.quick_gelu,
-                pretrained_hf=False,  # no weights of the text side alone
-                **(weights.preprocess or {}),
-            )
+    with making("open_clip", name, weights.title), root_logger_kept():
+        model, _, transform = library.create_model_and_transforms(
+            name,
+            pretrained=None if weights.path is None else str(weights.path),
+            force_quick_gelu=weights.quick_gelu,
+            pretrained_hf=False,  # no weights of the text side alone
+            **(weights.preprocess or {}),
+        )
         if weights.tensors is not None:
             model.load_state_dict(weights.tensors)
-    except Exception as error:  # open_clip, torch and the hub each have their own
-        raise ConfigError(
-            f"open_clip cannot make the model {name} with {weights.title}: "
-            f"{type(error).__name__}: {error!s:.500}"
-        ) from error
     return model.eval().requires_grad_(False), transform

@@ -22,8 +22,6 @@ from federatedscope_ggeur.data.encoders.quick_gelu import (
 from federatedscope_ggeur.data.encoders.weights import (
     Remote,
     check_readable,
-    file_stamp,
-    find,
     is_script,
     local_file,
     obtain,
@@ -99,18 +97,6 @@ def find_weights(settings: EncoderSettings, in_config: bool) -> Weights:
     return _read(title, wanted, path, digits, found)
 
 
-def weights_stamp(settings: EncoderSettings) -> str | None:
-    """Changes when the weights may have changed; None if they are not here.
-
-    `settings` do not name random weights.
-    """
-    try:
-        path = local_file(settings.pretrained) or find(_remote(_tag(settings)))
-    except ConfigError:
-        return None
-    return None if path is None else file_stamp(path)
-
-
 def _published(settings: EncoderSettings, in_config: bool) -> Weights:
     tag, asked = _tag(settings), settings.quick_gelu
     title = f"weights {settings.pretrained}"
@@ -126,7 +112,7 @@ def _published(settings: EncoderSettings, in_config: bool) -> Weights:
             return parameter_bytes(lambda: library.create_model(settings.model))
 
     path = obtain(
-        _remote(tag),
+        remote_of(settings),
         f"open_clip {settings.model}, {settings.pretrained}",
         size,
         "ggeur.encoder.pretrained FILE ggeur.encoder.quick_gelu "
@@ -178,7 +164,9 @@ def _tag(settings: EncoderSettings) -> dict:
     )
 
 
-def _remote(tag: dict) -> Remote:
+def remote_of(settings: EncoderSettings) -> Remote:
+    """Where the published weights `settings.pretrained` are; raises as `_tag`."""
+    tag = _tag(settings)
     repo, _, filename = tag.get("hf_hub", "").rpartition("/")
     url = tag.get("url", "")
     folder = Path("~/.cache/clip").expanduser()

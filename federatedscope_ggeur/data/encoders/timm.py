@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
@@ -19,15 +19,16 @@ from federatedscope_ggeur.data.encoders.model import (
     check_precision,
     forward_pass,
     is_random,
+    library_stamp,
+    load_library,
+    making,
+    model_encoder,
     parameter_bytes,
-    seeded,
     state_hash,
 )
 from federatedscope_ggeur.data.encoders.weights import (
     Remote,
     check_readable,
-    file_stamp,
-    find,
     local_file,
     obtain,
     sha256_file,
@@ -39,14 +40,7 @@ _FILENAMES = ("model.safetensors", "pytorch_model.bin")
 
 
 def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
-    try:
-        library = f"timm {version('timm')}"
-        if is_random(settings.pretrained):
-            return {"library": f"{library}, torch {torch.__version__}"}
-        path = local_file(settings.pretrained) or find(_remote(_config(settings)))
-    except (PackageNotFoundError, ImportError, ConfigError):
-        return {"weights": None}
-    return {"library": library, "weights": None if path is None else file_stamp(path)}
+    return library_stamp("timm", "timm", settings, lambda s: _remote(_config(s)))
 
 
 @register_encoder(
@@ -67,13 +61,7 @@ def timm(settings: EncoderSettings, device: torch.device) -> Encoder:
         Unknown model or tag; weights that are not here and cannot be downloaded, or do
         not fit the model.
     """
-    try:
-        library = import_module("timm")
-    except ImportError as error:
-        raise ConfigError(
-            f"ggeur.encoder.name: timm needs the package timm: pip install timm "
-            f"({error})"
-        ) from error
+    library = load_library("timm", "timm")
     check_precision(settings.precision, device)
     title, path, name = _find(library, settings)
     model = _build(library, name, title, path)
@@ -84,15 +72,13 @@ def timm(settings: EncoderSettings, device: torch.device) -> Encoder:
     digits = state_hash(model) if path is None else sha256_file(path)
     model = model.to(device)
     encode = forward_pass(model, device, settings.precision, settings.normalize)
-    normalised = ", normalised" if settings.normalize else ""
-    return Encoder(
-        title=f"timm {name}, {title}, {settings.precision}{normalised}",
+    return model_encoder(
+        settings,
+        title=f"timm {name}, {title}",
         identity={
             "model": name.partition(".")[0],
             "weights": digits,
             "preprocess": json.dumps(data, sort_keys=True),
-            "normalize": settings.normalize,
-            "precision": settings.precision,
         },
         dim=encode(torch.zeros(1, *data["input_size"])).shape[1],
         preprocess=library.data.create_transform(**data, is_training=False),
@@ -103,19 +89,13 @@ def timm(settings: EncoderSettings, device: torch.device) -> Encoder:
 
 def _build(library, name: str, title: str, path: Path | None, seed: int = 0):
     overlay = None if path is None else {"file": str(path), "source": None}
-    try:
-        with seeded(seed):
-            return library.create_model(
-                name,
-                pretrained=path is not None,
-                pretrained_cfg_overlay=overlay,
-                num_classes=0,
-            )
-    except Exception as error:  # timm and torch each have their own
-        raise ConfigError(
-            f"timm cannot make the model {name} with {title}: "
-            f"{type(error).__name__}: {error!s:.500}"
-        ) from error
+    with making("timm", name, title, seed):
+        return library.create_model(
+            name,
+            pretrained=path is not None,
+            pretrained_cfg_overlay=overlay,
+            num_classes=0,
+        )
 
 
 def _check_complete(model: nn.Module, again: nn.Module, path: Path) -> None:
@@ -146,10 +126,7 @@ def _find(library, settings: EncoderSettings) -> tuple[str, Path | None, str]:
     if path is None:
         config = _config(settings)
         name = f"{config.architecture}.{config.tag}" if config.tag else model
-
-        def size() -> int:
-            return parameter_bytes(lambda: library.create_model(model))
-
+        size = partial(parameter_bytes, partial(library.create_model, model))
         by_hand = "ggeur.encoder.pretrained FILE"
         path = obtain(_remote(config), f"timm {name}", size, by_hand)
         title = f"weights {config.tag or DEFAULT}"

@@ -71,11 +71,6 @@ def file_stamp(path: Path) -> str:
     return f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
 
 
-def looks_like_file(pretrained: str) -> bool:
-    """Whether a setting names a file and not a tag."""
-    return os.sep in pretrained or pretrained.endswith(_KINDS)
-
-
 def local_file(pretrained: str) -> Path | None:
     """The existing file that a setting names; None if it names none.
 
@@ -87,7 +82,7 @@ def local_file(pretrained: str) -> Path | None:
     path = Path(pretrained).expanduser()
     if path.is_file():
         return path
-    if looks_like_file(pretrained):
+    if os.sep in pretrained or pretrained.endswith(_KINDS):  # no tag
         raise ConfigError(f"ggeur.encoder.pretrained: there is no file '{pretrained}'")
     return None
 
@@ -103,16 +98,11 @@ def find(remote: Remote) -> Path | None:
                 return Path(path)
     if remote.url:
         path = remote.folder / remote.url.rpartition("/")[2]
-        if path.is_file() and _is_whole(path, remote):
-            return path
+        if path.is_file():
+            if sha256_file(path).startswith(remote.sha256):
+                return path
+            logger.warning("%s is damaged (SHA-256 differs) and is not used", path)
     return None
-
-
-def _is_whole(path: Path, remote: Remote) -> bool:
-    if sha256_file(path).startswith(remote.sha256):
-        return True
-    logger.warning("%s is damaged (SHA-256 differs) and is not used", path)
-    return False
 
 
 def obtain(remote: Remote, what: str, size: Callable[[], int], by_hand: str) -> Path:

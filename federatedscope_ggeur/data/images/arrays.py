@@ -10,10 +10,10 @@ import bz2
 import gzip
 import math
 import os
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +39,8 @@ class PackedFile:
     path : str
     labels : array of shape [n]
     read_pixels : PixelReader
-        A function of a module, so that it can be sent to another process.
+        Picklable, so that it can be sent to another process; its errors need not name
+        the path.
     """
 
     path: str
@@ -56,17 +57,18 @@ class PackedLoader:
     `prepare` reads all pixels once, for them to share.
     """
 
-    files: tuple[tuple[str, PixelReader], ...]
-    ends: tuple[int, ...]
+    files: Sequence[PackedFile]
     pixels: dict[int, np.ndarray] = field(default_factory=dict)
 
     def __getstate__(self) -> dict:
-        return {"files": self.files, "ends": self.ends, "pixels": {}}
+        return {"files": self.files, "pixels": {}}
 
     def __call__(self, row: int) -> Image.Image:
-        number = bisect_right(self.ends, row)
-        start = self.ends[number - 1] if number else 0
-        image = np.ascontiguousarray(self._pixels_of(number)[row - start])
+        number = 0
+        while row >= len(self.files[number].labels):
+            row -= len(self.files[number].labels)
+            number += 1
+        image = np.ascontiguousarray(self._pixels_of(number)[row])
         return Image.fromarray(image).convert("RGB")
 
     def prepare(self) -> None:
@@ -82,13 +84,13 @@ class PackedLoader:
 
     def _pixels_of(self, number: int) -> np.ndarray:
         if number not in self.pixels:
-            path, read_pixels = self.files[number]
-            pixels = read_pixels(path)
-            rows = self.ends[number] - (self.ends[number - 1] if number else 0)
-            if len(pixels) != rows:
+            file = self.files[number]
+            with damage_named(file.path):
+                pixels = file.read_pixels(file.path)
+            if len(pixels) != len(file.labels):
                 raise DataError(
-                    f"{path}: holds {len(pixels)} images, but there are {rows} labels. "
-                    "Fetch the files again."
+                    f"{file.path}: holds {len(pixels)} images, but there are "
+                    f"{len(file.labels)} labels. Fetch the files again."
                 )
             self.pixels[number] = pixels
         return self.pixels[number]
@@ -102,12 +104,7 @@ def images_from_arrays(root: Path, files: Sequence[PackedFile]) -> Images:
         keys += [f"{below}#{row}" for row in range(len(file.labels))]
         stamps += [stamp_of(file.path)] * len(file.labels)
     labels = np.concatenate([file.labels for file in files]).astype(np.int64)
-    ends = np.cumsum([len(file.labels) for file in files])
-    loader = PackedLoader(
-        tuple((file.path, file.read_pixels) for file in files),
-        tuple(int(end) for end in ends),
-    )
-    return Images(labels, tuple(keys), tuple(stamps), loader)
+    return Images(labels, tuple(keys), tuple(stamps), PackedLoader(files))
 
 
 @contextmanager
@@ -143,12 +140,7 @@ def idx_file(images: str, labels: str) -> PackedFile:
     """
     with damage_named(labels):
         digits = check_digits(_read_idx(labels, 1))
-    return PackedFile(images, digits, read_idx_images)
-
-
-def read_idx_images(path: str) -> np.ndarray:
-    with damage_named(path):
-        return _read_idx(path, 3)
+    return PackedFile(images, digits, partial(_read_idx, ndim=3))
 
 
 def _read_idx(path: str, ndim: int) -> np.ndarray:
@@ -174,12 +166,12 @@ def usps_file(path: str) -> PackedFile:
     """
     with damage_named(path), bz2.open(path) as lines:
         labels = np.array([float(line.split(None, 1)[0]) for line in lines])
-        return PackedFile(path, check_digits(labels - 1), read_usps_images)
+        return PackedFile(path, check_digits(labels - 1), _read_usps)
 
 
-def read_usps_images(path: str) -> np.ndarray:
+def _read_usps(path: str) -> np.ndarray:
     pixels = []
-    with damage_named(path), bz2.open(path) as lines:
+    with bz2.open(path) as lines:
         for line in lines:
             # As numbers: label, index, value, index, value, ...
             numbers = np.array(line.replace(b":", b" ").split(), dtype=np.float32)
@@ -193,7 +185,7 @@ def read_usps_images(path: str) -> np.ndarray:
             image[index] = values
             # Cut off, not rounded: the same bytes as torchvision's.
             pixels.append(((image + 1) / 2 * 255).astype(np.uint8))
-        return np.stack(pixels).reshape(-1, _USPS_SIDE, _USPS_SIDE)
+    return np.stack(pixels).reshape(-1, _USPS_SIDE, _USPS_SIDE)
 
 
 def mat_file(path: str) -> PackedFile:
@@ -203,20 +195,18 @@ def mat_file(path: str) -> PackedFile:
     """
     with damage_named(path):
         labels = _read_mat(path, "y").reshape(-1)
-        return PackedFile(
-            path, check_digits(np.where(labels == 10, 0, labels)), read_mat_images
+        digits = check_digits(np.where(labels == 10, 0, labels))
+    return PackedFile(path, digits, _read_mat_pixels)
+
+
+def _read_mat_pixels(path: str) -> np.ndarray:
+    pixels = _read_mat(path, "X")
+    if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[2] != 3:
+        raise DataError(
+            f"'X' must be bytes [H, W, 3, n], but is {pixels.dtype} "
+            f"{list(pixels.shape)}."
         )
-
-
-def read_mat_images(path: str) -> np.ndarray:
-    with damage_named(path):
-        pixels = _read_mat(path, "X")
-        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[2] != 3:
-            raise DataError(
-                f"'X' must be bytes [H, W, 3, n], but is {pixels.dtype} "
-                f"{list(pixels.shape)}."
-            )
-        return pixels.transpose(3, 0, 1, 2)
+    return pixels.transpose(3, 0, 1, 2)
 
 
 def _read_mat(path: str, name: str) -> np.ndarray:

@@ -18,7 +18,7 @@ from federatedscope_ggeur.data.images.cifar_files import (
     pickled_file,
     pickled_names,
 )
-from federatedscope_ggeur.data.images.layout import Layout, shown, spelling
+from federatedscope_ggeur.data.images.layout import Layout, read_lines, shown, spelling
 from federatedscope_ggeur.errors import DataError
 
 _SOURCE = "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -31,7 +31,7 @@ class _Form(NamedTuple):
     test: tuple[str, ...]
     names: str
     read: Callable[[str], PackedFile]
-    read_names: Callable[[str], list[str]]
+    read_names: Callable[[Path], list[str]]
 
 
 class _Cifar(NamedTuple):
@@ -40,18 +40,16 @@ class _Cifar(NamedTuple):
     forms: tuple[_Form, _Form]
 
 
-def _read_lines(path: str) -> list[str]:
-    text = Path(path).read_text(encoding="utf-8", errors="replace")
-    return [line.strip() for line in text.splitlines() if line.strip()]
-
-
 def _cifar(
-    num_classes: int, folders: tuple[str, str], labels: str, pickled, binary
+    num_classes: int,
+    folders: tuple[str, str],
+    labels: str,
+    train: tuple[str, ...],
+    test: str,
+    names: tuple[str, str],
 ) -> _Cifar:
-    """Describe a set by its folders, the key of its labels, and its two lists of files.
-
-    Each list is (training files, test files, file of the names).
-    """
+    """Describe a set by its two folders, the key of its labels, its files without the
+    binary version's ``.bin``, and the two files of its classes' names."""
     name = f"cifar{num_classes}"
     layout = Layout(
         name=name,
@@ -66,37 +64,38 @@ def _cifar(
     label_bytes = 1 if num_classes == 10 else 2
     forms = (
         _Form(
-            *pickled,
+            train,
+            (test,),
+            names[0],
             partial(pickled_file, labels_key=labels, num_classes=num_classes),
             partial(pickled_names, key=names_key),
         ),
         _Form(
-            *binary,
+            tuple(f"{file}.bin" for file in train),
+            (f"{test}.bin",),
+            names[1],
             partial(binary_file, label_bytes=label_bytes, num_classes=num_classes),
-            _read_lines,
+            read_lines,
         ),
     )
     return _Cifar(layout, num_classes, forms)
 
 
-_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 _CIFAR10 = _cifar(
     10,
     ("cifar-10-batches-py", "cifar-10-batches-bin"),
     "labels",
-    (_BATCHES, ("test_batch",), "batches.meta"),
-    (
-        tuple(f"{batch}.bin" for batch in _BATCHES),
-        ("test_batch.bin",),
-        "batches.meta.txt",
-    ),
+    tuple(f"data_batch_{number}" for number in range(1, 6)),
+    "test_batch",
+    ("batches.meta", "batches.meta.txt"),
 )
 _CIFAR100 = _cifar(
     100,
     ("cifar-100-python", "cifar-100-binary"),
     "fine_labels",
-    (("train",), ("test",), "meta"),
-    (("train.bin",), ("test.bin",), "fine_label_names.txt"),
+    ("train",),
+    "test",
+    ("meta", "fine_label_names.txt"),
 )
 
 
@@ -125,7 +124,7 @@ def _read(root: str | Path, cifar: _Cifar) -> ImageDataSet:
     name = cifar.layout.name
     with cifar.layout.opened(root) as root:
         folder, form = _find(root, cifar)
-        names = form.read_names(str(folder / form.names))
+        names = form.read_names(folder / form.names)
         if len(names) != cifar.num_classes:
             raise DataError(
                 f"{folder / form.names}: names {len(names)} classes, not "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 from functools import partial
 
@@ -71,7 +72,7 @@ class _ArraysOnly(pickle.Unpickler):
         return _Allowed(_ALLOWED[module, name])
 
 
-def _unpickle(path: str) -> dict:
+def _unpickle(path: str | os.PathLike) -> dict:
     with open(path, "rb") as file:
         # The genuine files are of Python 2, whose texts are bytes.
         found = _ArraysOnly(io.BytesIO(file.read()), encoding="latin1").load()
@@ -97,15 +98,14 @@ def pickled_file(path: str, labels_key: str, num_classes: int) -> PackedFile:
         rows = len(_pixels(batch))
         if labels.shape != (rows,):
             raise DataError(f"holds {rows} images, but {labels.size} '{labels_key}'.")
-        return PackedFile(path, _checked(labels, num_classes), read_pickled_pixels)
+        return PackedFile(path, _checked(labels, num_classes), _read_pickled)
 
 
-def read_pickled_pixels(path: str) -> np.ndarray:
-    with damage_named(path):
-        return _as_images(_pixels(_unpickle(path)))
+def _read_pickled(path: str) -> np.ndarray:
+    return _as_images(_pixels(_unpickle(path)))
 
 
-def pickled_names(path: str, key: str) -> list[str]:
+def pickled_names(path: str | os.PathLike, key: str) -> list[str]:
     """The class names in ``batches.meta`` or ``meta``, class 0 first."""
     with damage_named(path):
         names = _unpickle(path).get(key)
@@ -131,13 +131,12 @@ def binary_file(path: str, label_bytes: int, num_classes: int) -> PackedFile:
     """
     with damage_named(path):
         labels = _read_rows(path, label_bytes)[:, label_bytes - 1]
-        read_pixels = partial(read_binary_pixels, label_bytes=label_bytes)
+        read_pixels = partial(_read_binary, label_bytes=label_bytes)
         return PackedFile(path, _checked(labels, num_classes), read_pixels)
 
 
-def read_binary_pixels(path: str, label_bytes: int) -> np.ndarray:
-    with damage_named(path):
-        return _as_images(_read_rows(path, label_bytes)[:, label_bytes:])
+def _read_binary(path: str, label_bytes: int) -> np.ndarray:
+    return _as_images(_read_rows(path, label_bytes)[:, label_bytes:])
 
 
 def _read_rows(path: str, label_bytes: int) -> np.ndarray:

@@ -21,10 +21,9 @@ from federatedscope_ggeur.data.images.base import (
     Images,
     register_image_reader,
 )
-from federatedscope_ggeur.data.images.files import images_from_files
 from federatedscope_ggeur.data.images.folder import (
-    Files,
     check_same_classes,
+    images_of,
     read_domain,
 )
 from federatedscope_ggeur.data.images.layout import Layout, shown, spelling, subfolders
@@ -70,13 +69,14 @@ _LAYOUT = Layout(
 
 
 class _Packed(NamedTuple):
-    """How a domain is packed: the files of each split, and what reads them.
+    """How a domain is packed: what reads a split's files, and which these are.
 
     Each file is a tuple of the names that it may have.
     """
 
-    files: dict[str, tuple[tuple[str, ...], ...]]
     read: Callable[..., PackedFile]
+    train: tuple[tuple[str, ...], ...]
+    test: tuple[tuple[str, ...], ...]
 
 
 def _idx_names(split: str) -> tuple[tuple[str, ...], ...]:
@@ -88,16 +88,11 @@ def _idx_names(split: str) -> tuple[tuple[str, ...], ...]:
 
 
 _PACKED = {
-    "mnist": _Packed(
-        {"train": _idx_names("train"), "test": _idx_names("t10k")}, idx_file
-    ),
-    "usps": _Packed({"train": (("usps.bz2",),), "test": (("usps.t.bz2",),)}, usps_file),
-    "svhn": _Packed(
-        {"train": (("train_32x32.mat",),), "test": (("test_32x32.mat",),)}, mat_file
-    ),
+    "mnist": _Packed(idx_file, _idx_names("train"), _idx_names("t10k")),
+    "usps": _Packed(usps_file, (("usps.bz2",),), (("usps.t.bz2",),)),
+    "svhn": _Packed(mat_file, (("train_32x32.mat",),), (("test_32x32.mat",),)),
     "syn": _Packed(
-        {"train": (("synth_train_32x32.mat",),), "test": (("synth_test_32x32.mat",),)},
-        mat_file,
+        mat_file, (("synth_train_32x32.mat",),), (("synth_test_32x32.mat",),)
     ),
 }
 
@@ -172,25 +167,26 @@ def _read_packed(
 ) -> tuple[Images, Images] | None:
     """The domain's packed files, each from the first place that has it."""
     packed = _PACKED[domain]
-    paths: dict[str, list[str]] = {split: [] for split in packed.files}
-    missing = []
-    for split, files in packed.files.items():
-        for names in files:
-            candidates = (place / name for place in places for name in names)
-            path = next((path for path in candidates if path.is_file()), None)
-            if path is None:
-                missing.append(names[0])
-            else:
-                paths[split].append(str(path))
-    if not any(paths.values()):
+    train, test = (
+        {names[0]: _first_file(places, names) for names in files}
+        for files in (packed.train, packed.test)
+    )
+    paths = {**train, **test}
+    there = [path for path in paths.values() if path]
+    if not there:
         return None
+    missing = [name for name, path in paths.items() if not path]
     if missing:
-        there = [path for found in paths.values() for path in found]
         raise _LAYOUT.problem(
             root, f"{shown(missing)} missing, though there is {shown(there)}."
         )
-    parts = (images_from_arrays(root, [packed.read(*p)]) for p in paths.values())
-    return tuple(parts)
+    files = packed.read(*train.values()), packed.read(*test.values())
+    return images_from_arrays(root, files[:1]), images_from_arrays(root, files[1:])
+
+
+def _first_file(places: Sequence[Path], names: Sequence[str]) -> str:
+    candidates = (place / name for place in places for name in names)
+    return next((str(path) for path in candidates if path.is_file()), "")
 
 
 def _read_tree(root: Path, domain: str, folder: Path) -> tuple[Images, Images]:
@@ -199,10 +195,4 @@ def _read_tree(root: Path, domain: str, folder: Path) -> tuple[Images, Images]:
     if strange or found.test is None:
         what = f"has the classes {shown(strange)}" if strange else "has no test part"
         raise _LAYOUT.problem(folder, f"{what}.")
-    return _images(root, found.train), _images(root, found.test)
-
-
-def _images(root: Path, files: Files) -> Images:
-    labelled = [(path, int(c)) for c in sorted(files) for path in files[c]]
-    paths, labels = zip(*labelled)
-    return images_from_files(root, paths, labels)
+    return tuple(images_of(root, part, _DIGITS) for part in (found.train, found.test))

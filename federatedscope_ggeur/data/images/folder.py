@@ -245,8 +245,8 @@ def data_set(
     made = tuple(
         ImageDomain(
             domain.name,
-            _images(root, domain.train, classes),
-            None if domain.test is None else _images(root, domain.test, classes),
+            images_of(root, domain.train, classes),
+            None if domain.test is None else images_of(root, domain.test, classes),
         )
         for domain in domains
     )
@@ -254,7 +254,7 @@ def data_set(
     return ImageDataSet(name, made, tuple(names.get(c, c) for c in classes))
 
 
-def _images(root: Path, files: Files, classes: Sequence[str]) -> Images:
+def images_of(root: Path, files: Files, classes: Sequence[str]) -> Images:
     """The images class by class, each class sorted by file name."""
     paths = [path for c in classes for path in files.get(c, ())]
     counts = [len(files.get(c, ())) for c in classes]

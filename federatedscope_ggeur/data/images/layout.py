@@ -39,6 +39,24 @@ def subfolders(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(kept)]
 
 
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file, blank ones left out."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+@contextmanager
+def unreadable_named(path: Path) -> Iterator[None]:
+    """Turn the system's errors into a `DataError` that names the file or folder."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{error.filename or path}: cannot be read "
+            f"({error.strerror or error}). Correct data.root or its permissions."
+        ) from error
+
+
 @dataclass(frozen=True)
 class Layout:
     """How a data set is distributed.
@@ -77,16 +95,11 @@ class Layout:
     def opened(self, root: str | Path) -> Iterator[Path]:
         """Check that `root` is a folder; turn the system's errors into `DataError`."""
         root = Path(root).expanduser()
-        try:
+        with unreadable_named(root):
             if not root.is_dir():
                 problem = "is not a folder." if root.exists() else "does not exist."
                 raise self.problem(root, f"data.root {problem}")
             yield root
-        except OSError as error:
-            raise DataError(
-                f"{error.filename or root}: cannot be read "
-                f"({error.strerror or error}). Correct data.root or its permissions."
-            ) from error
 
     def bases(self, root: Path) -> list[Path]:
         """`root` and the containers below it, outermost first."""

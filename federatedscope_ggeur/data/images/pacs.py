@@ -12,7 +12,13 @@ from federatedscope_ggeur.data.images.folder import (
     data_set,
     read_domain,
 )
-from federatedscope_ggeur.data.images.layout import Layout, shown, spelling, subfolders
+from federatedscope_ggeur.data.images.layout import (
+    Layout,
+    read_lines,
+    shown,
+    spelling,
+    subfolders,
+)
 from federatedscope_ggeur.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -123,8 +129,7 @@ def _read_list(
             f"{file}: missing, while {lists} holds other lists of the official split. "
             "Restore it, or move all lists elsewhere to split by data.splits."
         )
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    listed = [line.rsplit(None, 1)[0].strip() for line in lines if line.strip()]
+    listed = [line.rsplit(None, 1)[0].strip() for line in read_lines(file)]
     if not listed:
         raise DataError(f"{file}: names no images. Restore it.")
     absent = [path for path in listed if path not in paths]

@@ -13,7 +13,12 @@ from federatedscope_ggeur.data.images.folder import (
     data_set,
     image_files,
 )
-from federatedscope_ggeur.data.images.layout import Layout, shown, subfolders
+from federatedscope_ggeur.data.images.layout import (
+    Layout,
+    read_lines,
+    shown,
+    subfolders,
+)
 from federatedscope_ggeur.errors import DataError
 
 _LAYOUT = Layout(
@@ -145,8 +150,7 @@ def _words(base: Path, wnids: list[str]) -> dict[str, str]:
 
 def _read_table(path: Path, columns: int = 1) -> list[list[str]]:
     """The lines of a file of tab-separated columns, blank ones left out."""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    table = [line.strip().split("\t") for line in text.splitlines() if line.strip()]
+    table = [line.split("\t") for line in read_lines(path)]
     for line in table:
         if len(line) < columns:
             raise DataError(
