@@ -1,4 +1,4 @@
-"""The min-count threshold: a class of too few samples leaves no trace in what goes up."""
+"""The min-count threshold: a class of too few samples leaves no trace."""
 
 import json
 

@@ -88,7 +88,9 @@ class TestWithoutFaults:
         assert round0.prepare_bytes_up == carried.bytes_up("prepare")
         down = round0.geometry_bytes_down + round0.prototypes_bytes_down
         assert down == carried.bytes_down("prepare")
-        assert round0.init_broadcast_bytes_down == carried.bytes_down("init_broadcast") > 0
+        assert (
+            round0.init_broadcast_bytes_down == carried.bytes_down("init_broadcast") > 0
+        )
         records = carried.rounds(1, 2, 3)
         up = sum(record.bytes_up for record in records)
         assert up == carried.bytes_up("train", "evaluate")

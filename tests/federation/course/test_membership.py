@@ -49,7 +49,9 @@ class TestComingBack:
         assert record.clients == everyone
         assert torch.equal(own_set(carried, 2), self.before)
         carried.requests = carried.requests[start:]
-        assert record.bytes_down == carried.bytes_down("prepare", "init_broadcast", "train")
+        assert record.bytes_down == carried.bytes_down(
+            "prepare", "init_broadcast", "train"
+        )
 
     def test_its_updates_are_those_it_would_have_sent(self, carried):
         carried.restart(2)
@@ -102,7 +104,9 @@ class TestComingAndGoingAtAnyTime:
         carried.restart(k)
         carried.membership.come_back(k)
 
-    @pytest.mark.parametrize("when", [("prepare", 0), ("init_broadcast", 0), ("statistics", 0)])
+    @pytest.mark.parametrize(
+        "when", [("prepare", 0), ("init_broadcast", 0), ("statistics", 0)]
+    )
     def test_back_during_round_0(self, when):
         carried = carrier(FedMix(0.1), quorum=2, window=1)
         carried.meanwhile[when] = partial(self.returns, carried, 1)
