@@ -259,8 +259,10 @@ class TestAugmentations:
         wanted = vars(AUGMENTATIONS[added]())
         for role in (settings.client, settings.server):
             assert role.task.method.name == f"fedavg + {added}"
-            assert vars(role.task.method.augmentation) == wanted
-        for key, value in vars(settings.client.task.method.augmentation).items():
+            assert vars(role.task.method.parts["augmentation"]) == wanted
+        for key, value in vars(
+            settings.client.task.method.parts["augmentation"]
+        ).items():
             assert type(value) is type(wanted[key])
 
     @pytest.mark.parametrize("added", AUGMENTATIONS)
@@ -269,7 +271,7 @@ class TestAugmentations:
             value = another(key, key.default)
             given = ("ggeur.augmentation", added, f"ggeur.{added}.{key.name}", value)
             found = self.method(quickstart, *map(str, given)).client.task.method
-            assert getattr(found.augmentation, key.name) == value
+            assert getattr(found.parts["augmentation"], key.name) == value
 
     @pytest.mark.parametrize("added", AUGMENTATIONS)
     def test_ggeurs_own_steps_are_left_out(self, quickstart, added):
@@ -277,7 +279,7 @@ class TestAugmentations:
             quickstart, "ggeur.augmentation", added, "ggeur.base_method", "moon"
         )
         assert settings.server.steps == settings.client.augmentation.steps == ()
-        assert type(settings.server.task.method.base) is Moon
+        assert type(settings.server.task.method.parts["base"]) is Moon
 
     def test_a_setting_out_of_range_is_refused(self, quickstart):
         for key, value in (

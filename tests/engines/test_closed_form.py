@@ -58,7 +58,7 @@ def solve(quickstart):
             load_config(quickstart, map_str(settings)), federation(clients, beta)
         )
         results = going.follow(lambda record: None)
-        return load(going.head_bytes()), results
+        return load(going.history.head_bytes()), results
 
     return go
 

@@ -90,7 +90,7 @@ class TestEveryPair:
 
 
 class Spy(FedAvg):
-    """Notes what it is given; sends up, keeps and is sent a number of its own."""
+    """Notes what it is given; numbers of its own travel each way and are kept."""
 
     def __init__(self, number):
         self.number, self.seen = number, []

@@ -1,4 +1,4 @@
-"""FedGen: numbers by numpy, what the generator learns, what travels, the threshold."""
+"""FedGen: numbers by numpy, what the generator learns, what travels, who counts."""
 
 import logging
 from copy import deepcopy
