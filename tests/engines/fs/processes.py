@@ -1,7 +1,7 @@
 """Workers of a distributed run as real processes, which can be made to fail.
 
-Importing FederatedScope and torch takes seconds. So one process, the fork server, imports
-everything once and forks every worker; fork_server.py is its program.
+Importing FederatedScope and torch takes seconds. So one process, the fork server,
+imports everything once and forks every worker; fork_server.py is its program.
 """
 
 from __future__ import annotations

@@ -182,6 +182,7 @@ def test_embedded(folder):
     assert results["config"]["ggeur"]["toy_method"] == {"share": 0.5}
 
 
+@pytest.mark.slow
 def test_the_same_in_federatedscope(folder, federatedscope):
     pytest.importorskip("grpc", reason="distributed mode needs grpcio")
     here = run(folder, "embedded", "-m", "federatedscope_ggeur")
