@@ -212,24 +212,18 @@ _RUN_KEYS = (
 # Which key each field is that rooms below name in messages.
 name_settings(
     {
+        **{key.name: f"ggeur.{key.name}" for key in _RUN_KEYS},
         "batch_size": "dataloader.batch_size",
-        "calibrate": "ggeur.calibrate",
         "client_num": "federate.client_num",
         "closed_form": "ggeur.closed_form",
-        "deadline.join": "ggeur.deadline.join",
         "drop_last": "dataloader.drop_last",
         "grad_clip": "grad.grad_clip",
         "min_samples": "ggeur.privacy.min_samples",
         "optimizer.lr": "train.optimizer.lr",
-        "quorum": "ggeur.quorum",
         "restore_from": "federate.restore_from",
         "save_to": "federate.save_to",
-        "step1_size": "ggeur.step1_size",
-        "step2_size": "ggeur.step2_size",
-        "steps": "ggeur.steps",
         "total_rounds": "federate.total_round_num",
         "unseen_client_num": "federate.unseen_clients_rate",
-        "unseen_domains": "ggeur.unseen_domains",
     }
 )
 

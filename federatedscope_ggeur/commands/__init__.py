@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NamedTuple
@@ -17,7 +18,8 @@ class Command(NamedTuple):
     ----------
     module : str
         The file in this folder; its function of the command's name takes the words
-        behind the name and returns the exit status.
+        behind the name and returns the exit status: 0, or 130 after an interruption,
+        unless it says more. It raises a `GGEURError` for what a user can mend.
     takes : str
         Those words, for a person.
     does : str
@@ -68,3 +70,29 @@ def overview() -> str:
         f"  {calls[name]:<{width}}  {command.does}"
         for name, command in COMMANDS.items()
     )
+
+
+def command_parser(name: str, more: str = "") -> argparse.ArgumentParser:
+    """A parser that says of the command what the table of commands says, and `more`."""
+    does = COMMANDS[name].does
+    return argparse.ArgumentParser(
+        prog=f"{PROGRAM} {name}",
+        description=f"{does[0].upper()}{does[1:]}. {more}".strip(),
+    )
+
+
+def config_parser(
+    name: str, more: str = "", required: bool = True
+) -> argparse.ArgumentParser:
+    """A `command_parser` that takes a config; to be asked by `parse_intermixed_args`.
+
+    Its options have ``cfg`` and ``settings``, to be given to `load_config`.
+    """
+    parser = command_parser(name, more)
+    parser.add_argument(
+        "--cfg", metavar="FILE", required=required, help="YAML file of the experiment"
+    )
+    parser.add_argument(
+        "settings", nargs="*", metavar="KEY VALUE", help="override settings"
+    )
+    return parser

@@ -7,20 +7,13 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from federatedscope_ggeur.commands import PROGRAM
-from federatedscope_ggeur.commands.parsing import command_parser
+from federatedscope_ggeur.commands import PROGRAM, command_parser
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import example_folder
 
 
 def configs(arguments: Sequence[str]) -> int:
-    """List the example configs, or copy them into a folder; returns the exit status.
-
-    Raises
-    ------
-    ConfigError
-        A file of that name is there already, or the folder cannot be written to.
-    """
+    """List the example configs, or copy them into a folder that holds none of them."""
     parser = command_parser("configs")
     parser.add_argument("folder", nargs="?", help="copy them here")
     options = parser.parse_args(arguments)

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import federatedscope_ggeur
-from federatedscope_ggeur.commands.parsing import command_parser
+from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.engines.fs import install
 from federatedscope_ggeur.engines.fs.install import State
 from federatedscope_ggeur.engines.fs.protobuf import outlook

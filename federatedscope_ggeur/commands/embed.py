@@ -8,28 +8,15 @@ from collections.abc import Sequence
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings
-from federatedscope_ggeur.commands import INTERRUPTED
+from federatedscope_ggeur.commands import INTERRUPTED, config_parser
 from federatedscope_ggeur.commands.console import shown_on_console
-from federatedscope_ggeur.commands.parsing import config_parser
 from federatedscope_ggeur.data import Encoded, embed_data, find_reader
 
 logger = logging.getLogger("federatedscope_ggeur")
 
 
 def embed(arguments: Sequence[str]) -> int:
-    """Embed the images that a config names, and say where the embeddings are.
-
-    Returns
-    -------
-    int
-        Exit status: 0, or 130 after an interruption.
-
-    Raises
-    ------
-    ConfigError, DataError
-        Wrong settings, no image data set, images that cannot be read, an encoder that
-        cannot be had.
-    """
+    """Embed the images that a config names, and say where the embeddings are."""
     options = config_parser(
         "embed",
         "They go into the embedding cache (ggeur.encoder.cache), where runs find them. "

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from federatedscope_ggeur.commands.parsing import command_parser
+from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.engines.fs import install
 
 
 def enable(arguments: Sequence[str]) -> int:
-    """Let FederatedScope load the plugin; returns the exit status.
-
-    Raises
-    ------
-    ConfigError
-        As `install.enable`.
-    """
+    """Let FederatedScope load the plugin."""
     folder = _folder("enable", arguments)
     print(install.enable(folder))
     print(f"run: {install.run_command(folder)}")
@@ -23,13 +17,7 @@ def enable(arguments: Sequence[str]) -> int:
 
 
 def disable(arguments: Sequence[str]) -> int:
-    """Undo `enable`; returns the exit status.
-
-    Raises
-    ------
-    ConfigError
-        As `install.disable`.
-    """
+    """Undo `enable`."""
     print(install.disable(_folder("disable", arguments)))
     return 0
 

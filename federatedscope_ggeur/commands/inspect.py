@@ -11,6 +11,7 @@ import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import asks_for_statistics
+from federatedscope_ggeur.commands import config_parser
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.commands.inspection import (
     TOP,
@@ -21,7 +22,6 @@ from federatedscope_ggeur.commands.inspection import (
     similarities,
     similarities_csv,
 )
-from federatedscope_ggeur.commands.parsing import config_parser
 from federatedscope_ggeur.engines.run import divide, load_data_set
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_atomically
@@ -32,13 +32,7 @@ _MOST_NAMES = 12
 
 
 def inspect(arguments: Sequence[str]) -> int:
-    """Draw who holds what, and how alike the domains' shapes are; print a summary.
-
-    Raises
-    ------
-    ConfigError, DataError
-        Wrong settings; data that cannot be read; files that cannot be written.
-    """
+    """Draw who holds what, and how alike the domains' shapes are; print a summary."""
     parser = config_parser("inspect", "All numbers are written as CSV too.")
     parser.add_argument(
         "--out",

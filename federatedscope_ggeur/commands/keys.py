@@ -6,17 +6,11 @@ from collections.abc import Sequence
 
 from federatedscope_ggeur.cfg_ggeur import describe_keys
 from federatedscope_ggeur.cfg_ggeur.load import read_settings
-from federatedscope_ggeur.commands.parsing import config_parser
+from federatedscope_ggeur.commands import config_parser
 
 
 def keys(arguments: Sequence[str]) -> int:
-    """Print every key with its default and meaning; returns the exit status.
-
-    Raises
-    ------
-    ConfigError
-        The config cannot be read, or a plugin that it names cannot be loaded.
-    """
+    """Print every key with its default and meaning."""
     options = config_parser(
         "keys",
         "With --cfg, those too of the plugins that the file names (ggeur.plugins).",

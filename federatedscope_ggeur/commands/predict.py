@@ -8,8 +8,8 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
+from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.commands.console import shown_on_console
-from federatedscope_ggeur.commands.parsing import command_parser
 from federatedscope_ggeur.commands.prediction import (
     Prediction,
     Predictor,
@@ -18,20 +18,10 @@ from federatedscope_ggeur.commands.prediction import (
 
 
 def predict(arguments: Sequence[str]) -> int:
-    """Print the likeliest classes of each image.
+    """Print the likeliest classes of each image; returns 1 if any could not be read.
 
     A broken image is named on the standard error stream, and in the output with what is
     wrong with it; the others are predicted all the same.
-
-    Returns
-    -------
-    int
-        Exit status: 0, or 1 if any image could not be read.
-
-    Raises
-    ------
-    ConfigError, DataError
-        As `Predictor` and `find_images`.
     """
     options = _parser().parse_args(arguments)
     images = find_images(options.images)

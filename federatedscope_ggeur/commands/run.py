@@ -21,23 +21,7 @@ examples:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the experiment of a config.
-
-    Parameters
-    ----------
-    arguments : sequence of str
-        All words behind the program's name.
-
-    Returns
-    -------
-    int
-        Exit status: 0; 2 without arguments; 130 after an interruption.
-
-    Raises
-    ------
-    ConfigError, DataError
-        Wrong settings, or data that cannot be used.
-    """
+    """Run the experiment of a config; returns 2 without arguments."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.cfg is None:

@@ -5,18 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from federatedscope_ggeur.commands.parsing import command_parser
+from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.transport.security import Security, make_secret, make_token
 
 
 def token(arguments: Sequence[str]) -> int:
-    """Print the join token of one client; returns the exit status.
-
-    Raises
-    ------
-    ConfigError
-        The secret cannot be read or made, or is too short.
-    """
+    """Print the join token of one client."""
     parser = command_parser(
         "token",
         "Put it into a file on the client and name that in ggeur.join_token.",

@@ -18,25 +18,15 @@ AUGMENTATIONS: Registry[type[Method]] = Registry(
 
 
 def register_method(name: str) -> Callable[[type[Method]], type[Method]]:
-    """Decorator: the `Method` is what `base_method` calls `name`.
-
-    Raises
-    ------
-    ValueError
-        The name is taken.
-    """
+    """Decorator: the `Method` is what `base_method` calls `name`; a name that is taken
+    is a `ValueError`."""
     return METHODS.registered(name)
 
 
 def register_augmentation(name: str) -> Callable[[type[Method]], type[Method]]:
     """Decorator: the `Method` is a baseline augmentation, what `augmentation` calls
-    `name`; of its `step` the state alone is used.
-
-    Raises
-    ------
-    ValueError
-        The name is taken.
-    """
+    `name`; of its `step` the state alone is used. A name that is taken is a
+    `ValueError`."""
     return AUGMENTATIONS.registered(name)
 
 

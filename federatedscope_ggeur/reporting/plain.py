@@ -56,23 +56,17 @@ def from_json_value(hint: Any, value: Any, where: str) -> Any:
     if origin is Union:
         return None if value is None else from_json_value(args[0], value, where)
     if origin is Literal:
-        choices = ", ".join(map(repr, args))
-        _require(
-            value in args, where, f"expected one of {choices}, found {value!r:.60}"
-        )
+        expected = f"expected one of {', '.join(map(repr, args))}"
+        _require(value in args, where, f"{expected}, found {value!r:.60}")
         return value
     if origin is list:
         _require_type(value, list, where)
-        return [
-            from_json_value(args[0], item, f"{where}[{i}]")
-            for i, item in enumerate(value)
-        ]
+        items = enumerate(value)
+        return [from_json_value(args[0], v, f"{where}[{i}]") for i, v in items]
     if origin is dict:
         _require_type(value, dict, where)
-        return {
-            key: from_json_value(args[1], item, f"{where}.{key}")
-            for key, item in value.items()
-        }
+        items = value.items()
+        return {k: from_json_value(args[1], v, f"{where}.{k}") for k, v in items}
     if dataclasses.is_dataclass(hint):
         return _object_from_json(hint, value, where)
     if hint is float:
@@ -91,12 +85,11 @@ def _object_from_json(cls: type, value: Any, where: str) -> Any:
     unknown = [name for name in value if name not in hints]
     _require(not missing, where, f"fields are missing: {', '.join(missing)}")
     _require(not unknown, where, f"unknown fields: {', '.join(unknown)}")
-    return cls(
-        **{
-            name: from_json_value(hints[name], value[name], f"{where}.{name}")
-            for name in hints
-        }
-    )
+    found = {
+        name: from_json_value(hint, value[name], f"{where}.{name}")
+        for name, hint in hints.items()
+    }
+    return cls(**found)
 
 
 def _by_number_then_text(key: str) -> tuple:
