@@ -1,4 +1,4 @@
-"""Every method with and without GGEUR, its rivals, closed forms and bounds: one table.
+"""Every method with and without GGEUR, other augmentations, closed forms and bounds.
 
 Four settings on two folders of embeddings (PACS by MobileNetV2, Caltech-101 by CLIP),
 a linear head, one process thread a run. Every trained row takes the same number of
@@ -7,16 +7,16 @@ local mini-batches a round on each client, so what differs is what is done with 
 takes as many as each of the others does, not as many as all together; its augmented
 set may be as large as all theirs together. Settings of the methods are those of Table 9
 of the GGEUR paper (docs/methods.md); it has none for FedProx, which gets 0.1 and 0.01,
-and none for FedAvgM and the rivals, which have their defaults. Optimiser, rate, sizes
-and rounds were set beforehand, the same for all rows of a setting: nothing is tuned for
-a method or on the test rows. A row may therefore say more of that one rate than of its
-method: 1.0 suits CLIP's features, whose norm is 1, and SCAFFOLD's server rate of 0.25
-takes quarter steps.
+and none for FedAvgM and the baseline augmentations, which have their defaults.
+Optimiser, rate, sizes and rounds were set beforehand, the same for all rows of a
+setting: nothing is tuned for a method or on the test rows. A row may therefore say more
+of that one rate than of its method: 1.0 suits CLIP's features, whose norm is 1, and
+SCAFFOLD's server rate of 0.25 takes quarter steps.
 
 GGEUR also changes the clients' weights in averages, to their rows after augmentation:
 that default, `ggeur.weight: augmented`, is in all rows with GGEUR but "FedAvg, original
-weights". In "Caltech lda, floor 1" rows to which the floor means nothing show the runs
-of "Caltech lda".
+weights". In "Caltech lda, threshold 1" rows to which the threshold means nothing show
+the runs of "Caltech lda".
 
 AVG and STD are of the mean over the last five evaluated rounds, `last` is the AVG of
 the head that the run leaves. A calibrated head and one in closed form have but one

@@ -46,13 +46,13 @@ SETTINGS = {
         {**PACS, "data.splitter": "lds", "data.splitter_args": [{"alpha": 0.1}]},
     ),
     "Caltech lda": ("caltech101_clip", CALTECH),
-    "Caltech lda, floor 1": (
+    "Caltech lda, threshold 1": (
         "caltech101_clip",
         {**CALTECH, "ggeur.privacy.min_samples": 1},
     ),
 }
-#: For a setting the one that it differs from in the floor alone.
-FLOOR_ONLY = {"Caltech lda, floor 1": "Caltech lda"}
+#: For a setting the one that it differs from in the min-count threshold alone.
+THRESHOLD_ONLY = {"Caltech lda, threshold 1": "Caltech lda"}
 QUICK = {
     "eval.freq": 1,
     "federate.total_round_num": 2,
@@ -104,8 +104,8 @@ def table_rows() -> dict[Row, Config]:
     epoch = {"train.batch_or_epoch": "epoch", "train.local_update_steps": 1}
     rows["FedAvg, 1 epoch", NONE] = {**GGEUR[NONE], **epoch}
     rows["FedAvg, original weights", BOTH] = {**GGEUR[BOTH], "ggeur.weight": "original"}
-    for rival in AUGMENTATIONS:
-        rows["FedAvg", rival] = {"ggeur.augmentation": rival.lower()}
+    for name in AUGMENTATIONS:
+        rows["FedAvg", name] = {"ggeur.augmentation": name.lower()}
     for kind in CLOSED_FORMS:
         rows["closed form", kind] = {"ggeur.closed_form": kind.lower()}
     rows["closed form", "LDA, shrinkage 0.1"] = {
@@ -127,8 +127,8 @@ def table_rows() -> dict[Row, Config]:
     return rows
 
 
-def depends_on_floor(config: Config) -> bool:
-    """Whether a run sends anything of single classes, which the floor may hold back."""
+def depends_on_threshold(config: Config) -> bool:
+    """Whether a run sends anything of single classes, which may be held back."""
     keys = ("ggeur.augmentation", "ggeur.calibrate", "ggeur.closed_form")
     return (
         bool(config.get("ggeur.steps"))
@@ -151,7 +151,7 @@ class Task:
 def tasks(
     root: Path, settings: Sequence[str], seeds: int, only: Sequence[str], quick: bool
 ) -> list[Task]:
-    """All runs that are asked for, seed by seed, those of rivals last of all.
+    """All runs that are asked for, seed by seed, baseline augmentations last of all.
 
     `only` are parts of "method, variant" of which a row must have one; none: all rows.
     A run that is the same in two settings is there once (`shared_runs`).
@@ -171,7 +171,7 @@ def tasks(
 def shared_runs() -> Iterator[tuple[str, str, Row]]:
     """(setting, the other one whose run it has too, row), for each such run."""
     for mark in ("", QUICK_MARK):
-        for setting in FLOOR_ONLY:
+        for setting in THRESHOLD_ONLY:
             for row, config in table_rows().items():
                 other = _setting_of_run(setting, config)
                 if other != setting:
@@ -180,7 +180,11 @@ def shared_runs() -> Iterator[tuple[str, str, Row]]:
 
 def _setting_of_run(setting: str, config: Config) -> str:
     """The setting under whose name the run of a row with `config` is kept."""
-    return setting if depends_on_floor(config) else FLOOR_ONLY.get(setting, setting)
+    return (
+        setting
+        if depends_on_threshold(config)
+        else THRESHOLD_ONLY.get(setting, setting)
+    )
 
 
 def _task(root: Path, setting: str, row: Row, seed: int, quick: bool) -> Task:

@@ -3,8 +3,8 @@
 A step's time is that of a client's whole round, what the method does once in it
 included, over its mini-batches. Methods that add to the gradient in the space of
 weights are beside plain FedAvg. Methods that add a term to the loss are beside FedAvg
-whose gradient comes from autograd, as theirs does. So are the rivals of GGEUR; FedFA,
-which changes batches and nothing else, is beside plain FedAvg, without a limit.
+whose gradient comes from autograd, as theirs does. So are the baseline augmentations;
+FedFA, which changes batches and nothing else, is beside plain FedAvg, without a limit.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def compare(splitter: str, args) -> list[dict[str, object]]:
     for min_samples in args.min_samples:
         for name, steps in STEPS.items():
             avg, std = (
-                baseline  # FedAvg sends no statistics: the floor changes nothing
+                baseline  # FedAvg sends no statistics: no threshold
                 if name == "FedAvg"
                 else scores(splitter, steps, min_samples, data, args)
             )

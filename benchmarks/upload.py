@@ -12,6 +12,7 @@ from federatedscope_ggeur.federation import (
     Client,
     ClientSettings,
     MemoryBudget,
+    Task,
     TrainingSettings,
 )
 from federatedscope_ggeur.federation.messages import MessageSchema, StatisticsUpload
@@ -20,14 +21,11 @@ from federatedscope_ggeur.methods import build_method
 from federatedscope_ggeur.models import ModelSettings
 
 SETTINGS = ClientSettings(
-    num_classes=S1_CLASSES,
+    Task(S1_CLASSES, DIM, ModelSettings(), build_method("fedavg"), seed=0),
     augmentation=AugmentationSettings(),
     training=TrainingSettings(),
-    model=ModelSettings(),
-    method=build_method("fedavg"),
     min_samples=1,
     weight="augmented",
-    seed=0,
 )
 MB = 1e6
 

@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+_KEYS: dict[str, str] = {}
+
+
+def name_settings(keys: Mapping[str, str]) -> None:
+    """Say which key of a config a field of the frozen settings is."""
+    _KEYS.update(keys)
+
+
+def setting(field: str) -> str:
+    """What to call a setting in a message: its key where configs are used, else the
+    field's own name. Rooms that see no config know no keys."""
+    return _KEYS.get(field, field)
+
 
 class GGEURError(Exception):
     """Base of every error that a user, a data file or a peer can cause."""

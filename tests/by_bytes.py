@@ -13,6 +13,7 @@ from federatedscope_ggeur.federation import (
     TrainingSettings,
 )
 from federatedscope_ggeur.federation.course.requests import (
+    EVALUATE,
     PREPARE,
     STATISTICS,
     TRAIN,
@@ -153,6 +154,10 @@ class Federation:
         drawn = self.server.sample(number) if drawn is None else drawn
         taken = [self.validated(TRAIN, update, number, drawn) for update in updates]
         self.server.step(number, taken)
+
+    def aggregate_scores(self, number, reports):
+        taken = [self.validated(EVALUATE, report, number) for report in reports]
+        return self.server.aggregate_scores(taken)
 
     def train(self, number):
         """The updates of the clients drawn in a round."""

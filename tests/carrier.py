@@ -76,8 +76,10 @@ class Carrier:
     ----------
     requests : list of Request
         All so far.
+    membership : Membership
+        Of the coordinator.
     answers : list of (kind, round, client, reply)
-        All that arrived.
+        All that arrived; here and below a kind is given by its name.
     dismissed : list of (client, reason)
     faults : dict from (kind, round, client) to one of the functions above
     meanwhile : dict from (kind, round) to a function called while answers are awaited
@@ -92,8 +94,9 @@ class Carrier:
             self.server,
             Plan(window, quorum, plan.pop("server_evaluates", False)),
             plan.pop("tests", {}),
-            lambda number, reason: self.dismissed.append((number, reason)),
+            dismiss=lambda number, reason: self.dismissed.append((number, reason)),
         )
+        self.membership = self.coordinator.membership
         self._cache = GeometryCache()
         self.handlers = {k: self._handler(k) for k in federation.clients}
 
@@ -121,34 +124,34 @@ class Carrier:
         """Round 0 and as many rounds."""
         return self.round0(), self.rounds(*range(1, rounds + 1))
 
-    def carry(self, conversation):
+    def carry(self, requests):
         replies = None
         while True:
             try:
-                request = conversation.send(replies)
+                request = requests.send(replies)
             except StopIteration as stop:
                 return stop.value
             self.requests.append(request)
             replies = {k: self._reply(request, k) for k in request.parts}
             self.answers += [
-                (request.kind, request.round_number, k, reply)
+                (request.kind.name, request.round_number, k, reply)
                 for k, reply in replies.items()
                 if not isinstance(reply, Absence)
             ]
-            hook = self.meanwhile.get((request.kind, request.round_number))
+            hook = self.meanwhile.get((request.kind.name, request.round_number))
             if hook is not None:
                 hook()
 
     def asked(self, *kinds, start=0):
         """(kind, clients) of the requests since number `start`."""
         return [
-            (request.kind, list(request.parts))
+            (request.kind.name, list(request.parts))
             for request in self.requests[start:]
-            if not kinds or request.kind in kinds
+            if not kinds or request.kind.name in kinds
         ]
 
     def bytes_down(self, *kinds):
-        parts = [r.parts for r in self.requests if r.kind in kinds]
+        parts = [r.parts for r in self.requests if r.kind.name in kinds]
         return sum(len(part) for sent in parts for ps in sent.values() for part in ps)
 
     def bytes_up(self, *kinds):
@@ -157,7 +160,7 @@ class Carrier:
 
     def _reply(self, request, k):
         reply = self.handlers[k].answer(request.kind, request.parts[k])
-        fault = self.faults.get((request.kind, request.round_number, k))
+        fault = self.faults.get((request.kind.name, request.round_number, k))
         return reply if fault is None else fault(reply, self)
 
     def _handler(self, k):

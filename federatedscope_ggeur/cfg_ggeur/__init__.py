@@ -11,6 +11,3 @@ from federatedscope_ggeur.cfg_ggeur.keys import (
     extend_ggeur_cfg,
     get_key,
 )
-
-#: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).
-SINGLE_DOMAIN_SIZE, MULTI_DOMAIN_SIZE, PROTOTYPE_SIZE = 2000, 500, 500

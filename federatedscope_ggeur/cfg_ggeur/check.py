@@ -12,7 +12,7 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     switch_of,
     switches,
 )
-from federatedscope_ggeur.cfg_ggeur.keys import PLUGINS, all_keys, get_key
+from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
 from federatedscope_ggeur.cfg_ggeur.method_settings import part_settings, parts_in_use
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import OptimizerSettings
@@ -38,143 +38,130 @@ def check_ggeur_cfg(cfg) -> None:
     """
     problems = ggeur_problems(cfg)
     if problems:
-        raise ConfigError("\n".join(["wrong settings:", *problems]))
+        raise ConfigError("\n  ".join(["wrong settings:", *problems]))
 
 
 def ggeur_problems(cfg) -> list[str]:
-    """What `check_ggeur_cfg` would complain of, a line each."""
-    used = cfg.ggeur.use
-    if not used:
+    """What `check_ggeur_cfg` would complain of, each ``"<key>: <problem>"``."""
+    ggeur, ours = cfg.ggeur, cfg.federate.method == "ggeur"
+    if not ggeur.use:
         # FS strips the other keys of a section that is not in use.
-        if cfg.federate.method == "ggeur":
-            return ["  ggeur.use: must be True with federate.method: ggeur"]
-        return []
+        return ["ggeur.use: must be True with federate.method: ggeur"] if ours else []
     problems = [
-        f"  ggeur.{key.name}: {problem}"
+        f"ggeur.{key.name}: {problem}"
         for key in all_keys()
-        if (problem := key.rule(get_key(cfg.ggeur, key.name)))
+        if (problem := key.rule(get_key(ggeur, key.name)))
     ]
-    if not PLUGINS.rule(cfg.ggeur.plugins):
-        problems += [
-            f"  ggeur.plugins: the module '{name}' is not loaded; name it in the file "
+    wrong = {problem.partition(":")[0].removeprefix("ggeur.") for problem in problems}
+    if "plugins" not in wrong:
+        problems += (
+            f"ggeur.plugins: the module '{name}' is not loaded; name it in the file "
             "of --cfg or behind it, where it is seen before the config is built"
-            for name in cfg.ggeur.plugins
+            for name in ggeur.plugins
             if name not in sys.modules
-        ]
-    if cfg.federate.method != "ggeur":
+        )
+    if not ours:
         problems.append(
-            f"  federate.method: must be ggeur with ggeur.use: True, got "
+            "federate.method: must be ggeur with ggeur.use: True, got "
             f"{cfg.federate.method!r}"
         )
-    wrong = {problem.split(":")[0].strip() for problem in problems}
-    sizes = {f"ggeur.{name}" for name in (*_TOTALS, *_PER_ANCHOR, "steps")}
-    heads = {"closed_form", "init", "statistics", "calibrate", "mlp_hidden_dim"}
-    if not wrong & {f"ggeur.{name}" for name in heads}:
-        problems += _head_contradictions(cfg.ggeur)
-    return problems if wrong & sizes else problems + _contradictions(cfg.ggeur)
-
-
-def _head_contradictions(ggeur) -> list[str]:
-    """What cannot go with a head in closed form, or without one."""
-    kind, starts = ggeur.closed_form, ggeur.init == "closed_form"
-    form = CLOSED_FORMS.get(kind)
-    alone = form is not None and not starts
-    others = [name for name, other in CLOSED_FORMS.items() if other.trainable]
-    starting = f"ggeur.closed_form: {' or '.join(others)}"
-    others = [name for name, other in CLOSED_FORMS.items() if not other.per_class]
-    summing = f"ggeur.closed_form: {' or '.join(others)}"
-    summed = ggeur.statistics == "summed"
-    uses_shapes = ggeur.augmentation == "ggeur" and bool(ggeur.steps) and not alone
-    contradictions = (
-        (
-            starts and form is None,
-            f"ggeur.init: closed_form needs {starting}",
-        ),
-        (
-            starts and form is not None and not form.trainable,
-            f"ggeur.init: cannot be closed_form with ggeur.closed_form: {kind}, whose "
-            "head is not one that training goes on with",
-        ),
-        (
-            form is not None and ggeur.mlp_hidden_dim != 0,
-            f"ggeur.mlp_hidden_dim: must be 0 with ggeur.closed_form: {kind}, which "
-            "has no hidden layer",
-        ),
-        (
-            summed and form is None,
-            f"ggeur.statistics: summed is for {summing}",
-        ),
-        (
-            summed and form is not None and form.per_class,
-            f"ggeur.statistics: must be class with ggeur.closed_form: {kind}, which "
-            "needs the covariance of each class",
-        ),
-        (
-            summed and starts and uses_shapes,
-            "ggeur.statistics: must be class with ggeur.steps that are not [], which "
-            "need the covariance of each class",
-        ),
-        (
-            summed and starts and ggeur.calibrate != "none",
-            "ggeur.statistics: must be class with ggeur.calibrate: "
-            f"{ggeur.calibrate}, which needs the covariance of each class",
-        ),
-        (
-            alone and ggeur.calibrate != "none",
-            "ggeur.calibrate: must be none with a head in closed form that is not "
-            "trained (ggeur.init: random)",
-        ),
-    )
-    return [f"  {problem}" for applies, problem in contradictions if applies]
-
-
-def _contradictions(ggeur) -> list[str]:
-    totals, per_anchor = _set_among(ggeur, *_TOTALS), _set_among(ggeur, *_PER_ANCHOR)
-    problems = []
-    if totals and per_anchor:
-        problems.append(
-            f"  {' and '.join(totals)}: cannot go with {' and '.join(per_anchor)}; say "
-            "sizes in one of the two ways"
-        )
-    if per_anchor:
-        for step, name in enumerate(_PER_ANCHOR[:2], start=1):
-            if step in ggeur.steps and ggeur[name] == NOT_SET:
-                problems.append(
-                    f"  ggeur.{name}: must be set, because {' and '.join(per_anchor)} "
-                    f"is set and ggeur.steps holds {step}"
-                )
+    if not wrong & {"closed_form", "init", "statistics", "calibrate", "mlp_hidden_dim"}:
+        problems += _head_contradictions(ggeur)
+    if not wrong & {*_TOTALS, *_PER_ANCHOR, "steps"}:
+        problems += _size_contradictions(ggeur)
     return problems
 
 
-def _set_among(ggeur, *names: str) -> list[str]:
-    return [f"ggeur.{name}" for name in names if ggeur[name] != NOT_SET]
+def _head_contradictions(ggeur) -> Iterator[str]:
+    """What cannot go with a head in closed form, or without one."""
+    kind, starts = ggeur.closed_form, ggeur.init == "closed_form"
+    summed, calibrate = ggeur.statistics == "summed", ggeur.calibrate
+    form = CLOSED_FORMS.get(kind)
+    alone = form is not None and not starts
+    uses_shapes = ggeur.augmentation == "ggeur" and bool(ggeur.steps) and not alone
+    per_class = "which needs the covariance of each class"
+    if starts and form is None:
+        others = [name for name, other in CLOSED_FORMS.items() if other.trainable]
+        yield (
+            f"ggeur.init: closed_form needs ggeur.closed_form: {' or '.join(others)}"
+        )
+    if starts and form is not None and not form.trainable:
+        yield (
+            f"ggeur.init: cannot be closed_form with ggeur.closed_form: {kind}, whose "
+            "head is not one that training goes on with"
+        )
+    if form is not None and ggeur.mlp_hidden_dim != 0:
+        yield (
+            f"ggeur.mlp_hidden_dim: must be 0 with ggeur.closed_form: {kind}, which "
+            "has no hidden layer"
+        )
+    if summed and form is None:
+        others = [name for name, other in CLOSED_FORMS.items() if not other.per_class]
+        yield (
+            f"ggeur.statistics: summed is for ggeur.closed_form: {' or '.join(others)}"
+        )
+    if summed and form is not None and form.per_class:
+        yield (
+            f"ggeur.statistics: must be class with ggeur.closed_form: {kind}, "
+            f"{per_class}"
+        )
+    if summed and starts and uses_shapes:
+        yield (
+            "ggeur.statistics: must be class with ggeur.steps that are not [], which "
+            "need the covariance of each class"
+        )
+    if summed and starts and calibrate != "none":
+        yield (
+            f"ggeur.statistics: must be class with ggeur.calibrate: {calibrate}, "
+            f"{per_class}"
+        )
+    if alone and calibrate != "none":
+        yield (
+            "ggeur.calibrate: must be none with a head in closed form that is not "
+            "trained (ggeur.init: random)"
+        )
 
 
-def method_problems(cfg) -> list[str]:
-    """What contradicts the base method or the baseline augmentation, a line each."""
+def _size_contradictions(ggeur) -> Iterator[str]:
+    totals, per_anchor = (
+        [f"ggeur.{name}" for name in names if ggeur[name] != NOT_SET]
+        for names in (_TOTALS, _PER_ANCHOR)
+    )
+    if totals and per_anchor:
+        yield (
+            f"{' and '.join(totals)}: cannot go with {' and '.join(per_anchor)}; say "
+            "sizes in one of the two ways"
+        )
+    for step, name in enumerate(_PER_ANCHOR[:2], start=1):
+        if per_anchor and step in ggeur.steps and ggeur[name] == NOT_SET:
+            yield (
+                f"ggeur.{name}: must be set, because {' and '.join(per_anchor)} is set "
+                f"and ggeur.steps holds {step}"
+            )
+
+
+def method_problems(cfg) -> Iterator[str]:
+    """What contradicts the base method or the baseline augmentation, likewise."""
     parts = parts_in_use(cfg)
     chosen = {switch_of(part) for part in parts}
-    problems = [
-        f"{switch}.use: must be False with ggeur.base_method: {cfg.ggeur.base_method}, "
-        "which alone selects the method"
-        for switch in switches()
-        if switch not in chosen and switch in cfg and cfg[switch].use
-    ]
+    for switch in switches():
+        if switch not in chosen and switch in cfg and cfg[switch].use:
+            yield (
+                f"{switch}.use: must be False with ggeur.base_method: "
+                f"{cfg.ggeur.base_method}, which alone selects the method"
+            )
     for part in parts:
-        problems += _setting_problems(cfg, part)
-        problems += (
-            f"{OPEN_SECTION}.{field}: {problem}"
-            for field, problem in part.optimizer_problems(local_optimizer(cfg))
-        )
+        yield from _setting_problems(cfg, part)
+        for field, problem in part.optimizer_problems(local_optimizer(cfg)):
+            yield f"{OPEN_SECTION}.{field}: {problem}"
     base = METHODS.get(cfg.ggeur.base_method)
     if base is not None and not base.federated:
-        problems += _local_problems(cfg)
+        yield from _local_problems(cfg)
     if base is not None and base.pools_data:
-        problems += _pooled_problems(cfg)
+        yield from _pooled_problems(cfg)
     added = AUGMENTATIONS.get(cfg.ggeur.augmentation)
     if added is not None:
-        problems += _augmentation_problems(cfg.ggeur, added)
-    return [f"  {problem}" for problem in problems]
+        yield from _augmentation_problems(cfg.ggeur, added)
 
 
 def local_optimizer(cfg) -> OptimizerSettings:

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import yaml
+
+from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
-from federatedscope_ggeur.settings import Rule, one_of
+from federatedscope_ggeur.settings import Rule, one_of, rule_of
 
 LARGEST = 2**31 - 1  # FS sends whole numbers in 32 bits
 
@@ -34,22 +37,13 @@ def _anything(value) -> str:
 
 
 def _only(*accepted) -> Rule:
-    def rule(value) -> str:
-        if value in accepted:
-            return ""
-        wanted = " or ".join(repr(a) for a in accepted)
-        return f"the plugin takes only {wanted}, got {value!r}"
-
-    return rule
+    wanted = " or ".join(repr(value) for value in accepted)
+    return rule_of(f"the plugin takes only {wanted}", lambda value: value in accepted)
 
 
 def _at_least(minimum) -> Rule:
-    def rule(value) -> str:
-        if minimum <= value <= LARGEST:
-            return ""
-        return f"must lie in {minimum}..{LARGEST}, got {value!r}"
-
-    return rule
+    problem = f"must lie in {minimum}..{LARGEST}"
+    return rule_of(problem, lambda value: minimum <= value <= LARGEST)
 
 
 def _unset_or(low, high) -> Rule:
@@ -63,19 +57,13 @@ def _unset_or(low, high) -> Rule:
     return rule
 
 
-def _metrics(value) -> str:
-    if all(v in ("acc", "correct", "loss", "total", "avg_loss") for v in value):
-        return ""
-    return f"the plugin reports acc, loss and total, got {value!r}"
-
-
-def _rate(value) -> str:
-    return "" if 0 <= value < 1 else f"must be in [0, 1), got {value!r}"
-
-
-def _one_process(value) -> str:
-    return "" if value <= 1 else f"the plugin runs in one process, got {value!r}"
-
+_METRICS = ("acc", "correct", "loss", "total", "avg_loss")
+_metrics = rule_of(
+    "the plugin reports acc, loss and total",
+    lambda value: all(metric in _METRICS for metric in value),
+)
+_rate = rule_of("must be in [0, 1)", lambda value: 0 <= value < 1)
+_one_process = rule_of("the plugin runs in one process", lambda value: value <= 1)
 
 HONOURED = (
     FSKey("seed", 0, _anything),
@@ -112,9 +100,39 @@ HONOURED = (
     FSKey("eval.metrics", [], _metrics),
 )
 
+#: Accepted at FS's default alone.
+_AT_DEFAULT = """
+backend: torch
+use_gpu: false
+federate: {share_local_model: false, data_weighted_aggr: false, online_aggr: false,
+  merge_test_data: false, merge_val_data: false, use_ss: false, sampler: uniform}
+vertical: {use: false}
+asyn: {use: false}
+fedopt: {annealing: false}
+fedswa: {use: false}
+nbafl: {use: false}
+sgdmf: {use: false}
+attack: {attack_method: ''}
+quantization: {method: none}
+personalization: {local_param: []}
+feat_engr: {type: ''}
+data: {args: [], save_data: false, server_holds_all: false, subsample: 1.0,
+  consistent_label_distribution: true, transform: []}
+dataloader: {type: base, num_workers: 0, pin_memory: false}
+model: {use_bias: true}
+regularizer: {type: ''}
+train: {scheduler: {type: ''}}
+finetune: {before_eval: false}
+grad: {grad_accum_count: 1}
+eval: {monitoring: []}
+"""
+
 FIXED = (
-    FSKey("backend", "torch", _only("torch")),
-    FSKey("use_gpu", False, _only(False)),
+    *(
+        FSKey(name, default, _only(default))
+        for name, default in flatten(yaml.safe_load(_AT_DEFAULT))
+    ),
+    # At another value, or inside FS at others as well.
     FSKey("check_completeness", False, _only(False), _anything),
     FSKey("print_decimal_digits", 6, _only(6), _anything),
     FSKey(
@@ -123,49 +141,17 @@ FIXED = (
         _only("standalone"),
         one_of("standalone", "distributed"),
     ),
-    FSKey("federate.share_local_model", False, _only(False)),
-    FSKey("federate.data_weighted_aggr", False, _only(False)),
-    FSKey("federate.online_aggr", False, _only(False)),
     FSKey("federate.use_diff", False, _only(False), _anything),
-    FSKey("federate.merge_test_data", False, _only(False)),
-    FSKey("federate.merge_val_data", False, _only(False)),
-    FSKey("federate.use_ss", False, _only(False)),
-    FSKey("federate.sampler", "uniform", _only("uniform")),
     FSKey("federate.process_num", 1, _only(1), _one_process),
     FSKey("distribute.use", False, _only(False), _anything),
-    FSKey("vertical.use", False, _only(False)),
-    FSKey("asyn.use", False, _only(False)),
-    FSKey("fedopt.annealing", False, _only(False)),
-    FSKey("fedswa.use", False, _only(False)),
-    FSKey("nbafl.use", False, _only(False)),
-    FSKey("sgdmf.use", False, _only(False)),
     FSKey("wandb.use", False, _only(False), _anything),
-    FSKey("attack.attack_method", "", _only("")),
-    FSKey("quantization.method", "none", _only("none")),
-    FSKey("personalization.local_param", [], _only([])),
-    FSKey("feat_engr.type", "", _only("")),
-    FSKey("data.args", [], _only([])),
-    FSKey("data.save_data", False, _only(False)),
-    FSKey("data.server_holds_all", False, _only(False)),
-    FSKey("data.subsample", 1.0, _only(1.0)),
-    FSKey("data.consistent_label_distribution", True, _only(True)),
-    FSKey("data.transform", [], _only([])),
-    FSKey("dataloader.type", "base", _only("base")),
-    FSKey("dataloader.num_workers", 0, _only(0)),
-    FSKey("dataloader.pin_memory", False, _only(False)),
     FSKey("model.type", "lr", _only("ggeur_head")),
-    FSKey("model.use_bias", True, _only(True)),
     FSKey("criterion.type", "MSELoss", _only("CrossEntropyLoss")),
-    FSKey("regularizer.type", "", _only("")),
     FSKey("trainer.type", "general", _only("ggeur_trainer")),
-    FSKey("train.scheduler.type", "", _only("")),
-    FSKey("finetune.before_eval", False, _only(False)),
-    FSKey("grad.grad_accum_count", 1, _only(1)),
     FSKey("early_stop.patience", 5, _only(0)),
     FSKey("eval.split", ["test", "val"], _only(["test"])),
     FSKey("eval.best_res_update_round_wise_key", "val_loss", _only("test_acc")),
     FSKey("eval.count_flops", True, _only(False)),
-    FSKey("eval.monitoring", [], _only([])),
 )
 
 

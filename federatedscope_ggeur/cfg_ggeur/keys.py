@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, name_settings
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS, calibration_draws
 from federatedscope_ggeur.settings import (
     NOT_SET,
     Key,
     Registry,
+    Rule,
     names,
     not_negative,
     one_of,
@@ -42,6 +43,22 @@ PLUGINS = Key(
     names("module names"),
 )
 
+
+def _alike(
+    default: object, rule: Rule, prefix: str = "", **meanings: str
+) -> Iterator[Key]:
+    """Keys of one default and rule, each with its meaning."""
+    for name, meaning in meanings.items():
+        yield Key(prefix + name, default, meaning, rule)
+
+
+def _choice(
+    name: str, choices: Sequence[str], meaning: str, shared: bool = False
+) -> Key:
+    """A key whose default is the first of its choices."""
+    return Key(name, choices[0], meaning, one_of(*choices), shared)
+
+
 _RUN_KEYS = (
     Key(
         "steps",
@@ -51,49 +68,32 @@ _RUN_KEYS = (
         steps,
         shared=True,
     ),
-    Key(
+    _choice(
         "scale",
-        "covariance",
+        ("covariance", "eigenvalue"),
         "Length of the noise along direction m: covariance sqrt(lambda_m), eigenvalue "
         "lambda_m (the paper's formula).",
-        one_of("covariance", "eigenvalue"),
     ),
-    Key(
+    _choice(
         "noise",
-        "fixed",
+        ("fixed", "fresh"),
         "fixed: the same augmented set every round; fresh: new noise every round.",
-        one_of("fixed", "fresh"),
     ),
-    Key(
+    _choice(
         "prototypes",
-        "domain",
+        ("domain", "client"),
         "Anchors of step 2: one for each class and other domain, or other client.",
-        one_of("domain", "client"),
     ),
-    Key(
-        "step1_size",
+    *_alike(
         NOT_SET,
-        "Rows of a class after step 1, originals included; -1: 2000 with steps [1], "
-        "else 500.",
         whole(0, not_set_allowed=True),
-    ),
-    Key(
-        "step2_size",
-        NOT_SET,
-        "New rows for each prototype in step 2; -1: 500.",
-        whole(0, not_set_allowed=True),
-    ),
-    Key(
-        "num_generated_per_sample",
-        NOT_SET,
-        "Instead of step1_size: new rows around each embedding; -1: not used.",
-        whole(0, not_set_allowed=True),
-    ),
-    Key(
-        "num_generated_per_prototype",
-        NOT_SET,
-        "Instead of step2_size: new rows around each prototype; -1: not used.",
-        whole(0, not_set_allowed=True),
+        step1_size="Rows of a class after step 1, originals included; -1: 2000 with "
+        "steps [1], else 500.",
+        step2_size="New rows for each prototype in step 2; -1: 500.",
+        num_generated_per_sample="Instead of step1_size: new rows around each "
+        "embedding; -1: not used.",
+        num_generated_per_prototype="Instead of step2_size: new rows around each "
+        "prototype; -1: not used.",
     ),
     Key(
         "target_size_per_class",
@@ -109,12 +109,11 @@ _RUN_KEYS = (
         whole(0),
         shared=True,
     ),
-    Key(
+    _choice(
         "weight",
-        "augmented",
+        ("augmented", "original"),
         "Rows that a client counts for in averages, and so tells the server of: "
         "augmented, or its original ones.",
-        one_of("augmented", "original"),
     ),
     Key(
         "privacy.min_samples",
@@ -135,19 +134,13 @@ _RUN_KEYS = (
         "Clients asked for their statistics at a time.",
         whole(1),
     ),
-    Key(
-        "quorum",
+    *_alike(
         NOT_SET,
-        "The run ends with an error when fewer clients than this are left, joining "
-        "included; -1: all must be there.",
         whole(1, not_set_allowed=True),
-    ),
-    Key(
-        "client_number",
-        NOT_SET,
-        "Distributed, with distribute.data_idx -1: this client's number, 1, 2, ...; "
-        "otherwise data_idx is the number.",
-        whole(1, not_set_allowed=True),
+        quorum="The run ends with an error when fewer clients than this are left, "
+        "joining included; -1: all must be there.",
+        client_number="Distributed, with distribute.data_idx -1: this client's number, "
+        "1, 2, ...; otherwise data_idx is the number.",
     ),
     Key(
         "domain",
@@ -155,78 +148,54 @@ _RUN_KEYS = (
         "Distributed, with distribute.data_idx -1: the domain of this client's data.",
         text,
     ),
-    Key(
-        "deadline.join",
+    *_alike(
         600.0,
-        "Distributed: seconds that the server waits for clients to join, and a client "
-        "for a server that it cannot reach.",
         positive,
-    ),
-    Key(
-        "deadline.round0",
-        600.0,
-        "Distributed: seconds for the answers to one request of round 0, or of "
+        "deadline.",
+        join="Distributed: seconds that the server waits for clients to join, and a "
+        "client for a server that it cannot reach.",
+        round0="Distributed: seconds for the answers to one request of round 0, or of "
         "calibration.",
-        positive,
+        train="Distributed: seconds for the local training of a round.",
+        evaluate="Distributed: seconds for the clients' evaluation of a round.",
     ),
-    Key(
-        "deadline.train",
-        600.0,
-        "Distributed: seconds for the local training of a round.",
-        positive,
-    ),
-    Key(
-        "deadline.evaluate",
-        600.0,
-        "Distributed: seconds for the clients' evaluation of a round.",
-        positive,
-    ),
-    Key(
-        "tls.certificate",
+    *_alike(
         "",
-        "Distributed: this process's own certificate chain (PEM file); on the server "
-        "it switches TLS on.",
         text,
+        "tls.",
+        certificate="Distributed: this process's own certificate chain (PEM file); on "
+        "the server it switches TLS on.",
+        key="Private key of tls.certificate (PEM file).",
+        authority="Distributed: certificates to trust (PEM file); on a client it "
+        "switches TLS on, on the server it demands certificates of the clients.",
     ),
-    Key("tls.key", "", "Private key of tls.certificate (PEM file).", text),
-    Key(
-        "tls.authority",
+    *_alike(
         "",
-        "Distributed: certificates to trust (PEM file); on a client it switches TLS "
-        "on, on the server it demands certificates of the clients.",
         text,
+        join_secret="Distributed, server: file with the secret that join tokens are "
+        "made of (`federatedscope-ggeur token`); clients must then have one.",
+        join_token="Distributed, client: file with its join token.",
     ),
-    Key(
-        "join_secret",
-        "",
-        "Distributed, server: file with the secret that join tokens are made of "
-        "(`federatedscope-ggeur token`); clients must then have one.",
-        text,
-    ),
-    Key("join_token", "", "Distributed, client: file with its join token.", text),
-    Key(
+    _choice(
         "init",
-        "random",
+        ("random", "closed_form"),
         "Where training starts: random, or closed_form, at the head that "
         "ggeur.closed_form names. With random a closed form is the whole run: there "
         "are no rounds of training.",
-        one_of("random", "closed_form"),
         shared=True,
     ),
-    Key(
+    _choice(
         "statistics",
-        "class",
+        ("class", "summed"),
         "Scatters that clients send in round 0: class, one for each class; summed, one "
         "summed over classes, which is enough for most closed forms.",
-        one_of("class", "summed"),
         shared=True,
     ),
-    Key(
+    _choice(
         "calibrate",
-        "none",
+        ("none", "ccvr"),
         "After the last round: none, or ccvr, the last layer trained again on draws "
         "from the clients' merged class statistics of what it takes in.",
-        one_of("none", "ccvr"),
         shared=True,
     ),
     Key("num_threads", 1.0, "torch threads of each process.", whole(1, maximum=1024)),
@@ -237,6 +206,31 @@ _RUN_KEYS = (
         not_negative,
     ),
     PLUGINS,
+)
+
+
+# Which key each field is that rooms below name in messages.
+name_settings(
+    {
+        "batch_size": "dataloader.batch_size",
+        "calibrate": "ggeur.calibrate",
+        "client_num": "federate.client_num",
+        "closed_form": "ggeur.closed_form",
+        "deadline.join": "ggeur.deadline.join",
+        "drop_last": "dataloader.drop_last",
+        "grad_clip": "grad.grad_clip",
+        "min_samples": "ggeur.privacy.min_samples",
+        "optimizer.lr": "train.optimizer.lr",
+        "quorum": "ggeur.quorum",
+        "restore_from": "federate.restore_from",
+        "save_to": "federate.save_to",
+        "step1_size": "ggeur.step1_size",
+        "step2_size": "ggeur.step2_size",
+        "steps": "ggeur.steps",
+        "total_rounds": "federate.total_round_num",
+        "unseen_client_num": "federate.unseen_clients_rate",
+        "unseen_domains": "ggeur.unseen_domains",
+    }
 )
 
 
@@ -256,26 +250,23 @@ def all_keys() -> tuple[Key, ...]:
 def _choices() -> tuple[Key, ...]:
     """The keys that name a registered part."""
     return (
-        Key(
+        _choice(
             "base_method",
-            next(iter(METHODS)),
+            tuple(METHODS),
             "Federated optimisation method that GGEUR is combined with.",
-            one_of(*METHODS),
             shared=True,
         ),
-        Key(
+        _choice(
             "augmentation",
-            "ggeur",
+            (*AUGMENTATIONS.taken, *AUGMENTATIONS),
             "What is done to embeddings in training: ggeur, as ggeur.steps says; none; "
             "or, in GGEUR's place, a baseline augmentation.",
-            one_of(*AUGMENTATIONS.taken, *AUGMENTATIONS),
             shared=True,
         ),
-        Key(
+        _choice(
             "closed_form",
-            "none",
+            ("none", *CLOSED_FORMS),
             "A head worked out from the statistics of round 0: none, or a closed form.",
-            one_of("none", *CLOSED_FORMS),
             shared=True,
         ),
     )
@@ -331,20 +322,20 @@ def _shown(default: object) -> str:
 
 def extend_ggeur_cfg(cfg) -> None:
     """Add what is missing of `cfg.ggeur` to a yacs `CfgNode` or an FS `CN`."""
-    node = type(cfg)
-    if "ggeur" not in cfg:
-        cfg.ggeur = node()
-        cfg.ggeur.use = False
+    add_key(cfg, "ggeur.use", False)
     for key in all_keys():
-        parent = cfg.ggeur
-        *path, name = key.name.split(".")
-        for part in path:
-            if part not in parent:
-                parent[part] = node()
-            parent = parent[part]
-        if name not in parent:
-            default = key.default
-            parent[name] = list(default) if isinstance(default, list) else default
+        add_key(cfg, f"ggeur.{key.name}", key.default)
+
+
+def add_key(node, dotted: str, default: object) -> None:
+    """Give a config a key at its default, and the sections above it, if it has none."""
+    *path, name = dotted.split(".")
+    for part in path:
+        if part not in node:
+            node[part] = type(node)()
+        node = node[part]
+    if name not in node:
+        node[name] = list(default) if isinstance(default, list) else default
 
 
 def get_key(node, dotted: str):

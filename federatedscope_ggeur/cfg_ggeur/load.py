@@ -12,7 +12,6 @@ import torch
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur.check import ggeur_problems, method_problems
-from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoder_settings
 from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     OPEN_SECTION,
     FSKey,
@@ -20,9 +19,10 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     open_sections,
     settings_in,
 )
-from federatedscope_ggeur.cfg_ggeur.keys import extend_ggeur_cfg, get_key
+from federatedscope_ggeur.cfg_ggeur.keys import add_key, extend_ggeur_cfg, get_key
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins, plugins_in
+from federatedscope_ggeur.cfg_ggeur.run_settings import encoder_settings
 from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten, literal, read_yaml
 from federatedscope_ggeur.data import (
     check_data_type,
@@ -40,11 +40,7 @@ def default_config() -> CfgNode:
     """A config with every key the embedded engine knows, at its default."""
     cfg = CfgNode()
     for key in fs_keys():
-        *path, name = key.name.split(".")
-        node = cfg
-        for part in path:
-            node = node.setdefault(part, CfgNode())
-        node[name] = list(key.default) if isinstance(key.default, list) else key.default
+        add_key(cfg, key.name, key.default)
     extend_ggeur_cfg(cfg)
     return cfg
 
@@ -74,12 +70,13 @@ def load_config(
     given, where = read_settings(source, overrides)
     cfg = default_config()
     unset = {key: p for key, value in given if (p := _set(cfg, key, value))}
+    problems = [f"  {key}: {problem}" for key, problem in unset.items()]
     # A key that could not be set still has its default, which is not the user's.
-    problems = list(unset.values()) + [
+    problems += (
         problem
         for problem in config_problems(cfg)
-        if problem.split(":")[0].strip() not in unset
-    ]
+        if problem.partition(":")[0].strip() not in unset
+    )
     if problems:
         place = f" in {where}" if where is not None else ""
         place += " or behind it" if place and overrides else ""
@@ -129,10 +126,9 @@ def _pairs(overrides: Sequence | Mapping) -> Iterator[tuple[str, object]]:
 def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
     """What the embedded engine, or FS with the plugin, cannot do of `cfg`, by line."""
     problems = [
-        f"  {key.name}: {problem}"
+        f"{key.name}: {problem}"
         for key in fs_keys()
-        if _is_there(cfg, key.name)
-        and (problem := _problem(key, get_key(cfg, key.name), on_fs))
+        if (problem := _problem(key, cfg, on_fs))
     ]
     checks = (
         lambda: check_data_type(cfg.data.type),
@@ -140,26 +136,22 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
         lambda: check_splits(cfg.data.splits),
         lambda: check_splitter(cfg.data.splitter, cfg.data.splitter_args),
     )
-    problems += [f"  {problem}" for check in checks if (problem := _refusal(check))]
+    problems += filter(None, map(_refusal, checks))
     problems += _optimizer_problems(cfg.train.optimizer)
     if cfg.train.batch_or_epoch == "batch" and not cfg.dataloader.shuffle:
         problems.append(
-            "  dataloader.shuffle: must be True with train.batch_or_epoch: batch; "
+            "dataloader.shuffle: must be True with train.batch_or_epoch: batch; "
             "augmented rows stand class by class, and only the first would be seen"
         )
-    return problems + ggeur_problems(cfg) + method_problems(cfg)
+    problems += [*ggeur_problems(cfg), *method_problems(cfg)]
+    return [f"  {problem}" for problem in problems]
 
 
-def _is_there(cfg: CfgNode, name: str) -> bool:
-    """FS strips a section whose `use` is False, down to that."""
+def _problem(key: FSKey, cfg: CfgNode, on_fs: bool) -> str:
     try:
-        get_key(cfg, name)
+        value = get_key(cfg, key.name)
     except KeyError:
-        return False
-    return True
-
-
-def _problem(key: FSKey, value: object, on_fs: bool) -> str:
+        return ""  # FS strips a section whose `use` is False, down to that
     # FS itself takes a list where its default is a whole number, and the reverse.
     if type(value) is not type(key.default):
         return _not_of_type(value, key.default)
@@ -195,21 +187,21 @@ def _set(cfg: CfgNode, dotted: str, value: object) -> str:
         node = None
     is_open = section in open_sections()
     if not isinstance(node, CfgNode) or (name not in node and not is_open):
-        return f"  {dotted}: the embedded engine has no such key{_like(cfg, dotted)}"
+        return f"the embedded engine has no such key{_like(cfg, dotted)}"
     is_text = isinstance(value, str) and isinstance(node.get(name), str)
     read = literal(value)
     # A text may stand in quotes, which it needs in FS if it looks like a number.
     value = value if is_text and not isinstance(read, str) else read
     if not _is_finite(value):
-        return f"  {dotted}: must be finite, got {value!r}"
+        return f"must be finite, got {value!r}"
     if is_open and dotted not in {key.name for key in fs_keys()}:
         node[name] = value
         return ""
     if isinstance(node[name], CfgNode):
-        return f"  {dotted}: is a section, it takes keys below it, not {value!r}"
+        return f"is a section, it takes keys below it, not {value!r}"
     cast = _cast(value, node[name])
     if type(cast) is not type(node[name]):
-        return f"  {dotted}: {_not_of_type(value, node[name])}"
+        return _not_of_type(value, node[name])
     node[name] = cast
     return ""
 
@@ -254,12 +246,12 @@ def _optimizer_problems(node: CfgNode) -> list[str]:
     unknown = sorted(options.keys() - known)
     if unknown:
         return [
-            f"  {OPEN_SECTION}.{name}: torch.optim.{node.type} takes no such argument; "
+            f"{OPEN_SECTION}.{name}: torch.optim.{node.type} takes no such argument; "
             "take the line out of the file"
             for name in unknown
         ]
     if not _is_finite(list(options.values())):
-        return [f"  {OPEN_SECTION}: must be finite, got {options}"]
+        return [f"{OPEN_SECTION}: must be finite, got {options}"]
     if options.keys() <= _HARMLESS and all(
         isinstance(value, (int, float)) and 0 <= value < 1 for value in options.values()
     ):
@@ -269,5 +261,5 @@ def _optimizer_problems(node: CfgNode) -> list[str]:
     try:
         make([parameter], lr=node.lr, **options).step()
     except Exception as error:  # whatever torch makes of options it was not made for
-        return [f"  {OPEN_SECTION}: torch refuses {options}: {error}"]
+        return [f"{OPEN_SECTION}: torch refuses {options}: {error}"]
     return []

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from federatedscope_ggeur.cfg_ggeur import (
-    MULTI_DOMAIN_SIZE,
-    PROTOTYPE_SIZE,
-    SINGLE_DOMAIN_SIZE,
-)
 from federatedscope_ggeur.cfg_ggeur.check import local_optimizer
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     agreed_settings,
     base_method,
     method_of,
+    options_of,
 )
-from federatedscope_ggeur.cfg_ggeur.model_settings import (
-    answered_requests,
-    augmentation_steps,
-    closed_form_settings,
-    model_settings,
-    only_closed_form,
-    statistics_form,
+from federatedscope_ggeur.data import (
+    ENCODERS,
+    EncoderSettings,
+    EncodingSettings,
+    ExtractionSettings,
 )
 from federatedscope_ggeur.federation import (
     CalibrationSettings,
@@ -32,13 +27,23 @@ from federatedscope_ggeur.federation import (
     TrainingSettings,
 )
 from federatedscope_ggeur.federation.course.coordinator import Plan
-from federatedscope_ggeur.federation.course.requests import RequestKind
+from federatedscope_ggeur.federation.course.requests import (
+    CALIBRATE,
+    KINDS,
+    STATISTICS,
+    RequestKind,
+)
+from federatedscope_ggeur.federation.messages import StatisticsForm
 from federatedscope_ggeur.geometry import (
     AugmentationSettings,
     PerAnchorSizes,
     TotalSizes,
 )
+from federatedscope_ggeur.models import ModelSettings, build_closed_form
 from federatedscope_ggeur.settings import NOT_SET
+
+#: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).
+SINGLE_DOMAIN_SIZE, MULTI_DOMAIN_SIZE, PROTOTYPE_SIZE = 2000, 500, 500
 
 
 @dataclass(frozen=True)
@@ -62,33 +67,30 @@ class RunSettings:
 
 def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettings:
     """The settings in `cfg` for data of `num_classes` and `dim`, on any engine."""
-    ggeur = cfg.ggeur
-    task = Task(
-        num_classes,
-        dim,
-        model_settings(cfg),
-        method_of(cfg),
-        cfg.seed,
-        statistics_form(ggeur),
-    )
+    ggeur, steps = cfg.ggeur, augmentation_steps(cfg.ggeur)
+    sizes, kind = _sizes(ggeur, steps), ggeur.closed_form
+    # A head in closed form inverts statistics: they travel exactly then.
+    form = StatisticsForm(summed=ggeur.statistics == "summed", exact=kind != "none")
+    method, training = method_of(cfg), training_settings(cfg)
+    task = Task(num_classes, dim, model_settings(cfg), method, cfg.seed, form)
     client = ClientSettings(
         task,
-        augmentation=augmentation_settings(ggeur),
-        training=training_settings(cfg),
+        augmentation=AugmentationSettings(steps, sizes, ggeur.scale, ggeur.noise),
+        training=training,
         min_samples=int(ggeur.privacy.min_samples),
         weight=ggeur.weight,
     )
     server = ServerSettings(
         task,
-        steps=augmentation_steps(ggeur),
+        steps=steps,
         prototypes=ggeur.prototypes,
         sample_client_num=_sample_client_num(cfg.federate, num_clients),
         unseen_client_num=_unseen_client_num(cfg.federate, num_clients),
         ignore_weight=cfg.federate.ignore_weight,
         total_rounds=0 if only_closed_form(ggeur) else cfg.federate.total_round_num,
         eval_every=cfg.eval.freq,
-        closed_form=closed_form_settings(ggeur),
-        calibration=calibration_settings(cfg),
+        closed_form=None if kind == "none" else build_closed_form(kind, ggeur),
+        calibration=_calibration(ggeur, training),
     )
     return RunSettings(
         client=client,
@@ -117,19 +119,12 @@ def server_evaluates(cfg) -> bool:
     return method.federated and (method.pools_data or cfg.federate.make_global_eval)
 
 
-def calibration_settings(cfg) -> CalibrationSettings | None:
-    """How `cfg` has the head calibrated after the last round, if at all."""
-    ggeur = cfg.ggeur
+def _calibration(ggeur, training: TrainingSettings) -> CalibrationSettings | None:
+    """How the head is calibrated after the last round, if at all."""
     if ggeur.calibrate == "none":
         return None
     samples, epochs = int(ggeur.ccvr.samples), int(ggeur.ccvr.epochs)
-    return CalibrationSettings(samples, epochs, training_settings(cfg))
-
-
-def augmentation_settings(ggeur) -> AugmentationSettings:
-    """Steps, sizes, scale and noise of `cfg.ggeur`."""
-    steps = augmentation_steps(ggeur)
-    return AugmentationSettings(steps, _sizes(ggeur, steps), ggeur.scale, ggeur.noise)
+    return CalibrationSettings(samples, epochs, training)
 
 
 def training_settings(cfg) -> TrainingSettings:
@@ -181,3 +176,69 @@ def _sample_client_num(federate, num_clients: int) -> int:
     if 0 < federate.sample_client_num <= num_clients:
         return federate.sample_client_num
     return part
+
+
+def model_settings(cfg) -> ModelSettings:
+    """The model of ``ggeur.mlp_hidden_dim``, or of ``ggeur.closed_form``."""
+    hidden, form = int(cfg.ggeur.mlp_hidden_dim), cfg.ggeur.closed_form
+    return ModelSettings(hidden, cfg.model.dropout, form)
+
+
+def augmentation_steps(ggeur) -> tuple[int, ...]:
+    """The steps of GGEUR in `cfg.ggeur`: none where something else stands for it."""
+    used = ggeur.augmentation == "ggeur" and not only_closed_form(ggeur)
+    return tuple(ggeur.steps) if used else ()
+
+
+def answered_requests(ggeur) -> frozenset[RequestKind]:
+    """What a client of these settings answers."""
+    answered = {kind for kind in KINDS if kind.always}
+    if augmentation_steps(ggeur) or ggeur.closed_form != "none":
+        answered.add(STATISTICS)
+    if ggeur.calibrate != "none":
+        answered.add(CALIBRATE)
+    return frozenset(answered)
+
+
+def asks_for_statistics(ggeur) -> bool:
+    """Whether clients are asked for class statistics at all."""
+    return bool(answered_requests(ggeur) & {STATISTICS, CALIBRATE})
+
+
+def only_closed_form(ggeur) -> bool:
+    """Whether the run ends with round 0, at a head in closed form."""
+    return ggeur.closed_form != "none" and ggeur.init == "random"
+
+
+def encoder_settings(ggeur) -> EncoderSettings:
+    """The encoder of `cfg.ggeur`."""
+    chosen = ggeur.encoder
+    part = ENCODERS.get(chosen.name)
+    alike = ("name", "model", "pretrained", "normalize", "precision", "quick_gelu")
+    return EncoderSettings(
+        **{name: chosen[name] for name in alike},
+        image_size=_whole(chosen.image_size),
+        options=options_of(part, ggeur) if part is not None else {},
+    )
+
+
+def encoding_settings(ggeur) -> EncodingSettings:
+    """Encoder, extraction and cache of `cfg.ggeur`."""
+    chosen = ggeur.encoder
+    return EncodingSettings(
+        encoder_settings(ggeur),
+        ExtractionSettings(
+            batch_size=int(chosen.batch_size),
+            num_workers=_whole(chosen.num_workers),
+            num_threads=_whole(chosen.num_threads),
+        ),
+        device=chosen.device,
+        cache=chosen.cache,
+        float16=chosen.float16_cache,
+        hash_files=chosen.hash_files,
+    )
+
+
+def _whole(value: float) -> int | None:
+    # Infinity is for the key's rule to refuse.
+    return None if value == NOT_SET or not math.isfinite(value) else int(value)

@@ -96,12 +96,10 @@ def _write(run: Run, folder: Path, status: str) -> None:
     table = results_table(results)
     logger.debug("%s", table)
     print(table, flush=True)
-    files = "results.json, metrics.csv, curve.png"
     if head is None:
         logger.info(NO_HEAD)
-    else:
-        files += ", head.safetensors"
-    logger.info("%s are in %s", files, folder)
+    head_file = "" if head is None else ", head.safetensors"
+    logger.info(f"results.json, metrics.csv, curve.png{head_file} are in {folder}")
 
 
 def _done(run: Run) -> str:
@@ -132,14 +130,9 @@ def _show(record: Round0 | RoundRecord, bar: tqdm) -> None:
         line = f"round {record.round} of {bar.total}"
         logger.info(f"{line}: {score}" if score else line)
     logger.debug(
-        "round %d: clients %s, AVG %s, loss %s, %.3f s, %d bytes up, %d down",
-        record.round,
-        record.clients,
-        record.avg,
-        record.loss,
-        record.seconds,
-        record.bytes_up,
-        record.bytes_down,
+        f"round {record.round}: clients {record.clients}, AVG {record.avg}, loss "
+        f"{record.loss}, {record.seconds:.3f} s, {record.bytes_up} bytes up, "
+        f"{record.bytes_down} down"
     )
 
 

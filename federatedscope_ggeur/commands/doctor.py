@@ -107,10 +107,10 @@ def _federatedscope() -> list[str]:
         lines.append(f"        {error}")
     missing = install.missing_packages()
     if missing:
-        lines.append(f"MISSING for FederatedScope: {', '.join(missing)}")
-        lines.append(
-            f"        pip install {' '.join(missing)}; or all: {install.EXTRA}"
-        )
+        lines += [
+            f"MISSING for FederatedScope: {', '.join(missing)}",
+            f"        pip install {' '.join(missing)}; or all: {install.EXTRA}",
+        ]
     return lines
 
 

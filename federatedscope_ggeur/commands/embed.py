@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from federatedscope_ggeur.cfg_ggeur.encoder_settings import embed as embed_images
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
+from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings
 from federatedscope_ggeur.commands import INTERRUPTED
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.commands.parsing import config_parser
-from federatedscope_ggeur.data import Encoded
+from federatedscope_ggeur.data import Encoded, embed_data, find_reader
 
 logger = logging.getLogger("federatedscope_ggeur")
 
@@ -35,9 +36,11 @@ def embed(arguments: Sequence[str]) -> int:
         "After an interruption, the same command goes on where it stopped.",
     ).parse_intermixed_args(arguments)
     cfg = load_config(options.cfg, options.settings)
+    data, encoding = cfg.data, encoding_settings(cfg.ggeur)
     with shown_on_console(cfg.verbose > 0):
         try:
-            encoded = embed_images(cfg)
+            own = options_of(find_reader(data.type), cfg.ggeur)
+            encoded = embed_data(data.type, data.root, encoding, own)
         except KeyboardInterrupt:
             logger.warning(
                 "interrupted; what is embedded stays in %s, and the same command goes "

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.model_settings import asks_for_statistics
+from federatedscope_ggeur.cfg_ggeur.run_settings import asks_for_statistics
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.commands.inspection import (
     TOP,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from federatedscope_ggeur.geometry import (
     GeometricShape,
     shape_similarity,
 )
+from federatedscope_ggeur.reporting.tables import csv_text
 
 #: Directions that Eq. 3 compares; the largest similarity.
 TOP = 5
@@ -45,7 +44,7 @@ class Holdings:
             [number, domain, row.sum(), *row.tolist()]
             for (number, domain), row in zip(self.clients, self.counts)
         )
-        return _csv([["client", "domain", "rows", *self.class_names], *lines])
+        return csv_text([["client", "domain", "rows", *self.class_names], *lines])
 
     def withheld(self, min_samples: int) -> int:
         """(client, class) pairs that hold rows, but fewer than `min_samples`."""
@@ -124,16 +123,13 @@ def similarities(dataset: DataSet, reference: str = "") -> list[Similarities]:
 
 def similarities_csv(found: Iterable[Similarities], class_names: Sequence[str]) -> str:
     """A line for each two domains and two classes that were compared."""
-    lines: list[list] = [
-        ["domain", "class", "other_domain", "other_class", "similarity"]
-    ]
-    for pair in found:
-        for i, j in np.argwhere(~np.isnan(pair.values)).tolist():
-            value = float(pair.values[i, j])
-            lines.append(
-                [pair.first, class_names[i], pair.second, class_names[j], value]
-            )
-    return _csv(lines)
+    lines = (
+        [p.first, class_names[i], p.second, class_names[j], float(p.values[i, j])]
+        for p in found
+        for i, j in np.argwhere(~np.isnan(p.values)).tolist()
+    )
+    names = ["domain", "class", "other_domain", "other_class", "similarity"]
+    return csv_text([names, *lines])
 
 
 def chance(dim: int) -> float:
@@ -173,9 +169,3 @@ def _compare(
 def _mean(values: np.ndarray) -> float | None:
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else None
-
-
-def _csv(lines: Iterable[Sequence]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
-    return text.getvalue()

@@ -39,8 +39,9 @@ def predict(arguments: Sequence[str]) -> int:
         predictor = Predictor(
             options.run, options.pretrained, options.device, options.plugins
         )
-        found = _naming_broken(predictor.predict(images, options.top))
-        broken = _PRINTERS[options.form](found)
+        broken: list[Prediction] = []
+        found = _naming_broken(predictor.predict(images, options.top), broken)
+        _PRINTERS[options.form](found)
     return 1 if broken else 0
 
 
@@ -98,23 +99,23 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _naming_broken(found: Iterable[Prediction]) -> Iterator[Prediction]:
+def _naming_broken(
+    found: Iterable[Prediction], broken: list[Prediction]
+) -> Iterator[Prediction]:
     for one in found:
         if one.problem:
             print(f"error: {one.problem}", file=sys.stderr)
+            broken.append(one)
         yield one
 
 
-def _print_text(found: Iterable[Prediction]) -> int:
-    broken = 0
+def _print_text(found: Iterable[Prediction]) -> None:
     for one in found:
-        broken += bool(one.problem)
         shown = ", ".join(f"{name} {share:.3f}" for name, share in one.classes)
         print(f"{one.image}: {shown or 'cannot be read'}", flush=True)
-    return broken
 
 
-def _print_json(found: Iterable[Prediction]) -> int:
+def _print_json(found: Iterable[Prediction]) -> None:
     rows = [
         {
             "image": one.image,
@@ -124,20 +125,16 @@ def _print_json(found: Iterable[Prediction]) -> int:
         for one in found
     ]
     print(json.dumps(rows, indent=2, ensure_ascii=False))
-    return sum(row["error"] is not None for row in rows)
 
 
-def _print_csv(found: Iterable[Prediction]) -> int:
-    broken = 0
+def _print_csv(found: Iterable[Prediction]) -> None:
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(["image", "rank", "class", "probability", "error"])
     for one in found:
-        broken += bool(one.problem)
         if one.problem:
             table.writerow([one.image, "", "", "", one.problem])
         for rank, (name, share) in enumerate(one.classes, 1):
             table.writerow([one.image, rank, name, share, ""])
-    return broken
 
 
 _PRINTERS = {"text": _print_text, "json": _print_json, "csv": _print_csv}

@@ -16,8 +16,11 @@ from torch import Tensor
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur import all_keys
-from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    encoding_settings,
+    model_settings,
+)
 from federatedscope_ggeur.data import SUFFIX, EncodingSettings, is_image_type
 from federatedscope_ggeur.data.encoders import (
     Encoder,
@@ -29,7 +32,7 @@ from federatedscope_ggeur.data.encoders import (
 from federatedscope_ggeur.data.images.files import is_image_name, load_image
 from federatedscope_ggeur.engines.embedded import torch_threads
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.models import Model, ModelSettings, build_model
+from federatedscope_ggeur.models import Model, build_model
 from federatedscope_ggeur.reporting import Results
 
 _RESULTS, _HEAD = "results.json", "head.safetensors"
@@ -90,8 +93,9 @@ class Predictor:
         results = _read_results(Path(folder))
         settings = _encoding(results, pretrained, device)
         tensors, metadata = _read_head(Path(folder) / _HEAD)
-        recorded = results.encoder, results.class_names
-        if (metadata.get("encoder"), _class_names(metadata)) != recorded:
+        names = json.dumps(results.class_names)
+        recorded = {"encoder": results.encoder, "class_names": names}
+        if any(metadata.get(key) != value for key, value in recorded.items()):
             raise DataError(
                 f"{Path(folder) / _HEAD}: was not written together with {_RESULTS} "
                 "(encoder or classes differ); take both from the same run"
@@ -212,7 +216,11 @@ def _read_results(folder: Path) -> Results:
             f"round: it holds no {_RESULTS}. Name the folder that the run printed at "
             "its start (outdir/expname)."
         )
-    results = _results_at(folder / _RESULTS)
+    path = folder / _RESULTS
+    try:
+        results = Results.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from error
     if not (folder / _HEAD).is_file():
         method = results.config.get("ggeur", {}).get("base_method")
         raise ConfigError(
@@ -221,14 +229,6 @@ def _read_results(folder: Path) -> Results:
             f"its own (the run's ggeur.base_method: {method}); name another run."
         )
     return results
-
-
-def _results_at(path: Path) -> Results:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from error
-    return Results.from_json(text)
 
 
 def _encoding(results: Results, pretrained: str, device: str) -> EncodingSettings:
@@ -273,18 +273,9 @@ def _read_head(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise DataError(f"{path}: is damaged: {error}") from error
 
 
-def _class_names(metadata: dict[str, str]) -> object:
-    try:
-        return json.loads(metadata.get("class_names", ""))
-    except ValueError:
-        return None
-
-
 def _head(results: Results, dim: int, tensors: dict[str, Tensor], path: Path) -> Model:
-    config = results.config
-    ggeur, dropout = config["ggeur"], config["model"]["dropout"]
-    hidden, form = int(ggeur["mlp_hidden_dim"]), ggeur["closed_form"]
-    settings = ModelSettings(hidden, dropout, form)
+    parts = {name: results.config[name] for name in ("ggeur", "model")}
+    settings = model_settings(CfgNode(parts))
     model = build_model(dim, len(results.class_names), settings)
     try:
         model.load_state_dict(tensors)

@@ -13,7 +13,7 @@ from federatedscope_ggeur.data.splitters import (
     divide_rows,
     find_shares,
 )
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, setting
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,9 @@ def partition(
     seen, unseen = _separate(dataset, unseen_domains)
     if client_num < len(seen):
         raise ConfigError(
-            f"federate.client_num is {client_num}, but there are {len(seen)} seen "
+            f"{setting('client_num')} is {client_num}, but there are {len(seen)} seen "
             f"domains ({', '.join(domain.name for domain in seen)}) and each needs a "
-            "client. Raise it, or name domains in ggeur.unseen_domains."
+            f"client. Raise it, or name domains in {setting('unseen_domains')}."
         )
     clients = []
     for position, domain in enumerate(seen):
@@ -159,14 +159,14 @@ def _separate(
     known = [domain.name for domain in dataset.domains]
     if isinstance(unseen_domains, str) or not set(unseen_domains) <= set(known):
         raise ConfigError(
-            f"ggeur.unseen_domains must be a list of domains of the data set, which "
-            f"are {known}; got {unseen_domains!r}."
+            f"{setting('unseen_domains')} must be a list of domains of the data set, "
+            f"which are {known}; got {unseen_domains!r}."
         )
     seen = [domain for domain in dataset.domains if domain.name not in unseen_domains]
     if not seen:
         raise ConfigError(
-            f"ggeur.unseen_domains: {list(unseen_domains)} leaves no domain to train "
-            f"on; leave out at least one of {known}."
+            f"{setting('unseen_domains')}: {list(unseen_domains)} leaves no domain to "
+            f"train on; leave out at least one of {known}."
         )
     unseen = tuple(d for d in dataset.domains if d.name in unseen_domains)
     return seen, unseen

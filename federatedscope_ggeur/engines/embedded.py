@@ -15,7 +15,7 @@ import torch
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.data import FederatedData
-from federatedscope_ggeur.federation import Client, MemoryBudget, Server
+from federatedscope_ggeur.federation import MemoryBudget, Server
 from federatedscope_ggeur.federation.course.checkpoint import (
     CheckpointWriter,
     ClientStore,
@@ -63,24 +63,12 @@ class EmbeddedEngine:
     ):
         self.data, self.settings, self._order = data, settings, order
         memory, cache = MemoryBudget(settings.memory_limit), GeometryCache()
-        self.clients: dict[int, Client] = {}
-        self._handlers: dict[int, ClientHandler] = {}
-        save_to = settings.save_to
-        for held in data.clients:
-            number, train = held.number, held.train
-            client = Client(
-                number,
-                held.domain,
-                train.features,
-                train.labels,
-                settings.client,
-                memory,
-            )
-            store = ClientStore(save_to, number) if save_to else None
-            self.clients[number] = client
-            self._handlers[number] = ClientHandler(
-                client, held.test, cache, store, settings.answers
-            )
+        own, answers, save_to = settings.client, settings.answers, settings.save_to
+        self._handlers = {
+            held.number: ClientHandler.of(held, own, memory, cache, answers, save_to)
+            for held in data.clients
+        }
+        self.clients = {k: handler.client for k, handler in self._handlers.items()}
         client_domains = {held.number: held.domain for held in data.clients}
         self.server = Server(client_domains, settings.server)
         unseen = {domain.name: domain.test for domain in data.unseen}

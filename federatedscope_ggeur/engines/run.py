@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from federatedscope_ggeur.cfg_ggeur.encoder_settings import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     base_method,
     method_notes,
     options_of,
 )
-from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
+from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings, run_settings
 from federatedscope_ggeur.data import (
     DataSet,
     FederatedData,

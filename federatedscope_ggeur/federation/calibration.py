@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.messages.statistics_upload import (
     Statistics,
     StatisticsUpload,
@@ -128,8 +128,8 @@ class Calibration:
         if not held.classes:
             raise GGEURError(
                 "there is nothing to calibrate the head on: no client sent statistics "
-                "of any class; lower ggeur.privacy.min_samples, or set ggeur.calibrate "
-                "to none"
+                f"of any class; lower {setting('min_samples')}, or set "
+                f"{setting('calibrate')} to none"
             )
         details = {
             "draws_of_a_class": settings.samples,
@@ -139,6 +139,6 @@ class Calibration:
         if not torch.isfinite(calibrated).all():
             raise GGEURError(
                 "calibration diverged, the weights hold NaN or infinity; lower "
-                "train.optimizer.lr or set grad.grad_clip"
+                f"{setting('optimizer.lr')} or set {setting('grad_clip')}"
             )
         return calibrated, details

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.evaluation import evaluate
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
@@ -103,7 +103,7 @@ class Client:
 
     Attributes
     ----------
-    contract : Contract
+    schema : MessageSchema
         To decode the server's messages against.
     """
 
@@ -177,11 +177,13 @@ class Client:
         training = self.settings.training
         if training.drop_last and self.recipe.rows < training.batch_size:
             logger.warning(
-                "client %d never trains: its %d rows are fewer than "
-                "dataloader.batch_size %d, and dataloader.drop_last is True",
+                "client %d never trains: its %d rows are fewer than %s %d, and %s is "
+                "True",
                 self.number,
                 self.recipe.rows,
+                setting("batch_size"),
                 training.batch_size,
+                setting("drop_last"),
             )
             weight = 0
         context = self._context(0, torch.zeros(0), {})
@@ -219,8 +221,8 @@ class Client:
         if not torch.isfinite(result.params).all():
             raise GGEURError(
                 f"client {self.number}, round {number}: training diverged, the weights "
-                f"hold NaN or infinity; lower train.optimizer.lr "
-                f"(now {settings.training.optimizer.lr}) or set grad.grad_clip"
+                f"hold NaN or infinity; lower {setting('optimizer.lr')} "
+                f"(now {settings.training.optimizer.lr}) or set {setting('grad_clip')}"
             )
         upload: Tensors = {}
         if hooks.finish is not None:
@@ -279,7 +281,8 @@ class Client:
             raise GGEURError(
                 f"client {self.number}: its augmented set of {recipe.rows} rows "
                 f"({recipe.nbytes / 1e9:.1f} GB) cannot be made; lower "
-                "ggeur.step1_size and ggeur.step2_size, or what is set in their place"
+                f"{setting('step1_size')} and {setting('step2_size')}, or what is set "
+                "in their place"
             ) from error
 
     def _context(self, round_number, broadcast, download) -> LocalContext:

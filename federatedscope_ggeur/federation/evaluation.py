@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.models import Model
 
 _CHUNK_ROWS = 8192
@@ -55,6 +55,6 @@ def evaluate(model: Model, params: Tensor, features: Tensor, labels: Tensor) -> 
     if not math.isfinite(score.loss_sum):
         raise GGEURError(
             f"the test loss is {score.loss_sum}: training diverged; lower "
-            "train.optimizer.lr or set grad.grad_clip"
+            f"{setting('optimizer.lr')} or set {setting('grad_clip')}"
         )
     return score

@@ -28,10 +28,5 @@ from federatedscope_ggeur.settings import import_modules
 
 import_modules(__name__, __path__)
 # Every method's class can be imported from here as well.
-globals().update(
-    {
-        part.__name__: part
-        for parts in (METHODS, AUGMENTATIONS)
-        for part in parts.values()
-    }
-)
+for _part in (*METHODS.values(), *AUGMENTATIONS.values()):
+    globals()[_part.__name__] = _part

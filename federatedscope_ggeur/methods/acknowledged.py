@@ -10,7 +10,7 @@ the server sends down, for each client, the last round whose update it took.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -25,26 +25,35 @@ from federatedscope_ggeur.methods.base import (
 logger = logging.getLogger(__name__)
 
 
-def none_acknowledged() -> Tensor:
-    """Before round 1: no update of anybody was taken."""
-    return torch.zeros(0, dtype=torch.int64)
+def first_state(context: ServerContext, **mean: Tensor) -> Tensors:
+    """Server: the state before round 1, of no update taken and a `mean` by its name."""
+    none = torch.zeros(0, dtype=torch.int64)
+    return {**mean, "acknowledged_rounds": none, "weight": _total_weight(context)}
 
 
-def acknowledged_after(
-    acknowledged_rounds: Tensor, updates: Sequence[Update], round_number: int
-) -> Tensor:
-    """Server: the last round taken of each client, by number, after this round."""
-    size = (
-        max([len(acknowledged_rounds) - 1, *(update.client for update in updates)]) + 1
-    )
-    after = acknowledged_rounds.new_zeros(size)
-    after[: len(acknowledged_rounds)] = acknowledged_rounds
-    after[[update.client for update in updates]] = round_number
-    return after
+def next_state(
+    name: str,
+    change: Callable[[Update], Tensor],
+    updates: Sequence[Update],
+    state: Tensors,
+    context: ServerContext,
+    scale: float = 1.0,
+) -> Tensors:
+    """Server: the state after a round that adds `scale` times the `change` of each
+    update to the mean over all clients called `name`, and takes these updates."""
+    weight, rounds = _total_weight(context), state["acknowledged_rounds"]
+    changes = sum(u.aggregation_weight / float(weight) * change(u) for u in updates)
+    # A client that joined late takes its share of the mean from then on.
+    mean = state[name] * float(state["weight"] / weight) + scale * changes
+    clients = [update.client for update in updates]
+    after = rounds.new_zeros(max([len(rounds), *(client + 1 for client in clients)]))
+    after[: len(rounds)] = rounds
+    after[clients] = context.round_number
+    return {name: mean, "acknowledged_rounds": after, "weight": weight}
 
 
-def total_weight(context: ServerContext) -> Tensor:
-    """Server: the sum of n_k over all clients that have ended round 0."""
+def _total_weight(context: ServerContext) -> Tensor:
+    """The sum of n_k over all clients that have ended round 0."""
     return torch.tensor(
         [sum(context.aggregation_weights.values())], dtype=torch.float64
     )

@@ -221,12 +221,18 @@ class Method:
 
     Methods hold settings only. What changes over rounds goes through the state dicts.
     A method that sends tensors up says which, so that others can be refused.
+
+    Parameters
+    ----------
+    *values, **settings
+        Of `SETTINGS`, in their order or by name; what is left out has its default. They
+        become attributes of their names, as `Key.read` gives them. One that has neither
+        value nor default stays the class's own attribute.
     """
 
     #: Given by the decorator that registers it.
     name: str = ""
 
-    #: The constructor's keyword arguments, as `Key.read` gives them.
     SETTINGS: ClassVar[tuple[Key, ...]] = ()
 
     #: Where they stand, if that is a section of FederatedScope's own; those without a
@@ -256,6 +262,19 @@ class Method:
     #: True where clients send means over few rows, so that sums over the rows of a
     #: class beside them could leave single rows.
     sends_row_means: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        # What a subclass adds is lost where something else stands in for its mean.
+        cls.robust = vars(cls).get("robust", False)
+
+    def __init__(self, *values: Any, **settings: Any):
+        given = {**{k.name: v for k, v in zip(self.SETTINGS, values)}, **settings}
+        for key in self.SETTINGS:
+            value = given.pop(key.name, key.default)
+            if value is not None:
+                setattr(self, key.name, key.read(value))
+        if given or len(values) > len(self.SETTINGS):
+            raise TypeError(f"{self.name} has no such settings: {values}, {settings}")
 
     @classmethod
     def setting_problems(cls, settings: Mapping[str, object]) -> Iterable[Problem]:

@@ -15,10 +15,7 @@ from federatedscope_ggeur.methods.base import (
     Method,
     ServerContext,
     Tensors,
-    Update,
 )
-
-_BASE, _ADDED = "base", "augmentation"
 
 
 class Combined(Method):
@@ -47,144 +44,130 @@ class Combined(Method):
                 f"base_method {base.name} does not send; take another of the two"
             )
         self.base, self.augmentation = base, augmentation
+        self.parts = {"base": base, "augmentation": augmentation}
         self.name = f"{base.name} + {augmentation.name}"
         self.keeps_state = base.keeps_state or augmentation.keeps_state
 
+    def _each(self, of: Callable[[Method, str], Mapping]) -> dict:
+        return _named({whose: of(part, whose) for whose, part in self.parts.items()})
+
     def init_upload_shapes(self, model):
-        return _both(
-            self.base.init_upload_shapes(model),
-            self.augmentation.init_upload_shapes(model),
-        )
+        return self._each(lambda part, whose: part.init_upload_shapes(model))
 
     def upload_shapes(self, model):
-        return _both(
-            self.base.upload_shapes(model), self.augmentation.upload_shapes(model)
-        )
+        return self._each(lambda part, whose: part.upload_shapes(model))
 
     def init_upload_problem(self, init_upload, model):
         return self._problem(
-            init_upload, lambda one, own: one.init_upload_problem(own, model)
+            init_upload, lambda part, own: part.init_upload_problem(own, model)
         )
 
     def upload_problem(self, upload, model):
-        return self._problem(upload, lambda one, own: one.upload_problem(own, model))
+        return self._problem(upload, lambda part, own: part.upload_problem(own, model))
 
     def _problem(self, both: Tensors, of: Callable[[Method, Tensors], str]) -> str:
-        for whose, method in ((_BASE, self.base), (_ADDED, self.augmentation)):
-            problem = of(method, _part(both, whose))
+        for whose, part in self.parts.items():
+            problem = of(part, _own(both, whose))
             if problem:
-                return f"{method.name}: {problem}"
+                return f"{part.name}: {problem}"
         return ""
 
     def init_upload(self, features, labels, context):
-        return _both(
-            self.base.init_upload(features, labels, _local(context, _BASE)),
-            self.augmentation.init_upload(features, labels, _local(context, _ADDED)),
+        return self._each(
+            lambda part, whose: part.init_upload(
+                features, labels, _local(context, whose)
+            )
         )
 
     def aggregate_init(self, init_uploads):
-        return _both(
-            self.base.aggregate_init(_of_each(init_uploads, _BASE)),
-            self.augmentation.aggregate_init(_of_each(init_uploads, _ADDED)),
+        return self._each(
+            lambda part, whose: part.aggregate_init(_own_of_each(init_uploads, whose))
         )
 
     def local(self, context: LocalContext) -> LocalHooks:
-        base = self.base.local(_local(context, _BASE))
-        added = self.augmentation.local(_local(context, _ADDED))
+        hooks = {w: part.local(_local(context, w)) for w, part in self.parts.items()}
+        base, added = hooks.values()
         if base.objective and added.objective:
             raise ConfigError(
                 f"{self.name}: both put a loss of their own in place of the "
                 "cross-entropy; take another base_method or augmentation"
             )
         return LocalHooks(
-            transform=_one_after_the_other(base.transform, added.transform),
+            transform=_both(base.transform, added.transform, _one_after_the_other),
             objective=base.objective or added.objective,
-            loss_term=_sum(base.loss_term, added.loss_term),
-            add_correction=_each(base.add_correction, added.add_correction),
-            finish=_finish(base.finish, added.finish),
+            loss_term=_both(base.loss_term, added.loss_term, _sum),
+            add_correction=_both(base.add_correction, added.add_correction, _in_turn),
+            finish=_finish(hooks),
             start=base.start,
         )
 
     def eval_params(self, context):
-        return self.base.eval_params(_local(context, _BASE))
+        return self.base.eval_params(_local(context, "base"))
 
     def initial_state(self, params, context):
-        return _both(
-            self.base.initial_state(params, _server(context, _BASE)),
-            self.augmentation.initial_state(params, _server(context, _ADDED)),
+        return self._each(
+            lambda part, whose: part.initial_state(params, _server(context, whose))
         )
 
     def download(self, state):
-        return _both(
-            self.base.download(_part(state, _BASE)),
-            self.augmentation.download(_part(state, _ADDED)),
-        )
+        return self._each(lambda part, whose: part.download(_own(state, whose)))
 
     def step(self, params, updates, state, context):
         after, kept = {}, {}
-        for name, method in ((_BASE, self.base), (_ADDED, self.augmentation)):
-            after[name], kept[name] = method.step(
-                params,
-                [_update(update, name) for update in updates],
-                _part(state, name),
-                _server(context, name),
+        for whose, part in self.parts.items():
+            own = [replace(u, upload=_own(u.upload, whose)) for u in updates]
+            after[whose], kept[whose] = part.step(
+                params, own, _own(state, whose), _server(context, whose)
             )
-        return after[_BASE], _both(kept[_BASE], kept[_ADDED])
+        return after["base"], _named(kept)
 
 
 # Tensors (and shapes) by name, together and apart
 
 
-def _both(base: Mapping, added: Mapping) -> dict:
-    named = ((_BASE, base), (_ADDED, added))
-    return {f"{whose}.{n}": value for whose, part in named for n, value in part.items()}
+def _named(parts: Mapping[str, Mapping]) -> dict:
+    return {f"{w}.{n}": value for w, own in parts.items() for n, value in own.items()}
 
 
-def _part(both: Tensors, whose: str) -> dict[str, Tensor]:
+def _own(both: Tensors, whose: str) -> dict[str, Tensor]:
     start = f"{whose}."
     return {n[len(start) :]: t for n, t in both.items() if n.startswith(start)}
 
 
-def _of_each(init_uploads: Mapping[int, Tensors], whose: str) -> dict[int, dict]:
-    return {client: _part(tensors, whose) for client, tensors in init_uploads.items()}
+def _own_of_each(init_uploads: Mapping[int, Tensors], whose: str) -> dict[int, dict]:
+    return {client: _own(tensors, whose) for client, tensors in init_uploads.items()}
 
 
 def _local(context: LocalContext, whose: str) -> LocalContext:
     return replace(
         context,
-        download=_part(context.download, whose),
-        init_broadcast=_part(context.init_broadcast, whose),
-        state=_part(context.state, whose),
+        download=_own(context.download, whose),
+        init_broadcast=_own(context.init_broadcast, whose),
+        state=_own(context.state, whose),
     )
 
 
 def _server(context: ServerContext, whose: str) -> ServerContext:
-    return replace(context, init_uploads=_of_each(context.init_uploads, whose))
+    return replace(context, init_uploads=_own_of_each(context.init_uploads, whose))
 
 
-def _update(update: Update, whose: str) -> Update:
-    return replace(update, upload=_part(update.upload, whose))
+# Hooks
 
 
-# Hooks; of two, each may be None
+def _both(base: Callable | None, added: Callable | None, join: Callable):
+    """Of two hooks, each of which may be None, the one there is, or both joined."""
+    return join(base, added) if base and added else base or added
 
 
-def _one_after_the_other(base: Callable | None, added: Callable | None):
-    if base is None or added is None:
-        return base or added
+def _one_after_the_other(base: Callable, added: Callable):
     return lambda features, labels: added(base(features, labels), labels)
 
 
-def _sum(base: Callable | None, added: Callable | None):
-    if base is None or added is None:
-        return base or added
+def _sum(base: Callable, added: Callable):
     return lambda model, batch: base(model, batch) + added(model, batch)
 
 
-def _each(base: Callable | None, added: Callable | None):
-    if base is None or added is None:
-        return base or added
-
+def _in_turn(base: Callable, added: Callable):
     def add_corrections(params: Tensor, gradient: Tensor) -> None:
         base(params, gradient)
         added(params, gradient)
@@ -192,14 +175,12 @@ def _each(base: Callable | None, added: Callable | None):
     return add_corrections
 
 
-def _finish(base: Callable | None, added: Callable | None):
-    if base is None and added is None:
-        return None
+def _finish(hooks: Mapping[str, LocalHooks]):
+    found = {whose: hook.finish for whose, hook in hooks.items() if hook.finish}
 
     def finish(outcome: LocalOutcome) -> tuple[Tensors, Tensors]:
-        (up, kept), (more_up, more_kept) = (
-            ({}, {}) if hook is None else hook(outcome) for hook in (base, added)
-        )
-        return _both(up, more_up), _both(kept, more_kept)
+        ends = {whose: end(outcome) for whose, end in found.items()}
+        upload = _named({whose: up for whose, (up, _) in ends.items()})
+        return upload, _named({whose: kept for whose, (_, kept) in ends.items()})
 
-    return finish
+    return finish if found else None

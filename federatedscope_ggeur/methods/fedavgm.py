@@ -13,11 +13,7 @@ from federatedscope_ggeur.settings import Key, below, positive
 class FedAvgM(Method):
     """``v = b v + (w_g - sum p_k w_k)``, then ``w_g -= lr v``; v is kept over rounds.
 
-    Parameters
-    ----------
-    momentum : float
-        b.
-    lr : float
+    b is `momentum`.
     """
 
     meaning = "momentum on the server"
@@ -27,8 +23,8 @@ class FedAvgM(Method):
         Key("lr", 1.0, "The server's learning rate.", positive),
     )
 
-    def __init__(self, momentum: float = 0.9, lr: float = 1.0):
-        self.momentum, self.lr = momentum, lr
+    momentum: float
+    lr: float
 
     def initial_state(self, params, context):
         return {"v": torch.zeros_like(params)}

@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 
 from federatedscope_ggeur.methods.acknowledged import (
-    acknowledged_after,
     counted,
+    first_state,
     kept,
-    none_acknowledged,
-    total_weight,
+    next_state,
 )
 from federatedscope_ggeur.methods.base import (
     LocalContext,
@@ -28,11 +27,6 @@ class FedDyn(Method):
     After training ``h_k -= alpha (w_k - w_g)``; the server does the same with the
     mean over all clients, ``h -= alpha sum_S pi_k (w_k - w_g)``, then
     ``w_g = sum_S p_k w_k - h / alpha``. It holds that h = sum_k pi_k h_k.
-
-    Parameters
-    ----------
-    alpha : float
-        Above 0.
     """
 
     meaning = "adds -<h_k, w> + alpha/2 |w - w_g|^2 to the loss"
@@ -41,15 +35,10 @@ class FedDyn(Method):
     SETTINGS = (Key("alpha", 0.5, "Weight of the proximal term.", positive),)
     keeps_state = True
 
-    def __init__(self, alpha: float = 0.5):
-        self.alpha = alpha
+    alpha: float
 
     def initial_state(self, params, context):
-        return {
-            "h": torch.zeros_like(params),
-            "acknowledged_rounds": none_acknowledged(),
-            "weight": total_weight(context),
-        }
+        return first_state(context, h=torch.zeros_like(params))
 
     def download(self, state):
         return {"acknowledged_rounds": state["acknowledged_rounds"]}
@@ -70,15 +59,9 @@ class FedDyn(Method):
     def step(self, params, updates, state, context):
         if not any(update.aggregation_weight for update in updates):
             return params, state  # only clients without data were drawn
-        weight = total_weight(context)
-        # A client that joined late takes its share of the mean from then on.
-        h = state["h"] * float(state["weight"] / weight)
-        moved = sum(
-            u.aggregation_weight / float(weight) * (u.params - params) for u in updates
-        )
-        h = h - self.alpha * moved
-        acknowledged = acknowledged_after(
-            state["acknowledged_rounds"], updates, context.round_number
-        )
-        state = {"h": h, "acknowledged_rounds": acknowledged, "weight": weight}
-        return weighted_mean(params, updates) - h / self.alpha, state
+
+        def change(update):
+            return update.params - params
+
+        state = next_state("h", change, updates, state, context, -self.alpha)
+        return weighted_mean(params, updates) - state["h"] / self.alpha, state

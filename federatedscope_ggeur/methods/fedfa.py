@@ -33,10 +33,7 @@ class FedFA(Method):
     has fewer than `min_samples` rows of. A client without such rows says so, not how
     many rows it has, and is left out of s, as is one without any rows.
 
-    Parameters
-    ----------
-    probability : float
-        Of a batch being shaken; 0 is FedAvg, to the bit.
+    A batch is shaken with `probability`; 0 is FedAvg, to the bit.
     """
 
     meaning = (
@@ -53,8 +50,7 @@ class FedFA(Method):
         Key("probability", 0.5, "Probability that a batch is shaken.", fraction()),
     )
 
-    def __init__(self, probability: float = 0.5):
-        self.probability = probability
+    probability: float
 
     def init_upload_shapes(self, model):
         known = TensorSpec((1,), torch.int64)

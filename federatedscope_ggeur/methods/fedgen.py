@@ -39,19 +39,7 @@ class FedGen(Method):
     such training. A class that a client has fewer than `min_samples` rows of counts as
     none.
 
-    Parameters
-    ----------
-    alpha : float
-        0 is FedAvg, to the bit.
-    noise_dim : int
-    hidden : int
-        The generator's hidden units.
-    lr : float
-        Of its Adam, which is fresh each round.
-    steps : int
-        Of that Adam, a round.
-    batch_size : int
-        Draws of a step.
+    With `alpha` 0 it is FedAvg, to the bit. G's Adam is fresh each round.
     """
 
     meaning = (
@@ -73,17 +61,12 @@ class FedGen(Method):
         Key("batch_size", 32.0, "Draws of such a step.", whole(2)),
     )
 
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        noise_dim: int = 32,
-        hidden: int = 128,
-        lr: float = 0.001,
-        steps: int = 50,
-        batch_size: int = 32,
-    ):
-        self.alpha, self.noise_dim, self.hidden = alpha, noise_dim, hidden
-        self.lr, self.steps, self.batch_size = lr, steps, batch_size
+    alpha: float
+    noise_dim: int
+    hidden: int
+    lr: float
+    steps: int
+    batch_size: int
 
     def init_upload_shapes(self, model):
         return {"counts": TensorSpec((model.num_classes,), torch.int64)}

@@ -28,12 +28,8 @@ class FedMix(Method):
     to any other sum over all rows would give away. Only rows of a class that it has
     fewer than `min_samples` rows of are in none.
 
-    Parameters
-    ----------
-    weight : float
-        m, below 1; 0 is FedAvg up to rounding.
-    batch_size : int
-        Rows of a mean at least; `min_samples` if that is more.
+    m is `weight`; 0 is FedAvg up to rounding. A mean is of `batch_size` rows at least,
+    or of `min_samples` if that is more.
     """
 
     meaning = "mixes rows with means of the clients' rows, by a Taylor expansion"
@@ -54,8 +50,8 @@ class FedMix(Method):
         ),
     )
 
-    def __init__(self, weight: float = 0.05, batch_size: int = 5):
-        self.weight, self.batch_size = weight, batch_size
+    weight: float
+    batch_size: int
 
     def init_upload_shapes(self, model):
         return {"means": TensorSpec((None, model.in_features + model.num_classes))}

@@ -17,12 +17,7 @@ class FedNTD(Method):
     l_g are the logits under the broadcast weights, constant; the column of a row's true
     class is taken out of both. With two classes the term is zero.
 
-    Parameters
-    ----------
-    beta : float
-        0 is FedAvg, to the bit.
-    temperature : float
-        t.
+    t is `temperature`; with `beta` 0 it is FedAvg, to the bit.
     """
 
     meaning = "distils the global model's view of the not-true classes"
@@ -32,8 +27,8 @@ class FedNTD(Method):
         Key("temperature", 1.0, "Temperature of the softmax.", positive),
     )
 
-    def __init__(self, beta: float = 1.0, temperature: float = 1.0):
-        self.beta, self.temperature = beta, temperature
+    beta: float
+    temperature: float
 
     def local(self, context: LocalContext) -> LocalHooks:
         anchor, t = context.model.at(context.broadcast), self.temperature

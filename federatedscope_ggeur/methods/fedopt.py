@@ -6,13 +6,7 @@ import torch
 
 from federatedscope_ggeur.methods.base import Method, weighted_mean
 from federatedscope_ggeur.methods.registry import register_method
-from federatedscope_ggeur.settings import (
-    Key,
-    below,
-    not_negative,
-    one_of,
-    positive,
-)
+from federatedscope_ggeur.settings import Key, below, not_negative, one_of, positive
 
 #: What each type takes beside its rate.
 _OPTIONS = {
@@ -42,17 +36,8 @@ class FedOpt(Method):
 
     from ``v_0 = eps^2``, and ``w_g += lr u / (sqrt(v) + eps)``: Algorithm 2 of the
     paper, without the bias correction of `torch.optim`, which would move every weight
-    by lr in the first round.
-
-    Parameters
-    ----------
-    type : {"SGD", "Adam", "Yogi", "Adagrad"}
-    lr : float
-    betas : (b1, b2)
-        Of the adaptive ones, as is eps.
-    eps : float
-    momentum : float
-        Of SGD: ``v = momentum v + d`` in place of d.
+    by lr in the first round. SGD with momentum takes ``v = momentum v + d`` in place of
+    d.
     """
 
     meaning = "an optimiser on the server"
@@ -66,38 +51,25 @@ class FedOpt(Method):
         Key("eps", None, "Of the others; 0.001 if not set.", positive),
     )
 
-    def __init__(
-        self,
-        type: str = "SGD",
-        lr: float = 1.0,
-        betas: tuple[float, float] = (0.9, 0.99),
-        eps: float = 1e-3,
-        momentum: float = 0.0,
-    ):
-        self.type, self.lr, self.betas = type, lr, betas
-        self.eps, self.momentum = eps, momentum
+    type: str
+    lr: float
+    momentum: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.99)
+    eps: float = 1e-3
 
     @classmethod
     def setting_problems(cls, settings):
         kind = settings["type"]
         known = ("type", "lr", *_OPTIONS.get(kind, settings))
-        return [
-            (
-                name,
-                f"the server's {kind} takes no such argument; it takes "
-                f"{', '.join(known)}",
-            )
-            for name in settings
-            if name not in known
-        ]
+        takes = f"takes no such argument; it takes {', '.join(known)}"
+        unknown = [name for name in settings if name not in known]
+        return [(name, f"the server's {kind} {takes}") for name in unknown]
 
     def initial_state(self, params, context):
         if self.type == "SGD":
             return {"v": torch.zeros_like(params)}
-        return {
-            "u": torch.zeros_like(params),
-            "v": torch.full_like(params, self.eps**2),
-        }
+        v = torch.full_like(params, self.eps**2)
+        return {"u": torch.zeros_like(params), "v": v}
 
     def step(self, params, updates, state, context):
         if not any(update.aggregation_weight for update in updates):

@@ -29,11 +29,8 @@ class FedProto(Method):
     no term in the first round. Weights are averaged as well. A client sends nothing of
     a class it has fewer than `min_samples` own rows of.
 
-    Parameters
-    ----------
-    strength : float
-        lambda of the paper; 0 is FedAvg, to the bit. It belongs to the mean over
-        dimensions that the authors' code takes, not to a sum.
+    `strength` is lambda of the paper; 0 is FedAvg, to the bit. It belongs to the mean
+    over dimensions that the authors' code takes, not to a sum.
     """
 
     meaning = "draws the representation to the global class means of it"
@@ -49,8 +46,7 @@ class FedProto(Method):
         ),
     )
 
-    def __init__(self, strength: float = 2.0):
-        self.strength = strength
+    strength: float
 
     def upload_shapes(self, model):
         width = model.represent(torch.zeros(0, model.in_features)).shape[1]

@@ -11,10 +11,7 @@ from federatedscope_ggeur.settings import Key, not_negative
 class FedProx(Method):
     """Local loss ``CE + mu/2 |w - w_g|^2``, w_g the broadcast weights, constant.
 
-    Parameters
-    ----------
-    mu : float
-        0 is FedAvg, to the bit.
+    With `mu` 0 it is FedAvg, to the bit.
     """
 
     meaning = "adds mu/2 |w - w_g|^2 to the loss"
@@ -22,8 +19,7 @@ class FedProx(Method):
     SECTION = "fedprox"
     SETTINGS = (Key("mu", 0.0, "Weight of the proximal term.", not_negative),)
 
-    def __init__(self, mu: float = 0.0):
-        self.mu = mu
+    mu: float
 
     @classmethod
     def setting_notes(cls, settings):

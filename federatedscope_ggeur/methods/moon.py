@@ -19,12 +19,7 @@ class Moon(Method):
     client keeps its last weights, from before averaging; until it has some there is no
     term. With a linear head the representation is the logits.
 
-    Parameters
-    ----------
-    mu : float
-        0 is FedAvg, to the bit.
-    temperature : float
-        t.
+    t is `temperature`; with `mu` 0 it is FedAvg, to the bit.
     """
 
     meaning = (
@@ -38,8 +33,8 @@ class Moon(Method):
     )
     keeps_state = True
 
-    def __init__(self, mu: float = 1.0, temperature: float = 0.5):
-        self.mu, self.temperature = mu, temperature
+    mu: float
+    temperature: float
 
     def local(self, context: LocalContext) -> LocalHooks:
         def finish(outcome):

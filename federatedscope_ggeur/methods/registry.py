@@ -25,7 +25,7 @@ def register_method(name: str) -> Callable[[type[Method]], type[Method]]:
     ValueError
         The name is taken.
     """
-    return _registered(METHODS, name)
+    return METHODS.registered(name)
 
 
 def register_augmentation(name: str) -> Callable[[type[Method]], type[Method]]:
@@ -37,19 +37,7 @@ def register_augmentation(name: str) -> Callable[[type[Method]], type[Method]]:
     ValueError
         The name is taken.
     """
-    return _registered(AUGMENTATIONS, name)
-
-
-def _registered(
-    registry: Registry, name: str
-) -> Callable[[type[Method]], type[Method]]:
-    def register(method: type[Method]) -> type[Method]:
-        method.name = name
-        # What a subclass adds is lost where something else stands in for its mean.
-        method.robust = vars(method).get("robust", False)
-        return registry.add(name, method)
-
-    return register
+    return AUGMENTATIONS.registered(name)
 
 
 def build_method(

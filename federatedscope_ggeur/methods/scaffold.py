@@ -6,11 +6,10 @@ import torch
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.methods.acknowledged import (
-    acknowledged_after,
     counted,
+    first_state,
     kept,
-    none_acknowledged,
-    total_weight,
+    next_state,
 )
 from federatedscope_ggeur.methods.base import (
     LocalContext,
@@ -32,10 +31,7 @@ class Scaffold(Method):
     ``tau_m = (tau - m (1 - m^tau) / (1 - m)) / (1 - m)``, the steps that momentum m
     makes of tau. The server keeps c, the mean of all c_k weighted as in averages.
 
-    Parameters
-    ----------
-    server_lr : float
-        eta_g: ``w_g += eta_g sum p_k (w_k - w_g)``.
+    Then ``w_g += server_lr sum p_k (w_k - w_g)``.
     """
 
     meaning = "corrects gradients by c - c_k (option II)"
@@ -52,8 +48,7 @@ class Scaffold(Method):
     )
     keeps_state = True
 
-    def __init__(self, server_lr: float = 1.0):
-        self.server_lr = server_lr
+    server_lr: float
 
     @classmethod
     def optimizer_problems(cls, optimizer):
@@ -76,11 +71,7 @@ class Scaffold(Method):
         return {"c": TensorSpec((num_parameters(model),))}
 
     def initial_state(self, params, context):
-        return {
-            "c": torch.zeros_like(params),
-            "acknowledged_rounds": none_acknowledged(),
-            "weight": total_weight(context),
-        }
+        return first_state(context, c=torch.zeros_like(params))
 
     def download(self, state):
         return {"c": state["c"], "acknowledged_rounds": state["acknowledged_rounds"]}
@@ -106,17 +97,8 @@ class Scaffold(Method):
         return LocalHooks(add_correction=add_correction, finish=finish)
 
     def step(self, params, updates, state, context):
-        weight = total_weight(context)
-        # A client that joined late takes its share of the mean from then on.
-        c = state["c"] * float(state["weight"] / weight)
-        c = c + sum(
-            u.aggregation_weight / float(weight) * u.upload["c"] for u in updates
-        )
         moved = weighted_mean(params, updates) - params
-        acknowledged = acknowledged_after(
-            state["acknowledged_rounds"], updates, context.round_number
-        )
-        state = {"c": c, "acknowledged_rounds": acknowledged, "weight": weight}
+        state = next_state("c", lambda u: u.upload["c"], updates, state, context)
         return params + self.server_lr * moved, state
 
 

@@ -1,6 +1,5 @@
 """What a run leaves behind: the results schema, its files, the table and the curve."""
 
-from federatedscope_ggeur.reporting.lines import NO_HEAD, record_lines
 from federatedscope_ggeur.reporting.plots import draw_curve
 from federatedscope_ggeur.reporting.results import (
     SCHEMA_VERSION,
@@ -13,4 +12,9 @@ from federatedscope_ggeur.reporting.results import (
 )
 from federatedscope_ggeur.reporting.run import new_run_folder, write_run
 from federatedscope_ggeur.reporting.summary import average, summarise
-from federatedscope_ggeur.reporting.tables import metrics_csv, results_table
+from federatedscope_ggeur.reporting.tables import (
+    NO_HEAD,
+    metrics_csv,
+    record_lines,
+    results_table,
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Sequence
 
@@ -12,7 +11,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.reporting.plots import shortened, write_png
 
 _DPI = 150
 _FONT = 7.0
@@ -61,7 +60,9 @@ def draw_heatmap(
     """
     counts = values.dtype.kind in "iu"
     texts = _texts(values, counts)
-    rows, columns = [_short(name) for name in rows], [_short(name) for name in columns]
+    rows, columns = (
+        [shortened(name, _CHARACTERS) for name in names] for names in (rows, columns)
+    )
     width = _cell_width(texts, columns)
     # Labels lie along the axis only where they fit between their neighbours.
     turned = max(map(len, columns)) * _LETTER > width
@@ -86,9 +87,7 @@ def draw_heatmap(
     if texts is not None:
         _write_numbers(axes, texts, norm(shown))
     _add_scale(figure, axes, image, scale_title)
-    picture = io.BytesIO()
-    canvas.print_png(picture, metadata={"Software": None})
-    write_atomically(path, picture.getvalue())
+    write_png(path, canvas)
 
 
 def _texts(values: np.ndarray, counts: bool) -> list[list[str]] | None:
@@ -138,24 +137,16 @@ def _label(axis, names: Sequence[str], title: str, rotation: int, twice: bool) -
 
 def _draw_grid(axes, shape: tuple[int, int]) -> None:
     lines = {"color": "0.85", "linewidth": 0.4}
-    for place in range(1, shape[0]):
-        axes.axhline(place - 0.5, **lines)
-    for place in range(1, shape[1]):
-        axes.axvline(place - 0.5, **lines)
+    for draw, places in zip((axes.axhline, axes.axvline), shape):
+        for place in range(1, places):
+            draw(place - 0.5, **lines)
 
 
 def _add_scale(figure, axes, image, title: str) -> None:
     wide, high = figure.get_size_inches()
+    place = {"fraction": 0.3 / wide, "pad": 0.1 / wide, "shrink": min(1.0, 6.0 / high)}
     aspect = max(4.0, min(high, 6.0) / 0.16)
-    shrink = min(1.0, 6.0 / high)
-    bar = figure.colorbar(
-        image,
-        ax=axes,
-        fraction=0.3 / wide,
-        pad=0.1 / wide,
-        aspect=aspect,
-        shrink=shrink,
-    )
+    bar = figure.colorbar(image, ax=axes, aspect=aspect, **place)
     if isinstance(image.norm, LogNorm):
         bar.minorticks_off()
         ticks = _ticks(image.norm.vmax)
@@ -179,10 +170,3 @@ def _write_numbers(axes, texts: list[list[str]], shades) -> None:
                 axes.text(
                     j, i, text, ha="center", va="center", color=colour, size=_FONT - 0.5
                 )
-
-
-def _short(name: str) -> str:
-    # Cut in the middle: long names tend to differ at their ends.
-    half = (_CHARACTERS - 3) // 2
-    long = len(name) > _CHARACTERS
-    return f"{name[:half]}...{name[-half:]}" if long else name

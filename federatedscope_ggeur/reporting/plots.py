@@ -34,8 +34,8 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
         If `path` cannot be written; nothing is left behind.
     """
     evaluated = [record for record in results.rounds if record.evaluated]
-    if results.round0 is not None and results.round0.closed_form is not None:
-        evaluated.insert(0, results.round0.closed_form)
+    if results.closed_form is not None:
+        evaluated.insert(0, results.closed_form)
     # A legend of many domains widens the picture rather than squeezing the curve.
     width = 5 + 3 * _legend_columns(len(results.domains) + 1)
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
@@ -48,9 +48,20 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
         axes.text(0.5, 50, "no round was evaluated", ha="center", va="center")
         axes.set_ylim(0, 100)
     _label(axes)
+    write_png(path, canvas)
+
+
+def write_png(path: str | os.PathLike, canvas: FigureCanvasAgg) -> None:
+    """Write a figure; the same one gives the same bytes."""
     picture = io.BytesIO()
     canvas.print_png(picture, metadata={"Software": None})
     write_atomically(path, picture.getvalue())
+
+
+def shortened(name: str, characters: int) -> str:
+    """`name`, cut in the middle if it is long: names tend to differ at their ends."""
+    half = (characters - 3) // 2
+    return f"{name[:half]}...{name[-half:]}" if len(name) > characters else name
 
 
 def _draw_lines(axes, results: Results, evaluated: list[RoundRecord]) -> None:
@@ -81,7 +92,10 @@ def _draw_lines(axes, results: Results, evaluated: list[RoundRecord]) -> None:
     if calibrated is not None:
         _draw_star(axes, behind, calibrated.avg, "black", 120)
         axes.plot([], [], color="black", marker="*", markersize=9, linestyle="none")
-    labels = [_short(name) + " (unseen)" * (name in unseen) for name in names]
+    labels = [
+        shortened(name, _LEGEND_CHARACTERS) + " (unseen)" * (name in unseen)
+        for name in names
+    ]
     _add_legend(axes, [*labels, "AVG", *["calibrated"] * (calibrated is not None)])
 
 
@@ -115,13 +129,6 @@ def _add_legend(axes, labels: list[str]) -> None:
 
 def _legend_columns(entries: int) -> int:
     return -(-entries // _LEGEND_ROWS)
-
-
-def _short(name: str) -> str:
-    # Cut in the middle: long names tend to differ at their ends.
-    half = (_LEGEND_CHARACTERS - 3) // 2
-    long = len(name) > _LEGEND_CHARACTERS
-    return f"{name[:half]}...{name[-half:]}" if long else name
 
 
 def _label(axes) -> None:

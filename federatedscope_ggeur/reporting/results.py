@@ -231,6 +231,11 @@ class Results:
             **known,
         )
 
+    @property
+    def closed_form(self) -> Optional[RoundRecord]:
+        """The head in closed form, if there was one."""
+        return self.round0.closed_form if self.round0 else None
+
     def predict(self, features: Any) -> "np.ndarray":
         """The class number of each row of `features`: int64 array of shape [n].
 

@@ -1,13 +1,58 @@
-"""The results as text: the table at the end of a run, and metrics.csv."""
+"""A run as text: what is over of it, the table at its end, and metrics.csv."""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable, Sequence
 from html import escape
 
-from federatedscope_ggeur.reporting.results import Results
+from federatedscope_ggeur.reporting.results import Results, Round0, RoundRecord
 from federatedscope_ggeur.reporting.summary import average, summarise
+
+#: Why a run whose weights stay with the clients leaves no head.
+NO_HEAD = (
+    "no head.safetensors: with this base method every client keeps a model of its own"
+)
+
+
+def record_lines(record: Round0 | RoundRecord) -> list[str]:
+    """What is over, of round 0 or of calibration, in a line each for a person."""
+    if isinstance(record, RoundRecord):
+        return [_head_line("calibrated by", record)]
+    lines = [_round0_line(record)]
+    if record.closed_form is not None:
+        lines.append(_head_line("closed form", record.closed_form))
+    return lines
+
+
+def _round0_line(record: Round0) -> str:
+    """What round 0 sent, in one line for a person."""
+    if not record.statistics_bytes_up:
+        return f"round 0: no statistics asked for; {record.seconds:.2f} s"
+    up = sum(record.statistics_bytes_up.values())
+    pairs = f"{record.uploaded_pairs}"
+    if record.withheld_pairs is not None:
+        pairs += f" of {record.uploaded_pairs + record.withheld_pairs}"
+    return (
+        f"round 0: statistics of {pairs} (client, class) pairs up, "
+        f"{up / 1e6:.2f} MB ({up / len(record.clients) / 1e6:.2f} MB a "
+        f"client); geometry down {record.geometry_bytes_down / 1e6:.2f} MB, prototypes "
+        f"down {record.prototypes_bytes_down / 1e6:.2f} MB; {record.seconds:.2f} s"
+    )
+
+
+def _head_line(name: str, record: RoundRecord) -> str:
+    """A head made in one go, in one line for a person; `name` says when."""
+    score = "-" if record.avg is None else f"{100 * record.avg:.2f}%"
+    details = ", ".join(
+        f"{key.replace('_', ' ')} {value:.3g}"
+        if isinstance(value, float)
+        else f"{key.replace('_', ' ')} {value}"
+        for key, value in record.details.items()
+    )
+    about = f" ({details})" if details else ""
+    return f"{name} {record.method}: AVG {score}{about}; {record.seconds:.2f} s"
 
 
 def results_table(results: Results) -> str:
@@ -67,8 +112,7 @@ def _remarks(results: Results) -> list[str]:
 
 def _columns(results: Results) -> list[tuple[str, dict[str, float | None]]]:
     """Title and accuracies of each head that the run scored at its end."""
-    columns = []
-    closed_form = results.round0.closed_form if results.round0 else None
+    columns, closed_form = [], results.closed_form
     if closed_form is not None:
         columns.append((f"closed form {closed_form.method}", closed_form.accuracy))
     evaluated = [record for record in results.rounds if record.evaluated]
@@ -94,15 +138,19 @@ def metrics_csv(results: Results) -> str:
     domain, accuracy_<domain>. Accuracies are fractions in [0, 1].
     """
     names = ["round", "avg", "std", "loss", "seconds", "bytes_up", "bytes_down"]
+    lines = [names + [f"accuracy_{domain}" for domain in results.domains]]
+    for record in (results.closed_form, *results.rounds):
+        if record is not None:
+            scores = record.accuracy or {}
+            row = [getattr(record, name) for name in names]
+            lines.append(row + [scores.get(domain) for domain in results.domains])
+    return csv_text(lines)
+
+
+def csv_text(lines: Iterable[Sequence]) -> str:
+    """Lines of cells as CSV."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names + [f"accuracy_{domain}" for domain in results.domains])
-    closed_form = results.round0.closed_form if results.round0 else None
-    before = [] if closed_form is None else [closed_form]
-    for record in [*before, *results.rounds]:
-        scores = record.accuracy or {}
-        row = [getattr(record, name) for name in names]
-        writer.writerow(row + [scores.get(domain) for domain in results.domains])
+    csv.writer(text, lineterminator="\n").writerows(lines)
     return text.getvalue()
 
 

@@ -33,7 +33,7 @@ class Registry(Mapping[str, Part]):
         self._parts: dict[str, Part] = {}
 
     def add(self, name: str, part: Part) -> Part:
-        """Register `part`; a name that is taken is a `ValueError`.
+        """Register `part` and name it so; a name that is taken is a `ValueError`.
 
         The same definition made again, as in a notebook or after an import that
         failed, takes the place of the first.
@@ -41,6 +41,7 @@ class Registry(Mapping[str, Part]):
         if name in self.taken or not _is_the_same(self._parts.get(name, part), part):
             raise ValueError(f"the {self.kind} '{name}' is already registered")
         self._parts[name] = part
+        part.name = name  # type: ignore[attr-defined]
         return part
 
     def registered(self, name: str) -> Callable[[Part], Part]:

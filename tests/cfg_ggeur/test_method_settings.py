@@ -259,8 +259,10 @@ class TestAugmentations:
         wanted = vars(AUGMENTATIONS[added]())
         for role in (settings.client, settings.server):
             assert role.task.method.name == f"fedavg + {added}"
-            assert vars(role.task.method.augmentation) == wanted
-        for key, value in vars(settings.client.task.method.augmentation).items():
+            assert vars(role.task.method.parts["augmentation"]) == wanted
+        for key, value in vars(
+            settings.client.task.method.parts["augmentation"]
+        ).items():
             assert type(value) is type(wanted[key])
 
     @pytest.mark.parametrize("added", AUGMENTATIONS)
@@ -269,7 +271,7 @@ class TestAugmentations:
             value = another(key, key.default)
             given = ("ggeur.augmentation", added, f"ggeur.{added}.{key.name}", value)
             found = self.method(quickstart, *map(str, given)).client.task.method
-            assert getattr(found.augmentation, key.name) == value
+            assert getattr(found.parts["augmentation"], key.name) == value
 
     @pytest.mark.parametrize("added", AUGMENTATIONS)
     def test_ggeurs_own_steps_are_left_out(self, quickstart, added):
@@ -277,7 +279,7 @@ class TestAugmentations:
             quickstart, "ggeur.augmentation", added, "ggeur.base_method", "moon"
         )
         assert settings.server.steps == settings.client.augmentation.steps == ()
-        assert type(settings.server.task.method.base) is Moon
+        assert type(settings.server.task.method.parts["base"]) is Moon
 
     def test_a_setting_out_of_range_is_refused(self, quickstart):
         for key, value in (
@@ -310,7 +312,7 @@ class TestFedMixBesideClassStatistics:
     )
 
     @pytest.mark.parametrize(("key", "asks"), ASKS)
-    def test_is_refused_with_a_floor(self, quickstart, key, asks):
+    def test_is_refused_with_a_threshold(self, quickstart, key, asks):
         message = rf"{key}: must be .*fedmix .*min_samples 2.*single rows.*min_samples"
         with pytest.raises(ConfigError, match=message):
             load_config(quickstart, [*self.MIX, "2", *asks])
@@ -321,7 +323,7 @@ class TestFedMixBesideClassStatistics:
             load_config(quickstart, [*self.MIX, "5", *asks])
 
     @pytest.mark.parametrize(("key", "asks"), ASKS)
-    def test_is_allowed_without_one_and_beside_other_rivals(
+    def test_is_allowed_without_one_and_beside_other_augmentations(
         self, quickstart, key, asks
     ):
         load_config(quickstart, [*self.MIX, "1", *asks])

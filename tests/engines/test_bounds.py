@@ -36,7 +36,7 @@ def kept_heads(run: Run) -> dict[int, torch.Tensor]:
 
 def figures(run: Run) -> dict:
     """The numbers of a run, without its settings."""
-    kept = numbers(run.results())
+    kept = numbers(run.history.results())
     return {key: value for key, value in kept.items() if key != "config"}
 
 
@@ -49,7 +49,9 @@ class TestLocal:
         for held in run.data.clients:
             test = held.test.features, held.test.labels
             wanted[held.domain] += evaluate(server.model, heads[held.number], *test)
-        assert run.rounds[-1].accuracy == {k: s.accuracy for k, s in wanted.items()}
+        assert run.history.rounds[-1].accuracy == {
+            k: s.accuracy for k, s in wanted.items()
+        }
 
     def test_it_does_not_matter_who_should_evaluate(self, config):
         asked = finished(config(*LOCAL, "federate.make_global_eval", True))
@@ -66,12 +68,12 @@ class TestLocal:
             finished(config(*settings, "ggeur.mlp_hidden_dim", hidden))
             for hidden in (0, 300)
         )
-        for one, other in zip(small.rounds, large.rounds):
+        for one, other in zip(small.history.rounds, large.history.rounds):
             assert one.bytes_up == other.bytes_up > 0
             assert one.bytes_down == other.bytes_down > 0
         model = 4 * num_parameters(large.engine.server.model)
-        assert large.rounds[-1].bytes_up < model / 10
-        assert small.round0.statistics_bytes_up.keys() == (
+        assert large.history.rounds[-1].bytes_up < model / 10
+        assert small.history.round0.statistics_bytes_up.keys() == (
             {"1", "2", "3"} if steps else set()
         )
 
@@ -83,10 +85,10 @@ class TestLocal:
 
     def test_only_the_drawn_clients_train(self, config):
         run = finished(config(*LOCAL, *SIX, "federate.sample_client_num", 1))
-        trained = {k for record in run.rounds for k in record.clients}
+        trained = {k for record in run.history.rounds for k in record.clients}
         assert {k for k, c in run.engine.clients.items() if c.state} == trained
         assert len(trained) < 6
-        assert set(run.rounds[0].accuracy) == set(run.data.domains)
+        assert set(run.history.rounds[0].accuracy) == set(run.data.domains)
 
     @pytest.mark.parametrize("last", [0, 2])
     @pytest.mark.parametrize(
@@ -174,12 +176,12 @@ class TestCentralised:
         rows = torch.cat([held.train.features for held in divided.clients])
         assert torch.equal(client.features, rows)
         assert (client.number, client.domain) == (1, "all domains")
-        assert all(record.clients == [1] for record in run.rounds)
+        assert all(record.clients == [1] for record in run.history.rounds)
         assert client.aggregation_weight == len(rows)
 
     def test_scores_are_of_whole_test_sets_by_domain(self, config):
         run = finished(config(*CENTRALISED, *SIX))
-        results = run.results()
+        results = run.history.results()
         assert results.domains == ["art", "photo", "sketch"]
         tests = load_federated_data(config(*SIX)).test_sets()
         server = run.engine.server
@@ -211,13 +213,13 @@ class TestCentralised:
         many = Run(config(*CENTRALISED, *SIX, *share))
         rows = [len(run.data.clients[0].train) for run in (few, many)]
         assert rows[1] > 1.5 * rows[0]
-        assert many.results().config["federate"]["client_num"] == 6
+        assert many.history.results().config["federate"]["client_num"] == 6
 
     def test_an_unseen_domain_is_scored_and_not_trained_on(self, config):
         unseen = ["ggeur.unseen_domains", "['photo']"]
         run = finished(config(*CENTRALISED, *unseen))
-        assert run.results().domains == ["art", "sketch", "photo"]
-        assert run.rounds[-1].accuracy["photo"] is not None
+        assert run.history.results().domains == ["art", "sketch", "photo"]
+        assert run.history.rounds[-1].accuracy["photo"] is not None
         seen = load_federated_data(config(*unseen)).clients
         assert {held.domain for held in seen} == {"art", "sketch"}
         trained_on = len(run.data.clients[0].train)
@@ -244,7 +246,9 @@ class TestCentralised:
             for steps in ([], [1], [1, 2])
         )
         assert figures(plain)["rounds"] != figures(first)["rounds"]
-        heads = [load(run.head_bytes())["classifier.weight"] for run in (first, both)]
+        heads = [
+            load(run.history.head_bytes())["classifier.weight"] for run in (first, both)
+        ]
         assert torch.equal(*heads)
 
     def test_data_that_are_given_are_put_in_one_place_too(self, config):
@@ -297,7 +301,7 @@ def test_with_one_client_all_three_are_the_same(one_domain, steps, settings):
     assert torch.equal(kept_heads(local)[1], weights)
     assert torch.equal(pooled.engine.server.params, weights)
     for run in (local, pooled):
-        for mine, theirs in zip(run.rounds, federated.rounds):
+        for mine, theirs in zip(run.history.rounds, federated.history.rounds):
             assert (mine.accuracy, mine.loss) == (theirs.accuracy, theirs.loss)
 
 
@@ -310,7 +314,7 @@ def test_the_bounds_lie_on_either_side(quickstart, caplog):
                     quickstart,
                     ["ggeur.base_method", method, "federate.total_round_num", "5"],
                 )
-            ).results()
+            ).history.results()
             for method in ("local", "fedavg", "centralised")
         )
     assert alone.final.avg < together.final.avg < pooled.final.avg

@@ -70,8 +70,8 @@ def test_without_any_statistics_the_error_says_what_to_do(config, model):
     following = Run(config(*settings))
     with pytest.raises(GGEURError, match=r"lower ggeur\.privacy\.min_samples"):
         following.follow(lambda record: None)
-    assert len(following.rounds) == 3
-    assert following.results("failed").final.head == "trained"
+    assert len(following.history.rounds) == 3
+    assert following.history.results("failed").final.head == "trained"
 
 
 def test_a_class_withheld_by_all_keeps_its_weights(config):

@@ -58,7 +58,7 @@ def solve(quickstart):
             load_config(quickstart, map_str(settings)), federation(clients, beta)
         )
         results = going.follow(lambda record: None)
-        return load(going.head_bytes()), results
+        return load(going.history.head_bytes()), results
 
     return go
 
@@ -109,7 +109,7 @@ def test_shrinkage_and_priors_are_the_users(solve):
     assert not torch.equal(rule["classifier.weight"], fixed["classifier.weight"])
 
 
-def test_the_floor_withholds_classes_and_costs_accuracy_only(solve):
+def test_the_threshold_withholds_classes_and_costs_accuracy_only(solve):
     every, _ = solve("lda", 100, 0.01)
     model, results = solve("lda", 100, 0.01, "ggeur.privacy.min_samples", 5)
     assert results.final.avg > 0.5

@@ -115,7 +115,7 @@ def test_single_domain_steps_send_no_prototypes(config):
     assert run(config("ggeur.steps", [1, 2])).round0.prototypes_bytes_down > 0
 
 
-def test_round_0_counts_pairs_on_both_sides_of_the_floor(config):
+def test_round_0_counts_pairs_on_both_sides_of_the_threshold(config):
     cfg = config("ggeur.privacy.min_samples", 6)
     data = load_federated_data(cfg)
     counts = [np.bincount(c.train.labels.numpy(), minlength=12) for c in data.clients]
@@ -125,7 +125,7 @@ def test_round_0_counts_pairs_on_both_sides_of_the_floor(config):
     assert round0.withheld_pairs == ((held > 0) & (held < 6)).sum()
 
 
-def test_everything_below_the_floor_trains_on_originals(config):
+def test_everything_below_the_threshold_trains_on_originals(config):
     floor = ["ggeur.privacy.min_samples", 10_000]
     plain = run(config("ggeur.steps", []))
     withheld = run(config(*floor))

@@ -15,7 +15,6 @@ from federatedscope_ggeur.federation import (
 from federatedscope_ggeur.federation.calibration import Calibration
 from federatedscope_ggeur.federation.messages import StatisticsUpload
 from federatedscope_ggeur.federation.messages.schema import EACH_CLASS, MessageSchema
-from federatedscope_ggeur.federation.messages.validation import Admission
 from federatedscope_ggeur.geometry import ClassStatistics
 from federatedscope_ggeur.methods import FedAvg
 from federatedscope_ggeur.models import (
@@ -29,11 +28,9 @@ DATA = make_client_data((60, 50, 40))
 
 
 def stage(model, training=SGD, epochs=20):
-    client_domains = {k: domain for k, (domain, *_) in DATA.items()}
-    admission = Admission(client_domains, FedAvg(), model)
     settings = CalibrationSettings(200, epochs, training)
     schema = MessageSchema.of(model, FedAvg(), EACH_CLASS)
-    return Calibration(model, settings, admission, schema, seed=0)
+    return Calibration(model, settings, schema, seed=0)
 
 
 def uploads(model, params):

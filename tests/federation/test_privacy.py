@@ -1,4 +1,4 @@
-"""The min-count floor: a class of too few samples leaves no trace in what goes up."""
+"""The min-count threshold: a class of too few samples leaves no trace."""
 
 import json
 
@@ -21,7 +21,7 @@ def make_rows():
     return torch.randn(len(labels), DIM, generator=generator), labels
 
 
-def upload_with_floor(min_samples):
+def upload_with_threshold(min_samples):
     statistics = ClassStatistics.from_embeddings(*make_rows(), len(SIZES))
     return StatisticsUpload(1, "art", apply_min_count(statistics, min_samples))
 
@@ -30,8 +30,8 @@ def upload_with_floor(min_samples):
     ("min_samples", "kept"),
     [(1, [1, 2, 3, 4]), (2, [2, 3, 4]), (3, [3, 4]), (5, [4]), (6, [])],
 )
-def test_classes_below_the_floor_are_left_out(min_samples, kept):
-    statistics = upload_with_floor(min_samples).statistics
+def test_classes_below_the_threshold_are_left_out(min_samples, kept):
+    statistics = upload_with_threshold(min_samples).statistics
     assert statistics.classes == kept
     for c, size in enumerate(SIZES):
         assert statistics.counts[c] == (size if c in kept else 0)
@@ -41,7 +41,7 @@ def test_classes_below_the_floor_are_left_out(min_samples, kept):
 @pytest.mark.parametrize("min_samples", [1, 2, 5])
 def test_what_is_kept_is_unchanged(min_samples):
     features, labels = make_rows()
-    statistics = upload_with_floor(min_samples).statistics
+    statistics = upload_with_threshold(min_samples).statistics
     assert statistics.classes
     for c in statistics.classes:
         rows = features[labels == c].double()
@@ -56,13 +56,13 @@ def test_bytes_are_those_of_a_client_without_the_withheld_classes(min_samples):
     features, labels = make_rows()
     held = torch.tensor(SIZES)[labels] >= min_samples
     without = ClassStatistics.from_embeddings(features[held], labels[held], len(SIZES))
-    data = upload_with_floor(min_samples).to_bytes()
+    data = upload_with_threshold(min_samples).to_bytes()
     assert data == StatisticsUpload(1, "art", without).to_bytes()
 
 
 def test_no_withheld_number_is_in_the_bytes():
     features, labels = make_rows()
-    data = upload_with_floor(5).to_bytes()
+    data = upload_with_threshold(5).to_bytes()
     for row in features[labels < 4]:
         for value in row:
             assert value.numpy().tobytes() not in data
@@ -80,8 +80,8 @@ def header_of(data):
     return json.loads(data[8 : 8 + length])
 
 
-def test_all_below_the_floor_is_a_message_of_no_classes():
-    data = upload_with_floor(6).to_bytes()
+def test_all_below_the_threshold_is_a_message_of_no_classes():
+    data = upload_with_threshold(6).to_bytes()
     received = StatisticsUpload.from_bytes(data, SCHEMA, "client 1")
     assert received.statistics.classes == []
     assert int(received.statistics.counts.sum()) == 0

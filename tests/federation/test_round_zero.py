@@ -144,8 +144,8 @@ def test_without_steps_nothing_of_the_data_goes_up():
     assert not federation.server.needs_statistics
     federation.round0()
     assert federation.server.statistics.classes == []
-    ready = federation.prepare(1)
-    assert (ready.aggregation_weight, dict(ready.init_upload)) == (20, {})
+    reply = federation.prepare(1)
+    assert (reply.aggregation_weight, dict(reply.init_upload)) == (20, {})
 
 
 def test_a_client_without_data_gets_a_set_of_prototypes_alone():
@@ -185,7 +185,7 @@ def test_one_client_has_no_prototypes_but_its_own_geometry():
         assert len(rows_of_set(federation, 1, c)) == 12
 
 
-def test_all_below_the_floor_train_on_their_originals():
+def test_all_below_the_threshold_train_on_their_originals():
     data = make_client_data((8, 10))
     federation = Federation(data, steps=(1, 2), min_samples=100).round0()
     assert federation.server.geometry().shapes == {}
@@ -198,7 +198,7 @@ def test_all_below_the_floor_train_on_their_originals():
     assert not torch.equal(federation.server.params, before)
 
 
-def test_a_class_below_the_floor_uses_the_shape_that_others_uploaded():
+def test_a_class_below_the_threshold_uses_the_shape_that_others_uploaded():
     rows, labels = make_rows(40, seed=1)
     few = torch.cat([torch.nonzero(labels != 0).flatten(), torch.tensor([0])])
     labels = labels.clone()
@@ -218,9 +218,9 @@ def test_weight_counts_the_rows_it_is_said_to_count(weight):
     federation = Federation(data, steps=(1, 2), weight=weight)
     federation.collect_statistics()
     for k, (_, features, _) in data.items():
-        ready = federation.prepare(k)
+        reply = federation.prepare(k)
         trained_on = federation.clients[k].recipe.rows
-        assert ready.aggregation_weight == (
+        assert reply.aggregation_weight == (
             len(features) if weight == "original" else trained_on
         )
         assert trained_on > len(features)
@@ -242,13 +242,11 @@ class TestRefusals:
         before = federation.server.statistics.counts.clone()
         with pytest.raises(MessageError, match=f"{sender} refused: field '{field}'"):
             federation.add_statistics(uploads)
-        # All of a window or nothing: it can be asked for again.
         assert torch.equal(federation.server.statistics.counts, before)
 
     def test_statistics_sent_twice(self):
         federation = Federation(make_client_data(), steps=(1,))
         one, two = self.upload(federation, 1), self.upload(federation, 2)
-        self.refused(federation, [one, two, two], "client", "client 2")
         federation.add_statistics([one])
         self.refused(federation, [one], "client", "client 1")
         federation.add_statistics([two])
@@ -264,15 +262,20 @@ class TestRefusals:
         both = [self.upload(federation, 1), self.upload(federation, 2, "elsewhere")]
         self.refused(federation, both, "domain", "client 2")
 
-    def test_ready_twice_or_from_a_stranger_or_with_unasked_tensors(self):
-        server = Federation(make_client_data()).server
-        server.add_prepare_reply(PrepareReply(1, 5.0))
-        with pytest.raises(MessageError, match="client 1 refused: field 'client'"):
-            server.add_prepare_reply(PrepareReply(1, 5.0))
-        with pytest.raises(MessageError, match="client 9 refused: field 'client'"):
-            server.add_prepare_reply(PrepareReply(9, 5.0))
-        with pytest.raises(MessageError, match="client 2 refused: field 'init_upload'"):
-            server.add_prepare_reply(PrepareReply(2, 5.0, {"a": torch.ones(1)}))
+    def test_replies_of_another_weight_of_a_stranger_or_with_unasked_tensors(self):
+        federation = Federation(make_client_data())
+        first = PrepareReply(1, 5.0)
+        federation.add_prepare_reply(first)
+        federation.add_prepare_reply(first)  # of one that came back
+        for reply, field in (
+            (PrepareReply(1, 6.0), "aggregation_weight"),
+            (PrepareReply(9, 5.0), "client"),
+            (PrepareReply(2, 5.0, {"a": torch.ones(1)}), "init_upload"),
+        ):
+            problem = f"client {reply.client} refused: field '{field}'"
+            with pytest.raises(MessageError, match=problem):
+                federation.add_prepare_reply(reply)
+        assert federation.server.prepare_replies == {1: first}
 
     def test_a_start_without_everyone(self):
         server = Federation(make_client_data()).server

@@ -13,7 +13,7 @@ METHODS = {"c": Scaffold(0.5), "h": FedDyn(0.5)}
 
 
 @pytest.mark.parametrize(("name", "method"), METHODS.items(), ids=METHODS)
-class TestReceipts:
+class TestAcknowledgedRounds:
     @pytest.fixture
     def federation(self, method):
         return federate(method, rounds=0)

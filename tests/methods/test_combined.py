@@ -33,7 +33,7 @@ NEUTRAL = {
     "fedgen": (FedGen(0.0, noise_dim=4, hidden=8, steps=5), 0),
     "fedfa": (FedFA(0.0), 0),
 }
-#: Clients that are drawn some rounds only, one without data, one below the floor.
+#: Clients that are drawn some rounds only, one without data, one below the threshold.
 HARD = {"sizes": (20, 0, 30, 3, 25), "sample_client_num": 3, "min_samples": 2}
 
 
@@ -78,12 +78,11 @@ class TestEveryPair:
         assert torch.equal(backwards.weights, run(base, ADDED[added]).weights)
 
     def test_a_round_of_clients_without_data_changes_nothing(self, base, added):
-        federation = run(base, ADDED[added])
-        server = deepcopy(federation.server)
-        broadcast = federation.send(server.broadcast(4))
-        update = deepcopy(federation.clients[2]).train(broadcast)
+        federation = deepcopy(run(base, ADDED[added]))
+        server = federation.server
+        update = federation.clients[2].train(federation.send(server.broadcast(4)))
         before, state = server.params.clone(), deepcopy(server.method_state)
-        server.step(4, [federation.send(update, "client 2")], drawn=[2])
+        federation.step(4, [update], drawn=[2])
         assert torch.equal(server.params, before)
         for name in state:
             if "acknowledged_rounds" not in name:
@@ -91,7 +90,7 @@ class TestEveryPair:
 
 
 class Spy(FedAvg):
-    """Notes what it is given; shares, sends, keeps and is sent a number of its own."""
+    """Notes what it is given; numbers of its own travel each way and are kept."""
 
     def __init__(self, number):
         self.number, self.seen = number, []

@@ -1,4 +1,4 @@
-"""FedFA: numbers by numpy, what travels, and the floor."""
+"""FedFA: numbers by numpy, what travels, and the threshold."""
 
 import by_numpy
 import numpy as np
@@ -118,7 +118,7 @@ def test_a_round_of_one_client_is_gamma_one_and_of_none_keeps_gamma():
 
 
 class TestWhatTravels:
-    def shares(self, data, **options):
+    def uploads(self, data, **options):
         federation = Federation(data, FedFA(), **options).round0()
         return {
             k: r.init_upload for k, r in federation.server.prepare_replies.items()
@@ -126,11 +126,11 @@ class TestWhatTravels:
 
     def test_the_mean_of_all_rows_once_and_nothing_else(self):
         """A mean that moved with the batches would give away what came between."""
-        shares, federation = self.shares(make_client_data())
+        sent, federation = self.uploads(make_client_data())
         for k, client in federation.clients.items():
-            assert set(shares[k]) == {"mean", "known"}
+            assert set(sent[k]) == {"mean", "known"}
             mean = client.features.double().mean(dim=0).float()
-            torch.testing.assert_close(shares[k]["mean"], mean)
+            torch.testing.assert_close(sent[k]["mean"], mean)
         for number in (1, 2):
             updates = federation.train(number)
             assert [update.upload for update in updates] == [{}] * 3
@@ -138,34 +138,34 @@ class TestWhatTravels:
         assert not any(client.state for client in federation.clients.values())
 
     def test_other_clients_do_not_get_it(self):
-        _, federation = self.shares(make_client_data())
+        _, federation = self.uploads(make_client_data())
         assert federation.server.start() is None
         assert set(federation.server.broadcast(1).download) == {"gamma"}
 
     @pytest.mark.parametrize("augmentation", [(), (1, 2)])
     def test_it_is_of_the_client_s_own_rows(self, augmentation):
-        shares, federation = self.shares(make_client_data(), steps=augmentation)
+        sent, federation = self.uploads(make_client_data(), steps=augmentation)
         own = federation.clients[2].features.mean(dim=0)
-        torch.testing.assert_close(shares[2]["mean"], own)
+        torch.testing.assert_close(sent[2]["mean"], own)
 
-    def test_rows_of_a_class_below_the_floor_are_not_in_it(self):
+    def test_rows_of_a_class_below_the_threshold_are_not_in_it(self):
         data = make_client_data((30, 30))
         domain, features, labels = data[1]
         labels = labels.where(labels != 2, torch.tensor(1))
         labels[:4] = 2
         features[:4] = 1e6
         data[1] = (domain, features, labels)
-        shares, _ = self.shares(data, min_samples=5)
-        torch.testing.assert_close(shares[1]["mean"], features[4:].mean(dim=0))
-        assert shares[1]["known"].tolist() == [1]
+        sent, _ = self.uploads(data, min_samples=5)
+        torch.testing.assert_close(sent[1]["mean"], features[4:].mean(dim=0))
+        assert sent[1]["known"].tolist() == [1]
 
     def test_a_client_without_such_rows_says_so_and_no_more(self):
-        shares, _ = self.shares(make_client_data((40, 4, 0)), min_samples=5)
+        sent, _ = self.uploads(make_client_data((40, 4, 0)), min_samples=5)
         for k, flag in enumerate((1, 0, 0), start=1):
-            assert shares[k]["known"].tolist() == [flag]
-            assert bool(shares[k]["mean"].any()) is bool(flag)
+            assert sent[k]["known"].tolist() == [flag]
+            assert bool(sent[k]["mean"].any()) is bool(flag)
 
-    def test_a_client_below_the_floor_does_not_count(self):
+    def test_a_client_below_the_threshold_does_not_count(self):
         gammas = [
             federate(FedFA(), sizes=sizes, min_samples=5).server.method_state["gamma"]
             for sizes in ((40, 30, 35), (40, 30, 35, 4))
@@ -181,15 +181,15 @@ class TestWhatTravels:
         ("known", torch.tensor([-1]), "'known' must be 0 or 1"),
     ],
 )
-def test_a_share_that_cannot_be_is_refused(name, spoilt, problem):
+def test_an_upload_that_cannot_be_is_refused(name, spoilt, problem):
     for method, prefix in (
         (FedFA(), ""),
         (Combined(FedAvg(), FedFA()), "augmentation."),
     ):
         federation = Federation(make_client_data(), method)
-        ready = federation.prepare(1)
-        ready.init_upload[prefix + name] = spoilt
+        reply = federation.prepare(1)
+        reply.init_upload[prefix + name] = spoilt
         with pytest.raises(
             MessageError, match=f"client 1 .*'init_upload': .*{problem}"
         ):
-            federation.add_prepare_reply(ready)
+            federation.add_prepare_reply(reply)

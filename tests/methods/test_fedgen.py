@@ -1,4 +1,4 @@
-"""FedGen: numbers by numpy, what the generator learns, what travels, and the floor."""
+"""FedGen: numbers by numpy, what the generator learns, what travels, who counts."""
 
 import logging
 from copy import deepcopy
@@ -219,7 +219,7 @@ def test_a_round_without_teachers_keeps_the_generator():
     assert all(torch.equal(server.method_state[n], before[n]) for n in before)
 
 
-class TestTheFloor:
+class TestTheThreshold:
     @pytest.fixture
     def federation(self):
         data = make_client_data((40, 40))
@@ -273,12 +273,12 @@ def test_a_generator_that_diverges_stays_as_it_was(caplog):
 @pytest.mark.parametrize("count", [-1, 2**40 + 1, -(2**63)])
 def test_counts_that_cannot_be_are_refused(count):
     federation = Federation(make_client_data(), FedGen())
-    ready = federation.prepare(1)
-    ready.init_upload["counts"][2] = count
+    reply = federation.prepare(1)
+    reply.init_upload["counts"][2] = count
     with pytest.raises(
         MessageError, match=r"client 1 .*'init_upload': 'counts' must lie"
     ):
-        federation.add_prepare_reply(ready)
+        federation.add_prepare_reply(reply)
 
 
 def test_the_generator_is_one_vector_of_the_size_said():

@@ -1,4 +1,4 @@
-"""FedMix: numbers by numpy, what is shared, and the floor."""
+"""FedMix: numbers by numpy, what goes up once, and the threshold."""
 
 import by_numpy
 import numpy as np
@@ -95,7 +95,7 @@ class TestSmallWeights:
         assert torch.equal(federate(FedMix(0.3), **options).weights, plain)
 
 
-def shared(sizes, min_samples, **settings):
+def init_broadcast(sizes, min_samples, **settings):
     """What comes down to all clients of as many rows each, and these clients."""
     federation = Federation(
         make_client_data(sizes), FedMix(**settings), min_samples=min_samples
@@ -110,7 +110,7 @@ def test_all_rows_are_in_means_of_no_fewer_than_either_setting(
     batch_size, min_samples, size
 ):
     """A row left over would be the difference to what else is known of all rows."""
-    _, federation = shared((20, 2, 31), min_samples, batch_size=batch_size)
+    _, federation = init_broadcast((20, 2, 31), min_samples, batch_size=batch_size)
     for k, client in federation.clients.items():
         means = federation.server.prepare_replies[k].init_upload["means"]
         counts = torch.bincount(client.labels, minlength=CLASSES)
@@ -135,7 +135,7 @@ def test_all_rows_are_in_means_of_no_fewer_than_either_setting(
         assert torch.equal(votes.round().sum(dim=0).long(), wanted)
 
 
-def test_rows_of_a_class_below_the_floor_are_in_no_mean():
+def test_rows_of_a_class_below_the_threshold_are_in_no_mean():
     data = make_client_data((30, 30))
     domain, features, labels = data[1]
     labels = labels.where(labels != 2, torch.tensor(1))
@@ -188,8 +188,8 @@ def spoil(column, value):
 def test_means_that_cannot_be_are_refused(spoilt, problem, both):
     method = Combined(FedAvg(), FedMix()) if both else FedMix()
     federation = Federation(make_client_data(), method)
-    ready = federation.prepare(1)
-    spoilt(ready.init_upload["augmentation.means" if both else "means"])
+    reply = federation.prepare(1)
+    spoilt(reply.init_upload["augmentation.means" if both else "means"])
     with pytest.raises(MessageError, match=f"client 1 .*'init_upload': .*{problem}"):
-        federation.add_prepare_reply(ready)
+        federation.add_prepare_reply(reply)
     assert 1 not in federation.server.prepare_replies

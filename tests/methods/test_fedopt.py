@@ -40,7 +40,7 @@ CHANGES = {
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 @pytest.mark.parametrize("kind", CHANGES)
 def test_the_weights_are_those_of_numpy(world, kind):
-    method = FedOpt(kind, LR, (B1, B2), EPS, MOMENTUM)
+    method = FedOpt(kind, LR, MOMENTUM, (B1, B2), EPS)
     check(method, server_changes(CHANGES[kind]), world, atol=2e-5)
 
 

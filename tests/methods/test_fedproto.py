@@ -1,4 +1,4 @@
-"""FedProto: numbers by numpy, what travels, and the floor."""
+"""FedProto: numbers by numpy, what travels, and the threshold."""
 
 import numpy as np
 import pytest
@@ -86,7 +86,7 @@ def test_an_old_prototype_stays_while_nobody_who_is_drawn_has_the_class():
     assert not torch.equal(after[1], before[1])
 
 
-def test_a_class_below_the_floor_sends_nothing():
+def test_a_class_below_the_threshold_sends_nothing():
     data = make_client_data((40, 40))
     domain, features, labels = data[1]
     few = torch.cat([torch.nonzero(labels != 2).flatten(), torch.tensor([0])])

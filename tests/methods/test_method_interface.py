@@ -86,7 +86,7 @@ class Leak(FedAvg):
         return {}
 
 
-def test_what_is_shared_stays_on_the_server_unless_combined():
+def test_what_is_sent_once_stays_on_the_server_unless_combined():
     method = Leak()
     federation = federate(method, rounds=1)
     assert federation.server.start() is None
@@ -116,26 +116,26 @@ def test_an_upload_of_other_names_or_shapes_is_refused(spoilt, field):
         federation.step(1, updates)
 
 
-def test_a_share_of_another_shape_is_refused():
+def test_an_upload_of_another_shape_is_refused():
     federation = Federation(make_client_data(), FedMix(0.1))
-    ready = federation.prepare(1)
-    ready.init_upload["means"] = torch.zeros(3, 1)
+    reply = federation.prepare(1)
+    reply.init_upload["means"] = torch.zeros(3, 1)
     with pytest.raises(
         MessageError, match=r"client 1 .*'init_upload\.means'.*\(any, 10\)"
     ):
-        federation.add_prepare_reply(ready)
+        federation.add_prepare_reply(reply)
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_a_tensor_of_another_dtype_is_refused(method, model):
     """One float64 among them would make the sums over all clients float64."""
     federation = Federation(make_client_data(), method, model=model)
-    ready = federation.prepare(1)
-    for field in other_dtypes(ready.init_upload):
+    reply = federation.prepare(1)
+    for field in other_dtypes(reply.init_upload):
         with pytest.raises(
             MessageError, match=rf"'init_upload\.{field}': expected torch"
         ):
-            federation.add_prepare_reply(ready)
+            federation.add_prepare_reply(reply)
     updates = federation.round0().train(1)
     for field in other_dtypes(updates[1].upload):
         with pytest.raises(MessageError, match=rf"'upload\.{field}': expected torch"):

@@ -5,7 +5,6 @@ import pytest
 from federatedscope_ggeur.reporting import (
     SCHEMA_VERSION,
     ClientInfo,
-    HeadRecord,
     Results,
     Round0,
     RoundRecord,
@@ -22,10 +21,12 @@ def make_record(number, accuracy):
     )
 
 
-def make_head(method, accuracy):
+def make_head(method, accuracy, number=0):
+    """A head made in one go; `number` as of a round."""
     avg, std = average(accuracy)
     details = {"shrinkage": 0.25, "left_out": 1}
-    return HeadRecord(method, details, accuracy, avg, std, 0.5, 0.7, 11, 13)
+    scores = (accuracy, avg, std, 0.5, 0.7, 11, 13)
+    return RoundRecord(number, [], *scores, method=method, details=details)
 
 
 def make_results(

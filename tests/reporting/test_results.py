@@ -152,9 +152,9 @@ def test_status_is_kept(make_results, status):
     assert numbers(results)["status"] == status
 
 
-def test_readiness_counts_as_sent(make_results):
+def test_replies_of_round_0_count_as_sent(make_results):
     start = make_results().round0
-    assert replace(start, ready_bytes_up=4).bytes_up == start.bytes_up + 4
+    assert replace(start, prepare_bytes_up=4).bytes_up == start.bytes_up + 4
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def edited(results, *path, to):
 @pytest.mark.parametrize(
     ("path", "to", "message"),
     [
-        (["schema_version"], 2, "schema_version.*reads 3, found 2"),
+        (["schema_version"], 3, "schema_version.*reads 4, found 3"),
         (["schema_version"], ..., "schema_version.*found None"),
         (["final"], ..., "results: fields are missing: final"),
         (["rounds", 3, "loss"], ..., r"results\.rounds\[3\].*missing: loss"),

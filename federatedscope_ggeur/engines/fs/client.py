@@ -36,18 +36,7 @@ class GGEURClient(FSClient):
     """
 
     def __init__(
-        self,
-        ID=-1,
-        server_id=None,
-        state=-1,
-        config=None,
-        data=None,
-        model=None,
-        device="cpu",
-        strategy=None,
-        is_unseen_client=False,
-        *args,
-        **kwargs,
+        self, ID=-1, server_id=None, state=-1, config=None, data=None, *args, **kwargs
     ):
         given = config
         if config is not None:
@@ -55,19 +44,7 @@ class GGEURClient(FSClient):
             follow_fs_logging()
             torch.set_num_threads(int(config.ggeur.num_threads))
             given = for_constructor(config)
-        super().__init__(
-            ID,
-            server_id,
-            state,
-            given,
-            data,
-            model,
-            device,
-            strategy,
-            is_unseen_client,
-            *args,
-            **kwargs,
-        )
+        super().__init__(ID, server_id, state, given, data, *args, **kwargs)
         if config is None:
             return
         self._cfg, self.mode = config, config.federate.mode.lower()

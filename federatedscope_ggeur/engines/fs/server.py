@@ -53,44 +53,20 @@ class GGEURServer(FSServer):
     them is the coordinator's.
     """
 
-    def __init__(
-        self,
-        ID=-1,
-        state=0,
-        config=None,
-        data=None,
-        model=None,
-        client_num=5,
-        total_round_num=10,
-        device="cpu",
-        strategy=None,
-        unseen_clients_id=None,
-        **kwargs,
-    ):
+    def __init__(self, ID=-1, state=0, config=None, data=None, *args, **kwargs):
         given = config
         if config is not None:
             check(config)
             follow_fs_logging()
             torch.set_num_threads(int(config.ggeur.num_threads))
+            # FS would unpickle the file, and make a server optimiser of its own.
             changes = {
                 "federate.restore_from": "",
                 "federate.make_global_eval": server_evaluates(config),
                 **{f"{section}.use": False for section in switches()},
             }
             given = for_constructor(config, changes)
-        super().__init__(
-            ID,
-            state,
-            given,
-            data,
-            model,
-            client_num,
-            total_round_num,
-            device,
-            strategy,
-            unseen_clients_id,
-            **kwargs,
-        )
+        super().__init__(ID, state, given, data, *args, **kwargs)
         if config is None:
             return
         self._cfg, self.mode = config, config.federate.mode.lower()
@@ -104,7 +80,7 @@ class GGEURServer(FSServer):
             )
         else:
             self.comm_manager = ServerManager(
-                kwargs["host"], kwargs["port"], client_num, config
+                kwargs["host"], kwargs["port"], self.client_num, config
             )
             logger.info("listening on %s:%d", kwargs["host"], self.comm_manager.port)
 

@@ -10,7 +10,7 @@ from federatedscope.core.trainers.base_trainer import BaseTrainer
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.fs.data import ClientSplits, ServerSplits, Splits
 from federatedscope_ggeur.errors import ConfigError, GGEURError
-from federatedscope_ggeur.federation import Client, Score, evaluate
+from federatedscope_ggeur.federation import Score, evaluate
 from federatedscope_ggeur.federation.course.checkpoint import ClientStore
 from federatedscope_ggeur.federation.course.client_handler import ClientHandler
 from federatedscope_ggeur.federation.course.requests import RequestKind
@@ -60,28 +60,23 @@ class GGEURTrainer(BaseTrainer):
         # FS knows the plain head alone when it makes its models.
         if settings.client.task.model.closed_form != "none":
             self.model = settings.client.task.build_model()
-        held = data.held
-        self.client = Client(
-            held.number,
-            held.domain,
-            held.train.features,
-            held.train.labels,
+        self._handler = ClientHandler.of(
+            data.held,
             settings.client,
             data.memory,
+            data.cache,
+            settings.answers,
+            settings.save_to,
         )
-        save_to, restore_from = settings.save_to, settings.restore_from
-        store = ClientStore(save_to, held.number) if save_to else None
-        self._handler = ClientHandler(
-            self.client, held.test, data.cache, store, settings.answers
-        )
-        if restore_from:
-            kept = ClientStore(restore_from, held.number)
+        self.client = self._handler.client
+        if settings.restore_from:
+            kept = ClientStore(settings.restore_from, self.client.number)
             self.client.states = kept.load()
             if settings.client.task.method.keeps_state and not self.client.states:
                 logger.warning(
                     "client %d: there is no state at '%s'; it begins anew, which is "
                     "right only if it has never trained",
-                    held.number,
+                    self.client.number,
                     kept.path,
                 )
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import ConfigError, MessageError
+from federatedscope_ggeur.errors import ConfigError, MessageError, setting
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.messages import Handshake, PrepareReply, wire
 from federatedscope_ggeur.files import write_atomically
@@ -72,7 +72,7 @@ class CheckpointWriter:
         if self._path.is_dir():
             example = self._path / "checkpoint"
             problem = f"'{path}' is a folder; name a file, such as '{example}'"
-            raise ConfigError(f"federate.save_to: {problem}")
+            raise ConfigError(f"{setting('save_to')}: {problem}")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -150,8 +150,8 @@ def restore(
         if server.settings.closed_form is not None:
             raise _refusal(
                 path,
-                "it holds weights alone, and ggeur.closed_form puts others in their "
-                "place; take one of the two",
+                f"it holds weights alone, and {setting('closed_form')} puts others in "
+                "their place; take one of the two",
             )
         server.params = _weights_of_fs(path, server.model, server.task.method)
         return None
@@ -180,7 +180,7 @@ def _restore(
     )
     last, wanted = len(done.rounds), server.settings.total_rounds
     if last > wanted:
-        problem = f"it is of round {last} and federate.total_round_num is {wanted}"
+        problem = f"it is of round {last} and {setting('total_rounds')} is {wanted}"
         raise _refusal(path, f"{problem}; raise it")
     server.resume(
         _replies_in(started),
@@ -208,11 +208,8 @@ def checkpoint_client_domains(path: str | Path) -> dict[int, str]:
 def _weights_of_fs(path: Path, model: Model, method: Method) -> Tensor:
     """Weights [P] from FederatedScope's checkpoint at `path`; no code in it is run."""
     if not method.federated:
-        raise _refusal(
-            path,
-            f"it holds weights alone, and with the method {method.name} clients take "
-            "none from the server",
-        )
+        problem = f"it holds weights alone, and with {method.name} clients take none"
+        raise _refusal(path, f"{problem} from the server")
     try:
         # The older formats of torch.save are read by code that has run foreign code
         # before, weights_only or not; FederatedScope writes zip files.
@@ -278,7 +275,7 @@ class ClientStore:
             if not must_exist:
                 return {}
             raise ConfigError(
-                f"federate.restore_from: '{self.path}' is not there, the state of "
+                f"{setting('restore_from')}: '{self.path}' is not there, the state of "
                 f"client {self._number}, which has trained; bring it back, or begin "
                 "the run anew"
             )
@@ -287,8 +284,10 @@ class ClientStore:
                 self.path.read_bytes(), "client state", f"client {self._number}"
             )
             message.client()
-            states: dict = {int(number): {} for number in message.texts("rounds")}
-            states.update(_grouped(message.tensors_under("state")))
+            found = _grouped(message.tensors_under("state"))
+            states = {int(n): found.pop(int(n), {}) for n in message.texts("rounds")}
+            if found:
+                raise ValueError(f"tensors of rounds {list(found)}, which it left out")
         except (OSError, MessageError, ValueError, KeyError) as error:
             raise _refusal(self.path, str(error)) from error
         return states
@@ -327,7 +326,7 @@ def _check_same(
     handshake: Handshake,
 ) -> None:
     # Calibration comes after all that a checkpoint holds.
-    free = ("ggeur.calibrate",)
+    free = (setting("calibrate"),)
     difference = handshake.difference(Handshake.of_message(started), free)
     if difference:
         raise _refusal(path, f"it is of a run with other settings: {difference}")
@@ -393,8 +392,9 @@ def _is_safetensors(data: bytes) -> bool:
 
 
 def _unwritable(problem: object) -> ConfigError:
-    return ConfigError(f"federate.save_to: {problem}; make room or name another place")
+    where = setting("save_to")
+    return ConfigError(f"{where}: {problem}; make room or name another place")
 
 
 def _refusal(path: str | Path, problem: str) -> ConfigError:
-    return ConfigError(f"federate.restore_from: '{path}' cannot be used: {problem}")
+    return ConfigError(f"{setting('restore_from')}: '{path}' cannot be used: {problem}")

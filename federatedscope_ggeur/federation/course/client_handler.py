@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.client import Client
+from federatedscope_ggeur.data import ClientData, Embeddings
+from federatedscope_ggeur.errors import MessageError, setting
+from federatedscope_ggeur.federation.client import (
+    Client,
+    ClientSettings,
+    MemoryBudget,
+)
 from federatedscope_ggeur.federation.course.checkpoint import ClientStore
 from federatedscope_ggeur.federation.course.requests import (
     KINDS,
@@ -69,6 +73,23 @@ class ClientHandler:
         self._begun = False
         self._calibrated: Broadcast | None = None
 
+    @classmethod
+    def of(
+        cls,
+        held: ClientData,
+        settings: ClientSettings,
+        memory: MemoryBudget,
+        cache: GeometryCache,
+        answers: Collection[RequestKind],
+        save_to: str,
+    ) -> ClientHandler:
+        """Of a client that holds so much; states go to a checkpoint at `save_to`."""
+        number, train = held.number, held.train
+        rows = train.features, train.labels
+        client = Client(number, held.domain, *rows, settings, memory)
+        store = ClientStore(save_to, number) if save_to else None
+        return cls(client, held.test, cache, store, answers)
+
     def answer(self, kind: RequestKind, parts: Sequence[bytes]) -> tuple[bytes, ...]:
         """The answer to a `Request` of this kind; empty where none is due.
 
@@ -84,7 +105,7 @@ class ClientHandler:
             raise _refusal(
                 "kind",
                 f"{kind.name!r} is nothing that this client's settings have it answer "
-                "(ggeur.steps, ggeur.closed_form, ggeur.calibrate)",
+                f"({', '.join(map(setting, ('steps', 'closed_form', 'calibrate')))})",
             )
         if len(parts) != len(kind.parts):
             raise _refusal("parts", f"{kind.name} with {len(parts)} parts")

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.errors import GGEURError, MessageError, setting
 from federatedscope_ggeur.federation.messages import Handshake, Join
 
 logger = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class Membership:
             problem = f"{join.domain!r}, but it joined as {known[number]!r} before"
             raise MessageError(problem, field="domain", sender=sender)
         if number not in self._wanted and not self.started:
-            problem = f"{number}, but federate.client_num is {len(self._wanted)}"
+            problem = f"{number}, but {setting('client_num')} is {len(self._wanted)}"
             raise MessageError(problem, field="client", sender=sender)
         self._check_handshake(join.handshake, sender)
         self.joined[number] = join.domain
@@ -134,13 +134,13 @@ class Membership:
         """
         self._closed = True
         missing = [number for number in self._wanted if number not in self.joined]
-        within = f"within {seconds:g} s (ggeur.deadline.join)"
+        within = f"within {seconds:g} s ({setting('deadline.join')})"
         logger.warning("clients %s have not joined %s", missing, within)
         if len(self.joined) < max(self._quorum, 1):
             raise GGEURError(
                 f"joining: {len(self.joined)} of {len(self._wanted)} clients have "
-                f"joined {within} and ggeur.quorum asks for {self._quorum}. Missing: "
-                f"clients {missing}"
+                f"joined {within} and {setting('quorum')} asks for {self._quorum}. "
+                f"Missing: clients {missing}"
             )
 
     def begin(self, participants: Iterable[int]) -> None:
@@ -223,9 +223,9 @@ class Membership:
         if there >= quorum and self.here(self._participants):
             return
         missing = "; ".join(f"client {k}: {why}" for k, why in self.absent.items())
-        lack = f"and ggeur.quorum asks for {quorum}; lower it or see to"
+        lack = f"and {setting('quorum')} asks for {quorum}; lower it or see to"
         if there >= quorum:
-            lack = "and none of them trains (federate.unseen_clients_rate); see to"
+            lack = f"and none of them trains ({setting('unseen_client_num')}); see to"
         raise GGEURError(
             f"{when}: {there} of {number} clients are left {lack} the missing ones. "
             f"Missing: {missing or 'nobody'}"

@@ -74,27 +74,27 @@ class RequestKind:
 
 
 STATISTICS = RequestKind(
-    "statistics",
-    "statistics_request",
-    "round0",
-    (),
-    lambda handler: handler.client.statistics(),
-    "statistics",
-    StatisticsUpload,
-    lambda server, request, upload: validate_statistics(
+    name="statistics",
+    message="statistics_request",
+    deadline="round0",
+    parts=(),
+    respond=lambda handler: handler.client.statistics(),
+    answer_message="statistics",
+    answer=StatisticsUpload,
+    validate=lambda server, request, upload: validate_statistics(
         upload, server.client_domains, server.uploaded
     ),
     always=False,
 )
 PREPARE = RequestKind(
-    "prepare",
-    "geometry",
-    "round0",
-    (Geometry, Prototypes),
-    lambda handler, *parts: handler.client.prepare(*parts),
-    "prepare_reply",
-    PrepareReply,
-    lambda server, request, reply: validate_prepare_reply(
+    name="prepare",
+    message="geometry",
+    deadline="round0",
+    parts=(Geometry, Prototypes),
+    respond=lambda handler, *parts: handler.client.prepare(*parts),
+    answer_message="prepare_reply",
+    answer=PrepareReply,
+    validate=lambda server, request, reply: validate_prepare_reply(
         reply,
         server.client_domains,
         server.task.method,
@@ -103,46 +103,48 @@ PREPARE = RequestKind(
     ),
 )
 INIT_BROADCAST = RequestKind(
-    "init_broadcast",
-    "init_broadcast",
-    "round0",
-    (InitBroadcast,),
-    lambda handler, message: handler.client.receive(message),
+    name="init_broadcast",
+    message="init_broadcast",
+    deadline="round0",
+    parts=(InitBroadcast,),
+    respond=lambda handler, message: handler.client.receive(message),
 )
 TRAIN = RequestKind(
-    "train",
-    "model_para",
-    "train",
-    (Broadcast,),
-    lambda handler, broadcast: handler.train(broadcast),
-    "model_para",
-    ClientUpdate,
-    lambda server, request, update: validate_update(
+    name="train",
+    message="model_para",
+    deadline="train",
+    parts=(Broadcast,),
+    respond=lambda handler, broadcast: handler.train(broadcast),
+    answer_message="model_para",
+    answer=ClientUpdate,
+    validate=lambda server, request, update: validate_update(
         update, request.round_number, request.parts, server.task.method, server.model
     ),
 )
 EVALUATE = RequestKind(
-    "evaluate",
-    "evaluate",
-    "evaluate",
-    (Broadcast,),
-    lambda handler, broadcast: handler.evaluate(broadcast),
-    "metrics",
-    ScoreReport,
-    lambda server, request, report: validate_scores(
+    name="evaluate",
+    message="evaluate",
+    deadline="evaluate",
+    parts=(Broadcast,),
+    respond=lambda handler, broadcast: handler.evaluate(broadcast),
+    answer_message="metrics",
+    answer=ScoreReport,
+    validate=lambda server, request, report: validate_scores(
         report, request.round_number, server.client_domains
     ),
 )
 CALIBRATE = RequestKind(
-    "calibrate",
-    "calibrate",
-    "round0",
-    (Broadcast,),
-    lambda handler, broadcast: handler.calibrate(broadcast),
-    "calibration_statistics",
-    StatisticsUpload,
-    lambda server, request, upload: validate_statistics(upload, server.client_domains),
-    lambda server: server.task.calibration_schema(server.model),
+    name="calibrate",
+    message="calibrate",
+    deadline="round0",
+    parts=(Broadcast,),
+    respond=lambda handler, broadcast: handler.calibrate(broadcast),
+    answer_message="calibration_statistics",
+    answer=StatisticsUpload,
+    validate=lambda server, request, upload: validate_statistics(
+        upload, server.client_domains
+    ),
+    schema=lambda server: server.task.calibration_schema(server.model),
     always=False,
 )
 KINDS = (STATISTICS, PREPARE, INIT_BROADCAST, TRAIN, EVALUATE, CALIBRATE)

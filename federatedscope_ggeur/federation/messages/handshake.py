@@ -74,7 +74,7 @@ class Join:
     client : int
         Its data index, from 1.
     domain : str
-    agreement : Agreement
+    handshake : Handshake
     """
 
     client: int

@@ -26,7 +26,7 @@ Statistics = Union[ClassStatistics, SummedStatistics]
 
 
 def empty_statistics(schema: MessageSchema) -> Statistics:
-    """No statistics at all, of the kind that `contract` says."""
+    """No statistics at all, of the kind that `schema` says."""
     kind = SummedStatistics if schema.statistics.summed else ClassStatistics
     return kind.empty(schema.num_classes, schema.dim)
 

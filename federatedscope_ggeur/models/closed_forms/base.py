@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar, Union
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import ConfigError, StatisticsError
+from federatedscope_ggeur.errors import ConfigError, StatisticsError, setting
 from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.linear import LinearHead
@@ -202,7 +202,7 @@ class ClosedForm:
         if not statistics.classes:
             raise StatisticsError(
                 f"there is no {self.name} head of no samples: no client sent "
-                "statistics of any class; lower min_samples, the min-count threshold"
+                f"statistics of any class; lower {setting('min_samples')}"
             )
         seen = Seen.of(statistics)
         model, details = self.work_out(seen)

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from processes import Fleet, Nursery
+from processes import Fleet, ForkServer
 from safetensors.torch import load
 from standalone import Standalone, as_before
 
@@ -16,12 +16,12 @@ from federatedscope_ggeur.engines.run import Run
 
 
 @pytest.fixture(scope="session")
-def nursery(federatedscope):
+def fork_server(federatedscope):
     """What forks workers; it has imported FederatedScope already."""
     pytest.importorskip("grpc", reason="distributed mode needs grpcio")
     if not hasattr(os, "fork"):
         pytest.skip("workers are forked, which this system cannot")
-    one = Nursery(Path(federatedscope.__file__).parents[3])
+    one = ForkServer(Path(federatedscope.__file__).parents[3])
     yield one
     one.close()
 
@@ -54,7 +54,7 @@ def embedded(quickstart, words):
 
 
 @pytest.fixture
-def fleet(nursery, words, quickstart, tmp_path):
+def fleet(fork_server, words, quickstart, tmp_path):
     """Make the workers of a run; none of them may outlive the test."""
     fleets = []
 
@@ -62,7 +62,7 @@ def fleet(nursery, words, quickstart, tmp_path):
         folder = tmp_path / f"fleet_{len(fleets)}"
         folder.mkdir()
         own = [*words, "ggeur.deadline.join", "30", *map(str, settings)]
-        fleets.append(Fleet(nursery, folder, quickstart, own))
+        fleets.append(Fleet(fork_server, folder, quickstart, own))
         return fleets[-1]
 
     yield make

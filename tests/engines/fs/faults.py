@@ -21,7 +21,12 @@ from federatedscope_ggeur.engines.fs.client import GGEURClient
 from federatedscope_ggeur.engines.fs.federation import Federation
 from federatedscope_ggeur.engines.fs.server import GGEURServer
 from federatedscope_ggeur.engines.fs.trainer import GGEURTrainer
-from federatedscope_ggeur.federation.messages import ClientUpdate, MessageSchema, wire
+from federatedscope_ggeur.federation.messages import (
+    Broadcast,
+    ClientUpdate,
+    MessageSchema,
+    wire,
+)
 from federatedscope_ggeur.models import num_parameters
 
 
@@ -43,9 +48,9 @@ def _before_answers(actions: Mapping[str, str]) -> None:
 
     def answer(trainer, kind, parts):
         number = 0
-        if kind in ("train", "score", "calibrate"):
+        if Broadcast in kind.parts:
             number = wire.unpack(parts[0], "broadcast", "the server").integer("round")
-        occasion = f"{kind} {number}"
+        occasion = f"{kind.name} {number}"
         _note(f"asked {occasion}")
         action = actions.get(occasion, "")
         if action in ("die", "hold"):
@@ -57,20 +62,17 @@ def _before_answers(actions: Mapping[str, str]) -> None:
 
 
 def _after_checkpoints(actions: Mapping[str, str]) -> None:
-    def after(name, number_of):
-        original = getattr(Federation, name)
+    original = Federation.note
 
-        def note(federation, record):
-            original(federation, record)
-            occasion = f"checkpoint {number_of(record)}"
+    def note(federation, record):
+        original(federation, record)
+        if federation.history.calibrated is None:
+            occasion = f"checkpoint {len(federation.history.rounds)}"
             _note(occasion)
             if occasion in actions:
                 STOPS[actions[occasion]]()
 
-        setattr(Federation, name, note)
-
-    after("note_round0", lambda record: 0)
-    after("note_round", lambda record: record.round)
+    Federation.note = note
 
 
 def _trace_answers() -> None:

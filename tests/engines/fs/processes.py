@@ -1,7 +1,7 @@
 """Workers of a distributed run as real processes, which can be made to fail.
 
-Importing FederatedScope and torch takes seconds. So one process, the nursery, imports
-everything once and forks every worker; nursery.py is its program.
+Importing FederatedScope and torch takes seconds. So one process, the fork server, imports
+everything once and forks every worker; fork_server.py is its program.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Stuck(AssertionError):
     """A process did not do in time what a test waits for."""
 
 
-class Nursery:
+class ForkServer:
     """Forks workers.
 
     Parameters
@@ -47,7 +47,7 @@ class Nursery:
     def __init__(self, home: str | Path):
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
         self._parent = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("nursery.py"))],
+            [sys.executable, str(Path(__file__).with_name("fork_server.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -65,11 +65,11 @@ class Nursery:
         ready, _, _ = select.select([self._parent.stdout], [], [], PATIENCE)
         line = self._parent.stdout.readline() if ready else ""
         if not line:
-            raise Stuck("the nursery does not answer; its output says why")
+            raise Stuck("the fork server does not answer; its output says why")
         return json.loads(line)
 
     def close(self) -> None:
-        """End the nursery; it kills what it has forked."""
+        """End the fork server; it kills what it has forked."""
         self._parent.stdin.close()
         self._parent.wait(PATIENCE)
         self._parent.stdout.close()
@@ -80,7 +80,7 @@ class Worker:
 
     Parameters
     ----------
-    nursery : Nursery
+    fork_server : ForkServer
     folder : Path
     words : sequence of str
         Arguments of the command.
@@ -89,14 +89,16 @@ class Worker:
 
     def __init__(
         self,
-        nursery: Nursery,
+        fork_server: ForkServer,
         folder: Path,
         words: Sequence[str],
         actions: Mapping[str, str],
     ):
         folder.mkdir()
-        self.folder, self._nursery, self._status = folder, nursery, None
-        self.pid = nursery.ask(folder=str(folder), words=words, actions=dict(actions))
+        self.folder, self._fork_server, self._status = folder, fork_server, None
+        self.pid = fork_server.ask(
+            folder=str(folder), words=words, actions=dict(actions)
+        )
 
     @property
     def output(self) -> str:
@@ -113,7 +115,7 @@ class Worker:
     def status(self) -> int | None:
         """The exit status; None while it runs, -9 if it was killed."""
         if self._status is None:
-            self._status = self._nursery.ask(pid=self.pid)
+            self._status = self._fork_server.ask(pid=self.pid)
         return self._status
 
     def wait(self, seconds: float = PATIENCE) -> int:
@@ -163,7 +165,7 @@ class Fleet:
 
     Parameters
     ----------
-    nursery : Nursery
+    fork_server : ForkServer
     folder : Path
         Every worker gets a folder in it.
     config : path of the YAML file
@@ -171,10 +173,12 @@ class Fleet:
         Of all workers.
     """
 
-    def __init__(self, nursery, folder: Path, config: Path, settings: Sequence[str]):
+    def __init__(
+        self, fork_server, folder: Path, config: Path, settings: Sequence[str]
+    ):
         self.port = free_port()
         self.workers: list[Worker] = []
-        self._nursery, self._folder = nursery, folder
+        self._fork_server, self._folder = fork_server, folder
         self._words = [
             "--cfg", str(config), *settings,
             "federate.mode", "distributed",
@@ -202,7 +206,7 @@ class Fleet:
 
     def _start(self, name, settings, actions) -> Worker:
         words = [*self._words, *map(str, settings)]
-        worker = Worker(self._nursery, self._folder / name, words, dict(actions))
+        worker = Worker(self._fork_server, self._folder / name, words, dict(actions))
         self.workers.append(worker)
         return worker
 

@@ -47,7 +47,7 @@ LOST = {
     "prepare 0": [SOME, SOME, SOME],
     "train 1": [SOME, SOME, SOME],
     "train 2": [ALL, SOME, SOME],
-    "score 2": [ALL, ALL, SOME],
+    "evaluate 2": [ALL, ALL, SOME],
 }
 
 
@@ -60,7 +60,7 @@ def test_a_lost_client_ends_the_run(run, occasion):
 
 
 def test_a_lost_client_that_is_not_drawn_ends_the_run(run):
-    _, server, clients = run(*SAMPLED, actions={3: {"score 1": "die"}})
+    _, server, clients = run(*SAMPLED, actions={3: {"evaluate 1": "die"}})
     assert clients.pop(3).wait() == -9
     check_ended_for("the connection broke off", server, clients.values())
 
@@ -104,7 +104,7 @@ def test_calibration_ends_below_the_quorum_and_the_rounds_stay(run):
 def test_a_client_lost_at_the_scores_of_a_closed_form(run):
     settings = ("ggeur.quorum", 3, "ggeur.closed_form", "lda")
     settings += ("ggeur.privacy.min_samples", 1)
-    _, server, clients = run(*settings, actions={3: {"score 0": "die"}})
+    _, server, clients = run(*settings, actions={3: {"evaluate 0": "die"}})
     assert clients.pop(3).wait() == -9
     assert [worker.wait() for worker in (server, *clients.values())] == [0] * 4
     assert server.results["final"]["head"] == "closed_form"
@@ -179,7 +179,7 @@ def test_a_late_answer_is_ignored_and_its_client_asked_again(run):
 
 @pytest.mark.parametrize("settings", [(), SAMPLED], ids=["all", "sampled"])
 def test_a_killed_client_that_is_started_again(run, embedded, settings):
-    one, server, clients = run(*settings, actions={1: {"score 1": "hold"}})
+    one, server, clients = run(*settings, actions={1: {"evaluate 1": "hold"}})
     server.wait_for("got metrics 1 of 3", "trace")
     clients.pop(3).kill()
     server.wait_for("client 3 is gone")

@@ -197,7 +197,7 @@ class TestCentralised:
         assert all(torch.equal(there.model[name], model[name]) for name in model)
         assert list(there.runner.client) == [1]
         assert there.config.federate.client_num == 1
-        for results in (there.results, here.results()):
+        for results in (there.results, here.history.results()):
             assert results.config["federate"]["client_num"] == 6
 
     def test_goes_on_where_it_was(self, fs, config, tmp_path):

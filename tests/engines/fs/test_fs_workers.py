@@ -8,8 +8,17 @@ import logging
 import pytest
 from standalone import outcome
 
-from federatedscope_ggeur.engines.fs.vocabulary import DOWN, JOIN, UP
 from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.federation.course.requests import (
+    BY_ANSWER,
+    BY_MESSAGE,
+    PREPARE,
+    STATISTICS,
+    TRAIN,
+)
+
+#: FederatedScope's own type of a message.
+JOIN = "join_in"
 
 
 def workers() -> tuple[type, type]:
@@ -54,9 +63,9 @@ def test_a_path_leads_from_joining_to_the_end(federatedscope):
         if (at, message) not in seen and message in found[at]:
             seen.add((at, message))
             ahead += [(role[at], out) for out in found[at][message][1]]
-    assert {("client", "finish"), ("client", DOWN["prepare"])} <= seen
-    asked = {("client", message) for message in DOWN.values()}
-    answered = {("server", message) for message in UP.values()}
+    assert {("client", "finish"), ("client", PREPARE.message)} <= seen
+    asked = {("client", message) for message in BY_MESSAGE}
+    answered = {("server", message) for message in BY_ANSWER}
     assert asked | answered <= seen
 
 
@@ -113,11 +122,11 @@ def go_on(there):
 def test_answers_that_nobody_waits_for_are_ignored(half_way, fs):
     there = half_way
     early = [
-        message(UP["train"], 1, 1, (b"x",)),  # of a round that has not begun
-        message(UP["statistics"], 3, 0, (b"x",)),  # of another window
-        message(UP["statistics"], 99, 0, (b"x",)),  # of nobody
-        message(UP["statistics"], 1, 7, (b"x",)),  # of another round
-        message(UP["prepare"], 2, 0, ()),
+        message(TRAIN.answer_message, 1, 1, (b"x",)),  # of a round that has not begun
+        message(STATISTICS.answer_message, 3, 0, (b"x",)),  # of another window
+        message(STATISTICS.answer_message, 99, 0, (b"x",)),  # of nobody
+        message(STATISTICS.answer_message, 1, 7, (b"x",)),  # of another round
+        message(PREPARE.answer_message, 2, 0, ()),
     ]
     for received in early:
         deliver(there, received)
@@ -137,7 +146,7 @@ def test_late_and_doubled_answers_cannot_start_anything_again(half_way):
     go_on(there)
     results, model = there.results, there.model
     lines = len(there.lines())
-    assert {m.msg_type for m in kept} == set(UP.values())
+    assert {m.msg_type for m in kept} == set(BY_ANSWER)
     count = len(kept)
     for received in kept[:count]:
         deliver(there, received)
@@ -153,7 +162,7 @@ def test_a_doubled_answer_in_a_round_counts_once(half_way, fs):
     there = half_way
     server = there.server
     original = dict(server.msg_handlers)
-    for kind in UP.values():
+    for kind in BY_ANSWER:
         server.msg_handlers[kind] = lambda m, kind=kind: [
             original[kind](m),
             original[kind](m),
@@ -188,7 +197,7 @@ def test_a_join_that_cannot_be_read_ends_a_standalone_run(fs, sender, content, p
     there = fs.set_up()
     with pytest.raises(MessageError, match=problem):
         deliver(there, message(JOIN, sender, content=content))
-    assert there.server.federation.joined == {}
+    assert there.server.federation.membership.joined == {}
 
 
 @pytest.mark.parametrize("kind", ["assign_client_id", "address", "ss_model_para"])

@@ -117,6 +117,7 @@ criterion: {type: CrossEntropyLoss}
 trainer: {type: ggeur_trainer}
 eval:
   split: ['test']
+  metrics: ['acc', 'correct']
   best_res_update_round_wise_key: test_acc
   count_flops: False
 ggeur:
@@ -165,7 +166,9 @@ def outcome(left: Path) -> dict:
         "accuracy": [part["accuracy"] for part in parts],
         "details": parts[0]["details"],
         "encoder": results["encoder"],
-        "head": {k: t.tolist() for k, t in load_file(left / "head.safetensors").items()},
+        "head": {
+            k: t.tolist() for k, t in load_file(left / "head.safetensors").items()
+        },
     }
 
 

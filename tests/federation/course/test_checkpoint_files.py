@@ -15,8 +15,11 @@ from carrier import carrier, lost
 
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation.course.checkpoint import CheckpointWriter, restore
-from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.federation.course.checkpoint import (
+    CheckpointWriter,
+    ClientStore,
+    restore,
+)
 from federatedscope_ggeur.federation.messages.handshake import Handshake
 from federatedscope_ggeur.reporting import numbers
 
@@ -177,7 +180,7 @@ class TestWeightsOfFederatedScope:
         results = following.follow(lambda record: None)
         assert [record.round for record in results.rounds] == [1, 2, 3]
         assert results.round0.uploaded_pairs > 0
-        assert results.rounds[0].loss < trained.rounds[0].loss
+        assert results.rounds[0].loss < trained.history.rounds[0].loss
 
     def test_of_another_head(self, config, path):
         model = Run(config("ggeur.mlp_hidden_dim", 8)).engine.server.model
@@ -267,7 +270,7 @@ class TestLateClients:
         writer = CheckpointWriter(path, handshake)
         writer.write(first.coordinator, round0, [])
         first.faults.clear()
-        first.coordinator.come_back(2)
+        first.membership.come_back(2)
         rounds = first.rounds(1)
         writer.write(first.coordinator, round0, rounds)
         second = carrier(quorum=1)

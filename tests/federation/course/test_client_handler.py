@@ -1,4 +1,4 @@
-"""What a client's side of the conversation takes."""
+"""What a client answers, and what it refuses to."""
 
 import pytest
 from carrier import carrier
@@ -10,25 +10,42 @@ from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
     GeometryCache,
 )
+from federatedscope_ggeur.federation.course.requests import (
+    CALIBRATE,
+    EVALUATE,
+    INIT_BROADCAST,
+    KINDS,
+    PREPARE,
+    STATISTICS,
+    TRAIN,
+    RequestKind,
+)
 from federatedscope_ggeur.federation.messages import Broadcast
 
 
-class TestARespondent:
+def by_name(kind):
+    return getattr(kind, "name", None)
+
+
+class TestAClientHandler:
     def test_refuses_requests_that_it_does_not_know(self):
         handler = carrier().handlers[1]
-        with pytest.raises(MessageError, match="'kind': unknown request 'open'"):
-            handler.answer("open", ())
+        other = RequestKind("open", "open", "train", (), lambda handler: None)
+        with pytest.raises(MessageError, match="'kind': 'open' is nothing"):
+            handler.answer(other, ())
 
     @pytest.mark.parametrize(
         ("kind", "parts"),
-        [("statistics", 1), ("prepare", 1), ("share", 0), ("train", 2), ("score", 0)],
+        [(STATISTICS, 1), (PREPARE, 1), (INIT_BROADCAST, 0), (TRAIN, 2), (EVALUATE, 0)],
+        ids=by_name,
     )
     def test_refuses_another_number_of_parts(self, kind, parts):
         handler = carrier().handlers[1]
-        with pytest.raises(MessageError, match=f"'parts': {kind} with {parts} parts"):
+        problem = f"'parts': {kind.name} with {parts} parts"
+        with pytest.raises(MessageError, match=problem):
             handler.answer(kind, (b"x",) * parts)
 
-    @pytest.mark.parametrize("kind", ["share", "train", "score"])
+    @pytest.mark.parametrize("kind", [INIT_BROADCAST, TRAIN, EVALUATE], ids=by_name)
     def test_refuses_parts_that_are_no_message(self, kind):
         with pytest.raises(MessageError, match="the server refused"):
             carrier().handlers[1].answer(kind, (b"x",))
@@ -37,30 +54,32 @@ class TestARespondent:
         def answers(*settings):
             return run_settings(config(*settings), 3, 16, 3).answers
 
-        always = {"prepare", "share", "train", "score"}
+        always = {PREPARE, INIT_BROADCAST, TRAIN, EVALUATE}
         assert answers("ggeur.steps", []) == always
-        assert answers() == always | {"statistics"}
+        assert answers() == always | {STATISTICS}
         closed = ["ggeur.closed_form", "lda", "ggeur.steps", []]
-        assert answers(*closed) == always | {"statistics"}
+        assert answers(*closed) == always | {STATISTICS}
         calibrated = ["ggeur.steps", [], "ggeur.calibrate", "ccvr"]
-        assert answers(*calibrated) == always | {"calibrate"}
+        assert answers(*calibrated) == always | {CALIBRATE}
+        assert {kind for kind in KINDS if kind.always} == always
 
-    @pytest.mark.parametrize("kind", ["statistics", "calibrate"])
+    @pytest.mark.parametrize("kind", [STATISTICS, CALIBRATE], ids=by_name)
     def test_refuses_what_they_do_not(self, kind):
         client, cache = carrier().handlers[1].client, GeometryCache()
         none = Embeddings(client.features[:0], client.labels[:0], client.domain)
-        handler = ClientHandler(client, none, cache, answers=("train",))
-        parts = (b"x",) if kind == "calibrate" else ()
-        with pytest.raises(MessageError, match=f"'{kind}' is nothing that this client"):
+        handler = ClientHandler(client, none, cache, answers=(TRAIN,))
+        parts = (b"x",) * len(kind.parts)
+        problem = f"'{kind.name}' is nothing that this client"
+        with pytest.raises(MessageError, match=problem):
             handler.answer(kind, parts)
 
     def test_calibrates_at_one_set_of_weights(self):
         carried = carrier()
         handler, server = carried.handlers[1], carried.server
         asked = Broadcast(4, server.params).to_bytes()
-        assert handler.answer("calibrate", (asked,)) == handler.answer(
-            "calibrate", (asked,)
+        assert handler.answer(CALIBRATE, (asked,)) == handler.answer(
+            CALIBRATE, (asked,)
         )
         other = Broadcast(4, server.params + 1).to_bytes()
         with pytest.raises(MessageError, match="second calibration, at other weights"):
-            handler.answer("calibrate", (other,))
+            handler.answer(CALIBRATE, (other,))

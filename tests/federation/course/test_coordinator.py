@@ -25,7 +25,7 @@ REFUSED = {
     faults.of_another_client: "client",
     faults.of_another_round: "round",
 }
-FIELDS = {"prepare": "shared", "train": "upload"}
+FIELDS = {"prepare": "init_upload", "train": "upload"}
 
 
 def spoilt(kind, name, value):
@@ -72,8 +72,8 @@ class TestWithoutFaults:
         carried = carrier(FedMix(0.1))
         carried.round0()
         carried.rounds(1)
-        for kind in ("prepare", "share", "train"):
-            requests = [r for r in carried.requests if r.kind == kind]
+        for kind in ("prepare", "init_broadcast", "train"):
+            requests = [r for r in carried.requests if r.kind.name == kind]
             firsts = [parts[0] for r in requests for parts in r.parts.values()]
             assert len(firsts) == 4
             assert all(part is firsts[0] for part in firsts)
@@ -85,16 +85,18 @@ class TestWithoutFaults:
         assert sum(round0.statistics_bytes_up.values()) == carried.bytes_up(
             "statistics"
         )
-        assert round0.ready_bytes_up == carried.bytes_up("prepare")
+        assert round0.prepare_bytes_up == carried.bytes_up("prepare")
         down = round0.geometry_bytes_down + round0.prototypes_bytes_down
         assert down == carried.bytes_down("prepare")
-        assert round0.shared_bytes_down == carried.bytes_down("share") > 0
+        assert (
+            round0.init_broadcast_bytes_down == carried.bytes_down("init_broadcast") > 0
+        )
         records = carried.rounds(1, 2, 3)
         up = sum(record.bytes_up for record in records)
-        assert up == carried.bytes_up("train", "score")
+        assert up == carried.bytes_up("train", "evaluate")
         down = sum(record.bytes_down for record in records)
-        assert down == carried.bytes_down("train", "score")
-        assert bool(carried.asked("score")) is not server_evaluates
+        assert down == carried.bytes_down("train", "evaluate")
+        assert bool(carried.asked("evaluate")) is not server_evaluates
 
     def test_the_server_scores_its_own_test_sets(self):
         test = Embeddings(*make_rows(40, seed=9), "elsewhere")
@@ -121,12 +123,12 @@ class TestRefusedAnswers:
             ClientUpdate.from_bytes(replies[k][0], twin.schema, f"client {k}")
             for k in (1, 3, 4)
         ]
-        twin.step(1, updates, [1, 2, 3, 4])
+        twin.step(1, updates)
         assert torch.equal(carried.server.params, twin.params)
         ((client, reason),) = carried.dismissed
         assert client == 2
         assert f"client 2 refused: field '{field}" in reason
-        assert carried.coordinator.absent == {2: reason}
+        assert carried.membership.absent == {2: reason}
 
     @pytest.mark.parametrize(("fault", "field"), REFUSED.items())
     def test_the_default_quorum_ends_the_run(self, fault, field):
@@ -182,13 +184,13 @@ class TestRefusedAnswers:
         carried = carrier(quorum=3)
         carried.federation.clients[2].domain = "elsewhere"
         carried.round0()
-        assert "field 'domain'" in carried.coordinator.absent[2]
+        assert "field 'domain'" in carried.membership.absent[2]
 
 
 class TestAbsence:
     @pytest.mark.parametrize(
         ("kind", "number"),
-        [("statistics", 0), ("prepare", 0), ("train", 3), ("score", 3)],
+        [("statistics", 0), ("prepare", 0), ("train", 3), ("evaluate", 3)],
     )
     def test_the_default_quorum_names_who_why_and_when(self, kind, number):
         carried = carrier()
@@ -204,17 +206,17 @@ class TestAbsence:
     def test_a_reply_that_the_carrier_forgot_is_none(self):
         carried = carrier(quorum=1)
         carried.round0()
-        conversation = carried.coordinator.round(1)
-        replies = dict.fromkeys(next(conversation).parts, (b"",))
+        requests = carried.coordinator.round(1)
+        replies = dict.fromkeys(next(requests).parts, (b"",))
         del replies[4]
         with pytest.raises(GGEURError, match="client 4: no answer"):
-            conversation.send(replies)
+            requests.send(replies)
 
     def test_nobody_is_asked_below_the_quorum(self):
         carried = carrier(quorum=3)
         carried.round0()
         for k in (1, 2):
-            carried.coordinator.leave(k, "power cut")
+            carried.membership.leave(k, "power cut")
         before = len(carried.requests)
         with pytest.raises(GGEURError, match=r"round 1, .*client 1: power cut; client"):
             carried.rounds(1)
@@ -224,7 +226,7 @@ class TestAbsence:
         carried = carrier(quorum=1)
         carried.round0()
         for k in (1, 2, 3, 4):
-            carried.coordinator.leave(k, "power cut")
+            carried.membership.leave(k, "power cut")
         with pytest.raises(GGEURError, match="0 of 4 clients are left"):
             carried.rounds(1)
 
@@ -235,7 +237,7 @@ class TestAbsence:
     def test_draws_are_among_those_present(self):
         carried = carrier(sizes=(9,) * 6, quorum=1, sample_client_num=3)
         carried.round0()
-        carried.coordinator.leave(2, "power cut")
+        carried.membership.leave(2, "power cut")
         drawn = [record.clients for record in carried.rounds(*range(1, 9))]
         assert all(len(clients) == 3 and 2 not in clients for clients in drawn)
         assert drawn == [carried.server.sample(n, {2}) for n in range(1, 9)]
@@ -265,7 +267,7 @@ class TestAbsence:
     def test_an_absent_client_s_test_rows_are_not_scored(self):
         carried = carrier(quorum=1)
         carried.round0()
-        carried.faults["score", 3, 2] = lost
+        carried.faults["evaluate", 3, 2] = lost
         record = carried.rounds(3)[0]
         held = {name: value is not None for name, value in record.accuracy.items()}
         assert held == {f"domain {k}": k != 2 for k in (1, 2, 3, 4)}

@@ -33,27 +33,29 @@ class TestComingBack:
         carried.rounds(2, 3)
         asked = carried.asked(start=start)
         assert asked == [("train", [1, 3, 4]), ("train", [1, 3, 4]), asked[-1]]
-        assert asked[-1] == ("score", [1, 3, 4])
+        assert asked[-1] == ("evaluate", [1, 3, 4])
 
     def test_it_is_prepared_again_before_it_trains(self, carried):
         carried.restart(2)
-        carried.coordinator.come_back(2)
+        carried.membership.come_back(2)
         start = len(carried.requests)
         record = carried.rounds(2)[0]
         everyone = [1, 2, 3, 4]
         assert carried.asked(start=start) == [
             ("prepare", [2]),
-            ("share", [2]),
+            ("init_broadcast", [2]),
             ("train", everyone),
         ]
         assert record.clients == everyone
         assert torch.equal(own_set(carried, 2), self.before)
         carried.requests = carried.requests[start:]
-        assert record.bytes_down == carried.bytes_down("prepare", "share", "train")
+        assert record.bytes_down == carried.bytes_down(
+            "prepare", "init_broadcast", "train"
+        )
 
     def test_its_updates_are_those_it_would_have_sent(self, carried):
         carried.restart(2)
-        carried.coordinator.come_back(2)
+        carried.membership.come_back(2)
         twin = deepcopy(carried.server)
         stayed = Federation(make_client_data(SIZES), FedMix(0.1), steps=(1, 2)).round0()
         carried.rounds(2)
@@ -65,10 +67,10 @@ class TestComingBack:
 
     def test_with_other_data_it_is_refused_by_its_weight(self, carried):
         carried.restart(2, rows=3)
-        carried.coordinator.come_back(2)
+        carried.membership.come_back(2)
         record = carried.rounds(2)[0]
         assert record.clients == [1, 3, 4]
-        assert "field 'aggregation_weight'" in carried.coordinator.absent[2]
+        assert "field 'aggregation_weight'" in carried.membership.absent[2]
         assert [client for client, _ in carried.dismissed] == [2]
 
     def test_a_late_one_keeps_what_it_was_sent(self):
@@ -76,8 +78,8 @@ class TestComingBack:
         carried.round0()
         carried.faults["train", 1, 2] = late
         carried.rounds(1, 2)
-        assert carried.coordinator.absent == {2: "no answer within 5 s"}
-        carried.coordinator.come_back(2)
+        assert carried.membership.absent == {2: "no answer within 5 s"}
+        carried.membership.come_back(2)
         start = len(carried.requests)
         carried.rounds(4)
         assert carried.asked(start=start) == [("train", [1, 2, 3, 4])]
@@ -86,7 +88,7 @@ class TestComingBack:
         carried = carrier(quorum=2)
         carried.faults["statistics", 0, 2] = lost
         assert carried.round0().clients == [1, 3, 4]
-        carried.coordinator.come_back(2)
+        carried.membership.come_back(2)
         assert carried.rounds(1)[0].clients == [1, 2, 3, 4]
         assert carried.asked("statistics") == [
             ("statistics", [1, 2]),
@@ -98,11 +100,13 @@ class TestComingAndGoingAtAnyTime:
     """What engines report while answers are awaited."""
 
     def returns(self, carried, k):
-        carried.coordinator.leave(k, "connection lost")
+        carried.membership.leave(k, "connection lost")
         carried.restart(k)
-        carried.coordinator.come_back(k)
+        carried.membership.come_back(k)
 
-    @pytest.mark.parametrize("when", [("prepare", 0), ("share", 0), ("statistics", 0)])
+    @pytest.mark.parametrize(
+        "when", [("prepare", 0), ("init_broadcast", 0), ("statistics", 0)]
+    )
     def test_back_during_round_0(self, when):
         carried = carrier(FedMix(0.1), quorum=2, window=1)
         carried.meanwhile[when] = partial(self.returns, carried, 1)
@@ -122,22 +126,22 @@ class TestComingAndGoingAtAnyTime:
     def test_gone_during_round_0_after_its_answer(self):
         carried = carrier(quorum=2, window=4)
         carried.meanwhile["prepare", 0] = partial(
-            carried.coordinator.leave, 2, "power cut"
+            carried.membership.leave, 2, "power cut"
         )
         assert carried.round0().clients == [1, 3, 4]
         carried.meanwhile.clear()
         carried.restart(2)
-        carried.coordinator.come_back(2)
+        carried.membership.come_back(2)
         assert carried.rounds(1)[0].clients == [1, 2, 3, 4]
 
     def test_back_while_another_is_prepared_again(self):
         carried = carrier(FedMix(0.1), quorum=2)
         carried.round0()
         for k in (1, 2):
-            carried.coordinator.leave(k, "connection lost")
+            carried.membership.leave(k, "connection lost")
             carried.restart(k)
-        carried.coordinator.come_back(1)
-        carried.meanwhile["prepare", 0] = partial(carried.coordinator.come_back, 2)
+        carried.membership.come_back(1)
+        carried.meanwhile["prepare", 0] = partial(carried.membership.come_back, 2)
         assert carried.rounds(1)[0].clients == [1, 3, 4]
         carried.meanwhile.clear()
         assert carried.rounds(2)[0].clients == [1, 2, 3, 4]
@@ -151,7 +155,7 @@ class TestComingAndGoingAtAnyTime:
         carried.meanwhile["prepare", 0] = partial(self.returns, carried, 1)
         start = len(carried.requests)
         assert carried.rounds(1)[0].clients == [2, 3, 4]
-        assert carried.asked("share", start=start) == [("share", [2])]
+        assert carried.asked("init_broadcast", start=start) == [("init_broadcast", [2])]
 
     def test_back_before_the_others_have_answered(self):
         carried = carrier(quorum=4)

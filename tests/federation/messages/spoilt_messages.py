@@ -119,7 +119,7 @@ def raw(header, body=b""):
 
 
 def with_tensor(dtype, shape, size):
-    """A ready message with a tensor that says it is of `dtype` and `shape`."""
+    """A reply message with a tensor that says it is of `dtype` and `shape`."""
     text = json.dumps(
         {
             "version": wire.VERSION,

@@ -10,7 +10,7 @@ from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.messages import wire
 from federatedscope_ggeur.federation.messages.handshake import Handshake, Join
 
-AGREEMENT = Handshake(("cat", "dog", "hörse"), 512, "clip", {"seed": "0", "steps": "1"})
+HANDSHAKE = Handshake(("cat", "dog", "hörse"), 512, "clip", {"seed": "0", "steps": "1"})
 NUMBERS = {
     "client": 3,
     "domain": "art",
@@ -22,14 +22,14 @@ NUMBERS = {
 
 
 def test_bytes_and_back():
-    join = Join(3, "art", AGREEMENT)
+    join = Join(3, "art", HANDSHAKE)
     for sender in ("client 3", "10.0.0.7"):
         assert Join.from_bytes(join.to_bytes(), sender) == join
 
 
 @pytest.mark.parametrize("settings", [{}, {"seed": "0"}])
 def test_no_difference_to_the_like(settings):
-    mine, theirs = (replace(AGREEMENT, settings=dict(settings)) for _ in range(2))
+    mine, theirs = (replace(HANDSHAKE, settings=dict(settings)) for _ in range(2))
     assert mine.difference(theirs) == ""
 
 
@@ -44,7 +44,7 @@ def test_no_difference_to_the_like(settings):
         ),
         ({"settings": {"seed": "0"}}, "steps is not set there and '1' here"),
         (
-            {"settings": {**AGREEMENT.settings, "new": "5"}},
+            {"settings": {**HANDSHAKE.settings, "new": "5"}},
             "new is '5' there and not set here",
         ),
         (
@@ -64,7 +64,7 @@ def test_no_difference_to_the_like(settings):
     ],
 )
 def test_the_first_difference_is_named_with_both_values(changes, difference):
-    assert AGREEMENT.difference(replace(AGREEMENT, **changes)) == difference
+    assert HANDSHAKE.difference(replace(HANDSHAKE, **changes)) == difference
 
 
 def test_a_difference_stays_short():
@@ -76,7 +76,7 @@ def test_a_difference_stays_short():
         {"settings": {"seed": long}},
         {"class_names": tuple(f"class {i}" for i in range(100_000))},
     ):
-        assert len(AGREEMENT.difference(replace(AGREEMENT, **changes))) < 400
+        assert len(HANDSHAKE.difference(replace(HANDSHAKE, **changes))) < 400
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_a_missing_field_is_refused_by_name(field):
 
 
 def test_other_kinds_and_other_bytes_are_refused():
-    with pytest.raises(MessageError, match="'ready' instead of 'join'"):
-        Join.from_bytes(wire.pack("ready", NUMBERS, {}), "10.0.0.7")
+    with pytest.raises(MessageError, match="'update' instead of 'join'"):
+        Join.from_bytes(wire.pack("update", NUMBERS, {}), "10.0.0.7")
     whole = wire.pack("join", NUMBERS, {})
     for data in (b"", b"hello", whole[:-3], b"\x80\x04."):
         with pytest.raises(MessageError, match=r"10\.0\.0\.7 refused: field 'header'"):

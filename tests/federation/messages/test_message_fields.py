@@ -26,7 +26,7 @@ from federatedscope_ggeur.federation.messages import (
 NAN, INF = float("nan"), float("inf")
 TENSORS = [(payload, name) for payload in PAYLOADS for name in VALID[payload][2]]
 FLOATS = [(p, name) for p, name in TENSORS if VALID[p][2][name].is_floating_point()]
-OWN = ("init_upload.a", "download.c", "upload.c")
+OWN = ("init_upload.a", "init_broadcast.a", "download.c", "upload.c")
 FIXED = [(p, name) for p, name in TENSORS if name not in OWN]
 
 
@@ -166,13 +166,22 @@ def test_a_covariance_that_is_none_is_refused(triangle):
     assert "positive semi-definite" in str(error)
 
 
-@pytest.mark.parametrize("variance", [0.0, 1e-30, 1e-6, 1.0, 1e6, 1e30])
+@pytest.mark.parametrize("variance", [0.0, 1e-30, 1e-6, 1.0, 1e6, 1e29])
 def test_rank_deficient_covariances_of_any_size_are_accepted(variance):
     rows = torch.randn(2, DIM, generator=torch.Generator().manual_seed(0))
     upper = torch.triu_indices(DIM, DIM)
     triangle = variance * (rows.T @ rows)[upper[0], upper[1]][None]
     data = pack(StatisticsUpload, tensors={"triangles": triangle})
     StatisticsUpload.from_bytes(data, SCHEMA, "client 3")
+
+
+def test_a_covariance_that_no_embeddings_have_is_refused():
+    triangle = torch.tensor([[2e30, 0, 0, 0, 1, 0, 0, 1, 0, 1]])
+    error = refusal(
+        StatisticsUpload, pack(StatisticsUpload, None, {"triangles": triangle})
+    )
+    assert error.field == "triangles"
+    assert "no embeddings have such" in str(error)
 
 
 @pytest.mark.parametrize("length", [0, 1, PARAMS - 1, PARAMS + 1])

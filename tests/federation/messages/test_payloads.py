@@ -59,11 +59,11 @@ def test_broadcast_and_update_are_exact(params):
             assert own[name].dtype == tensor.dtype
 
 
-def test_ready_and_shared_carry_what_the_method_shares():
+def test_what_a_method_sends_once_goes_up_and_comes_down():
     tensors = {"means": torch.randn(3, DIM), "none": torch.zeros(0, DIM)}
-    ready, shared = send(PrepareReply(1, 12.5, tensors)), send(InitBroadcast(tensors))
-    assert ready.aggregation_weight == 12.5
-    for received in (ready.init_upload, shared.tensors):
+    reply, message = send(PrepareReply(1, 12.5, tensors)), send(InitBroadcast(tensors))
+    assert reply.aggregation_weight == 12.5
+    for received in (reply.init_upload, message.tensors):
         assert {k: v.tolist() for k, v in received.items()} == {
             k: v.tolist() for k, v in tensors.items()
         }

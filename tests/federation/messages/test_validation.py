@@ -12,12 +12,18 @@ from federatedscope_ggeur.federation.messages import (
     ScoreReport,
     StatisticsUpload,
 )
-from federatedscope_ggeur.federation.messages.validation import Admission
+from federatedscope_ggeur.federation.messages.validation import (
+    validate_prepare_reply,
+    validate_scores,
+    validate_statistics,
+    validate_update,
+)
 from federatedscope_ggeur.geometry import ClassStatistics
 from federatedscope_ggeur.methods import FedAvg, TensorSpec
 from federatedscope_ggeur.models import ModelSettings, build_model
 
 DOMAINS = {1: "art", 2: "photo"}
+MODEL = build_model(4, 3, ModelSettings())
 
 
 class Sends(FedAvg):
@@ -37,26 +43,24 @@ class Sends(FedAvg):
         return "'n' must not be negative" if (upload["n"] < 0).any() else ""
 
 
-@pytest.fixture
-def admission():
-    return Admission(DOMAINS, Sends(), build_model(4, 3, ModelSettings()))
-
-
 def init_upload(**changes):
     return {"rows": torch.zeros(7, 4), "one": torch.tensor(1.0), **changes}
 
 
-def refusal(check, *arguments):
+def refusal(validate, *arguments):
     with pytest.raises(MessageError) as caught:
-        check(*arguments)
+        validate(*arguments)
     return caught.value.sender, caught.value.field
 
 
-class TestReadiness:
+class TestPrepareReplies:
+    def validate(self, reply, before=None):
+        return validate_prepare_reply(reply, DOMAINS, Sends(), MODEL, before)
+
     @pytest.mark.parametrize("rows", [0, 1, 7])
-    def test_any_length_where_the_method_says_so(self, admission, rows):
-        ready = PrepareReply(1, 5.0, init_upload(rows=torch.zeros(rows, 4)))
-        assert admission.ready(ready, None, again=False) is None
+    def test_of_any_length_where_the_method_says_so(self, rows):
+        reply = PrepareReply(1, 5.0, init_upload(rows=torch.zeros(rows, 4)))
+        assert self.validate(reply) is None
 
     @pytest.mark.parametrize(
         ("tensors", "field"),
@@ -72,50 +76,48 @@ class TestReadiness:
             (init_upload(one=torch.tensor(9.0)), "init_upload"),
         ],
     )
-    def test_with_other_tensors_is_refused(self, admission, tensors, field):
-        found = refusal(admission.ready, PrepareReply(1, 5.0, tensors), None, False)
+    def test_with_other_tensors_are_refused(self, tensors, field):
+        found = refusal(self.validate, PrepareReply(1, 5.0, tensors))
         assert found == ("client 1", field)
 
-    def test_a_second_time_only_where_that_may_be(self, admission):
-        ready = PrepareReply(1, 5.0, init_upload())
-        assert admission.ready(ready, ready, again=True) is None
-        found = refusal(admission.ready, ready, ready, False)
-        assert found == ("client 1", "client")
+    def test_may_come_again(self):
+        reply = PrepareReply(1, 5.0, init_upload())
+        assert self.validate(reply, before=reply) is None
 
-    @pytest.mark.parametrize("aggregation_weight", [0.0, 4.0, 5.5])
-    def test_again_with_another_weight_is_refused(self, admission, weight):
+    @pytest.mark.parametrize("weight", [0.0, 4.0, 5.5])
+    def test_again_with_another_weight_are_refused(self, weight):
         before, after = (PrepareReply(1, w, init_upload()) for w in (5.0, weight))
-        found = refusal(admission.ready, after, before, True)
+        found = refusal(self.validate, after, before)
         assert found == ("client 1", "aggregation_weight")
 
-    def test_of_a_stranger_is_refused(self, admission):
-        found = refusal(
-            admission.ready, PrepareReply(3, 5.0, init_upload()), None, True
-        )
+    def test_of_a_stranger_are_refused(self):
+        found = refusal(self.validate, PrepareReply(3, 5.0, init_upload()))
         assert found == ("client 3", "client")
 
 
-def test_statistics_come_once_and_of_the_domain_it_joined_with(admission):
+def test_statistics_come_once_and_of_the_domain_it_joined_with():
     def upload(client, domain):
         return StatisticsUpload(client, domain, ClassStatistics.empty(3, 4))
 
-    assert admission.statistics(upload(1, "art"), {2}) is None
+    assert validate_statistics(upload(1, "art"), DOMAINS, {2}) is None
     for client, domain, earlier, field in (
         (1, "art", {1}, "client"),
         (3, "art", set(), "client"),
         (1, "photo", set(), "domain"),
     ):
-        found = refusal(admission.statistics, upload(client, domain), earlier)
+        sent = upload(client, domain)
+        found = refusal(validate_statistics, sent, DOMAINS, earlier)
         assert found == (f"client {client}", field)
 
 
-def test_updates_come_of_those_drawn_in_their_round(admission):
+def test_updates_come_of_those_drawn_in_their_round():
     def update(client, number=4, **upload):
         fine = {"c": torch.ones(3), "n": torch.ones(3, dtype=torch.int64)}
         upload = {**fine, **upload}
         return ClientUpdate(client, number, torch.zeros(15), 1, upload)
 
-    assert admission.update(update(1), 4, [1]) is None
+    drawn = (4, [1], Sends(), MODEL)
+    assert validate_update(update(1), *drawn) is None
     for bad, field in (
         (update(2), "round"),
         (update(3), "round"),
@@ -128,18 +130,13 @@ def test_updates_come_of_those_drawn_in_their_round(admission):
         (update(1, n=torch.ones(3)), "upload.n"),
         (update(1, n=torch.tensor([1, -1, 1])), "upload"),
     ):
-        found = refusal(admission.update, bad, 4, [1])
+        found = refusal(validate_update, bad, *drawn)
         assert found == (f"client {bad.client}", field)
 
 
-def test_scores_come_of_clients_in_their_round(admission):
-    assert admission.scores(ScoreReport(2, 4, 1, 2, 0.5), 4) is None
+def test_scores_come_of_clients_in_their_round():
+    assert validate_scores(ScoreReport(2, 4, 1, 2, 0.5), 4, DOMAINS) is None
     for client, number, field in ((3, 4, "client"), (2, 3, "round_number")):
-        found = refusal(admission.scores, ScoreReport(client, number, 1, 2, 0.5), 4)
+        report = ScoreReport(client, number, 1, 2, 0.5)
+        found = refusal(validate_scores, report, 4, DOMAINS)
         assert found == (f"client {client}", field)
-
-
-def test_messages_are_put_in_client_order(admission):
-    reports = [ScoreReport(k, 4, 1, 2, 0.5) for k in (2, 1)]
-    assert [r.client for r in admission.in_client_order(iter(reports))] == [1, 2]
-    assert admission.in_client_order([]) == []

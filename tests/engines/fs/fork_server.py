@@ -1,4 +1,4 @@
-"""The program of the nursery: imports everything once, then forks workers.
+"""The program of the fork server: imports everything once, then forks workers.
 
 It reads requests from its standard input, a JSON object each line, and answers each
 with a line on its standard output.
