@@ -84,12 +84,7 @@ def _hog(images: np.ndarray) -> np.ndarray:
 
     # Gradients carry no sign, so an inverted image would look just like the clean one;
     # the square root, HOG's usual gamma correction, tells bright from dark.
-    settings = {
-        "orientations": 9,
-        "pixels_per_cell": (2, 2),
-        "cells_per_block": (2, 2),
-        "transform_sqrt": True,
-    }
-    return np.stack([hog(image / _WHITE, **settings) for image in images]).astype(
-        "float32"
-    )
+    histograms = [
+        hog(image / _WHITE, 9, (2, 2), (2, 2), transform_sqrt=True) for image in images
+    ]
+    return np.stack(histograms).astype("float32")

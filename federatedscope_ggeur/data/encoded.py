@@ -33,8 +33,6 @@ class Encoded:
     class_names : tuple of str
     encoder : str
         The encoder's name.
-    dim : int
-        D.
     files : tuple of Path
         Where the features are.
     extracted : int
@@ -46,19 +44,19 @@ class Encoded:
     domains: Mapping[str, tuple[Embeddings, Embeddings | None]]
     class_names: tuple[str, ...]
     encoder: str
-    dim: int
     files: tuple[Path, ...]
     extracted: int = 0
     seconds: float = 0.0
 
+    @property
+    def dim(self) -> int:
+        """D, the length of one embedding."""
+        return next(iter(self.domains.values()))[0].dim
+
     def __len__(self) -> int:
         """Images in all domains and splits."""
-        return sum(
-            len(part)
-            for parts in self.domains.values()
-            for part in parts
-            if part is not None
-        )
+        parts = [part for both in self.domains.values() for part in both]
+        return sum(len(part) for part in parts if part is not None)
 
     def data_set(self, splits: Sequence[float], seed: int) -> DataSet:
         """Split by `splits` where the data came without a split.
@@ -126,7 +124,7 @@ def read_carried(folder: Path, request: Request, error: DataError) -> Encoded:
         for domain in record.domains
     }
     files = tuple(folder / file for file in record.files().values())
-    return Encoded(domains, record.class_names, record.encoder, record.dim, files)
+    return Encoded(domains, record.class_names, record.encoder, files)
 
 
 def _read_entry(folder: Path, domain: str, split: str, part: SplitRecord) -> Embeddings:

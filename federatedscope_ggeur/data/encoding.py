@@ -133,14 +133,13 @@ class _Encoding:
                 test, test_record = self._embed(domain.name, "test", domain.test)
             domains[domain.name] = train, test
             records.append(DomainRecord(domain.name, train_record, test_record))
-        dim = next(iter(domains.values()))[0].dim
         record = Record(
             request=self.request.without_root(),
             root=self.request.root,
             name=self.images.name,
             class_names=tuple(self.images.class_names),
             domains=tuple(records),
-            dim=dim,
+            dim=domains[self.images.domains[0].name][0].dim,
             encoder=self._name,
             identity=self._identity,
             stamp=self._stamp,
@@ -151,7 +150,6 @@ class _Encoding:
             domains,
             record.class_names,
             self._name,
-            dim,
             files,
             self.extracted,
             self.seconds,

@@ -60,27 +60,23 @@ def read_embeddings_folder(
     """
     root = Path(root).expanduser()
     with unreadable_named(root):
-        return _read_folder(root, splits, seed)
-
-
-def _read_folder(root: Path, splits: Sequence[float], seed: int) -> DataSet:
-    files = _find_files(root)
-    read = {
-        (domain, split): _read_npz(path, domain)
-        for domain, paths in files.items()
-        for split, path in paths.items()
-    }
-    class_names = _class_names(root, read)
-    for (domain, split), rows in read.items():
-        where = str(files[domain][split])
-        check_labels_below(rows.labels, len(class_names), where)
-    domains = []
-    for name in sorted(files):
-        if "" in files[name]:
-            domains.append(split_domain(read[name, ""], splits, seed))
-        else:
-            domains.append(Domain(name, read[name, "train"], read[name, "test"]))
-    return DataSet(tuple(domains), class_names, _encoder(root))
+        files = _find_files(root)
+        read = {
+            (domain, split): _read_npz(path, domain)
+            for domain, paths in files.items()
+            for split, path in paths.items()
+        }
+        class_names = _class_names(root, read)
+        for (domain, split), rows in read.items():
+            where = str(files[domain][split])
+            check_labels_below(rows.labels, len(class_names), where)
+        domains = [
+            split_domain(read[name, ""], splits, seed)
+            if "" in files[name]
+            else Domain(name, read[name, "train"], read[name, "test"])
+            for name in sorted(files)
+        ]
+        return DataSet(tuple(domains), class_names, _encoder(root))
 
 
 def _find_files(root: Path) -> dict[str, dict[str, Path]]:

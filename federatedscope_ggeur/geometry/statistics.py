@@ -201,11 +201,8 @@ class ClassStatistics(Located):
 
 
 def _check_embeddings(features: Tensor, labels: Tensor, num_classes: int) -> None:
-    if (
-        features.ndim != 2
-        or 0 in features.shape[1:]
-        or not features.is_floating_point()
-    ):
+    is_matrix = features.ndim == 2 and features.shape[1] > 0
+    if not is_matrix or not features.is_floating_point():
         raise StatisticsError(
             f"features must be a floating-point array of shape (n, D), D > 0, got "
             f"{features.dtype} of shape {tuple(features.shape)}"

@@ -88,12 +88,7 @@ class Encoder:
     @property
     def name(self) -> str:
         """One line that no encoder of another identity has."""
-        return encoder_name(self.title, self.identity)
-
-
-def encoder_name(title: str, identity: Mapping[str, object]) -> str:
-    """The title and the start of the identity's hash."""
-    return f"{title}, id {identity_hash(identity)[:12]}"
+        return f"{self.title}, id {identity_hash(self.identity)[:12]}"
 
 
 def identity_hash(identity: Mapping[str, object]) -> str:

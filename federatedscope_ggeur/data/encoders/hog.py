@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,23 +20,19 @@ from federatedscope_ggeur.errors import ConfigError
 _SIZE, _CELL, _BLOCK = 64, 8, 2
 
 
-@dataclass(frozen=True)
-class _Hog:
-    size: int
+def _histograms(image: Image.Image, size: int) -> Tensor:
+    # Imported here: slow to import, and of no use to the other encoders.
+    from skimage.feature import hog as histograms
 
-    def __call__(self, image: Image.Image) -> Tensor:
-        # Imported here: slow to import, and of no use to the other encoders.
-        from skimage.feature import hog as histograms
-
-        grey = image.convert("L").resize((self.size, self.size), Image.BILINEAR)
-        features = histograms(
-            np.asarray(grey, np.float64) / 255,
-            orientations=9,
-            pixels_per_cell=(_CELL, _CELL),
-            cells_per_block=(_BLOCK, _BLOCK),
-            transform_sqrt=True,
-        )
-        return torch.from_numpy(features.astype(np.float32))
+    grey = image.convert("L").resize((size, size), Image.BILINEAR)
+    features = histograms(
+        np.asarray(grey, np.float64) / 255,
+        orientations=9,
+        pixels_per_cell=(_CELL, _CELL),
+        cells_per_block=(_BLOCK, _BLOCK),
+        transform_sqrt=True,
+    )
+    return torch.from_numpy(features.astype(np.float32))
 
 
 @register_encoder("hog", uses=("image_size", "normalize"))
@@ -52,5 +48,5 @@ def hog(settings: EncoderSettings, device: torch.device) -> Encoder:
         f"hog of {size} x {size}",
         f"grey, resize {size} x {size} bilinear, square root, 9 orientations, "
         f"cells of {_CELL}, blocks of {_BLOCK}",
-        _Hog(size),
+        partial(_histograms, size=size),
     )

@@ -142,21 +142,17 @@ def forward_pass(
 ) -> Callable[[Tensor], Tensor]:
     """`forward` as an encoder's `encode`: frozen, on `device`, in `precision`."""
 
+    @torch.inference_mode()
     def encode(batch: Tensor) -> Tensor:
         with ExitStack() as stack:
-            stack.enter_context(torch.inference_mode())
             if device.type == "cuda" and precision == "fp32":
                 # cuDNN's default, TF32, keeps 10 bits of a convolution's operands.
                 flags = {"enabled": True, "deterministic": True, "allow_tf32": False}
                 stack.enter_context(torch.backends.cudnn.flags(**flags))
             if precision in _DTYPES:
                 stack.enter_context(torch.autocast(device.type, _DTYPES[precision]))
-            features = forward(batch.to(device, non_blocking=True))
-        with torch.inference_mode():
-            features = features.float()
-            if normalize:
-                features = nn.functional.normalize(features, dim=1)
-            return features
+            features = forward(batch.to(device, non_blocking=True)).float()
+        return nn.functional.normalize(features, dim=1) if normalize else features
 
     return encode
 

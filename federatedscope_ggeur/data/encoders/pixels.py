@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,13 +18,9 @@ from federatedscope_ggeur.data.encoders.base import (
 _SIZE = 16
 
 
-@dataclass(frozen=True)
-class _Flatten:
-    size: int
-
-    def __call__(self, image: Image.Image) -> Tensor:
-        small = image.resize((self.size, self.size), Image.BILINEAR)
-        return torch.from_numpy(np.asarray(small, np.float32).reshape(-1) / 255)
+def _flatten(image: Image.Image, size: int) -> Tensor:
+    small = image.resize((size, size), Image.BILINEAR)
+    return torch.from_numpy(np.asarray(small, np.float32).reshape(-1) / 255)
 
 
 @register_encoder("pixels", uses=("image_size", "normalize"))
@@ -35,7 +31,7 @@ def pixels(settings: EncoderSettings, device: torch.device) -> Encoder:
         settings,
         f"pixels of {size} x {size}",
         f"resize {size} x {size} bilinear, RGB in [0, 1]",
-        _Flatten(size),
+        partial(_flatten, size=size),
     )
 
 

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -47,14 +47,8 @@ def stamp_of(path: str | os.PathLike) -> str:
     return f"{status.st_size}-{status.st_mtime_ns}"
 
 
-@dataclass(frozen=True)
-class FileLoader:
-    """Loads row i from the file ``paths[i]``."""
-
-    paths: tuple[str, ...]
-
-    def __call__(self, row: int) -> Image.Image:
-        return load_image(self.paths[row])
+def _load_row(paths: Sequence[str], row: int) -> Image.Image:
+    return load_image(paths[row])
 
 
 def images_from_files(
@@ -78,8 +72,8 @@ def images_from_files(
                 "file or remove it."
             ) from error
     keys = tuple(_below(root, paths))
-    loader = FileLoader(tuple(paths))
-    return Images(np.asarray(labels, dtype=np.int64), keys, tuple(stamps), loader)
+    load = partial(_load_row, tuple(paths))
+    return Images(np.asarray(labels, dtype=np.int64), keys, tuple(stamps), load)
 
 
 def _below(root: Path, paths: Sequence[str]) -> Iterator[str]:
@@ -90,19 +84,13 @@ def _below(root: Path, paths: Sequence[str]) -> Iterator[str]:
         if folder not in folders:
             folders[folder] = Path(os.path.relpath(folder, root)).as_posix()
         key = f"{folders[folder]}/{name}"
-        if not _is_text(key):
+        try:
+            key.encode()
+        except UnicodeEncodeError as error:
             raise DataError(
                 f"{os.fsencode(path)!r}: its name is not UTF-8 text. Rename it."
-            )
+            ) from error
         yield key
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def load_image(path: str | os.PathLike) -> Image.Image:

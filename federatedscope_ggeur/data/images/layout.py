@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from federatedscope_ggeur.errors import DataError
@@ -111,10 +112,7 @@ class Layout:
 
     def _contains(self, folder: Path) -> bool:
         name = spelling(folder.name)
-        return any(
-            name.startswith(known[:-1]) if known.endswith("*") else name == known
-            for known in self.containers
-        )
+        return any(fnmatchcase(name, known) for known in self.containers)
 
     def domain_folders(self, base: Path) -> dict[str, Path]:
         """The folders of the set's domains in `base`, in the set's order."""

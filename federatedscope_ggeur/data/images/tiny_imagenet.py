@@ -75,10 +75,6 @@ def _names(folder: Path) -> set[str]:
     return {path.name for path in subfolders(folder)}
 
 
-def _holds_files(folder: Path) -> bool:
-    return folder.is_dir() and bool(os.listdir(folder))
-
-
 def _by_folder(folder: Path) -> Files:
     """The images in ``<wnid>/images`` or ``<wnid>``."""
     found = {}
@@ -114,8 +110,8 @@ def _wnids(base: Path, train: Files) -> list[str]:
 
 def _validation(folder: Path) -> Files:
     path, images = folder / _ANNOTATIONS, folder / "images"
-    sorted_already = _names(folder) - {"images"}
-    if sorted_already and not (path.is_file() and _holds_files(images)):
+    to_sort = path.is_file() and images.is_dir() and os.listdir(images)
+    if not to_sort and _names(folder) - {"images"}:
         return _by_folder(folder)
     if not path.is_file():
         raise _LAYOUT.problem(folder, f"{_ANNOTATIONS} missing.")

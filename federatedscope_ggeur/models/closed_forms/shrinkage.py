@@ -46,9 +46,8 @@ def common_covariance(
         shrinkage, rule = ledoit_wolf(covariance, degrees), "ledoit-wolf (gaussian)"
     identity = torch.eye(dim, dtype=torch.float64)
     covariance = (1 - shrinkage) * covariance + shrinkage * size * identity
-    root = None
-    if shrinkage > 0 or degrees >= dim:
-        root = stable_cholesky(covariance)
+    regular = shrinkage > 0 or degrees >= dim
+    root = stable_cholesky(covariance) if regular else None
     if root is None:
         raise StatisticsError(
             f"the common covariance of {samples} samples of {classes} classes in {dim} "
@@ -74,9 +73,8 @@ def class_root(seen: Seen, i: int, common: Tensor, shrinkage: float) -> Tensor:
     if degrees > 0:
         own = seen.scatter(c) / degrees
         covariance = (1 - shrinkage) * own + shrinkage * common
-    root = None
-    if shrinkage > 0 or degrees == 0 or degrees >= seen.dim:
-        root = stable_cholesky(covariance)
+    regular = shrinkage > 0 or degrees == 0 or degrees >= seen.dim
+    root = stable_cholesky(covariance) if regular else None
     if root is None:
         raise StatisticsError(
             f"the covariance of class {c} with {degrees + 1} samples in "
