@@ -80,7 +80,7 @@ class Worker:
 
     Parameters
     ----------
-    fork_server : ForkServer
+    forks : ForkServer
     folder : Path
     words : sequence of str
         Arguments of the command.
@@ -89,16 +89,14 @@ class Worker:
 
     def __init__(
         self,
-        fork_server: ForkServer,
+        forks: ForkServer,
         folder: Path,
         words: Sequence[str],
         actions: Mapping[str, str],
     ):
         folder.mkdir()
-        self.folder, self._fork_server, self._status = folder, fork_server, None
-        self.pid = fork_server.ask(
-            folder=str(folder), words=words, actions=dict(actions)
-        )
+        self.folder, self._forks, self._status = folder, forks, None
+        self.pid = forks.ask(folder=str(folder), words=words, actions=dict(actions))
 
     @property
     def output(self) -> str:
@@ -115,7 +113,7 @@ class Worker:
     def status(self) -> int | None:
         """The exit status; None while it runs, -9 if it was killed."""
         if self._status is None:
-            self._status = self._fork_server.ask(pid=self.pid)
+            self._status = self._forks.ask(pid=self.pid)
         return self._status
 
     def wait(self, seconds: float = PATIENCE) -> int:
@@ -165,7 +163,7 @@ class Fleet:
 
     Parameters
     ----------
-    fork_server : ForkServer
+    forks : ForkServer
     folder : Path
         Every worker gets a folder in it.
     config : path of the YAML file
@@ -173,12 +171,10 @@ class Fleet:
         Of all workers.
     """
 
-    def __init__(
-        self, fork_server, folder: Path, config: Path, settings: Sequence[str]
-    ):
+    def __init__(self, forks, folder: Path, config: Path, settings: Sequence[str]):
         self.port = free_port()
         self.workers: list[Worker] = []
-        self._fork_server, self._folder = fork_server, folder
+        self._forks, self._folder = forks, folder
         self._words = [
             "--cfg", str(config), *settings,
             "federate.mode", "distributed",
@@ -206,7 +202,7 @@ class Fleet:
 
     def _start(self, name, settings, actions) -> Worker:
         words = [*self._words, *map(str, settings)]
-        worker = Worker(self._fork_server, self._folder / name, words, dict(actions))
+        worker = Worker(self._forks, self._folder / name, words, dict(actions))
         self.workers.append(worker)
         return worker
 
