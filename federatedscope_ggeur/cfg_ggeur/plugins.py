@@ -107,12 +107,11 @@ def _load(name: str, folder: Path | None, asked_by: str) -> None:
         _check_loaded(name, spec, asked_by)
         try:
             importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-                raise ConfigError(_not_found(name, folder, asked_by)) from error
-            raise ConfigError(_failed(name, spec, asked_by, error)) from error
         # SystemExit: a script that ends the program when it is imported.
         except (Exception, SystemExit) as error:
+            missing = error.name if isinstance(error, ModuleNotFoundError) else None
+            if missing is not None and f"{name}.".startswith(f"{missing}."):
+                raise ConfigError(_not_found(name, folder, asked_by)) from error
             raise ConfigError(_failed(name, spec, asked_by, error)) from error
     try:
         all_keys()

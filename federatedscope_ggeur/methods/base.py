@@ -7,22 +7,10 @@ weights. Weights are vectors of shape (P,); everything else travels and is kept 
 plain dicts of tensors, so that an engine can send it and a checkpoint can hold it.
 
 A method's file registers it by `registry.register_method`; it states there, and
-nowhere else, its settings, what it asks of the local optimiser, and its flags. How the
-methods of the literature use the two sides:
-
-=====================  ===============================================================
-FedProx                `local` with `add_correction`
-SCAFFOLD, FedDyn       `initial_state`, `download`, `local` with `add_correction` and
-                       `finish` (upload and client state), `step`
-MOON, FedNTD           `local` with `loss_term` (and client state for MOON)
-FedProto               `download`, `local` with `loss_term`, `finish`, `step`
-FedOpt, FedAvgM        `initial_state`, `step`
-FedMix                 `init_upload`, `aggregate_init`, `local` with `objective`
-FedGen                 `init_upload`, `initial_state`, `download`, `local` with
-                       `loss_term`, `step`
-FedFA                  `init_upload`, `download`, `local` with `transform`, `step`
-no federation          `local` with `start` and `finish`, `eval_params`, `step`
-=====================  ===============================================================
+nowhere else, its settings, what it asks of the local optimiser, and its flags. To
+see how a part is used: `add_correction` in fedprox.py, a client's state in scaffold.py,
+`loss_term` in moon.py and fedproto.py, `objective` and round 0 in fedmix.py,
+`transform` in fedfa.py, `start` in local.py, the server's state in fedopt.py.
 """
 
 from __future__ import annotations
