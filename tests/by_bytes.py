@@ -74,6 +74,7 @@ class Federation:
         seed=0,
         order=sorted,
         unseen=0,
+        calibration=None,
     ):
         self.order = order
         method, model = method or FedAvg(), model or ModelSettings()
@@ -95,6 +96,7 @@ class Federation:
             total_rounds=10,
             eval_every=3,
             unseen_client_num=unseen,
+            calibration=calibration,
         )
         budget = MemoryBudget(memory)
         self.clients = {

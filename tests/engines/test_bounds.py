@@ -148,7 +148,7 @@ class TestLocal:
         assert main(["predict", "--run", str(folder), str(image)]) == 1
         said = capsys.readouterr().err
         assert "no head to predict with" in said
-        assert "base_method local" in said
+        assert "base_method: local" in said
 
     @pytest.mark.parametrize(
         ("key", "value"),

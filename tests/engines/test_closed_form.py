@@ -158,7 +158,7 @@ def test_the_same_seed_gives_the_same_numbers(config):
 
 
 def test_without_any_statistics_the_error_says_what_to_do(config):
-    with pytest.raises(StatisticsError, match=r"lower min_samples"):
+    with pytest.raises(StatisticsError, match=r"lower ggeur\.privacy\.min_samples"):
         run(config("ggeur.closed_form", "lda", "ggeur.privacy.min_samples", 10000))
 
 

@@ -1,9 +1,12 @@
 """The stage that calibrates a head, from statistics that clients sent."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from by_bytes import CLASSES, DIM, SGD, make_client_data
+from by_bytes import CLASSES, DIM, SGD, Federation, make_client_data
+from carrier import carrier, garbage, lost
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import (
@@ -13,10 +16,9 @@ from federatedscope_ggeur.federation import (
     evaluate,
 )
 from federatedscope_ggeur.federation.calibration import Calibration
+from federatedscope_ggeur.federation.course.requests import CALIBRATE
 from federatedscope_ggeur.federation.messages import StatisticsUpload
-from federatedscope_ggeur.federation.messages.schema import EACH_CLASS, MessageSchema
 from federatedscope_ggeur.geometry import ClassStatistics
-from federatedscope_ggeur.methods import FedAvg
 from federatedscope_ggeur.models import (
     ModelSettings,
     build_model,
@@ -29,8 +31,7 @@ DATA = make_client_data((60, 50, 40))
 
 def stage(model, training=SGD, epochs=20):
     settings = CalibrationSettings(200, epochs, training)
-    schema = MessageSchema.of(model, FedAvg(), EACH_CLASS)
-    return Calibration(model, settings, schema, seed=0)
+    return Calibration(model, settings, seed=0)
 
 
 def uploads(model, params):
@@ -72,14 +73,62 @@ def test_windows_and_their_order_change_nothing(model):
     assert torch.equal(at_once.run(params)[0], one_by_one.run(params)[0])
 
 
-def test_a_bad_upload_takes_none_of_its_window(model):
-    params, calibration = to_vector(model), stage(model)
-    sent = uploads(model, params)
-    stranger = StatisticsUpload(9, "elsewhere", sent[0].statistics)
-    with pytest.raises(MessageError, match="not a client of this run"):
-        calibration.add([*sent, stranger])
+@pytest.mark.parametrize("hidden", [0, 12], ids=["linear", "mlp"])
+def test_uploads_that_cannot_be_are_refused(hidden):
+    settings = CalibrationSettings(200, 20, SGD)
+    model = ModelSettings(hidden)
+    federation = Federation(DATA, model=model, calibration=settings)
+    server = federation.server
+    first, *_, last = uploads(server.model, server.params)
+    stranger = StatisticsUpload(9, "elsewhere", first.statistics)
+    moved = StatisticsUpload(last.client, first.domain, last.statistics)
+    empty = ClassStatistics.empty(CLASSES, DIM + 1)
+    narrow = StatisticsUpload(last.client, last.domain, empty)
+    for upload, problem in (
+        (stranger, "client 9 .*not a client of this run"),
+        (moved, "client 3 .*it joined as 'domain 3'"),
+        (narrow, "client 3 .*'means'"),
+    ):
+        with pytest.raises(MessageError, match=problem):
+            federation.validated(CALIBRATE, upload, 11)
+    received = federation.validated(CALIBRATE, first, 11)
+    assert received.statistics.classes == first.statistics.classes
+
+
+def test_without_statistics_the_error_says_what_to_do(model):
     with pytest.raises(GGEURError, match="nothing to calibrate"):
-        calibration.run(params)
+        stage(model).run(to_vector(model))
+
+
+def refused_calibration(reply, carrier):
+    """As of a client that is in another domain than it said."""
+    server = carrier.server
+    schema = server.task.calibration_schema(server.model)
+    sent = StatisticsUpload.from_bytes(reply[0], schema, "a client")
+    return (replace(sent, domain="elsewhere").to_bytes(),)
+
+
+@pytest.mark.parametrize("fault", [garbage, refused_calibration, lost])
+def test_a_bad_upload_leaves_those_of_the_others(fault):
+    options = {"calibration": CalibrationSettings(50, 3, SGD), "steps": ()}
+    carried = carrier(quorum=3, sizes=(40, 30, 35, 25), **options)
+    carried.run(1)
+    params = carried.server.params
+    carried.faults["calibrate", 11, 2] = fault
+    record = carried.carry(carried.coordinator.calibrate())
+    assert record.method == "ccvr"
+    assert list(carried.membership.absent) == [2]
+    others = Calibration(carried.server.model, options["calibration"], seed=0)
+    others.add(
+        StatisticsUpload.from_bytes(
+            reply[0],
+            carried.server.task.calibration_schema(carried.server.model),
+            f"client {k}",
+        )
+        for kind, _, k, reply in carried.answers
+        if kind == "calibrate" and k != 2
+    )
+    assert torch.equal(carried.server.params, others.run(params)[0])
 
 
 def test_divergence_is_named(model):
