@@ -103,7 +103,7 @@ class PrepareReply:
 
     def to_bytes(self) -> bytes:
         numbers = {"client": self.client, "aggregation_weight": self.aggregation_weight}
-        tensors = _under("init_upload", self.init_upload)
+        tensors = wire.under("init_upload", self.init_upload)
         return wire.pack("prepare_reply", numbers, tensors)
 
     @classmethod
@@ -114,7 +114,7 @@ class PrepareReply:
         return cls(
             message.client(),
             message.number("aggregation_weight", wire.LARGEST),
-            message.tensors_under("init_upload"),
+            message.tensorswire.under("init_upload"),
         )
 
 
@@ -125,14 +125,16 @@ class InitBroadcast:
     tensors: Mapping[str, Tensor]
 
     def to_bytes(self) -> bytes:
-        return wire.pack("init_broadcast", {}, _under("init_broadcast", self.tensors))
+        return wire.pack(
+            "init_broadcast", {}, wire.under("init_broadcast", self.tensors)
+        )
 
     @classmethod
     def from_bytes(
         cls, data: bytes, schema: MessageSchema, sender: str = "the server"
     ) -> InitBroadcast:
         message = wire.unpack(data, "init_broadcast", sender)
-        return cls(message.tensors_under("init_broadcast"))
+        return cls(message.tensorswire.under("init_broadcast"))
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ class Broadcast:
     download: Mapping[str, Tensor] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        tensors = {"params": self.params, **_under("download", self.download)}
+        tensors = {"params": self.params, **wire.under("download", self.download)}
         return wire.pack("broadcast", {"round": self.round_number}, tensors)
 
     @classmethod
@@ -155,7 +157,7 @@ class Broadcast:
         return cls(
             message.integer("round"),
             message.tensor("params", F32, (schema.num_parameters,)),
-            message.tensors_under("download"),
+            message.tensorswire.under("download"),
         )
 
 
@@ -175,7 +177,7 @@ class ClientUpdate:
             "round": self.round_number,
             "steps": self.steps,
         }
-        tensors = {"params": self.params, **_under("upload", self.upload)}
+        tensors = {"params": self.params, **wire.under("upload", self.upload)}
         return wire.pack("update", numbers, tensors)
 
     @classmethod
@@ -188,7 +190,7 @@ class ClientUpdate:
             message.integer("round", 1),
             message.tensor("params", F32, (schema.num_parameters,)),
             message.integer("steps"),
-            message.tensors_under("upload"),
+            message.tensorswire.under("upload"),
         )
 
 
@@ -218,7 +220,3 @@ class ScoreReport:
             total,
             message.number("loss_sum"),
         )
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
