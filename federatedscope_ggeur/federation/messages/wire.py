@@ -82,7 +82,7 @@ def unpack(data: bytes, kind: str, sender: str) -> Message:
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`tensors` named ``<prefix>.<name>``, as `Message.tensors_under` takes them out."""
+    """`tensors` by ``<prefix>.<name>``, which `Message.tensors_under` undoes."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
