@@ -97,7 +97,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         server=server,
         plan=Plan(
             round0_window=int(ggeur.round0_window),
-            quorum=_quorum(cfg, num_clients),
+            quorum=quorum(cfg),
             server_evaluates=server_evaluates(cfg),
         ),
         num_threads=int(ggeur.num_threads),
@@ -155,10 +155,10 @@ def _sizes(ggeur, steps: tuple[int, ...]) -> TotalSizes | PerAnchorSizes:
     )
 
 
-def _quorum(cfg, num_clients: int) -> int:
-    """Clients that must be there: the one where one holds all rows."""
+def quorum(cfg) -> int | None:
+    """Clients that must be there; None: all, as where one holds all rows."""
     everyone = cfg.ggeur.quorum == NOT_SET or base_method(cfg).pools_data
-    return num_clients if everyone else int(cfg.ggeur.quorum)
+    return None if everyone else int(cfg.ggeur.quorum)
 
 
 def _unseen_client_num(federate, num_clients: int) -> int:

@@ -11,7 +11,11 @@ from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.load import to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings, method_notes
-from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings, server_evaluates
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    quorum,
+    run_settings,
+    server_evaluates,
+)
 from federatedscope_ggeur.engines.fs.data import ServerSplits
 from federatedscope_ggeur.federation import Server
 from federatedscope_ggeur.federation.course.checkpoint import (
@@ -62,10 +66,9 @@ class Federation:
         handshake = None
         if data is not None:
             handshake = Handshake(data.class_names, data.dim, data.encoder, settings)
-        quorum = int(cfg.ggeur.quorum)
         self.membership = Membership(
             cfg.federate.client_num,
-            None if quorum == -1 else quorum,
+            quorum(cfg),
             settings,
             handshake,
             checkpoint_client_domains(path) if path else None,

@@ -49,14 +49,14 @@ class Plan:
     ----------
     round0_window : int
         Clients asked at a time in round 0.
-    quorum : int
-        The run ends with an error when fewer clients are there.
+    quorum : int or None
+        The run ends with an error when fewer clients are there; None: than all.
     server_evaluates : bool
         The server scores its own test sets; else every client scores its own.
     """
 
     round0_window: int
-    quorum: int
+    quorum: int | None
     server_evaluates: bool
 
 

@@ -73,9 +73,9 @@ def test_the_model_s_sizes_are_those_of_the_data(get, hidden):
     assert (model.hidden, model.out_channels, model.input_shape) == (hidden, 12, (16,))
     expected = build_model(16, 12, ModelSettings(hidden, 0.3))
     for number in (0, 1):  # the server's first split has no rows
-        model = get_model(model, data[number])
-        assert repr(model) == repr(expected)
-        assert model(torch.zeros(2, 16)).shape == (2, 12)
+        made = get_model(model, data[number])
+        assert repr(made) == repr(expected)
+        assert made(torch.zeros(2, 16)).shape == (2, 12)
 
 
 def test_a_server_without_data_gets_an_empty_model(get):

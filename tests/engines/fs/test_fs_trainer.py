@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
+from federatedscope_ggeur.federation.course.requests import RequestKind
 from federatedscope_ggeur.federation.messages import Broadcast
 from federatedscope_ggeur.models import load_vector, to_vector
 
@@ -106,8 +107,15 @@ def test_it_says_what_it_is(trainer):
 
 
 def test_an_unknown_request_is_refused(trainer):
-    with pytest.raises(MessageError, match="unknown request 'dance'"):
-        trainer.answer("dance", ())
+    dance = RequestKind(
+        name="dance",
+        message="dance",
+        deadline="train",
+        parts=(),
+        respond=lambda handler: None,
+    )
+    with pytest.raises(MessageError, match="'dance' is nothing"):
+        trainer.answer(dance, ())
 
 
 def clients(**settings) -> str:

@@ -7,6 +7,7 @@ import torch
 from standalone import merged
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.course.requests import TRAIN
 from federatedscope_ggeur.federation.messages import ClientUpdate, MessageSchema
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import named_tensors, num_parameters, to_vector
@@ -55,7 +56,7 @@ def _listen(number, trainer, updates, poison) -> None:
 
     def listening(kind, parts):
         sent = answer(kind, parts)
-        if kind == "train":
+        if kind is TRAIN:
             update = ClientUpdate.from_bytes(sent[0], schema, f"client {number}")
             if poison is not None:
                 params = poison(update.params)

@@ -234,7 +234,9 @@ def test_members_that_break_the_rules_are_put_out(fleet, words, quickstart, tmp_
     assert statuses(server, *clients) == [0] * 4
     assert trained(server) == [list(GOOD)] * 3
     assert f"client {numbers[-2]} is gone: my disk is full" in server.output
-    ignored = f"client {numbers[-1]}: an answer (score, round 2) that nobody waits for"
+    ignored = (
+        f"client {numbers[-1]}: an answer (evaluate, round 2) that nobody waits for"
+    )
     assert ignored in server.output
     assert not file.exists()
 
