@@ -114,7 +114,7 @@ class PrepareReply:
         return cls(
             message.client(),
             message.number("aggregation_weight", wire.LARGEST),
-            message.tensorswire.under("init_upload"),
+            message.tensors_under("init_upload"),
         )
 
 
@@ -134,7 +134,7 @@ class InitBroadcast:
         cls, data: bytes, schema: MessageSchema, sender: str = "the server"
     ) -> InitBroadcast:
         message = wire.unpack(data, "init_broadcast", sender)
-        return cls(message.tensorswire.under("init_broadcast"))
+        return cls(message.tensors_under("init_broadcast"))
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Broadcast:
         return cls(
             message.integer("round"),
             message.tensor("params", F32, (schema.num_parameters,)),
-            message.tensorswire.under("download"),
+            message.tensors_under("download"),
         )
 
 
@@ -190,7 +190,7 @@ class ClientUpdate:
             message.integer("round", 1),
             message.tensor("params", F32, (schema.num_parameters,)),
             message.integer("steps"),
-            message.tensorswire.under("upload"),
+            message.tensors_under("upload"),
         )
 
 
