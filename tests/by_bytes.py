@@ -20,6 +20,7 @@ from federatedscope_ggeur.federation.course.requests import (
     Request,
     decode_answer,
 )
+from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.geometry import AugmentationSettings, TotalSizes
 from federatedscope_ggeur.methods import FedAvg
 from federatedscope_ggeur.models import ModelSettings
@@ -111,7 +112,7 @@ class Federation:
         return type(payload).from_bytes(payload.to_bytes(), self.schema, sender)
 
     def collect_statistics(self, window=2):
-        for numbers in self.server.windows(window):
+        for numbers in windows(self.server.participants, window):
             self.add_statistics(
                 self.clients[k].statistics() for k in self.order(numbers)
             )

@@ -27,7 +27,7 @@ from federatedscope_ggeur.federation.messages import (
 )
 from federatedscope_ggeur.federation.messages.statistics_upload import empty_statistics
 from federatedscope_ggeur.federation.prototypes import PrototypeBook
-from federatedscope_ggeur.federation.sampling import draw_clients, windows
+from federatedscope_ggeur.federation.sampling import draw_clients
 from federatedscope_ggeur.federation.task import Task
 from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
 from federatedscope_ggeur.methods import ServerContext, Update, initial_weights
@@ -137,10 +137,6 @@ class Server:
         return bool(self.settings.steps) or self.settings.closed_form is not None
 
     # round 0
-
-    def windows(self, size: int) -> list[list[int]]:
-        """Client numbers in order, in groups to ask for statistics one by one."""
-        return windows(self.participants, size)
 
     def add_statistics(self, uploads: Iterable[StatisticsUpload]) -> None:
         """Fold in the uploads of one window, in client order (Eq. 4)."""

@@ -93,7 +93,7 @@ class CheckpointWriter:
             "round0": as_json_value(round0, "round0"),
             "rounds": as_json_value(rounds, "rounds"),
         }
-        tensors = {"params": server.params, **_named("method", server.method_state)}
+        tensors = {"params": server.params, **wire.under("method", server.method_state)}
         numbers = {"run": self._run, "records": json.dumps(records)}
         data = wire.pack("checkpoint", numbers, tensors)
         try:
@@ -260,7 +260,7 @@ class ClientStore:
                 return
             tensors: dict[str, Tensor] = {}
             for number, state in states.items():
-                tensors.update(_named(f"state.{number}", state))
+                tensors.update(wire.under(f"state.{number}", state))
             rounds = [str(number) for number in sorted(states)]
             numbers = {"client": self._number, "rounds": rounds}
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -303,12 +303,12 @@ def _round0_at(path: Path) -> wire.Message:
 
 def _round0_bytes(run: str, coordinator: Coordinator, handshake: Handshake) -> bytes:
     server, replies = coordinator.server, coordinator.server.prepare_replies
-    tensors = _named("prototypes", server.round0_tensors())
+    tensors = wire.under("prototypes", server.round0_tensors())
     for name in _SENT:
         data = np.frombuffer(getattr(coordinator, name), np.uint8)
         tensors[name] = torch.from_numpy(data.copy())
     for k, reply in replies.items():
-        tensors.update(_named(f"init_upload.{k}", reply.init_upload))
+        tensors.update(wire.under(f"init_upload.{k}", reply.init_upload))
     weights = {str(k): repr(r.aggregation_weight) for k, r in replies.items()}
     numbers = {
         "run": run,
@@ -349,10 +349,6 @@ def _replies_in(started: wire.Message) -> dict[int, PrepareReply]:
         int(k): PrepareReply(int(k), float(weight), uploads.get(int(k), {}))
         for k, weight in weights.items()
     }
-
-
-def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
 def _grouped(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:

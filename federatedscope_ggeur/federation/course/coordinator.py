@@ -114,7 +114,7 @@ class Coordinator:
         sizes: dict[str, int] = {}
         pairs = 0
         if server.needs_statistics:
-            for window in server.windows(self.plan.round0_window):
+            for window in windows(server.participants, self.plan.round0_window):
                 pairs += yield from self._collect(window, sizes)
         if server.settings.steps:
             self.geometry = server.geometry().to_bytes()
@@ -168,7 +168,7 @@ class Coordinator:
         number = server.settings.total_rounds + 1
         record = self._start_record(number)
         if not calibration.takes(server.statistics):
-            for window in server.windows(self.plan.round0_window):
+            for window in windows(server.participants, self.plan.round0_window):
                 asked = self._broadcast(number, self.membership.here(window))
                 uploads = yield from self._ask(CALIBRATE, number, asked)
                 calibration.add(uploads)

@@ -103,7 +103,7 @@ class PrepareReply:
 
     def to_bytes(self) -> bytes:
         numbers = {"client": self.client, "aggregation_weight": self.aggregation_weight}
-        tensors = _under("init_upload", self.init_upload)
+        tensors = wire.under("init_upload", self.init_upload)
         return wire.pack("prepare_reply", numbers, tensors)
 
     @classmethod
@@ -125,7 +125,9 @@ class InitBroadcast:
     tensors: Mapping[str, Tensor]
 
     def to_bytes(self) -> bytes:
-        return wire.pack("init_broadcast", {}, _under("init_broadcast", self.tensors))
+        return wire.pack(
+            "init_broadcast", {}, wire.under("init_broadcast", self.tensors)
+        )
 
     @classmethod
     def from_bytes(
@@ -144,7 +146,7 @@ class Broadcast:
     download: Mapping[str, Tensor] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        tensors = {"params": self.params, **_under("download", self.download)}
+        tensors = {"params": self.params, **wire.under("download", self.download)}
         return wire.pack("broadcast", {"round": self.round_number}, tensors)
 
     @classmethod
@@ -175,7 +177,7 @@ class ClientUpdate:
             "round": self.round_number,
             "steps": self.steps,
         }
-        tensors = {"params": self.params, **_under("upload", self.upload)}
+        tensors = {"params": self.params, **wire.under("upload", self.upload)}
         return wire.pack("update", numbers, tensors)
 
     @classmethod
@@ -218,7 +220,3 @@ class ScoreReport:
             total,
             message.number("loss_sum"),
         )
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}

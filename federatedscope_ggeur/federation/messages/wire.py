@@ -81,6 +81,11 @@ def unpack(data: bytes, kind: str, sender: str) -> Message:
     return Message(numbers, tensors, sender)
 
 
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`tensors` by ``<prefix>.<name>``, which `Message.tensors_under` undoes."""
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
 def shape_problem(tensor: Tensor, shape: tuple[int | None, ...]) -> str:
     """What is wrong if `tensor` is not of `shape` (None: any length), else ""."""
     if len(shape) == tensor.ndim and all(
