@@ -25,10 +25,10 @@ from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins, plugins_in
 from federatedscope_ggeur.cfg_ggeur.run_settings import encoder_settings
 from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten, literal, read_yaml
 from federatedscope_ggeur.data import (
-    check_data_type,
     check_encoder,
     check_splits,
-    check_splitter,
+    find_reader,
+    read_arguments,
 )
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import find_config
@@ -131,10 +131,10 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
         if (problem := _problem(key, cfg, on_fs))
     ]
     checks = (
-        lambda: check_data_type(cfg.data.type),
+        lambda: find_reader(cfg.data.type),
         lambda: cfg.ggeur.use and check_encoder(encoder_settings(cfg.ggeur)),
         lambda: check_splits(cfg.data.splits),
-        lambda: check_splitter(cfg.data.splitter, cfg.data.splitter_args),
+        lambda: read_arguments(cfg.data.splitter, cfg.data.splitter_args),
     )
     problems += filter(None, map(_refusal, checks))
     problems += _optimizer_problems(cfg.train.optimizer)

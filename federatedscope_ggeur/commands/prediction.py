@@ -21,7 +21,12 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     encoding_settings,
     model_settings,
 )
-from federatedscope_ggeur.data import SUFFIX, EncodingSettings, is_image_type
+from federatedscope_ggeur.data import (
+    SUFFIX,
+    EncodingSettings,
+    is_image_type,
+    torch_threads,
+)
 from federatedscope_ggeur.data.encoders import (
     Encoder,
     EncoderSettings,
@@ -30,7 +35,6 @@ from federatedscope_ggeur.data.encoders import (
     pick_device,
 )
 from federatedscope_ggeur.data.images.files import is_image_name, load_image
-from federatedscope_ggeur.engines.embedded import torch_threads
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.models import Model, build_model
 from federatedscope_ggeur.reporting import Results

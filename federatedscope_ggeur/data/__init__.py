@@ -17,14 +17,17 @@ from federatedscope_ggeur.data.encoders import (
     register_encoder,
 )
 from federatedscope_ggeur.data.encoding import EncodingSettings
-from federatedscope_ggeur.data.extraction import ExtractionSettings, extract
+from federatedscope_ggeur.data.extraction import (
+    ExtractionSettings,
+    extract,
+    torch_threads,
+)
 from federatedscope_ggeur.data.folder import read_embeddings_folder
 from federatedscope_ggeur.data.images import IMAGE_READERS, register_image_reader
 from federatedscope_ggeur.data.partition import ClientData, FederatedData, partition
 from federatedscope_ggeur.data.registry import (
     READERS,
     SUFFIX,
-    check_data_type,
     embed_data,
     find_reader,
     is_image_type,
@@ -35,8 +38,8 @@ from federatedscope_ggeur.data.split import check_splits
 from federatedscope_ggeur.data.splitters import (
     SPLITTERS,
     Task,
-    check_splitter,
     lds_matrix,
+    read_arguments,
     register_splitter,
 )
 from federatedscope_ggeur.settings import import_modules

@@ -71,7 +71,7 @@ def extract(
         images, first, encoder.preprocess, torch.stack, settings, pin_memory=pinned
     )
     waiting: tuple[int, Tensor] | None = None
-    with _threads(settings.num_threads or _cpus()):
+    with torch_threads(settings.num_threads or _cpus()):
         for batch in batches:
             features = encoder.encode(batch)
             # A GPU computes this batch while the one before is taken from it.
@@ -222,7 +222,8 @@ def _cpus() -> int:
 
 
 @contextmanager
-def _threads(number: int) -> Iterator[None]:
+def torch_threads(number: int) -> Iterator[None]:
+    """Run torch on `number` threads, then on as many as before."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:

@@ -9,9 +9,9 @@ from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
 from federatedscope_ggeur.data.split import deal_evenly
 from federatedscope_ggeur.data.splitters import (
     Task,
-    check_splitter,
     divide_rows,
     find_shares,
+    read_arguments,
 )
 from federatedscope_ggeur.errors import ConfigError, setting
 
@@ -123,7 +123,7 @@ def partition(
     ConfigError
         A setting is unknown or impossible; names its key and what is accepted.
     """
-    check_splitter(splitter, splitter_args)
+    read_arguments(splitter, splitter_args)
     seen, unseen = _separate(dataset, unseen_domains)
     if client_num < len(seen):
         raise ConfigError(

@@ -32,11 +32,6 @@ def register_reader(
     return registered(READERS, name, settings)
 
 
-def check_data_type(data_type: str) -> None:
-    """Raise `ConfigError` unless a reader serves `data_type`."""
-    find_reader(data_type)
-
-
 def is_image_type(data_type: str) -> bool:
     """Whether `data_type` is an image data set, which an encoder embeds.
 

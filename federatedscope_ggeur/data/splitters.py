@@ -187,11 +187,6 @@ def _cut(rows: np.ndarray, shares: np.ndarray) -> list[np.ndarray]:
     return np.split(rows, ends)[:-1]
 
 
-def check_splitter(name: str, args) -> None:
-    """Raise `ConfigError` unless `name` is a splitter that takes `args`."""
-    read_arguments(name, args)
-
-
 def read_arguments(name: str, args) -> dict[str, object]:
     """The arguments in `args`, which has FS's form: a list with at most one dict.
 

@@ -7,14 +7,11 @@ validated and numbers rounded as on a network.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
-import torch
-
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
-from federatedscope_ggeur.data import FederatedData
+from federatedscope_ggeur.data import FederatedData, torch_threads
 from federatedscope_ggeur.federation import MemoryBudget, Server
 from federatedscope_ggeur.federation.course.checkpoint import (
     CheckpointWriter,
@@ -137,14 +134,3 @@ class EmbeddedEngine:
                 states = ClientStore(path, number).load(must_exist=held)
                 client.states = {n: s for n, s in states.items() if n <= done}
         return progress
-
-
-@contextmanager
-def torch_threads(count: int):
-    """Run torch on `count` threads, then on as many as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

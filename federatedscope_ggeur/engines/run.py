@@ -19,8 +19,9 @@ from federatedscope_ggeur.data import (
     find_reader,
     load_data,
     partition,
+    torch_threads,
 )
-from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order, torch_threads
+from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order
 from federatedscope_ggeur.reporting import (
     ClientInfo,
     Results,

@@ -79,7 +79,9 @@ class ServerSettings:
     calibration: CalibrationSettings | None = None
 
 
-FromClient = TypeVar("FromClient", StatisticsUpload, ClientUpdate, ScoreReport)
+FromClient = TypeVar(
+    "FromClient", StatisticsUpload, PrepareReply, ClientUpdate, ScoreReport
+)
 
 
 class Server:
@@ -108,6 +110,8 @@ class Server:
         The clients whose statistics are in it.
     calibration : Calibration or None
         The stage after the last round, where there is one.
+    prepare_replies : dict from client number to PrepareReply
+        Of the clients that ended round 0.
     """
 
     def __init__(self, client_domains: Mapping[int, str], settings: ServerSettings):
@@ -126,10 +130,13 @@ class Server:
         self.schema = self.task.schema(self.model)
         self.statistics = empty_statistics(self.schema)
         self.method_state: Mapping[str, Tensor] = {}
-        self.calibration = self._calibration()
+        self.calibration: Calibration | None = None
+        if settings.calibration is not None:
+            seed = self.task.seed
+            self.calibration = Calibration(self.model, settings.calibration, seed)
         self._prototypes = PrototypeBook(self.client_domains, settings.prototypes)
         self.uploaded: set[int] = set()
-        self._prepare_replies: dict[int, PrepareReply] = {}
+        self.prepare_replies: dict[int, PrepareReply] = {}
 
     @property
     def needs_statistics(self) -> bool:
@@ -177,7 +184,7 @@ class Server:
 
         A client that comes back is ready already; its first reply holds.
         """
-        self._prepare_replies.setdefault(reply.client, reply)
+        self.prepare_replies.setdefault(reply.client, reply)
 
     def start(self, absent: Collection[int] = ()) -> InitBroadcast | None:
         """End round 0; what the method made of all uploads, if anything, goes to all.
@@ -187,7 +194,7 @@ class Server:
         GGEURError
             Clients beside the `absent` ones are missing, or none has any data.
         """
-        replies = self._prepare_replies
+        replies = self.prepare_replies
         missing = sorted(set(self.participants) - replies.keys() - set(absent))
         if missing:
             raise GGEURError(f"round 0 cannot end: clients {missing} are not ready")
@@ -197,11 +204,6 @@ class Server:
         tensors = method.aggregate_init(context.init_uploads)
         self.method_state = method.initial_state(self.params, context)
         return InitBroadcast(tensors) if tensors else None
-
-    @property
-    def prepare_replies(self) -> Mapping[int, PrepareReply]:
-        """The clients that ended round 0, by number."""
-        return dict(self._prepare_replies)
 
     def round0_tensors(self) -> dict[str, Tensor]:
         """What the server keeps of the statistics to serve a client that comes back."""
@@ -215,7 +217,7 @@ class Server:
         method_state: Mapping[str, Tensor],
     ) -> None:
         """Go on where a server of the same clients and settings was stopped."""
-        self._prepare_replies = dict(prepare_replies)
+        self.prepare_replies = dict(prepare_replies)
         self._prototypes.load(round0_tensors)
         self.params, self.method_state = params, dict(method_state)
 
@@ -235,15 +237,14 @@ class Server:
 
     def step(self, round_number: int, updates: Iterable[ClientUpdate]) -> None:
         """The method's server step over the updates of a round, in client order."""
-        weights = self._aggregation_weights()
+        context = self._context(round_number)
+        weights = context.aggregation_weights
+        taken = [
+            Update(u.client, weights[u.client], u.params, u.steps, u.upload)
+            for u in in_client_order(updates)
+        ]
         self.params, self.method_state = self.task.method.step(
-            self.params,
-            [
-                Update(u.client, weights[u.client], u.params, u.steps, u.upload)
-                for u in in_client_order(updates)
-            ],
-            self.method_state,
-            self._context(round_number),
+            self.params, taken, self.method_state, context
         )
 
     def evaluates(self, round_number: int) -> bool:
@@ -270,28 +271,14 @@ class Server:
         """Score the global head on test rows [n, D], [n] that the server holds."""
         return evaluate(self.model, self.params, features, labels)
 
-    def _calibration(self) -> Calibration | None:
-        settings = self.settings
-        if settings.calibration is None:
-            return None
-        return Calibration(self.model, settings.calibration, self.task.seed)
-
-    def _aggregation_weights(self) -> dict[int, float]:
-        held = {k: self._prepare_replies[k] for k in sorted(self._prepare_replies)}
-        weights = {k: reply.aggregation_weight for k, reply in held.items()}
-        if self.settings.ignore_weight:
-            return {k: float(weight > 0) for k, weight in weights.items()}
-        return weights
-
     def _context(self, round_number: int) -> ServerContext:
-        held = {k: self._prepare_replies[k] for k in sorted(self._prepare_replies)}
-        return ServerContext(
-            round_number,
-            self.model,
-            self._aggregation_weights(),
-            {k: reply.init_upload for k, reply in held.items()},
-            self.task.seed,
-        )
+        replies = in_client_order(self.prepare_replies.values())
+        weights = {reply.client: reply.aggregation_weight for reply in replies}
+        if self.settings.ignore_weight:
+            weights = {k: float(weight > 0) for k, weight in weights.items()}
+        uploads = {reply.client: reply.init_upload for reply in replies}
+        seed = self.task.seed
+        return ServerContext(round_number, self.model, weights, uploads, seed)
 
 
 def in_client_order(messages: Iterable[FromClient]) -> list[FromClient]:

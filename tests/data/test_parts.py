@@ -19,12 +19,12 @@ from federatedscope_ggeur.data import (
     EncodingSettings,
     ExtractionSettings,
     check_encoder,
-    check_splitter,
     embed_data,
     find_reader,
     is_image_type,
     load_data,
     partition,
+    read_arguments,
     read_digits_quickstart,
     register_encoder,
     register_image_reader,
@@ -191,7 +191,7 @@ class TestSplitter:
     )
     def test_wrong_arguments_are_refused(self, args, message):
         with pytest.raises(ConfigError, match=rf"data\.splitter_args: .*{message}"):
-            check_splitter("first", args)
+            read_arguments("first", args)
 
     @pytest.mark.parametrize(("first", "rest"), [(1.5, 0), (0.6, 0.5)])
     def test_shares_of_more_than_all_are_refused(self, first, rest):

@@ -32,7 +32,6 @@ from federatedscope_ggeur.federation.messages.validation import (
 from federatedscope_ggeur.federation.server import Server
 
 T = TypeVar("T")
-Answer = Union[StatisticsUpload, PrepareReply, ClientUpdate, ScoreReport]
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +184,7 @@ Requests = Generator[Request, Replies, T]
 
 def decode_answer(
     server: Server, request: Request, client: int, parts: Sequence[bytes]
-) -> Answer:
+) -> Any:
     """What a client answered to `request`, once it is validated.
 
     Raises

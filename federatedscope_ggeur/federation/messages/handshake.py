@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields
-from itertools import zip_longest
+from dataclasses import asdict, dataclass
 
 from federatedscope_ggeur.federation.messages import wire
 
@@ -48,21 +47,24 @@ class Handshake:
     def difference(self, other: Handshake, but: Collection[str] = ()) -> str:
         """Where `other` differs, with both values; "" where it does not, or only in the
         settings `but`."""
-        for field in fields(self):
-            mine, theirs = getattr(self, field.name), getattr(other, field.name)
-            if isinstance(mine, Mapping):
-                mine, theirs = _without(mine, but), _without(theirs, but)
-            if mine == theirs:
+        mine, theirs = self._values(), other._values()
+        for name in {**mine, **theirs}:
+            here, there = mine.get(name), theirs.get(name)
+            if here == there or name in but:
                 continue
-            name = field.name
-            if isinstance(mine, tuple):
-                return _difference_of_names(mine, theirs)
-            if isinstance(mine, Mapping):
-                keys = sorted(mine.keys() | theirs.keys())
-                name = next(k for k in keys if mine.get(k) != theirs.get(k))
-                mine, theirs = mine.get(name), theirs.get(name)
-            return f"{name} is {_short(theirs)} there and {_short(mine)} here"
+            problem = f"{name} is {_short(there)} there and {_short(here)} here"
+            sizes = len(other.class_names), len(self.class_names)
+            if name.startswith("class_names") and sizes[0] != sizes[1]:
+                problem += f"; {sizes[0]} classes there and {sizes[1]} here"
+            return problem
         return ""
+
+    def _values(self) -> dict[str, object]:
+        """Each class by its label, the others by name."""
+        names = enumerate(self.class_names)
+        classes = {f"class_names: class {label}": name for label, name in names}
+        rest = {"dim": self.dim, "encoder": self.encoder}
+        return {**classes, **rest, **dict(sorted(self.settings.items()))}
 
 
 @dataclass(frozen=True)
@@ -91,21 +93,6 @@ class Join:
         message = wire.unpack(data, "join", sender)
         handshake = Handshake.of_message(message)
         return cls(message.client(), message.text("domain"), handshake)
-
-
-def _difference_of_names(mine: tuple[str, ...], theirs: tuple[str, ...]) -> str:
-    """The first class that differs, counted as labels are."""
-    pairs = zip_longest(theirs, mine)
-    label, pair = next((i, p) for i, p in enumerate(pairs) if p[0] != p[1])
-    there, here = map(_short, pair)
-    problem = f"class_names: class {label} is {there} there and {here} here"
-    if len(mine) == len(theirs):
-        return problem
-    return f"{problem}; {len(theirs)} classes there and {len(mine)} here"
-
-
-def _without(settings: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
-    return {name: value for name, value in settings.items() if name not in names}
 
 
 def _short(value: object) -> str:
