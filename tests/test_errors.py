@@ -1,0 +1,39 @@
+"""Errors and what they call the settings they speak of."""
+
+import pytest
+
+from federatedscope_ggeur import errors
+from federatedscope_ggeur.errors import (
+    ConfigError,
+    DataError,
+    GGEURError,
+    MessageError,
+    StatisticsError,
+    name_settings,
+    setting,
+)
+
+
+@pytest.mark.parametrize("error", [ConfigError, DataError, StatisticsError])
+def test_every_error_is_one_of_ours_and_of_a_value(error):
+    assert issubclass(error, GGEURError)
+    assert issubclass(error, ValueError)
+
+
+def test_a_refused_message_names_its_sender_and_field():
+    error = MessageError("holds NaN", field="params", sender="client 3")
+    assert (error.problem, error.field, error.sender) == (
+        "holds NaN",
+        "params",
+        "client 3",
+    )
+    assert str(error) == "message from client 3 refused: field 'params': holds NaN"
+    assert "unknown sender" in str(MessageError("cut off", field="header"))
+
+
+def test_a_setting_is_called_by_its_key_once_that_is_known(monkeypatch):
+    monkeypatch.setattr(errors, "_KEYS", {})
+    assert setting("quorum") == "quorum"
+    name_settings({"quorum": "my.quorum"})
+    assert setting("quorum") == "my.quorum"
+    assert setting("other") == "other"
