@@ -1,48 +1,14 @@
+"""The folder of a run and the files in it."""
+
 import os
 import re
-import stat
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from federatedscope_ggeur import files
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting import new_run_folder, write_run
 from federatedscope_ggeur.reporting import run as folders
-
-
-@pytest.mark.parametrize(
-    ("data", "raw"), [(b"\x00\r\n", b"\x00\r\n"), ("ä\n", b"\xc3\xa4\n"), ("", b"")]
-)
-def test_writes_and_replaces_exactly_these_bytes(tmp_path, data, raw):
-    path = tmp_path / "file"
-    path.write_text("before")
-    write_atomically(path, data)
-    assert path.read_bytes() == raw
-    assert os.listdir(tmp_path) == ["file"]
-
-
-@pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, step):
-    def fail(*_):
-        raise OSError("disk full")
-
-    path = tmp_path / "file"
-    path.write_text("before")
-    monkeypatch.setattr(files.os, step, fail)
-    with pytest.raises(ConfigError, match=rf"{re.escape(str(path))}.*disk full"):
-        write_atomically(path, "after")
-    assert path.read_text() == "before"
-    assert os.listdir(tmp_path) == ["file"]
-
-
-@pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
-def test_file_is_as_readable_as_any_other(tmp_path):
-    (tmp_path / "plain").write_text("")
-    write_atomically(tmp_path / "atomic", "")
-    modes = {stat.S_IMODE(os.stat(tmp_path / n).st_mode) for n in ("plain", "atomic")}
-    assert len(modes) == 1
 
 
 def test_run_folders_follow_federatedscope_and_are_never_reused(tmp_path):

@@ -1,0 +1,118 @@
+"""The driver: one request after the other, each answer once, deadlines."""
+
+from __future__ import annotations
+
+import pytest
+
+from federatedscope_ggeur.engines.fs.driver import Driver
+from federatedscope_ggeur.federation.course.requests import (
+    EVALUATE,
+    INIT_BROADCAST,
+    TRAIN,
+    Absence,
+    Request,
+)
+
+
+class Course:
+    """Two requests; what came back of each, and what the course returned."""
+
+    def __init__(self, *requests):
+        self.requests, self.replies, self.result = requests, [], None
+
+    def go(self):
+        for request in self.requests:
+            self.replies.append((yield request))
+        return "over"
+
+    def done(self, result):
+        self.result = result
+
+
+def request(kind, number=1, clients=(1, 2)):
+    return Request(kind, number, dict.fromkeys(clients, (b"down",)))
+
+
+def drive(*requests, unreachable=(), seconds=5.0):
+    """A driver that has begun, what it has sent, and the course."""
+    course, sent = Course(*requests), []
+
+    def send(asked):
+        sent.append(asked)
+        return {k: Absence("gone") for k in asked.parts if k in unreachable}
+
+    driver = Driver(send, dict.fromkeys((TRAIN, EVALUATE), seconds))
+    driver.start(course.go(), course.done)
+    return driver, sent, course
+
+
+def test_the_next_request_goes_out_when_all_have_answered():
+    first, second = request(TRAIN), request(EVALUATE)
+    driver, sent, course = drive(first, second)
+    assert sent == [first]
+    assert driver.answer(2, TRAIN, 1, (b"b",))
+    assert sent == [first]
+    assert driver.answer(1, TRAIN, 1, (b"a",))
+    assert sent == [first, second]
+    assert course.replies == [{2: (b"b",), 1: (b"a",)}]
+    assert course.result is None
+    for number in (1, 2):
+        assert driver.answer(number, EVALUATE, 1, (b"c",))
+    assert course.result == "over"
+    assert driver.seconds_left() is None
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "round_number"),
+    [(1, EVALUATE, 1), (1, TRAIN, 0), (1, TRAIN, 2), (3, TRAIN, 1), (2, TRAIN, 1)],
+    ids=["another kind", "earlier", "later", "not asked", "a second time"],
+)
+def test_any_other_answer_is_ignored(caplog, number, kind, round_number):
+    caplog.set_level("INFO")
+    driver, _, course = drive(request(TRAIN))
+    assert driver.answer(2, TRAIN, 1, (b"first",))
+    assert not driver.answer(number, kind, round_number, (b"second",))
+    assert f"client {number}: an answer ({kind.name}, round " in caplog.text
+    assert driver.answer(1, TRAIN, 1, (b"last",))
+    assert course.replies == [{2: (b"first",), 1: (b"last",)}]
+
+
+def test_an_answer_after_the_end_is_ignored():
+    driver, _, course = drive(request(TRAIN, clients=(1,)))
+    assert driver.answer(1, TRAIN, 1, (b"a",))
+    assert course.result == "over"
+    assert not driver.answer(1, TRAIN, 1, (b"a",))
+
+
+def test_what_wants_no_answer_is_sent_and_not_waited_for():
+    told, asked = request(INIT_BROADCAST, 0), request(TRAIN)
+    _, sent, course = drive(told, asked)
+    assert sent == [told, asked]
+    assert course.replies == [{}]
+
+
+def test_a_request_to_nobody_is_over_at_once():
+    _, _, course = drive(request(TRAIN, clients=()))
+    assert course.result == "over"
+
+
+def test_who_is_gone_is_not_waited_for():
+    driver, _, course = drive(request(TRAIN, clients=(1, 2, 3)), unreachable=(2,))
+    driver.gone(1, "lost")
+    driver.gone(1, "lost again")
+    driver.gone(9, "a stranger")
+    assert course.replies == []
+    assert driver.answer(3, TRAIN, 1, (b"a",))
+    assert course.replies == [{2: Absence("gone"), 1: Absence("lost"), 3: (b"a",)}]
+
+
+def test_the_deadline_ends_the_waiting_for_the_late(caplog):
+    driver, _, course = drive(request(TRAIN), seconds=7)
+    assert 6 < driver.seconds_left() <= 7
+    assert driver.answer(2, TRAIN, 1, (b"a",))
+    driver.give_up()
+    reason = "no answer (train) within 7 s"
+    assert f"client 1: {reason}" in caplog.text
+    assert course.replies == [{2: (b"a",), 1: Absence(reason, connected=True)}]
+    driver.give_up()  # nobody is waited for
+    assert course.result == "over"

@@ -1,0 +1,64 @@
+"""Rules: what each lets through, what it says of the rest, how a value is read."""
+
+import math
+
+import pytest
+
+from federatedscope_ggeur.settings import (
+    NOT_SET,
+    below,
+    fraction,
+    names,
+    not_negative,
+    one_of,
+    positive,
+    steps,
+    text,
+    whole,
+)
+
+NO_NUMBERS = (True, "1", None, [1], {}, math.nan)
+RULES = {
+    "whole": (whole(2), (2, 2.0, 2**31 - 1), (1, 2.5, 2**31, math.inf, *NO_NUMBERS)),
+    "whole at most": (whole(1, maximum=4), (1, 4.0), (0, 5, -1, *NO_NUMBERS)),
+    "whole or not set": (whole(1, True), (1, NOT_SET, -1), (0, -2, *NO_NUMBERS)),
+    "fraction": (fraction(), (0, 0.5, 1), (-0.1, 1.1, -1, *NO_NUMBERS)),
+    "fraction or not set": (fraction(True), (0, 1, NOT_SET), (-0.5, 2, *NO_NUMBERS)),
+    "one of": (one_of("a", "b"), ("a", "b"), ("c", "", None, 1)),
+    "names": (names("domains"), ([], ["a", "b"], ("a",)), ("a", [1], None, ["a", 2])),
+    "below": (below(1), (0, 0.99), (1, -0.1, math.inf, *NO_NUMBERS)),
+    "text": (text, ("", "a"), (1, None, ["a"])),
+    "positive": (positive, (1e-300, 5), (0, -1, math.inf, *NO_NUMBERS)),
+    "not negative": (not_negative, (0, 1e300), (-1e-300, math.inf, *NO_NUMBERS)),
+    "steps": (steps, ([], [1], [2], [1, 2], (1, 2)), ([2, 1], [3], [1, 1], 1, None)),
+}
+FITS = [(rule, value) for rule, fitting, _ in RULES.values() for value in fitting]
+MISFITS = [(rule, value) for rule, _, others in RULES.values() for value in others]
+
+
+@pytest.mark.parametrize(("rule", "value"), FITS)
+def test_what_fits_has_no_problem(rule, value):
+    assert rule(value) == ""
+
+
+@pytest.mark.parametrize(("rule", "value"), MISFITS)
+def test_what_does_not_is_told_with_the_value(rule, value):
+    problem = rule(value)
+    assert problem.startswith("must ")
+    assert problem.endswith(f"got {value!r}")
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "read"),
+    [
+        (whole(1), 3.0, 3),
+        (whole(1, True), NOT_SET, None),
+        (whole(0, True), 0.0, 0),
+        (fraction(), 1, 1.0),
+        (fraction(True), NOT_SET, None),
+    ],
+)
+def test_values_are_read_as_parts_take_them(rule, value, read):
+    found = rule.read(value)
+    assert found == read
+    assert type(found) is type(read)
