@@ -27,12 +27,11 @@ def centralise(data: FederatedData) -> FederatedData:
     if data.is_centralised:
         return data
     parts = [client.train for client in data.clients]
-    pooled = ClientData(1, ALL_DOMAINS, _pool(parts), _pool([parts[0].select([])]))
+    train, test = (
+        Embeddings.concatenate(rows, ALL_DOMAINS)
+        for rows in (parts, [parts[0].select([])])
+    )
+    pooled = ClientData(1, ALL_DOMAINS, train, test)
     tests = data.test_sets()
     seen = {name: tests[name] for name in data.domains}
     return replace(data, clients=(pooled,), seen_tests=seen)
-
-
-def _pool(parts: list[Embeddings]) -> Embeddings:
-    rows = Embeddings.concatenate(parts)
-    return Embeddings(rows.features, rows.labels, ALL_DOMAINS)
