@@ -27,11 +27,8 @@ def centralise(data: FederatedData) -> FederatedData:
     if data.is_centralised:
         return data
     parts = [client.train for client in data.clients]
-    train, test = (
-        Embeddings.concatenate(rows, ALL_DOMAINS)
-        for rows in (parts, [parts[0].select([])])
-    )
-    pooled = ClientData(1, ALL_DOMAINS, train, test)
+    train = Embeddings.concatenate(parts, ALL_DOMAINS)
+    pooled = ClientData(1, ALL_DOMAINS, train, train.select([]))
     tests = data.test_sets()
     seen = {name: tests[name] for name in data.domains}
     return replace(data, clients=(pooled,), seen_tests=seen)
