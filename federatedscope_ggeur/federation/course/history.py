@@ -90,9 +90,6 @@ class History:
 
         None where every client has a model of its own: its weights do not travel.
         """
-        model, about = self._model(), self._results
-        if model is None:
-            return None
-        names = json.dumps(about.class_names)
-        metadata = {"class_names": names, "encoder": about.encoder}
-        return save_safetensors(model.state_dict(), metadata)
+        model, names = self._model(), json.dumps(self._results.class_names)
+        metadata = {"class_names": names, "encoder": self._results.encoder}
+        return None if model is None else save_safetensors(model.state_dict(), metadata)
