@@ -27,12 +27,8 @@ def centralise(data: FederatedData) -> FederatedData:
     if data.is_centralised:
         return data
     parts = [client.train for client in data.clients]
-    pooled = ClientData(1, ALL_DOMAINS, _pool(parts), _pool([parts[0].select([])]))
+    train = Embeddings.concatenate(parts, ALL_DOMAINS)
+    pooled = ClientData(1, ALL_DOMAINS, train, train.select([]))
     tests = data.test_sets()
     seen = {name: tests[name] for name in data.domains}
     return replace(data, clients=(pooled,), seen_tests=seen)
-
-
-def _pool(parts: list[Embeddings]) -> Embeddings:
-    rows = Embeddings.concatenate(parts)
-    return Embeddings(rows.features, rows.labels, ALL_DOMAINS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -146,13 +146,15 @@ class Embeddings:
         return cls(*tensors, domain)
 
     @classmethod
-    def concatenate(cls, parts: Sequence[Embeddings]) -> Embeddings:
-        """The rows of `parts` (at least one, all of one domain), in order."""
+    def concatenate(cls, parts: Sequence[Embeddings], domain: str = "") -> Embeddings:
+        """The rows of `parts` (at least one), in order; of the first one's domain, or
+        of `domain`."""
+        domain = domain or parts[0].domain
         if len(parts) == 1:
-            return parts[0]
+            return replace(parts[0], domain=domain)
         features = torch.cat([part.features for part in parts])
         labels = torch.cat([part.labels for part in parts])
-        return cls(features, labels, parts[0].domain)
+        return cls(features, labels, domain)
 
     def __len__(self) -> int:
         return len(self.labels)

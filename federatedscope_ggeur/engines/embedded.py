@@ -87,7 +87,6 @@ class EmbeddedEngine:
         with torch_threads(self.settings.num_threads):
             if history.round0 is not None:
                 self._carry(coordinator.welcome_back())
-                history.write_checkpoint()
             else:
                 history.note(self._round0())
             yield history.round0

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.federation.messages import Prototypes
 from federatedscope_ggeur.federation.messages.statistics_upload import Statistics
+from federatedscope_ggeur.geometry.moments import Means
 
 
 class PrototypeBook:
@@ -25,13 +26,15 @@ class PrototypeBook:
         self._source = {
             k: d if kind == "domain" else k for k, d in client_domains.items()
         }
-        self._means: dict[str | int, _RunningMeans] = {}
+        self._means: dict[str | int, Means] = {}
 
     def add(self, client: int, statistics: Statistics) -> None:
         """Merge a client's class means into those of its source."""
-        shape = (statistics.num_classes, statistics.dim)
-        means = self._means.setdefault(self._source[client], _RunningMeans(*shape))
-        means.add(statistics)
+        source = self._source[client]
+        means = Means.rounded(statistics.counts, statistics.means)
+        if source in self._means:
+            means, _ = self._means[source].plus(means)
+        self._means[source] = means
 
     def around(self, client: int) -> Prototypes:
         """The means of all sources but the client's own, in order of their clients."""
@@ -42,8 +45,8 @@ class PrototypeBook:
             if source != own and source in self._means
         ]
         classes = [torch.nonzero(held.counts).flatten() for held in others]
-        means = [held.means[c] for held, c in zip(others, classes)]
-        dim = next((m.means.shape[1] for m in self._means.values()), 0)
+        means = [held.high[c] for held, c in zip(others, classes)]
+        dim = next((m.high.shape[1] for m in self._means.values()), 0)
         return Prototypes(
             torch.cat([torch.zeros(0, dtype=torch.int64), *classes]),
             torch.cat([torch.zeros(0, dim), *means]).to(torch.float32),
@@ -54,27 +57,12 @@ class PrototypeBook:
         first = {source: k for k, source in reversed(self._source.items())}
         held = {first[source]: means for source, means in self._means.items()}
         counts = {f"{k}.counts": means.counts for k, means in held.items()}
-        return {**counts, **{f"{k}.means": means.means for k, means in held.items()}}
+        return {**counts, **{f"{k}.means": means.high for k, means in held.items()}}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over what `tensors` of a book of the same clients gave."""
         for name in tensors:
-            number, _, part = name.partition(".")
+            k, _, part = name.partition(".")
             if part == "counts":
-                means = tensors[f"{number}.means"]
-                held = _RunningMeans(*means.shape)
-                held.counts, held.means = tensors[name], means
-                self._means[self._source[int(number)]] = held
-
-
-class _RunningMeans:
-    """Counts [C] and means [C, D] of one source, merged in float64."""
-
-    def __init__(self, num_classes: int, dim: int):
-        self.counts = torch.zeros(num_classes, dtype=torch.int64)
-        self.means = torch.zeros(num_classes, dim, dtype=torch.float64)
-
-    def add(self, statistics: Statistics) -> None:
-        self.counts = self.counts + statistics.counts
-        share = statistics.counts.double() / self.counts.clamp(min=1)
-        self.means = self.means + share[:, None] * (statistics.means - self.means)
+                means = Means.rounded(tensors[name], tensors[f"{k}.means"])
+                self._means[self._source[int(k)]] = means

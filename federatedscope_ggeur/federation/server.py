@@ -110,6 +110,8 @@ class Server:
         The clients whose statistics are in it.
     calibration : Calibration or None
         The stage after the last round, where there is one.
+    prototype_book : PrototypeBook
+        What it keeps of the statistics to serve a client that comes back.
     prepare_replies : dict from client number to PrepareReply
         Of the clients that ended round 0.
     """
@@ -134,7 +136,7 @@ class Server:
         if settings.calibration is not None:
             seed = self.task.seed
             self.calibration = Calibration(self.model, settings.calibration, seed)
-        self._prototypes = PrototypeBook(self.client_domains, settings.prototypes)
+        self.prototype_book = PrototypeBook(self.client_domains, settings.prototypes)
         self.uploaded: set[int] = set()
         self.prepare_replies: dict[int, PrepareReply] = {}
 
@@ -151,7 +153,7 @@ class Server:
             self.uploaded.add(upload.client)
             self.statistics = self.statistics + upload.statistics
             if 2 in self.settings.steps:
-                self._prototypes.add(upload.client, upload.statistics)
+                self.prototype_book.add(upload.client, upload.statistics)
 
     def geometry(self) -> Geometry:
         """The global shape of every class that anyone uploaded."""
@@ -165,7 +167,7 @@ class Server:
         """Class means of all sources but the client's own; None without step 2."""
         if 2 not in self.settings.steps:
             return None
-        return self._prototypes.around(client)
+        return self.prototype_book.around(client)
 
     def solve(self, form: ClosedForm) -> dict[str, float | int | str]:
         """Take the head in closed form from the statistics; what was chosen for it.
@@ -205,10 +207,6 @@ class Server:
         self.method_state = method.initial_state(self.params, context)
         return InitBroadcast(tensors) if tensors else None
 
-    def round0_tensors(self) -> dict[str, Tensor]:
-        """What the server keeps of the statistics to serve a client that comes back."""
-        return self._prototypes.tensors()
-
     def resume(
         self,
         prepare_replies: Mapping[int, PrepareReply],
@@ -218,7 +216,7 @@ class Server:
     ) -> None:
         """Go on where a server of the same clients and settings was stopped."""
         self.prepare_replies = dict(prepare_replies)
-        self._prototypes.load(round0_tensors)
+        self.prototype_book.load(round0_tensors)
         self.params, self.method_state = params, dict(method_state)
 
     # every round

@@ -149,7 +149,7 @@ def _own_data(config, memory: MemoryBudget, cache: GeometryCache) -> ClientSplit
     name = config.ggeur.domain
     parts = {
         split: Embeddings.concatenate(
-            [_renamed(getattr(domain, split), name) for domain in dataset.domains]
+            [getattr(d, split) for d in dataset.domains], name
         )
         for split in ("train", "test")
     }
@@ -157,7 +157,3 @@ def _own_data(config, memory: MemoryBudget, cache: GeometryCache) -> ClientSplit
         raise DataError(f"data.root '{config.data.root}' holds no rows")
     held = ClientData(int(config.ggeur.client_number), name, **parts)
     return ClientSplits(held, dataset, memory, cache)
-
-
-def _renamed(rows: Embeddings, domain: str) -> Embeddings:
-    return Embeddings(rows.features, rows.labels, domain)

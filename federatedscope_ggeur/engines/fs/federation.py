@@ -135,7 +135,11 @@ class Federation:
     def _begun(self) -> Results:
         cfg, data, clients = self._cfg, self._data, self.membership.client_domains
         unseen = data.unseen if data is not None else []
-        config, domains = plain_config(cfg), [*dict.fromkeys(clients.values()), *unseen]
+        domains = [*dict.fromkeys(clients.values()), *unseen]
+        plain = cfg.clone()
+        plain.defrost()
+        plain.clear_aux_info()  # what FS keeps beside the settings
+        config = to_plain(plain)
         if server_evaluates(cfg):
             domains = list(data.tests)
         if data is not None:
@@ -153,11 +157,3 @@ class Federation:
                 ClientInfo(k, domain, None, None) for k, domain in clients.items()
             ],
         )
-
-
-def plain_config(cfg) -> dict:
-    """FS's config as nested plain dicts, without what FS keeps beside the settings."""
-    copy = cfg.clone()
-    copy.defrost()
-    copy.clear_aux_info()
-    return to_plain(copy)

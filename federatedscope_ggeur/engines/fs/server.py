@@ -211,14 +211,11 @@ class GGEURServer(FSServer):
             federation.note(record)
             begin_training(is_new=True)
 
-        def end_of_welcome(_) -> None:
-            history.write_checkpoint()
-            begin_training(is_new=False)
-
         if history.round0 is None:
             self._driver.start(coordinator.round0(), end_of_round0)
         else:
-            self._driver.start(coordinator.welcome_back(), end_of_welcome)
+            welcome = coordinator.welcome_back()
+            self._driver.start(welcome, lambda _: begin_training(is_new=False))
 
     def broadcast_model_para(
         self,

@@ -303,7 +303,7 @@ def _round0_at(path: Path) -> wire.Message:
 
 def _round0_bytes(run: str, coordinator: Coordinator, handshake: Handshake) -> bytes:
     server, replies = coordinator.server, coordinator.server.prepare_replies
-    tensors = wire.under("prototypes", server.round0_tensors())
+    tensors = wire.under("prototypes", server.prototype_book.tensors())
     for name in _SENT:
         data = np.frombuffer(getattr(coordinator, name), np.uint8)
         tensors[name] = torch.from_numpy(data.copy())

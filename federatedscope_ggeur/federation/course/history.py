@@ -12,7 +12,7 @@ from federatedscope_ggeur.federation.course.checkpoint import (
     Progress,
 )
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
-from federatedscope_ggeur.models import Model, named_tensors
+from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.reporting import Results, Round0, RoundRecord, summarise
 from federatedscope_ggeur.reporting.results import Status
 
@@ -43,6 +43,8 @@ class History:
         self.rounds: list[RoundRecord] = list(progress.rounds) if progress else []
         self.calibrated: RoundRecord | None = None
         self._params = coordinator.server.params
+        # A run that goes on may keep its checkpoints elsewhere from now on.
+        self._write_checkpoint()
 
     def note(self, record: Round0 | RoundRecord) -> None:
         """Something is over: round 0, a round, or the calibration after the last."""
@@ -55,10 +57,9 @@ class History:
         self._params = self._coordinator.server.params
         # A calibrated head is not trained on: a checkpoint is of before that.
         if self.calibrated is None:
-            self.write_checkpoint()
+            self._write_checkpoint()
 
-    def write_checkpoint(self) -> None:
-        """Write the state after the last round, where checkpoints are kept."""
+    def _write_checkpoint(self) -> None:
         if self._writer is not None and self.round0 is not None:
             self._writer.write(self._coordinator, self.round0, self.rounds)
 
@@ -89,12 +90,6 @@ class History:
 
         None where every client has a model of its own: its weights do not travel.
         """
-        server = self._coordinator.server
-        if not server.task.method.federated:
-            return None
-        tensors = named_tensors(server.model, self._params)
-        metadata = {
-            "class_names": json.dumps(self._results.class_names),
-            "encoder": self._results.encoder,
-        }
-        return save_safetensors({k: t.clone() for k, t in tensors.items()}, metadata)
+        model, names = self._model(), json.dumps(self._results.class_names)
+        metadata = {"class_names": names, "encoder": self._results.encoder}
+        return None if model is None else save_safetensors(model.state_dict(), metadata)
