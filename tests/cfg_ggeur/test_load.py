@@ -1,4 +1,7 @@
-"""The embedded engine's config: read as FS reads it, refused by name."""
+"""The embedded engine's config: read as FS reads it, refused by name.
+
+Tests of cfg_ggeur/yaml_file.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Client and server over the rounds: weights, refusals, reproducibility."""
+"""Client and server over the rounds: weights, refusals, reproducibility.
+
+Tests of federation/server.py and federation/task.py.
+"""
 
 from dataclasses import replace
 

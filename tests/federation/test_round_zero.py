@@ -1,4 +1,7 @@
-"""Round 0 of client and server together: statistics, geometry, prototypes, sets."""
+"""Round 0 of client and server together: statistics, geometry, prototypes, sets.
+
+Tests of federation/prototypes.py.
+"""
 
 import pytest
 import torch

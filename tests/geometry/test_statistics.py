@@ -1,4 +1,7 @@
-"""Class statistics: the exact merge, the algebra, and the edges."""
+"""Class statistics: the exact merge, the algebra, and the edges.
+
+Tests of geometry/moments.py.
+"""
 
 import geometry_oracle as oracle
 import numpy as np

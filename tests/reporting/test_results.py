@@ -1,4 +1,7 @@
-"""The results schema: every field there and back, everything else refused."""
+"""The results schema: every field there and back, everything else refused.
+
+Tests of reporting/plain.py.
+"""
 
 import json
 import math

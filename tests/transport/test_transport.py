@@ -1,4 +1,7 @@
-"""Messages travel between a hub and its links whole and in order."""
+"""Messages travel between a hub and its links whole and in order.
+
+Tests of transport/streams.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The embedding cache: used when it fits, made again when not, and whole always."""
+"""The embedding cache: used when it fits, made again when not, and whole always.
+
+Tests of data/cache/entry.py, data/cache/files.py, data/cache/index.py and
+data/cache/parts.py.
+"""
 
 from __future__ import annotations
 

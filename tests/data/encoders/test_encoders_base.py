@@ -1,4 +1,7 @@
-"""Encoders by name, and their identities."""
+"""Encoders by name, and their identities.
+
+Tests of data/encoders/keys.py.
+"""
 
 from __future__ import annotations
 

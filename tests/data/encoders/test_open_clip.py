@@ -1,4 +1,7 @@
-"""The encoder open_clip: features, identity, weights files."""
+"""The encoder open_clip: features, identity, weights files.
+
+Tests of data/encoders/open_clip_weights.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The encoder timm."""
+"""The encoder timm.
+
+Tests of data/encoders/model.py.
+"""
 
 from __future__ import annotations
 

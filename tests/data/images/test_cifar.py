@@ -1,4 +1,7 @@
-"""CIFAR-10 and CIFAR-100: both versions, and pickles that want to run something."""
+"""CIFAR-10 and CIFAR-100: both versions, and pickles that want to run something.
+
+Tests of data/images/arrays.py and data/images/cifar_files.py.
+"""
 
 import os
 import pickle

@@ -1,4 +1,7 @@
-"""Trees of image files: every layout is read, everything else refused by name."""
+"""Trees of image files: every layout is read, everything else refused by name.
+
+Tests of data/images/base.py and data/images/layout.py.
+"""
 
 import os
 import pickle

@@ -5,6 +5,8 @@ Known differences, all of FS's own making, and loud except for the first:
   a text that looks like a number or a list is refused by FS unless it is in quotes;
   a key that `train.optimizer` does not hold yet can only be added in the file;
   settings of FS alone (`ON_FS`) are refused by the embedded engine.
+
+Tests of engines/fs/registration.py.
 """
 
 from __future__ import annotations

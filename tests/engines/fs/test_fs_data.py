@@ -1,4 +1,7 @@
-"""The data function and the model builder in FederatedScope (FS)."""
+"""The data function and the model builder in FederatedScope (FS).
+
+Tests of engines/fs/model.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Who may not join a distributed run, and members that do not keep to the rules."""
+"""Who may not join a distributed run, and members that do not keep to the rules.
+
+Tests of engines/fs/channel.py.
+"""
 
 from __future__ import annotations
 
