@@ -64,8 +64,8 @@ def inspect(arguments: Sequence[str]) -> int:
     for name, pair in zip(names, alike):
         _draw_similarities(folder / name, pair, dataset.class_names, float(largest))
     ggeur = cfg.ggeur
-    floor = int(ggeur.privacy.min_samples) if asks_for_statistics(ggeur) else 1
-    print("\n".join(_about_holdings(held, floor)))
+    threshold = int(ggeur.privacy.min_samples) if asks_for_statistics(ggeur) else 1
+    print("\n".join(_about_holdings(held, threshold)))
     print("\n".join(_about_similarities(alike, dataset)))
     for name in sorted([*files, "samples.png", *names]):
         print(folder / name)
@@ -125,7 +125,7 @@ def _draw_similarities(
     )
 
 
-def _about_holdings(held: Holdings, floor: int) -> list[str]:
+def _about_holdings(held: Holdings, threshold: int) -> list[str]:
     num_classes = len(held.class_names)
     table = [("client", "domain", "rows", "classes")] + [
         (str(number), domain, str(row.sum()), f"{(row > 0).sum()} of {num_classes}")
@@ -147,10 +147,10 @@ def _about_holdings(held: Holdings, floor: int) -> list[str]:
     ]
     if nobody:
         lines.append(f"classes that no client holds: {_some(nobody)}")
-    withheld, pairs = held.withheld(floor), int((held.counts > 0).sum())
+    withheld, pairs = held.withheld(threshold), int((held.counts > 0).sum())
     if withheld:
         lines.append(
-            f"(client, class) pairs with fewer than {floor} rows "
+            f"(client, class) pairs with fewer than {threshold} rows "
             f"(ggeur.privacy.min_samples), of which nothing is uploaded: {withheld} of "
             f"{pairs}"
         )
