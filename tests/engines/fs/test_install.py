@@ -157,6 +157,7 @@ eval: {count_flops: False}
 """
 
 
+@pytest.mark.slow
 def test_an_enabled_federatedscope_knows_the_plugin(federatedscope, tmp_path):
     package = Path(federatedscope.__file__).parents[2]
     copy = tmp_path / "federatedscope"

@@ -54,6 +54,7 @@ def home(federatedscope) -> Path:
     return Path(federatedscope.__file__).parents[3]
 
 
+@pytest.mark.slow
 def test_federatedscope_runs_with_the_plugin_and_untouched(toy, home):
     (toy / "clients.yaml").write_text(CLIENTS)
     command = ["-m", "federatedscope_ggeur", "--engine", "federatedscope"]
@@ -82,6 +83,7 @@ print(status, before == sys.argv)
 """
 
 
+@pytest.mark.slow
 def test_a_config_that_was_built_before_and_a_wrong_setting(toy, home):
     done = run(["-c", LATE, str(home)], home, toy)
     assert done.stdout.split() == ["1", "True"], done.stderr
@@ -132,6 +134,7 @@ def test_a_missing_client_file(launched):
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow
 def test_a_run_that_is_stopped_leaves_its_files(tmp_path, home, stop):
     settings = ["federate.total_round_num", "100000", "expname", "stopped"]
     command = ["-m", "federatedscope_ggeur", "--engine", "federatedscope"]

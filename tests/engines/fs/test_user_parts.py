@@ -201,6 +201,7 @@ def test_the_same_in_federatedscope(folder, federatedscope):
     assert outcome(folder / "exp" / "fleet_server") == here
 
 
+@pytest.mark.slow
 def test_its_keys_are_listed_and_checked(folder):
     def call(*words):
         return subprocess.run(
