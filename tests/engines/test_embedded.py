@@ -126,9 +126,9 @@ def test_round_0_counts_pairs_on_both_sides_of_the_threshold(config):
 
 
 def test_everything_below_the_threshold_trains_on_originals(config):
-    floor = ["ggeur.privacy.min_samples", 10_000]
+    threshold = ["ggeur.privacy.min_samples", 10_000]
     plain = run(config("ggeur.steps", []))
-    withheld = run(config(*floor))
+    withheld = run(config(*threshold))
     assert withheld.round0.uploaded_pairs == 0
     assert [r.accuracy for r in withheld.rounds] == [r.accuracy for r in plain.rounds]
 

@@ -30,7 +30,7 @@ PATIENCE = 20.0
 SETTINGS = TransportSettings(2**20, join_deadline=PATIENCE)
 
 
-def test_a_conversation(hub, join):
+def test_messages_go_both_ways(hub, join):
     link = join(hub, 3, JOIN)
     assert hub.receive(PATIENCE) == Event(3, JOIN)
     assert hub.connected() == {3}
