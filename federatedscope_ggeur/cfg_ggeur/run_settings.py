@@ -109,6 +109,14 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
     )
 
 
+def divides_by_domain(cfg) -> bool:
+    """Whether every domain is one client: nobody said how many, or how to divide."""
+    unsaid = not (
+        cfg.federate.client_num or cfg.data.splitter or cfg.data.splitter_args
+    )
+    return unsaid and cfg.federate.mode == "standalone"
+
+
 def server_evaluates(cfg) -> bool:
     """Whether the server scores its own test sets; else every client scores its own.
 

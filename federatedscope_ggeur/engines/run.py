@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     base_method,
     method_notes,
     options_of,
 )
-from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings, run_settings
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    divides_by_domain,
+    encoding_settings,
+    run_settings,
+)
 from federatedscope_ggeur.data import (
     DataSet,
     FederatedData,
@@ -86,7 +91,8 @@ class Run:
                 "note: step 2 adds nothing, there is one domain; "
                 "ggeur.prototypes: client takes the other clients' prototypes instead"
             )
-        return lines + [f"note: {note}" for note in method_notes(cfg)]
+        notes = [*idle_notes(cfg), *method_notes(cfg)]
+        return lines + [f"note: {note}" for note in notes]
 
     def follow(self, watch: Watch) -> Results:
         """Run to the end, calling `watch` with the record of round 0, of each round,
@@ -160,11 +166,15 @@ def load_data_set(cfg) -> DataSet:
 
 def divide(cfg, dataset: DataSet) -> FederatedData:
     """The clients' shares of `dataset`, as `cfg` says."""
+    client_num, splitter = cfg.federate.client_num, cfg.data.splitter
+    if divides_by_domain(cfg):
+        names = {domain.name for domain in dataset.domains}
+        client_num, splitter = len(names - set(cfg.ggeur.unseen_domains)), "iid"
     with torch_threads(int(cfg.ggeur.num_threads)):
         data = partition(
             dataset,
-            client_num=cfg.federate.client_num,
-            splitter=cfg.data.splitter,
+            client_num=client_num,
+            splitter=splitter,
             splitter_args=cfg.data.splitter_args,
             seed=cfg.seed,
             unseen_domains=cfg.ggeur.unseen_domains,

@@ -6,8 +6,10 @@ this process (distributed). Splits are arrays, so that a client with no rows wor
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
+from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.data import (
     SUFFIX,
@@ -16,10 +18,13 @@ from federatedscope_ggeur.data import (
     FederatedData,
 )
 from federatedscope_ggeur.engines.fs.config import check
+from federatedscope_ggeur.engines.fs.setup import follow_fs_logging
 from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.federation import MemoryBudget
 from federatedscope_ggeur.federation.course.client_handler import GeometryCache
+
+logger = logging.getLogger(__name__)
 
 
 class Splits(dict):
@@ -99,6 +104,10 @@ def load_fs_data(config, client_cfgs=None):
     if not config.data.type.lower().endswith(SUFFIX):
         return None
     check(config)
+    follow_fs_logging()
+    # Here, where what was asked for still stands in the config.
+    for note in idle_notes(config):
+        logger.info("note: %s", note)
     data = _load(config)
     # FS seeds its global generators by a constant while data are loaded.
     from federatedscope.core.auxiliaries.utils import setup_seed

@@ -25,6 +25,10 @@ def register(arguments: Sequence[str] | None = None) -> None:
         if arguments is None:  # FS's main, which would show all of the way here
             raise SystemExit(f"error: {error}") from error
         raise
+    if arguments is None:
+        from federatedscope_ggeur.engines.fs.user_errors import install_hook
+
+        install_hook()
     if "ggeur" in registries.config_dict:
         return
     # These import what this process' FS needs to be ready for: config last.
