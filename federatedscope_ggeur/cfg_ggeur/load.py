@@ -156,7 +156,9 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
             "dataloader.shuffle: must be True with train.batch_or_epoch: batch; "
             "augmented rows stand class by class, and only the first would be seen"
         )
-    problems += [*ggeur_problems(cfg), *method_problems(cfg)]
+    said = {problem.partition(":")[0] for problem in problems}
+    problems += (p for p in ggeur_problems(cfg) if p.partition(":")[0] not in said)
+    problems += method_problems(cfg)
     return [f"  {problem}" for problem in problems]
 
 

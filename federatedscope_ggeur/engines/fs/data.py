@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.data import (
-    SUFFIX,
     ClientData,
     Embeddings,
     FederatedData,
@@ -92,7 +91,7 @@ class ServerSplits(Splits):
 
 
 def load_fs_data(config, client_cfgs=None):
-    """FS's data function: (data, config); None for a ``data.type`` of another kind.
+    """FS's data function: (data, config).
 
     Raises
     ------
@@ -101,8 +100,6 @@ def load_fs_data(config, client_cfgs=None):
     DataError
         The data cannot be used as they are.
     """
-    if not config.data.type.lower().endswith(SUFFIX):
-        return None
     check(config)
     follow_fs_logging()
     # Here, where what was asked for still stands in the config.

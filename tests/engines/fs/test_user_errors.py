@@ -26,24 +26,29 @@ WRONG = {
     ("federate.clientnum", "3"): [
         "federate.clientnum: there is no such key; did you mean federate.client_num?"
     ],
-    ("ggeur.step1_size", "many"): [
-        "ggeur.step1_size: expected float, got str 'many'"
-    ],
+    ("ggeur.step1_size", "many"): ["ggeur.step1_size: expected float, got str 'many'"],
     ("federate.total_round_num", "ten"): [
         "federate.total_round_num: expected int, got str 'ten'"
     ],
-    ("model.type", "convnet2"): ["model.type: the plugin has its own; write ggeur_head"],
-    ("trainer.type", "cvtrainer"): ["trainer.type: the plugin has its own; write ggeur_"],
+    ("model.type", "convnet2"): [
+        "model.type: the plugin has its own; write ggeur_head"
+    ],
+    ("trainer.type", "cvtrainer"): [
+        "trainer.type: the plugin has its own; write ggeur_"
+    ],
     ("data.type", "femnist"): ["data.type 'femnist'"],
     ("data.splitter", "''"): ["data.splitter"],
     ("federate.client_num", "0"): ["federate.client_num: must be set with data.split"],
-    ("federate.method", "FedAvg"): ["federate.method: must be ggeur"],
+    ("federate.method", "FedAvg"): ["federate.method: the plugin takes only 'ggeur'"],
     ("fedswa.use", "True", "ggeur.scale", "big", "no.key", "1"): [
+        "no.key: there is no such key",
         "fedswa.use: the plugin takes only False",
         "ggeur.scale: must be",
-        "no.key: there is no such key",
     ],
-    ("distribute.role", "client", "seed", "1"): ["write \"'client'\""],
+    ("distribute.role", "client", "seed", "1"): [
+        "Type mismatch",
+        "write \"'client'\", with both pairs of quotes",
+    ],
     ("federate.use_diff", "True"): ["Once FedEx is adopted"],
     ("federate.total_round_num",): ["odd length"],
 }
@@ -109,6 +114,7 @@ def ends(enabled, tmp_path_factory):
     return dict(zip(cases, zip(map(int, done.stdout.split()), outputs)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", WRONG, ids=" ".join)
 def test_a_wrong_setting_is_told_and_not_traced(ends, words):
     status, output = ends[words]
@@ -121,6 +127,7 @@ def test_a_wrong_setting_is_told_and_not_traced(ends, words):
         assert wanted in line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", NOT_OURS, ids=" ".join)
 def test_what_is_not_ours_stays_as_fs_has_it(ends, words):
     status, output = ends[words]
