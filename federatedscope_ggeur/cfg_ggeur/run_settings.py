@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from federatedscope_ggeur.cfg_ggeur.check import local_optimizer
+from federatedscope_ggeur.cfg_ggeur.devices import training_device
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     agreed_settings,
     base_method,
@@ -91,6 +92,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         eval_every=cfg.eval.freq,
         closed_form=None if kind == "none" else build_closed_form(kind, ggeur),
         calibration=_calibration(ggeur, training),
+        device=training.device,
     )
     return RunSettings(
         client=client,
@@ -145,6 +147,7 @@ def training_settings(cfg) -> TrainingSettings:
         shuffle=cfg.dataloader.shuffle,
         drop_last=cfg.dataloader.drop_last,
         grad_clip=cfg.grad.grad_clip,
+        device=training_device(cfg),
     )
 
 
@@ -230,8 +233,9 @@ def encoder_settings(ggeur) -> EncoderSettings:
     )
 
 
-def encoding_settings(ggeur) -> EncodingSettings:
-    """Encoder, extraction and cache of `cfg.ggeur`."""
+def encoding_settings(ggeur, auto: str = "auto") -> EncodingSettings:
+    """Encoder, extraction and cache of `cfg.ggeur`; `auto` is the device where
+    ``ggeur.encoder.device`` says auto."""
     chosen = ggeur.encoder
     return EncodingSettings(
         encoder_settings(ggeur),
@@ -240,7 +244,7 @@ def encoding_settings(ggeur) -> EncodingSettings:
             num_workers=_whole(chosen.num_workers),
             num_threads=_whole(chosen.num_threads),
         ),
-        device=chosen.device,
+        device=auto if chosen.device == "auto" else chosen.device,
         cache=chosen.cache,
         float16=chosen.float16_cache,
         hash_files=chosen.hash_files,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from federatedscope_ggeur.cfg_ggeur.devices import device_notes, encoder_device
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
@@ -33,6 +35,8 @@ from federatedscope_ggeur.reporting import (
     Round0,
     RoundRecord,
 )
+
+logger = logging.getLogger(__name__)
 
 #: What is told of round 0, of each round, and of calibration.
 Watch = Callable[["Round0 | RoundRecord"], object]
@@ -78,6 +82,9 @@ class Run:
             f"data: {cfg.data.type}, {data.num_classes} classes, {data.dim} "
             f"dimensions, encoder {data.encoder}"
         ]
+        device = self.settings.client.training.device
+        if device.type != "cpu":
+            lines.append(f"training on {device}")
         lines += _pooled_lines(data) if data.is_centralised else _domain_lines(data)
         lines += [
             f"domain {domain.name}: unseen, {len(domain.test)} rows to test"
@@ -97,6 +104,8 @@ class Run:
     def follow(self, watch: Watch) -> Results:
         """Run to the end, calling `watch` with the record of round 0, of each round,
         and of the calibrated head."""
+        for note in device_notes(self.cfg):
+            logger.warning(note)
         for record in self.engine.run():
             watch(record)
         return self.history.results()
@@ -159,7 +168,7 @@ def load_data_set(cfg) -> DataSet:
             cfg.data.root,
             cfg.data.splits,
             cfg.seed,
-            encoding_settings(cfg.ggeur),
+            encoding_settings(cfg.ggeur, encoder_device(cfg)),
             options_of(find_reader(cfg.data.type), cfg.ggeur),
         )
 

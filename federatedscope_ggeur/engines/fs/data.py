@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from federatedscope_ggeur.cfg_ggeur.devices import device_notes
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.data import (
@@ -105,6 +106,8 @@ def load_fs_data(config, client_cfgs=None):
     # Here, where what was asked for still stands in the config.
     for note in idle_notes(config):
         logger.info("note: %s", note)
+    for note in device_notes(config):
+        logger.warning(note)
     data = _load(config)
     # FS seeds its global generators by a constant while data are loaded.
     from federatedscope.core.auxiliaries.utils import setup_seed
