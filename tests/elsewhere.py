@@ -57,6 +57,9 @@ class Elsewhere(TorchFunctionMode):
         asked = kwargs.get("device")
         if asked is not None and torch.device(asked).type == "cuda":
             return self._move(function(*args, **{**kwargs, "device": "cpu"}))
+        drawn = kwargs.get("generator") is not None and isinstance(args[0], Tensor)
+        if drawn and self.is_there(args[0]):
+            raise MixedDevices(f"{name}: a generator of the CPU's")
         by_first = name in _BY_FIRST
         held = [t for t in _tensors((args, kwargs)) if t.dim() and t.numel()]
         there = [self.is_there(tensor) for tensor in held]

@@ -33,6 +33,7 @@ data: {args: [], save_data: false, file_path: '', subsample: 1.0, transform: [],
 dataloader: {num_workers: 0, pin_memory: false}
 model: {task: node, hidden: 256, in_channels: 0, out_channels: 1, layer: 2}
 train: {data_para_dids: []}
+wandb: {client_train_info: false}
 """
 
 #: What to set instead.

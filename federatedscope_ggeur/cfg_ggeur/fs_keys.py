@@ -112,7 +112,6 @@ HONOURED = (
     FSKey("wandb.name_user", "", _anything),
     FSKey("wandb.name_project", "", _anything),
     FSKey("wandb.online_track", True, _anything),
-    FSKey("wandb.client_train_info", False, _anything),
     FSKey("eval.metrics", [], _metrics),
 )
 

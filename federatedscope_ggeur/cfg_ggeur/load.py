@@ -20,7 +20,12 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     open_sections,
     settings_in,
 )
-from federatedscope_ggeur.cfg_ggeur.keys import add_key, extend_ggeur_cfg, get_key
+from federatedscope_ggeur.cfg_ggeur.keys import (
+    add_key,
+    extend_ggeur_cfg,
+    get_key,
+    to_plain,
+)
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins, plugins_in
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
@@ -36,6 +41,7 @@ from federatedscope_ggeur.data import (
 )
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import find_config
+from federatedscope_ggeur.reporting import missing_package
 
 _HINT = "'federatedscope-ggeur configs' lists configs to start from."
 
@@ -156,10 +162,23 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
             "dataloader.shuffle: must be True with train.batch_or_epoch: batch; "
             "augmented rows stand class by class, and only the first would be seen"
         )
+    problems += _tracking_problems(cfg)
     said = {problem.partition(":")[0] for problem in problems}
     problems += (p for p in ggeur_problems(cfg) if p.partition(":")[0] not in said)
     problems += method_problems(cfg)
     return [f"  {problem}" for problem in problems]
+
+
+def _tracking_problems(cfg: CfgNode) -> Iterator[str]:
+    """Packages that are not there; clients of a distributed run need none."""
+    if cfg.federate.mode == "distributed" and cfg.distribute.role == "client":
+        return
+    chosen = {"wandb": ("wandb.use", cfg.wandb.use)}
+    if cfg.ggeur.use:
+        chosen["tensorboard"] = ("ggeur.tensorboard", cfg.ggeur.tensorboard)
+    for package, (key, wanted) in chosen.items():
+        if wanted is True and (problem := missing_package(package)):
+            yield f"{key}: {problem}"
 
 
 def _problem(key: FSKey, cfg: CfgNode, on_fs: bool) -> str:
@@ -187,11 +206,6 @@ def _refusal(check: Callable[[], None]) -> str:
     except ConfigError as error:
         return str(error)
     return ""
-
-
-def to_plain(cfg: CfgNode) -> dict:
-    """The config as nested plain dicts."""
-    return {k: to_plain(v) if isinstance(v, Mapping) else v for k, v in cfg.items()}
 
 
 def _set(cfg: CfgNode, dotted: str, value: object) -> str:

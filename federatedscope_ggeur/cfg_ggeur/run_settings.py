@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from federatedscope_ggeur.cfg_ggeur.check import local_optimizer
 from federatedscope_ggeur.cfg_ggeur.devices import training_device
+from federatedscope_ggeur.cfg_ggeur.keys import to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     agreed_settings,
     base_method,
@@ -41,6 +42,7 @@ from federatedscope_ggeur.geometry import (
     TotalSizes,
 )
 from federatedscope_ggeur.models import ModelSettings, build_closed_form
+from federatedscope_ggeur.reporting import TrackingSettings
 from federatedscope_ggeur.settings import NOT_SET
 
 #: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).
@@ -60,6 +62,7 @@ class RunSettings:
     restore_from: str
     agreed: Mapping[str, str]
     answers: frozenset[RequestKind]
+    tracking: TrackingSettings
 
     @property
     def rounds(self) -> int:
@@ -108,7 +111,34 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         restore_from=cfg.federate.restore_from,
         agreed=agreed_settings(cfg),
         answers=answered_requests(ggeur),
+        tracking=tracking_settings(cfg),
     )
+
+
+def tracking_settings(cfg) -> TrackingSettings:
+    """Who is told of the run's numbers; W&B with what FS begins a run with."""
+    if not cfg.wandb.use:
+        return TrackingSettings(cfg.ggeur.tensorboard)
+    wandb, method = cfg.wandb, cfg.federate.method
+    begun = {
+        "project": wandb.name_project or None,
+        "entity": wandb.name_user or None,
+        "config": to_plain(cfg),
+        "group": cfg.data.type,
+        "job_type": method,
+        "name": experiment_name(cfg),
+        "notes": f"{method}, {experiment_name(cfg)}",
+    }
+    return TrackingSettings(cfg.ggeur.tensorboard, True, wandb.online_track, begun)
+
+
+def experiment_name(cfg) -> str:
+    """FS's name for an experiment: `expname`, or one made of its main settings."""
+    name = cfg.expname or (
+        f"{cfg.federate.method}_{cfg.model.type}_on_{cfg.data.type}"
+        f"_lr{cfg.train.optimizer.lr}_lstep{cfg.train.local_update_steps}"
+    )
+    return f"{name}_{cfg.expname_tag}" if cfg.expname_tag else name
 
 
 def divides_by_domain(cfg) -> bool:

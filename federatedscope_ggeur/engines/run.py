@@ -34,6 +34,7 @@ from federatedscope_ggeur.reporting import (
     Results,
     Round0,
     RoundRecord,
+    Tracking,
 )
 
 logger = logging.getLogger(__name__)
@@ -101,13 +102,22 @@ class Run:
         notes = [*idle_notes(cfg), *method_notes(cfg)]
         return lines + [f"note: {note}" for note in notes]
 
-    def follow(self, watch: Watch) -> Results:
+    def follow(self, watch: Watch, folder: Path | None = None) -> Results:
         """Run to the end, calling `watch` with the record of round 0, of each round,
-        and of the calibrated head."""
+        and of the calibrated head.
+
+        `folder` is the run's, for TensorBoard's files.
+        """
         for note in device_notes(self.cfg):
             logger.warning(note)
-        for record in self.engine.run():
-            watch(record)
+        tracking, done = Tracking(self.settings.tracking, folder), False
+        try:
+            for record in self.engine.run():
+                tracking.note(record)
+                watch(record)
+            done = True
+        finally:
+            tracking.close(failed=not done)
         return self.history.results()
 
 

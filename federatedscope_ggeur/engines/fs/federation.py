@@ -34,6 +34,7 @@ from federatedscope_ggeur.reporting import (
     Results,
     Round0,
     RoundRecord,
+    Tracking,
     record_lines,
     results_table,
     write_run,
@@ -102,10 +103,14 @@ class Federation:
         for note in method_notes(cfg):
             logger.info(note)
         atexit.register(self.write_unfinished)
+        # FS has begun the W&B run, and tells of its own lines.
+        folder = Path(cfg.outdir)
+        self._tracking = Tracking(settings.tracking, folder, begins=False)
 
     def note(self, record: Round0 | RoundRecord) -> None:
         """Something is over: into the history, and of a round the log has its own."""
         self.history.note(record)
+        self._tracking.note(record)
         if isinstance(record, Round0) or record.method is not None:
             for line in record_lines(record):
                 logger.info("%s", line)
@@ -119,6 +124,7 @@ class Federation:
             The results as a table, for a person.
         """
         atexit.unregister(self.write_unfinished)
+        self._tracking.close(failed=status != "finished")
         results, head = self.history.results(status), self.history.head_bytes()
         write_run(self._cfg.outdir, results, head)
         if head is None:
