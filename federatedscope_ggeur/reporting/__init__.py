@@ -3,6 +3,7 @@
 from federatedscope_ggeur.reporting.plots import draw_curve
 from federatedscope_ggeur.reporting.results import (
     SCHEMA_VERSION,
+    Chosen,
     ClientInfo,
     Final,
     Results,

@@ -17,7 +17,7 @@ from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
 if TYPE_CHECKING:
     import numpy as np
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 Status = Literal["finished", "interrupted", "failed"]
 _REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")
@@ -34,6 +34,7 @@ class ClientInfo:
     domain: str
     train_rows: Optional[int]
     test_rows: Optional[int]
+    val_rows: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,9 @@ class RoundRecord:
         What made a head in one go: ``"lda"``, ``"ccvr"``, ...; None for a round.
     details : dict or None
         What was chosen on the way, such as the shrinkage; None for a round.
+    metrics : dict of str to float, or None
+        FederatedScope's metrics (``"val_loss"``, ``"test_acc"``, ...), averaged over
+        clients; what is stopped and chosen by. None when the round was not evaluated.
     """
 
     round: int
@@ -78,6 +82,7 @@ class RoundRecord:
     unseen_clients: Optional[dict[str, Optional[float]]] = None
     method: Optional[str] = None
     details: Optional[dict[str, Any]] = None
+    metrics: Optional[dict[str, float]] = None
 
     @property
     def evaluated(self) -> bool:
@@ -137,6 +142,30 @@ class Round0:
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """The round that validation rows choose, and its test scores.
+
+    Attributes
+    ----------
+    round : int
+        The first of the best ones.
+    key : str
+        The metric it is best by, such as ``"val_loss"``.
+    value : float
+    accuracy : dict of str to (float or None)
+    avg, std : float or None
+        As in its record.
+    """
+
+    round: int
+    key: str
+    value: float
+    accuracy: dict[str, Optional[float]]
+    avg: Optional[float]
+    std: Optional[float]
+
+
+@dataclass(frozen=True)
 class Final:
     """The score of a run; made by `summary.summarise`.
 
@@ -154,6 +183,8 @@ class Final:
         Totals of the run, round 0 included.
     seconds : float
         Total of round 0 and all rounds.
+    chosen : Chosen or None
+        What validation chooses; None without validation rows or rounds.
     """
 
     head: Literal["trained", "calibrated", "closed_form"]
@@ -164,6 +195,7 @@ class Final:
     bytes_up: int
     bytes_down: int
     seconds: float
+    chosen: Optional[Chosen] = None
 
 
 @dataclass(frozen=True)
@@ -195,6 +227,10 @@ class Results:
     calibrated : RoundRecord or None
         The head calibrated after the last round (``ggeur.calibrate``).
     final : Final
+    stopped_early : int or None
+        The round after which ``early_stop`` ended the run.
+    notes : list of str
+        What the run said at its start that a person might expect otherwise.
     model : Model or None
         The trained model; not part of the file, of equality, or of a run in which every
         client keeps its own.
@@ -215,6 +251,8 @@ class Results:
     rounds: list[RoundRecord]
     calibrated: Optional[RoundRecord]
     final: Final
+    stopped_early: Optional[int] = None
+    notes: list[str] = field(default_factory=list)
     model: Any = field(default=None, repr=False, compare=False)
 
     @classmethod
