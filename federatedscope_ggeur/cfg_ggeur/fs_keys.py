@@ -61,11 +61,14 @@ def _unset_or(low, high) -> Rule:
 
 def _some_of(choices: Iterable[str], least: int = 0) -> Rule:
     """A list of some of `choices`, each once."""
-    wanted = f"must be a list of {'one or more of ' if least else ''}{list(choices)}"
-    return rule_of(
-        wanted,
-        lambda value: least <= len(value) == len({*value} & {*choices}),
-    )
+    choices = list(choices)
+
+    def fits(value: list) -> bool:
+        each_once = all(v in choices and value.count(v) == 1 for v in value)
+        return len(value) >= least and each_once
+
+    some = "one or more" if least else "some"
+    return rule_of(f"must be a list of {some} of {', '.join(choices)}", fits)
 
 
 _metrics = _some_of(METRICS)

@@ -287,6 +287,7 @@ class Coordinator:
     def _metrics(self) -> dict[str, float]:
         """FederatedScope's metrics of the last evaluation: averages over clients, or
         those of all rows where the server evaluates."""
+        each: list[Mapping[str, Score]]
         if self.plan.server_evaluates:
             each = [{s: sum(d.values(), Score()) for s, d in self.scores.items()}]
         else:

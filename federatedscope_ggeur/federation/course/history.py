@@ -74,12 +74,8 @@ class History:
     def stopped_early(self) -> bool:
         """Whether ``early_stop`` ends the run here, before all rounds are over."""
         evaluation = self._coordinator.plan.evaluation
-        total = self._coordinator.server.settings.total_rounds
-        if (
-            not self.rounds
-            or not self.rounds[-1].evaluated
-            or len(self.rounds) == total
-        ):
+        over = len(self.rounds) == self._coordinator.server.settings.total_rounds
+        if over or not self.rounds or not self.rounds[-1].evaluated:
             return False
         values = [value for _, value in self._tracked(evaluation.key)]
         larger = _larger_is_better(evaluation.key)
