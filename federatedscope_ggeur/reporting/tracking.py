@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from federatedscope_ggeur.errors import ConfigError, setting
-from federatedscope_ggeur.reporting.results import Round0, RoundRecord
+from federatedscope_ggeur.reporting.records import Round0, RoundRecord
 
 
 @dataclass(frozen=True)

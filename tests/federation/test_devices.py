@@ -14,6 +14,7 @@ from elsewhere import GPU, Elsewhere, MixedDevices
 from every_method import ADDED, FEDERATED
 
 from federatedscope_ggeur import load_config, run
+from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.federation import (
     CalibrationSettings,
     OptimizerSettings,
@@ -63,8 +64,9 @@ def rounds(method, device, **options):
     federation = Federation(make_client_data(), method, training=training, **options)
     weights = federation.run(3)
     broadcast = federation.send(federation.server.broadcast(3))
-    test = make_rows(30, seed=9)
-    scores = [c.score(broadcast, *test).loss_sum for c in federation.clients.values()]
+    test = {"test": Embeddings(*make_rows(30, seed=9), "any")}
+    reports = [c.score(broadcast, test) for c in federation.clients.values()]
+    scores = [report.scores["test"].loss_sum for report in reports]
     states = [client.state for client in federation.clients.values()]
     return weights, states, scores
 
