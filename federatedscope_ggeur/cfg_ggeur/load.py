@@ -171,7 +171,7 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
 
 def _tracking_problems(cfg: CfgNode) -> Iterator[str]:
     """Packages that are not there; clients of a distributed run need none."""
-    if cfg.federate.mode == "distributed" and cfg.distribute.role == "client":
+    if cfg.federate.mode == "distributed" and cfg.distribute.get("role") == "client":
         return
     chosen = {"wandb": ("wandb.use", cfg.wandb.use)}
     if cfg.ggeur.use:

@@ -11,7 +11,10 @@ from collections.abc import Mapping
 
 from federatedscope_ggeur.cfg_ggeur.devices import device_notes
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
-from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    divides_by_domain,
+    server_evaluates,
+)
 from federatedscope_ggeur.data import (
     ClientData,
     Embeddings,
@@ -122,7 +125,10 @@ def load_fs_data(config, client_cfgs=None):
         if config.federate.mode == "standalone":
             held = data[0]
             # FS makes as many clients as this says.
+            by_domain = divides_by_domain(config)
             config.federate.client_num = len(data) - 1
+            if by_domain:
+                config.data.splitter = "iid"  # what it came to
         config.model.out_channels = held.num_classes
         config.model.input_shape = (held.dim,)
     config.model.hidden = int(config.ggeur.mlp_hidden_dim)
@@ -152,7 +158,8 @@ def _load(config):
 
 def _server_splits(config, data: FederatedData) -> ServerSplits:
     rows = data.server_rows(config.eval.split, server_evaluates(config))
-    return ServerSplits(rows, data, config.federate.client_num)
+    client_num = config.federate.client_num or len(data.domains)
+    return ServerSplits(rows, data, client_num)
 
 
 def _own_data(config, memory: MemoryBudget, cache: GeometryCache) -> ClientSplits:
