@@ -157,6 +157,7 @@ def method_problems(cfg) -> Iterator[str]:
     base = METHODS.get(cfg.ggeur.base_method)
     if base is not None and not base.federated:
         yield from _local_problems(cfg)
+    yield from _evaluation_problems(cfg)
     if base is not None and base.pools_data:
         yield from _pooled_problems(cfg)
     added = AUGMENTATIONS.get(cfg.ggeur.augmentation)
@@ -204,6 +205,16 @@ def _augmentation_problems(ggeur, added: type[Method]) -> Iterator[str]:
             yield f"ggeur.calibrate: must be none {why}"
         if ggeur.init == "closed_form":
             yield f"ggeur.init: must be random {why}"
+
+
+def _evaluation_problems(cfg) -> Iterator[str]:
+    key, patience = cfg.eval.best_res_update_round_wise_key, cfg.early_stop.patience
+    if key.startswith("test_") and patience:
+        yield (
+            f"early_stop.patience: must be 0 with eval.best_res_update_round_wise_key: "
+            f"{key}, got {patience!r}: test rows may not decide when a run ends; or "
+            "set the key to val_loss"
+        )
 
 
 def _local_problems(cfg) -> Iterator[str]:

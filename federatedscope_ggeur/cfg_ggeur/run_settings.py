@@ -22,6 +22,8 @@ from federatedscope_ggeur.data import (
 from federatedscope_ggeur.federation import (
     CalibrationSettings,
     ClientSettings,
+    EarlyStopSettings,
+    EvaluationSettings,
     ServerSettings,
     Task,
     TrainingSettings,
@@ -79,6 +81,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         training=training,
         min_samples=int(ggeur.privacy.min_samples),
         weight=ggeur.weight,
+        scored=tuple(cfg.eval.split),
     )
     server = ServerSettings(
         task,
@@ -99,6 +102,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
             round0_window=int(ggeur.round0_window),
             quorum=quorum(cfg),
             server_evaluates=server_evaluates(cfg),
+            evaluation=evaluation_settings(cfg),
         ),
         num_threads=int(ggeur.num_threads),
         memory_limit=ggeur.memory_limit,
@@ -117,6 +121,21 @@ def server_evaluates(cfg) -> bool:
     """
     method = base_method(cfg)
     return method.federated and (method.pools_data or cfg.federate.make_global_eval)
+
+
+def evaluation_settings(cfg) -> EvaluationSettings:
+    """Evaluation and early stopping in FS's keys."""
+    stop, report = cfg.early_stop, cfg.eval.report
+    # FS looks its key up in the first of these that is reported.
+    averages = [name for name in ("weighted_avg", "avg") if name in report]
+    return EvaluationSettings(
+        tuple(cfg.eval.split),
+        cfg.eval.best_res_update_round_wise_key,
+        averages[0] if averages else "weighted_avg",
+        EarlyStopSettings(
+            stop.patience if averages else 0, stop.delta, stop.improve_indicator_mode
+        ),
+    )
 
 
 def _calibration(ggeur, training: TrainingSettings) -> CalibrationSettings | None:

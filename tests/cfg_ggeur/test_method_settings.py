@@ -15,8 +15,8 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     base_method,
-    method_notes,
     part_settings,
+    run_notes,
 )
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.run import Run
@@ -154,9 +154,9 @@ class TestSwitches:
 
     def test_fedprox_without_a_weight_says_so(self, quickstart):
         chosen = ["ggeur.base_method", "fedprox"]
-        (note,) = method_notes(load_config(quickstart, chosen))
+        (note,) = run_notes(load_config(quickstart, chosen))
         assert note.startswith("fedprox.mu is 0")
-        assert not method_notes(load_config(quickstart, [*chosen, "fedprox.mu", "1"]))
+        assert not run_notes(load_config(quickstart, [*chosen, "fedprox.mu", "1"]))
 
 
 @pytest.mark.parametrize(

@@ -252,3 +252,39 @@ def test_impossible_settings_are_refused_by_key(change, message):
 def test_too_few_clients_are_refused_for_every_splitter(splitter):
     with pytest.raises(ConfigError, match=r"federate\.client_num"):
         divide(make_dataset(), splitter, clients=1)
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(sorted(SPLITTERS)), st.floats(0.05, 0.6), st.integers(0, 99))
+def test_each_client_sets_rows_of_its_own_aside(splitter, share, seed):
+    dataset = make_dataset((60, 45), (20, 30))
+    whole = divide(dataset, splitter, clients=5, seed=seed)
+    data = divide(dataset, splitter, clients=5, seed=seed, validation=share)
+    for before, held in zip(whole.clients, data.clients):
+        assert numbers(held.test) == numbers(before.test)
+        both = [*numbers(held.train), *numbers(held.val)]
+        assert sorted(both) == sorted(numbers(before.train))
+        classes = before.train.labels.bincount()
+        spare = int((classes - 1).clamp(min=0).sum())
+        assert len(held.val) == min(round(share * len(before.train)), spare)
+        assert set(held.train.labels.tolist()) == set(before.train.labels.tolist())
+    again = divide(dataset, splitter, clients=5, seed=seed, validation=share)
+    assert [numbers(c.val) for c in again.clients] == [
+        numbers(c.val) for c in data.clients
+    ]
+    assert all(len(client.val) == 0 for client in whole.clients)
+
+
+def test_what_a_server_scores_is_by_split_and_domain():
+    dataset = make_dataset((60, 45, 30), (20, 30, 10))
+    names = [domain.name for domain in dataset.domains]
+    data = divide(dataset, clients=4, validation=0.25, unseen_domains=names[2:])
+    rows = data.server_rows(["test", "val"], seen=True)
+    assert list(rows["test"]) == names
+    assert list(rows["val"]) == names[:2]
+    assert {k: len(v) for k, v in rows["val"].items()} == {
+        name: sum(len(c.val) for c in data.clients if c.domain == name)
+        for name in names[:2]
+    }
+    assert data.server_rows(["val"], seen=False) == {"val": {}}
+    assert list(data.server_rows(["test"], seen=False)["test"]) == names[2:]
