@@ -3,7 +3,8 @@
 Rows: FedAvg for one local epoch, FedAvg at as many local mini-batches as GGEUR takes,
 step 1, steps 1+2; then, with --leave-out, the same with each domain left out in turn,
 scored on that domain. Mean over seeds of AVG and STD, and of AVG's gain over FedAvg at
-equal local steps, paired by seed, with its standard error.
+equal local steps, paired by seed, with its standard error. With several values of
+--alpha and --min-per-class all of this for each two of them.
 
     python benchmarks/embeddings_folder.py --root FOLDER --splitter lds --alpha 0.1
 """
@@ -11,10 +12,12 @@ equal local steps, paired by seed, with its standard error.
 from __future__ import annotations
 
 import argparse
-import csv
 import statistics
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+from measure import report
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import run
@@ -39,10 +42,17 @@ def methods(options) -> dict[str, list[str]]:
     }
 
 
-def settings(options, seed: int, unseen: list[str]) -> list[str]:
-    arguments = {"fraction": options.fraction}
-    if options.splitter != "domain":
-        arguments = {"alpha": options.alpha}
+def splitter_args(options) -> Iterator[dict[str, float]]:
+    """What `data.splitter_args` is in turn."""
+    if options.splitter == "domain":
+        yield {"fraction": options.fraction}
+        return
+    for alpha in options.alpha:
+        for rows in options.min_per_class:
+            yield {"alpha": alpha, "min_per_class": rows}
+
+
+def settings(options, arguments: dict, seed: int, unseen: list[str]) -> list[str]:
     chosen = {
         "seed": seed,
         "data.type": "embeddings@ggeur",
@@ -64,12 +74,12 @@ def settings(options, seed: int, unseen: list[str]) -> list[str]:
     return [str(part) for pair in chosen.items() for part in pair]
 
 
-def table(options, unseen: list[str]) -> list[dict]:
+def table(options, arguments: dict, unseen: list[str]) -> list[dict]:
     scores: dict[str, list[tuple[float, float]]] = {}
     for name, extra in methods(options).items():
         for seed in range(options.seeds):
-            cfg = load_config(QUICKSTART, settings(options, seed, unseen) + extra)
-            final = run(cfg).final
+            chosen = settings(options, arguments, seed, unseen)
+            final = run(load_config(QUICKSTART, chosen + extra)).final
             score = final.accuracy[unseen[0]] if unseen else final.avg
             scores.setdefault(name, []).append((score, final.std))
             print(f"{unseen or 'all'} {name} seed {seed}: {score:.4f}", file=sys.stderr)
@@ -80,6 +90,7 @@ def table(options, unseen: list[str]) -> list[dict]:
         error = statistics.stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else 0.0
         rows.append(
             {
+                **arguments,
                 "scored on": unseen[0] + " (left out)" if unseen else "all domains",
                 "method": name,
                 "AVG %": f"{100 * statistics.fmean(s[0] for s in found):.2f}",
@@ -98,7 +109,8 @@ def main() -> None:
     parser.add_argument("--root", required=True)
     parser.add_argument("--splitter", default="domain")
     parser.add_argument("--fraction", type=float, default=0.3)
-    parser.add_argument("--alpha", type=float, default=0.1)
+    parser.add_argument("--alpha", type=float, nargs="+", default=[0.1])
+    parser.add_argument("--min-per-class", type=int, nargs="+", default=[0])
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--local-steps", type=int, default=100)
@@ -110,19 +122,15 @@ def main() -> None:
     parser.add_argument("--min-samples", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--leave-out", nargs="*", default=[], metavar="DOMAIN")
-    parser.add_argument("--csv", type=Path)
+    parser.add_argument("--csv", help="write the table to this file")
     options = parser.parse_args()
-    rows = table(options, [])
-    for domain in options.leave_out:
-        rows += table(options, [domain])
-    for row in [dict(zip(rows[0], rows[0])), *rows]:
-        widths = (26, 22, 8, 8, 8, 6)
-        print("".join(f"{value:<{w}}" for value, w in zip(row.values(), widths)))
-    if options.csv:
-        with options.csv.open("w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
+    rows = [
+        row
+        for arguments in splitter_args(options)
+        for unseen in ([], *([domain] for domain in options.leave_out))
+        for row in table(options, arguments, unseen)
+    ]
+    report(rows, options.csv)
 
 
 if __name__ == "__main__":
