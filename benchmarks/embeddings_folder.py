@@ -3,8 +3,8 @@
 Rows: FedAvg for one local epoch, FedAvg at as many local mini-batches as GGEUR takes,
 step 1, steps 1+2; then, with --leave-out, the same with each domain left out in turn,
 scored on that domain. Mean over seeds of AVG and STD, and of AVG's gain over FedAvg at
-equal local steps, paired by seed, with its standard error. With several values of
---alpha and --min-per-class all of this for each two of them.
+equal local steps, paired by seed, with its standard error. Where --alpha,
+--min-per-class or --min-samples have several values, all of this for each of them.
 
     python benchmarks/embeddings_folder.py --root FOLDER --splitter lds --alpha 0.1
 """
@@ -15,6 +15,8 @@ import argparse
 import statistics
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product, starmap
 from pathlib import Path
 
 from measure import report
@@ -42,30 +44,45 @@ def methods(options) -> dict[str, list[str]]:
     }
 
 
-def splitter_args(options) -> Iterator[dict[str, float]]:
-    """What `data.splitter_args` is in turn."""
-    if options.splitter == "domain":
-        yield {"fraction": options.fraction}
-        return
-    for alpha in options.alpha:
-        for rows in options.min_per_class:
-            yield {"alpha": alpha, "min_per_class": rows}
+@dataclass(frozen=True)
+class Case:
+    """What the rows of one table have in common."""
+
+    splitter_args: dict[str, float]
+    min_samples: int
+    unseen: list[str]
+
+    @property
+    def columns(self) -> dict[str, object]:
+        scored_on = f"{self.unseen[0]} (left out)" if self.unseen else "all domains"
+        named = {"min_samples": self.min_samples, "scored on": scored_on}
+        return {**self.splitter_args, **named}
 
 
-def settings(options, arguments: dict, seed: int, unseen: list[str]) -> list[str]:
+def cases(options) -> Iterator[Case]:
+    arguments = [{"fraction": options.fraction}]
+    if options.splitter != "domain":
+        pairs = product(options.alpha, options.min_per_class)
+        arguments = [{"alpha": alpha, "min_per_class": n} for alpha, n in pairs]
+    unseen = [[], *([domain] for domain in options.leave_out)]
+    return starmap(Case, product(arguments, options.min_samples, unseen))
+
+
+def settings(options, case: Case, seed: int) -> list[str]:
+    unseen = case.unseen
     chosen = {
         "seed": seed,
         "data.type": "embeddings@ggeur",
         "data.root": options.root,
         "data.splitter": options.splitter,
-        "data.splitter_args": [arguments],
+        "data.splitter_args": [case.splitter_args],
         "federate.client_num": options.clients - (len(unseen) if unseen else 0),
         "federate.total_round_num": options.rounds,
         "dataloader.batch_size": options.batch_size,
         "train.optimizer.lr": options.lr,
         "eval.freq": max(1, options.rounds // 10),
         "ggeur.prototypes": options.prototypes,
-        "ggeur.privacy.min_samples": options.min_samples,
+        "ggeur.privacy.min_samples": case.min_samples,
         "ggeur.step1_size": options.step1_size,
         "ggeur.step2_size": options.step2_size,
         "ggeur.unseen_domains": unseen,
@@ -74,15 +91,17 @@ def settings(options, arguments: dict, seed: int, unseen: list[str]) -> list[str
     return [str(part) for pair in chosen.items() for part in pair]
 
 
-def table(options, arguments: dict, unseen: list[str]) -> list[dict]:
+def table(options, case: Case) -> list[dict]:
+    unseen = case.unseen
     scores: dict[str, list[tuple[float, float]]] = {}
     for name, extra in methods(options).items():
         for seed in range(options.seeds):
-            chosen = settings(options, arguments, seed, unseen)
+            chosen = settings(options, case, seed)
             final = run(load_config(QUICKSTART, chosen + extra)).final
             score = final.accuracy[unseen[0]] if unseen else final.avg
             scores.setdefault(name, []).append((score, final.std))
-            print(f"{unseen or 'all'} {name} seed {seed}: {score:.4f}", file=sys.stderr)
+            where = [*case.columns.values(), name, f"seed {seed}", f"{score:.4f}"]
+            print(*where, file=sys.stderr)
     baseline = scores["FedAvg, equal steps"]
     rows = []
     for name, found in scores.items():
@@ -90,8 +109,7 @@ def table(options, arguments: dict, unseen: list[str]) -> list[dict]:
         error = statistics.stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else 0.0
         rows.append(
             {
-                **arguments,
-                "scored on": unseen[0] + " (left out)" if unseen else "all domains",
+                **case.columns,
                 "method": name,
                 "AVG %": f"{100 * statistics.fmean(s[0] for s in found):.2f}",
                 "STD %": f"{100 * statistics.fmean(s[1] for s in found):.2f}",
@@ -119,17 +137,12 @@ def main() -> None:
     parser.add_argument("--step1-size", type=int, default=200)
     parser.add_argument("--step2-size", type=int, default=200)
     parser.add_argument("--prototypes", default="domain")
-    parser.add_argument("--min-samples", type=int, default=5)
+    parser.add_argument("--min-samples", type=int, nargs="+", default=[5])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--leave-out", nargs="*", default=[], metavar="DOMAIN")
     parser.add_argument("--csv", help="write the table to this file")
     options = parser.parse_args()
-    rows = [
-        row
-        for arguments in splitter_args(options)
-        for unseen in ([], *([domain] for domain in options.leave_out))
-        for row in table(options, arguments, unseen)
-    ]
+    rows = [row for case in cases(options) for row in table(options, case)]
     report(rows, options.csv)
 
 
