@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from federatedscope_ggeur.cfg_ggeur.check import check_embedding_dim
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     base_method,
@@ -60,6 +61,7 @@ class Run:
     def __init__(self, cfg, data: FederatedData | None = None, order: Order = sorted):
         self.cfg = cfg
         self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
+        check_embedding_dim(cfg, self.data.dim)
         self.settings = run_settings(
             cfg, self.data.num_classes, self.data.dim, len(self.data.clients)
         )
@@ -146,10 +148,10 @@ def load_data_set(cfg) -> DataSet:
     Raises
     ------
     ConfigError, DataError
-        As `load_data`.
+        As `load_data`; embeddings that ``ggeur.embedding_dim`` does not fit.
     """
     with torch_threads(int(cfg.ggeur.num_threads)):
-        return load_data(
+        dataset = load_data(
             cfg.data.type,
             cfg.data.root,
             cfg.data.splits,
@@ -157,6 +159,8 @@ def load_data_set(cfg) -> DataSet:
             encoding_settings(cfg.ggeur),
             options_of(find_reader(cfg.data.type), cfg.ggeur),
         )
+    check_embedding_dim(cfg, dataset.dim)
+    return dataset
 
 
 def divide(cfg, dataset: DataSet) -> FederatedData:
