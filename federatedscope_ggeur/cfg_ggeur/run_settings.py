@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from federatedscope_ggeur.cfg_ggeur.check import local_optimizer
+from federatedscope_ggeur.cfg_ggeur.check import local_optimizer, sizes_rule
 from federatedscope_ggeur.cfg_ggeur.devices import training_device
 from federatedscope_ggeur.cfg_ggeur.keys import to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
@@ -41,6 +41,8 @@ from federatedscope_ggeur.federation.messages import StatisticsForm
 from federatedscope_ggeur.geometry import (
     AugmentationSettings,
     PerAnchorSizes,
+    ReleaseSizes,
+    Sizes,
     TotalSizes,
 )
 from federatedscope_ggeur.models import ModelSettings, build_closed_form
@@ -49,6 +51,8 @@ from federatedscope_ggeur.settings import NOT_SET
 
 #: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).
 SINGLE_DOMAIN_SIZE, MULTI_DOMAIN_SIZE, PROTOTYPE_SIZE = 2000, 500, 500
+#: The published code's for Digits, and the number that the plugin document recommends.
+RELEASE_TARGET, PER_ANCHOR = 2000, 50
 
 
 @dataclass(frozen=True)
@@ -200,19 +204,27 @@ def training_settings(cfg) -> TrainingSettings:
     )
 
 
-def _sizes(ggeur, steps: tuple[int, ...]) -> TotalSizes | PerAnchorSizes:
-    per_anchor = (ggeur.num_generated_per_sample, ggeur.num_generated_per_prototype)
-    target = ggeur.target_size_per_class
-    if any(value != NOT_SET for value in (*per_anchor, target)):
+def _sizes(ggeur, steps: tuple[int, ...]) -> Sizes:
+    """The rule of ``ggeur.sizes`` with its numbers."""
+
+    def number(name: str, default: int) -> int:
+        return default if ggeur[name] == NOT_SET else int(ggeur[name])
+
+    rule, target = sizes_rule(ggeur), "target_size_per_class"
+    has_target = ggeur[target] != NOT_SET
+    if rule == "document":
         return PerAnchorSizes(
-            *(max(0, int(value)) for value in per_anchor),
-            None if target == NOT_SET else int(target),
+            number("num_generated_per_sample", PER_ANCHOR),
+            number("num_generated_per_prototype", PER_ANCHOR),
+            int(ggeur[target]) if has_target else None,
         )
-    step1_default = SINGLE_DOMAIN_SIZE if steps == (1,) else MULTI_DOMAIN_SIZE
-    return TotalSizes(
-        step1_default if ggeur.step1_size == NOT_SET else int(ggeur.step1_size),
-        PROTOTYPE_SIZE if ggeur.step2_size == NOT_SET else int(ggeur.step2_size),
-    )
+    single_domain = steps == (1,)
+    papers = single_domain and rule == "paper"
+    step1 = number("step1_size", SINGLE_DOMAIN_SIZE if papers else MULTI_DOMAIN_SIZE)
+    step2 = number("step2_size", PROTOTYPE_SIZE)
+    if rule == "paper" or (single_domain and not has_target):
+        return TotalSizes(step1, step2)
+    return ReleaseSizes(step1, step2, number(target, RELEASE_TARGET))
 
 
 def quorum(cfg) -> int | None:

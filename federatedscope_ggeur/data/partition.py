@@ -144,6 +144,11 @@ def partition(
     - ``lds`` ``[{'alpha': b}]``: client k gets the share ``lds_matrix(...)[k - 1, c]``
       of class c; what no client of the domain takes is left out.
 
+    ``lda`` and ``lds`` take ``min_per_class``, too (default 0): so many rows of each
+    class are dealt to every client of the domain first, and the shares are of the rows
+    that are left. See `Shares`; it is ``min_require_size`` in the code published with
+    the GGEUR paper, where it is 1 for label skew. The paper does not mention it.
+
     Test rows are always dealt out whole, disjointly and evenly in every class.
 
     Parameters

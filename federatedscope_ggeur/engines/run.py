@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from federatedscope_ggeur.cfg_ggeur.check import check_embedding_dim
 from federatedscope_ggeur.cfg_ggeur.devices import device_notes, encoder_device
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
@@ -70,6 +71,7 @@ class Run:
     def __init__(self, cfg, data: FederatedData | None = None, order: Order = sorted):
         self.cfg = cfg
         self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
+        check_embedding_dim(cfg, self.data.dim)
         self.settings = run_settings(
             cfg, self.data.num_classes, self.data.dim, len(self.data.clients)
         )
@@ -171,10 +173,10 @@ def load_data_set(cfg) -> DataSet:
     Raises
     ------
     ConfigError, DataError
-        As `load_data`.
+        As `load_data`; embeddings that ``ggeur.embedding_dim`` does not fit.
     """
     with torch_threads(int(cfg.ggeur.num_threads)):
-        return load_data(
+        dataset = load_data(
             cfg.data.type,
             cfg.data.root,
             cfg.data.splits,
@@ -182,6 +184,8 @@ def load_data_set(cfg) -> DataSet:
             encoding_settings(cfg.ggeur, encoder_device(cfg)),
             options_of(find_reader(cfg.data.type), cfg.ggeur),
         )
+    check_embedding_dim(cfg, dataset.dim)
+    return dataset
 
 
 def divide(cfg, dataset: DataSet) -> FederatedData:
