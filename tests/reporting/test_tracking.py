@@ -114,11 +114,13 @@ def test_nothing_is_imported_that_nobody_asks_for(quickstart, monkeypatch):
 
 
 def test_wandb_in_offline_mode(quickstart, tmp_path, monkeypatch):
-    pytest.importorskip("wandb")
+    wandb = pytest.importorskip("wandb")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
+    wandb.teardown()  # it remembers the folder of its first run
     run(quickstart, overrides={**SHORT, "wandb.use": True})
+    wandb.teardown()
     (kept,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
     content = kept.read_bytes()
     for name in (b"test_domain_avg_acc", b"test_inverted_acc", b"val_loss"):
