@@ -102,10 +102,10 @@ class Federation:
         self.history = History(self.coordinator, self._begun(), writer, progress)
         for note in run_notes(cfg):
             logger.info(note)
-        atexit.register(self.write_unfinished)
         # FS has begun the W&B run, and tells of its own lines.
         folder = Path(cfg.outdir)
         self._tracking = Tracking(settings.tracking, folder, begins=False)
+        atexit.register(self.write_unfinished)
 
     def note(self, record: Round0 | RoundRecord) -> None:
         """Something is over: into the history, and of a round the log has its own."""

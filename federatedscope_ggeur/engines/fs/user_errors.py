@@ -10,8 +10,9 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from federatedscope_ggeur.cfg_ggeur import get_key
 from federatedscope_ggeur.cfg_ggeur.load import not_of_type
@@ -59,7 +60,7 @@ def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | N
             return None
         found = _wrong_settings(given)
     except ConfigError as unreadable:
-        return unreadable if "ggeur" in str(arguments) else None
+        return unreadable if _mentions_the_plugin(arguments) else None
     except Exception:  # nothing that goes wrong here may hide the error itself
         return None
     if not found:
@@ -77,6 +78,15 @@ def _while_reading_settings(error: BaseException) -> bool:
     """Whether FS's config, its checks included, raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     return any(PurePath(f.filename).parent.parts[-3:] == _CONFIGS for f in frames)
+
+
+def _mentions_the_plugin(arguments: Sequence[str]) -> bool:
+    """Whether the command line does, or a file on it; of no use for more than that."""
+    texts = list(arguments)
+    for word in arguments:
+        with suppress(OSError, ValueError):
+            texts.append(Path(word).read_text(encoding="utf-8"))
+    return any("ggeur" in text for text in texts)
 
 
 def _asks_for_the_plugin(given: Sequence[tuple[str, object]]) -> bool:
