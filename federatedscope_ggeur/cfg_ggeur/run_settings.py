@@ -91,6 +91,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         eval_every=cfg.eval.freq,
         closed_form=None if kind == "none" else build_closed_form(kind, ggeur),
         calibration=_calibration(ggeur, training),
+        rate=training.optimizer.lr,
     )
     return RunSettings(
         client=client,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation.divergence import not_finite, remedy
 from federatedscope_ggeur.federation.evaluation import evaluate
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
@@ -202,7 +203,7 @@ class Client:
         Raises
         ------
         GGEURError
-            Training diverged to NaN or infinity.
+            Training diverged to NaN or infinity, or to what the method cannot send.
         """
         number, settings = broadcast.round_number, self.settings
         features, labels = self._training_set(number)
@@ -218,16 +219,16 @@ class Client:
             seed,
             hooks,
         )
-        if not torch.isfinite(result.params).all():
-            raise GGEURError(
-                f"client {self.number}, round {number}: training diverged, the weights "
-                f"hold NaN or infinity; lower {setting('optimizer.lr')} "
-                f"(now {settings.training.optimizer.lr}) or set {setting('grad_clip')}"
-            )
+        self._check(number, not_finite(result.params, {}))
         upload: Tensors = {}
         if hooks.finish is not None:
             outcome = LocalOutcome(result.params, result.steps, features, labels)
             upload, state = hooks.finish(outcome)
+            # The server's own check, here where it is known what to do.
+            problem = self.task.method.upload_problem(upload, self.model)
+            self._check(
+                number, not_finite(result.params, {**upload, **state}) or problem
+            )
             # The set may be drawn into memory that other clients use next.
             kept = {name: t.detach().clone() for name, t in state.items()}
             self.states = _newest({**self.states, number: kept}, number)
@@ -238,7 +239,8 @@ class Client:
         self, broadcast: Broadcast, features: Tensor, labels: Tensor
     ) -> ScoreReport:
         """Score `eval_params` of a round on the client's test rows [n, D], [n]."""
-        score = evaluate(self.model, self.eval_params(broadcast), features, labels)
+        params = self.eval_params(broadcast)
+        score = evaluate(self.model, params, features, labels, self._remedy)
         return ScoreReport(
             self.number,
             broadcast.round_number,
@@ -253,6 +255,17 @@ class Client:
         context = self._context(number, broadcast.params, broadcast.download)
         context = replace(context, state=self._state_before(number + 1))
         return self.task.method.eval_params(context)
+
+    def _check(self, round_number: int, problem: str) -> None:
+        if problem:
+            raise GGEURError(
+                f"client {self.number}, round {round_number}: training diverged, "
+                f"{problem}; {self._remedy}"
+            )
+
+    @property
+    def _remedy(self) -> str:
+        return remedy(self.task.method, self.settings.training.optimizer.lr)
 
     @property
     def state(self) -> dict[str, Tensor]:

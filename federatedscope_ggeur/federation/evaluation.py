@@ -36,13 +36,20 @@ class Score:
         return self.correct / self.total if self.total else None
 
 
-def evaluate(model: Model, params: Tensor, features: Tensor, labels: Tensor) -> Score:
+def evaluate(
+    model: Model,
+    params: Tensor,
+    features: Tensor,
+    labels: Tensor,
+    remedy: str = "",
+) -> Score:
     """Score of a head with weights `params` [P] on features [n, D] and labels [n].
 
     Raises
     ------
     GGEURError
-        The weights are so large that the loss is NaN or infinite.
+        The weights are so large that the loss is NaN or infinite; it ends with the
+        `remedy`, by default the rate to lower.
     """
     frozen = model.at(params)
     score = Score()
@@ -53,8 +60,8 @@ def evaluate(model: Model, params: Tensor, features: Tensor, labels: Tensor) -> 
             loss = float(F.cross_entropy(logits, y, reduction="sum"))
             score += Score(correct, len(y), loss)
     if not math.isfinite(score.loss_sum):
+        remedy = remedy or f"lower {setting('optimizer.lr')}"
         raise GGEURError(
-            f"the test loss is {score.loss_sum}: training diverged; lower "
-            f"{setting('optimizer.lr')} or set {setting('grad_clip')}"
+            f"the test loss is {score.loss_sum}: training diverged; {remedy}"
         )
     return score

@@ -4,6 +4,7 @@ from federatedscope_ggeur.reporting.plots import draw_curve
 from federatedscope_ggeur.reporting.results import (
     SCHEMA_VERSION,
     ClientInfo,
+    Divergence,
     Final,
     Results,
     Round0,
@@ -14,6 +15,7 @@ from federatedscope_ggeur.reporting.run import new_run_folder, write_run
 from federatedscope_ggeur.reporting.summary import average, summarise
 from federatedscope_ggeur.reporting.tables import (
     NO_HEAD,
+    divergence_line,
     metrics_csv,
     record_lines,
     results_table,

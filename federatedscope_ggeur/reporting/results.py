@@ -17,7 +17,7 @@ from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
 if TYPE_CHECKING:
     import numpy as np
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 Status = Literal["finished", "interrupted", "failed"]
 _REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")
@@ -167,6 +167,34 @@ class Final:
 
 
 @dataclass(frozen=True)
+class Divergence:
+    """Training that diverged and stayed finite, as the first round shows it from which
+    on every evaluated one does.
+
+    Attributes
+    ----------
+    round : int
+    client : int or None
+        Of that round's clients the one with the largest weights or, where weights stay
+        with the clients, the largest test loss; None if the server's step did it.
+    rate : float or None
+        The clients' learning rate.
+    loss, first_loss : float or None
+        Test loss after that round, and after the first round that was evaluated.
+    largest_weight : float or None
+        Of all that clients sent and the global model's after that round; None where
+        weights stay with the clients.
+    """
+
+    round: int
+    client: Optional[int]
+    rate: Optional[float]
+    loss: Optional[float]
+    first_loss: Optional[float]
+    largest_weight: Optional[float]
+
+
+@dataclass(frozen=True)
 class Results:
     """Everything that a run leaves in ``results.json``.
 
@@ -195,6 +223,8 @@ class Results:
     calibrated : RoundRecord or None
         The head calibrated after the last round (``ggeur.calibrate``).
     final : Final
+    diverged : Divergence or None
+        None where training did not diverge.
     model : Model or None
         The trained model; not part of the file, of equality, or of a run in which every
         client keeps its own.
@@ -215,6 +245,7 @@ class Results:
     rounds: list[RoundRecord]
     calibrated: Optional[RoundRecord]
     final: Final
+    diverged: Optional[Divergence] = None
     model: Any = field(default=None, repr=False, compare=False)
 
     @classmethod

@@ -30,6 +30,7 @@ from federatedscope_ggeur.federation.course.requests import (
     Requests,
     decode_answer,
 )
+from federatedscope_ggeur.federation.divergence import DivergenceWatch, largest
 from federatedscope_ggeur.federation.evaluation import Score
 from federatedscope_ggeur.federation.messages import ScoreReport
 from federatedscope_ggeur.federation.sampling import windows
@@ -82,6 +83,8 @@ class Coordinator:
         What clients scored in it on their own test rows, unseen clients included.
     geometry, init_broadcast : bytes
         What round 0 sends to everyone; empty where there is none.
+    divergence : DivergenceWatch
+        Whether training has diverged by now.
     """
 
     def __init__(
@@ -101,6 +104,10 @@ class Coordinator:
         self.reports: dict[int, ScoreReport] = {}
         self.geometry = b""
         self.init_broadcast = b""
+        settings = server.settings
+        self.divergence = DivergenceWatch(
+            server.task.num_classes, server.task.method, settings.rate
+        )
         self._tests, self._dismiss = tests, dismiss
         self._down = self._up = 0
         self._refusal: MessageError | None = None
@@ -133,6 +140,8 @@ class Coordinator:
             record = self._start_record(0, spent=solving)
             scored = yield from self._evaluate(0)
             closed_form = record(scored, method=form.name, details=chosen)
+        start_loss = closed_form.loss if closed_form is not None else None
+        self.divergence.begin(server.params, start_loss)
         return Round0(
             clients=clients,
             seconds=seconds,
@@ -157,7 +166,11 @@ class Coordinator:
         scored = dict.fromkeys(("accuracy", "avg", "std", "loss", "unseen_clients"))
         if self.server.evaluates(number):
             scored = yield from self._evaluate(number)
-        return record(scored, clients=[update.client for update in updates])
+        over = record(scored, clients=[update.client for update in updates])
+        weights = {update.client: largest(update.params) for update in updates}
+        losses = {k: r.loss_sum / r.total for k, r in self.reports.items() if r.total}
+        self.divergence.look(over, self.server.params, weights, losses)
+        return over
 
     def calibrate(self) -> Requests[RoundRecord]:
         """After the last round: calibrate the head on the clients' statistics of what

@@ -51,7 +51,7 @@ class StatisticsUpload:
         index = torch.tensor(statistics.classes, dtype=I64)
         upper = torch.triu_indices(dim, dim)
         factors, triangles, ranks = [torch.zeros(0, dim, dtype=dtype)], [], []
-        for factor, matrix in _scatters(statistics):
+        for factor, matrix in _scatters(statistics, dtype):
             if factor is not None:
                 factors.append(factor.to(dtype))
                 ranks.append(len(factor))
@@ -114,20 +114,33 @@ def _dtype(form: StatisticsForm) -> torch.dtype:
     return F64 if form.exact else F32
 
 
-def _scatters(statistics: Statistics):
+def _scatters(statistics: Statistics, dtype: torch.dtype):
     """For each scatter its thin factor, or else the matrix: Sigma of a class, or the
-    scatter summed over classes."""
+    scatter summed over classes.
+
+    A matrix holds squares: where `dtype` has lost digits of those, the factor has not.
+    """
     if isinstance(statistics, SummedStatistics):
         if statistics.classes:
-            smaller = statistics.factor_is_smaller
-            factor = statistics.factor() if smaller else None
-            yield factor, None if smaller else statistics.scatter()
+            matrix = statistics.scatter()
+            if statistics.factor_is_smaller or _underflows(matrix, dtype):
+                yield statistics.factor(), None
+            else:
+                yield None, matrix
         return
     for c in statistics.classes:
         if statistics.factor_is_smaller(c):
             yield statistics.factor(c), None
+            continue
+        matrix = statistics.covariance(c)
+        if _underflows(matrix, dtype):
+            yield statistics.factor(c), None
         else:
-            yield None, statistics.covariance(c)
+            yield None, matrix
+
+
+def _underflows(matrix: Tensor, dtype: torch.dtype) -> bool:
+    return bool(0 < matrix.diag().max() < torch.finfo(dtype).tiny)
 
 
 def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
