@@ -12,12 +12,12 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.methods import Method
-from federatedscope_ggeur.reporting import Divergence, RoundRecord, divergence_line
+from federatedscope_ggeur.reporting import Divergence, divergence_line
 from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
 
 logger = logging.getLogger(__name__)
 
-#: The test loss may be so many times that of the first round.
+#: The loss may be so many times that of the first round.
 GROWTH = 10.0
 #: Loss and weights may be so many times those that training began with.
 BOUND = 1000.0
@@ -78,39 +78,41 @@ class DivergenceWatch:
         self.found: Divergence | None = None
 
     def begin(self, params: Tensor, loss: float | None = None) -> None:
-        """Training begins with weights [P], whose test loss may be known."""
+        """Training begins with weights [P], whose loss may be known."""
         self._start_loss = max(self._guessing, loss or 0.0)
         self._start_weight = max(1.0, largest(params))
 
     def look(
         self,
-        record: RoundRecord,
+        number: int,
+        loss: float | None,
         params: Tensor,
         weights: Mapping[int, float],
         losses: Mapping[int, float],
     ) -> None:
-        """A round is over.
+        """A round with an evaluation is over.
 
         Parameters
         ----------
-        record : RoundRecord
+        number : int
+            Of the round.
+        loss : float or None
+            Mean loss over all rows; None without any.
         params : Tensor of shape (P,)
-            The global model's weights after it.
+            The global model's weights.
         weights : mapping from client number to float
             The largest weight that each client sent.
         losses : mapping from client number to float
-            Mean test loss of each client that was scored.
+            Mean loss of each client that was scored.
         """
-        if not record.evaluated:
-            return
         if self._first_loss is None:
-            self._first_loss = record.loss
+            self._first_loss = loss
         # Where weights stay with the clients there is no global model either.
         own = largest(params) if self._method.federated else 0.0
-        if not self._is_astray(record.loss, max([own, *weights.values()])):
+        if not self._is_astray(loss, max([own, *weights.values()])):
             self.found = None
         elif self.found is None:
-            self.found = self._finding(record, own, weights, losses)
+            self.found = self._finding(number, loss, own, weights, losses)
             if not self._warned:
                 found = divergence_line(self.found)
                 logger.warning("%s; %s", found, remedy(self._method))
@@ -118,7 +120,8 @@ class DivergenceWatch:
 
     def _finding(
         self,
-        record: RoundRecord,
+        number: int,
+        loss: float | None,
         own: float,
         weights: Mapping[int, float],
         losses: Mapping[int, float],
@@ -130,10 +133,10 @@ class DivergenceWatch:
         if weights and own > GROWTH * max(weights.values()):
             client = None
         return Divergence(
-            round=record.round,
+            round=number,
             client=client,
             rate=self._rate,
-            loss=record.loss,
+            loss=loss,
             first_loss=self._first_loss,
             largest_weight=max([own, *weights.values()]) if federated else None,
         )

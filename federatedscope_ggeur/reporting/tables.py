@@ -68,7 +68,7 @@ def divergence_line(found: Divergence) -> str:
         who += f", {setting('optimizer.lr')} {found.rate:g}"
     seen = []
     if found.loss is not None:
-        seen.append(f"test loss {found.loss:.3g}")
+        seen.append(f"loss {found.loss:.3g}")
         if found.first_loss is not None and found.first_loss != found.loss:
             seen[-1] += f", {found.first_loss:.3g} at first"
     if found.largest_weight is not None:
@@ -127,6 +127,8 @@ def _remarks(results: Results) -> list[str]:
     )
     if results.diverged is not None:
         lines.append(divergence_line(results.diverged))
+    if results.stopped_early is not None:
+        lines.append(f"stopped early, after round {results.stopped_early}")
     if results.status != "finished":
         done = results.rounds[-1].round if results.rounds else 0
         lines.append(f"{results.status} after round {done}")
@@ -146,6 +148,9 @@ def _columns(results: Results) -> list[tuple[str, dict[str, float | None]]]:
             (f"round {last.round}" if last else "last round", last and last.accuracy),
             (f"mean of last {len(trained.rounds)} evaluated", trained.accuracy),
         ]
+    chosen = results.final.chosen
+    if chosen is not None:
+        columns.append((f"round {chosen.round} by {chosen.key}", chosen.accuracy))
     if results.calibrated is not None:
         title = f"calibrated {results.calibrated.method}"
         columns.append((title, results.calibrated.accuracy))

@@ -89,8 +89,8 @@ def test_a_notebook_shows_the_same_table(make_results):
     [
         (
             Divergence(2, 10, 0.5, 20.0, 1.25, 7.5e6),
-            "training diverged in round 2 (client 10, train.optimizer.lr 0.5): test "
-            "loss 20, 1.25 at first; largest weight 7.5e+06",
+            "training diverged in round 2 (client 10, train.optimizer.lr 0.5): loss "
+            "20, 1.25 at first; largest weight 7.5e+06",
         ),
         (
             Divergence(1, None, None, None, None, 2e3),
@@ -98,8 +98,8 @@ def test_a_notebook_shows_the_same_table(make_results):
         ),
         (
             Divergence(1, 1, 10.0, 9e4, 9e4, None),
-            "training diverged in round 1 (client 1, train.optimizer.lr 10): test "
-            "loss 9e+04",
+            "training diverged in round 1 (client 1, train.optimizer.lr 10): loss "
+            "9e+04",
         ),
     ],
 )

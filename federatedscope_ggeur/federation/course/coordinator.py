@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from federatedscope_ggeur.data import Embeddings
@@ -31,8 +31,12 @@ from federatedscope_ggeur.federation.course.requests import (
     decode_answer,
 )
 from federatedscope_ggeur.federation.divergence import DivergenceWatch, largest
-from federatedscope_ggeur.federation.evaluation import Score
-from federatedscope_ggeur.federation.messages import ScoreReport
+from federatedscope_ggeur.federation.evaluation import (
+    EvaluationSettings,
+    Score,
+    average_metrics,
+)
+from federatedscope_ggeur.federation.messages import ClientUpdate, ScoreReport
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.reporting import Round0, RoundRecord, average
@@ -53,12 +57,14 @@ class Plan:
     quorum : int or None
         The run ends with an error when fewer clients are there; None: than all.
     server_evaluates : bool
-        The server scores its own test sets; else every client scores its own.
+        The server scores rows of its own; else every client scores its own.
+    evaluation : EvaluationSettings
     """
 
     round0_window: int
     quorum: int | None
     server_evaluates: bool
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
 
 class Coordinator:
@@ -68,8 +74,9 @@ class Coordinator:
     ----------
     server : Server
     plan : Plan
-    tests : mapping from domain to Embeddings
-        Test sets of the server: all domains' if it evaluates, else the unseen ones'.
+    rows : mapping from split to mapping from domain to Embeddings
+        What the server scores a head on: all domains' rows if it evaluates, else the
+        test sets of the unseen ones.
     membership : Membership, optional
         Who is there; default: all clients, from the start.
     dismiss : callable (client number, reason)
@@ -77,10 +84,10 @@ class Coordinator:
 
     Attributes
     ----------
-    scores : dict from domain to Score
+    scores : dict from split to dict from domain to Score
         Of the last evaluation.
     reports : dict from client number to ScoreReport
-        What clients scored in it on their own test rows, unseen clients included.
+        What clients scored in it on their own rows, unseen clients included.
     geometry, init_broadcast : bytes
         What round 0 sends to everyone; empty where there is none.
     divergence : DivergenceWatch
@@ -91,7 +98,7 @@ class Coordinator:
         self,
         server: Server,
         plan: Plan,
-        tests: Mapping[str, Embeddings],
+        rows: Mapping[str, Mapping[str, Embeddings]],
         membership: Membership | None = None,
         dismiss: Callable[[int, str], None] = lambda number, reason: None,
     ):
@@ -100,7 +107,7 @@ class Coordinator:
             membership = Membership.of(server.client_domains, plan.quorum)
         self.membership = membership
         membership.begin(server.participants)
-        self.scores: dict[str, Score] = {}
+        self.scores: dict[str, dict[str, Score]] = {}
         self.reports: dict[int, ScoreReport] = {}
         self.geometry = b""
         self.init_broadcast = b""
@@ -108,7 +115,7 @@ class Coordinator:
         self.divergence = DivergenceWatch(
             server.task.num_classes, server.task.method, settings.rate
         )
-        self._tests, self._dismiss = tests, dismiss
+        self._rows, self._dismiss = rows, dismiss
         self._down = self._up = 0
         self._refusal: MessageError | None = None
 
@@ -163,14 +170,11 @@ class Coordinator:
             self.server.step(number, updates)
         else:
             logger.warning("round %d: no client trained, the head stays", number)
-        scored = dict.fromkeys(("accuracy", "avg", "std", "loss", "unseen_clients"))
+        scored: dict[str, Any] = dict.fromkeys(("accuracy", "avg", "std", "loss"))
         if self.server.evaluates(number):
             scored = yield from self._evaluate(number)
-        over = record(scored, clients=[update.client for update in updates])
-        weights = {update.client: largest(update.params) for update in updates}
-        losses = {k: r.loss_sum / r.total for k, r in self.reports.items() if r.total}
-        self.divergence.look(over, self.server.params, weights, losses)
-        return over
+            self._look_for_divergence(number, updates)
+        return record(scored, clients=[update.client for update in updates])
 
     def calibrate(self) -> Requests[RoundRecord]:
         """After the last round: calibrate the head on the clients' statistics of what
@@ -260,30 +264,63 @@ class Coordinator:
 
     def _evaluate(self, number: int) -> Requests[dict]:
         """Score the head; the fields of a record that say how well it did."""
-        server = self.server
-        scores: dict[str, Score] = {}
+        server, evaluation = self.server, self.plan.evaluation
+        self.scores = {split: {} for split in evaluation.splits}
         unseen = None
         if not self.plan.server_evaluates:
             asked = self._broadcast(number, self.membership.here(server.client_domains))
             reports = yield from self._ask(EVALUATE, number, asked)
             self.reports = {report.client: report for report in reports}
-            scores = server.aggregate_scores(reports, server.participants)
+            for split in evaluation.splits:
+                self.scores[split] = server.aggregate_scores(
+                    reports, split, server.participants
+                )
             if server.unseen:
-                unseen = server.aggregate_scores(reports, server.unseen)
-        for name, test in self._tests.items():
-            scores[name] = server.score(test.features, test.labels)
-        self.scores = scores
-        accuracy = _accuracy(scores)
+                unseen = server.aggregate_scores(reports, "test", server.unseen)
+        for split, domains in self._rows.items():
+            for name, rows in domains.items():
+                score = server.score(rows.features, rows.labels)
+                self.scores.setdefault(split, {})[name] = score
+        tests = self.scores.get("test", {})
+        accuracy = _accuracy(tests)
         avg, std = average(accuracy)
-        rows = sum(score.total for score in scores.values())
-        loss = sum(score.loss_sum for score in scores.values()) / rows if rows else None
+        total = sum(tests.values(), Score())
         return {
             "accuracy": accuracy,
             "avg": avg,
             "std": std,
-            "loss": loss,
+            "loss": total.mean_loss,
             "unseen_clients": None if unseen is None else _accuracy(unseen),
+            "metrics": self._metrics(),
         }
+
+    def _look_for_divergence(
+        self, number: int, updates: Collection[ClientUpdate]
+    ) -> None:
+        """By the loss on the test rows or, where they are not scored, others."""
+        totals = {s: sum(d.values(), Score()) for s, d in self.scores.items()}
+        split = next(
+            (s for s in ("test", "val") if totals.get(s, Score()).total), "train"
+        )
+        scores = {k: r.scores.get(split, Score()) for k, r in self.reports.items()}
+        self.divergence.look(
+            number,
+            totals.get(split, Score()).mean_loss,
+            self.server.params,
+            {update.client: largest(update.params) for update in updates},
+            {k: s.mean_loss for k, s in scores.items() if s.mean_loss is not None},
+        )
+
+    def _metrics(self) -> dict[str, float]:
+        """FederatedScope's metrics of the last evaluation: averages over clients, or
+        those of all rows where the server evaluates."""
+        each: list[Mapping[str, Score]]
+        if self.plan.server_evaluates:
+            each = [{s: sum(d.values(), Score()) for s, d in self.scores.items()}]
+        else:
+            unseen = set(self.server.unseen)
+            each = [r.scores for k, r in self.reports.items() if k not in unseen]
+        return average_metrics(each, self.plan.evaluation.average)
 
     def _start_record(
         self, number: int, spent: float = 0.0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Union
 
 import torch
@@ -116,31 +118,30 @@ def _dtype(form: StatisticsForm) -> torch.dtype:
 
 def _scatters(statistics: Statistics, dtype: torch.dtype):
     """For each scatter its thin factor, or else the matrix: Sigma of a class, or the
-    scatter summed over classes.
-
-    A matrix holds squares: where `dtype` has lost digits of those, the factor has not.
-    """
-    if isinstance(statistics, SummedStatistics):
-        if statistics.classes:
-            matrix = statistics.scatter()
-            if statistics.factor_is_smaller or _underflows(matrix, dtype):
-                yield statistics.factor(), None
-            else:
-                yield None, matrix
+    scatter summed over classes."""
+    held = statistics
+    if isinstance(held, SummedStatistics):
+        if held.classes:
+            yield _form(held.factor_is_smaller, held.factor, held.scatter, dtype)
         return
-    for c in statistics.classes:
-        if statistics.factor_is_smaller(c):
-            yield statistics.factor(c), None
-            continue
-        matrix = statistics.covariance(c)
-        if _underflows(matrix, dtype):
-            yield statistics.factor(c), None
-        else:
-            yield None, matrix
+    for c in held.classes:
+        factor, matrix = partial(held.factor, c), partial(held.covariance, c)
+        yield _form(held.factor_is_smaller(c), factor, matrix, dtype)
 
 
-def _underflows(matrix: Tensor, dtype: torch.dtype) -> bool:
-    return bool(0 < matrix.diag().max() < torch.finfo(dtype).tiny)
+def _form(
+    factor_is_smaller: bool,
+    factor: Callable[[], Tensor],
+    matrix: Callable[[], Tensor],
+    dtype: torch.dtype,
+) -> tuple[Tensor | None, Tensor | None]:
+    """The factor or the matrix, whichever is smaller and keeps its digits in `dtype`:
+    a matrix holds squares, which underflow first."""
+    if not factor_is_smaller:
+        squares = matrix()
+        if not 0 < squares.diag().max() < torch.finfo(dtype).tiny:
+            return None, squares
+    return factor(), None
 
 
 def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
