@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
 from federatedscope_ggeur.errors import ConfigError, name_settings
@@ -347,6 +348,12 @@ def extend_ggeur_cfg(cfg) -> None:
     add_key(cfg, "ggeur.use", False)
     for key in all_keys():
         add_key(cfg, f"ggeur.{key.name}", key.default)
+    for part in (*METHODS.values(), *AUGMENTATIONS.values()):
+        own = {
+            f"{part.name}.{k.name}": f"{section_of(part)}.{k.name}"
+            for k in part.SETTINGS
+        }
+        name_settings(own)
 
 
 def add_key(node, dotted: str, default: object) -> None:

@@ -103,6 +103,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         closed_form=None if kind == "none" else build_closed_form(kind, ggeur),
         calibration=_calibration(ggeur, training),
         device=training.device,
+        rate=training.optimizer.lr,
     )
     return RunSettings(
         client=client,

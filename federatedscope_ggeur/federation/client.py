@@ -11,6 +11,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation.divergence import not_finite, remedy
 from federatedscope_ggeur.federation.evaluation import evaluate
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
@@ -210,7 +211,7 @@ class Client:
         Raises
         ------
         GGEURError
-            Training diverged to NaN or infinity.
+            Training diverged to NaN or infinity, or to what the method cannot send.
         """
         number, settings = broadcast.round_number, self.settings
         features, labels = self._training_set(number)
@@ -226,17 +227,17 @@ class Client:
             seed,
             hooks,
         )
-        if not torch.isfinite(result.params).all():
-            raise GGEURError(
-                f"client {self.number}, round {number}: training diverged, the weights "
-                f"hold NaN or infinity; lower {setting('optimizer.lr')} "
-                f"(now {settings.training.optimizer.lr}) or set {setting('grad_clip')}"
-            )
+        self._check(number, not_finite(result.params, {}))
         upload: Tensors = {}
         if hooks.finish is not None:
             trained = result.params.to(self._device)
             outcome = LocalOutcome(trained, result.steps, features, labels)
             upload, state = hooks.finish(outcome)
+            # The server's own check, here where it is known what to do.
+            problem = self.task.method.upload_problem(upload, self.model)
+            self._check(
+                number, not_finite(result.params, {**upload, **state}) or problem
+            )
             upload = {name: t.cpu() for name, t in upload.items()}
             # The set may be drawn into memory that other clients use next.
             kept = {n: t.detach().to(CPU, copy=True) for n, t in state.items()}
@@ -250,7 +251,9 @@ class Client:
         """Score `eval_params` of a round on rows of the client's, by split."""
         params, device = self.eval_params(broadcast), self._device
         scores = {
-            split: evaluate(self.model, params, held.features, held.labels, device)
+            split: evaluate(
+                self.model, params, held.features, held.labels, device, self._remedy
+            )
             for split, held in rows.items()
         }
         return ScoreReport(self.number, broadcast.round_number, scores)
@@ -261,6 +264,17 @@ class Client:
         context = self._context(number, broadcast.params, broadcast.download)
         context = replace(context, state=self._state_before(number + 1))
         return self.task.method.eval_params(context)
+
+    def _check(self, round_number: int, problem: str) -> None:
+        if problem:
+            raise GGEURError(
+                f"client {self.number}, round {round_number}: training diverged, "
+                f"{problem}; {self._remedy}"
+            )
+
+    @property
+    def _remedy(self) -> str:
+        return remedy(self.task.method, self.settings.training.optimizer.lr)
 
     @property
     def state(self) -> dict[str, Tensor]:

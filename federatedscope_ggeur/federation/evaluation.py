@@ -120,6 +120,11 @@ class Score:
         """Fraction of rows classified rightly; None without rows."""
         return self.correct / self.total if self.total else None
 
+    @property
+    def mean_loss(self) -> float | None:
+        """Mean cross-entropy; None without rows."""
+        return self.loss_sum / self.total if self.total else None
+
     def metrics(self, split: str) -> dict[str, float]:
         """The `METRICS` by FederatedScope's names, such as ``"val_acc"``."""
         total = max(self.total, 1)
@@ -169,6 +174,7 @@ def evaluate(
     features: Tensor,
     labels: Tensor,
     device: torch.device = CPU,
+    remedy: str = "",
 ) -> Score:
     """Score of a head with weights `params` [P] on features [n, D] and labels [n].
 
@@ -177,7 +183,8 @@ def evaluate(
     Raises
     ------
     GGEURError
-        The weights are so large that the loss is NaN or infinite.
+        The weights are so large that the loss is NaN or infinite; it ends with the
+        `remedy`, by default the rate to lower.
     """
     frozen = model.at(params).to(device)
     score = Score()
@@ -189,8 +196,6 @@ def evaluate(
             loss = float(F.cross_entropy(logits, y, reduction="sum"))
             score += Score(correct, len(y), loss)
     if not math.isfinite(score.loss_sum):
-        raise GGEURError(
-            f"the loss is {score.loss_sum}: training diverged; lower "
-            f"{setting('optimizer.lr')} or set {setting('grad_clip')}"
-        )
+        remedy = remedy or f"lower {setting('optimizer.lr')}"
+        raise GGEURError(f"the loss is {score.loss_sum}: training diverged; {remedy}")
     return score

@@ -14,6 +14,7 @@ from federatedscope_ggeur.federation.calibration import (
     Calibration,
     CalibrationSettings,
 )
+from federatedscope_ggeur.federation.divergence import not_finite, remedy
 from federatedscope_ggeur.federation.evaluation import Score, evaluate
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
@@ -69,6 +70,8 @@ class ServerSettings:
     device : torch.device
         Where the head is scored on rows that the server holds. All else that the
         server works out, it does on the CPU.
+    rate : float, optional
+        The clients' learning rate, for what is said where training diverges.
     """
 
     task: Task
@@ -82,6 +85,7 @@ class ServerSettings:
     closed_form: ClosedForm | None = None
     calibration: CalibrationSettings | None = None
     device: torch.device = CPU
+    rate: float | None = None
 
 
 FromClient = TypeVar(
@@ -239,7 +243,13 @@ class Server:
         return Broadcast(round_number, params, method.download(self.method_state))
 
     def step(self, round_number: int, updates: Iterable[ClientUpdate]) -> None:
-        """The method's server step over the updates of a round, in client order."""
+        """The method's server step over the updates of a round, in client order.
+
+        Raises
+        ------
+        GGEURError
+            It diverged to NaN or infinity.
+        """
         context = self._context(round_number)
         weights = context.aggregation_weights
         taken = [
@@ -249,6 +259,12 @@ class Server:
         self.params, self.method_state = self.task.method.step(
             self.params, taken, self.method_state, context
         )
+        problem = not_finite(self.params, self.method_state)
+        if problem:
+            raise GGEURError(
+                f"round {round_number}: after the server's step {problem}: training "
+                f"diverged; {self._remedy}"
+            )
 
     def evaluates(self, round_number: int) -> bool:
         """Whether the head is scored after this round."""
@@ -273,8 +289,18 @@ class Server:
 
     def score(self, features: Tensor, labels: Tensor) -> Score:
         """Score the global head on rows [n, D], [n] that the server holds."""
-        device = self.settings.device
-        return evaluate(self.model, self.params, features, labels, device)
+        return evaluate(
+            self.model,
+            self.params,
+            features,
+            labels,
+            self.settings.device,
+            self._remedy,
+        )
+
+    @property
+    def _remedy(self) -> str:
+        return remedy(self.task.method, self.settings.rate)
 
     def _context(self, round_number: int) -> ServerContext:
         replies = in_client_order(self.prepare_replies.values())

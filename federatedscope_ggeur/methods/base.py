@@ -244,6 +244,9 @@ class Method:
     #: True where one client must hold all clients' rows.
     pools_data: ClassVar[bool] = False
 
+    #: Own settings to lower where training diverges.
+    lower_if_diverging: ClassVar[tuple[str, ...]] = ()
+
     #: True where a robust mean can stand in for all that it does; never inherited.
     robust: ClassVar[bool] = False
 
@@ -263,6 +266,10 @@ class Method:
                 setattr(self, key.name, key.read(value))
         if given or len(values) > len(self.SETTINGS):
             raise TypeError(f"{self.name} has no such settings: {values}, {settings}")
+
+    def settings_to_lower(self) -> list[str]:
+        """Own settings to lower where training diverges, as ``<method>.<setting>``."""
+        return [f"{self.name}.{name}" for name in self.lower_if_diverging]
 
     @classmethod
     def setting_problems(cls, settings: Mapping[str, object]) -> Iterable[Problem]:
