@@ -12,7 +12,7 @@ from federatedscope_ggeur.federation.client import (
     ClientSettings,
     MemoryBudget,
 )
-from federatedscope_ggeur.federation.course.checkpoint import ClientStore
+from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.course.requests import (
     KINDS,
     PREPARE,

@@ -17,9 +17,9 @@ from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.course.checkpoint import (
     CheckpointWriter,
-    ClientStore,
     restore,
 )
+from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.messages.handshake import Handshake
 from federatedscope_ggeur.reporting import numbers
 
