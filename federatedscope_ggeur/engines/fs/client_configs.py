@@ -53,9 +53,7 @@ def _number(cfg) -> int:
 
 def _problems(name: str, section, names: set[str], cfg) -> list[str]:
     if name not in names:
-        return [
-            f"  {name}: there is no such client, but client_1 to client_{len(names)}"
-        ]
+        return [f"  {name}: there are only client_1 to client_{len(names)}"]
     if not hasattr(section, "items"):
         return [f"  {name}: must hold settings, got {section!r}"]
     copy, found = cfg.clone(), []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -149,6 +150,7 @@ def mend_search() -> None:
     _let_hpbandster_send_numbers()
     to_words, evaluate = utils.config2cmdargs, utils.eval_in_fs
     begin, executor = algos.Scheduler.__init__, algos.TrialExecutor
+    one_at_a_time = threading.Lock()
 
     def config2cmdargs(config) -> list:
         return [_plain(word) for word in to_words(config)]
@@ -166,11 +168,13 @@ def mend_search() -> None:
         begin(self, cfg, client_cfgs)
 
     class Trial(executor):
-        """In a thread, with ``hpo.num_workers``."""
+        """In a thread, with ``hpo.num_workers``: one at a time, because FS redirects
+        the output of the whole process while it writes a trial's config."""
 
         def run(self) -> None:
             try:
-                super().run()
+                with one_at_a_time:
+                    super().run()
             except GGEURError as error:
                 worst = _worst(self._trial_cfg, error)
                 self._returns.update(perf=worst, cfg_idx=self._idx)

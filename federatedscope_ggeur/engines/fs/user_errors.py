@@ -21,8 +21,9 @@ from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten, literal
 from federatedscope_ggeur.engines.fs.config import problems
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 
-_CONFIGS = ("federatedscope", "core", "configs")
-_SEARCH = ("federatedscope", "autotune")
+_CONFIGS = ("federatedscope", "core", "configs", "")
+_COMMAND_LINE = ("federatedscope", "core", "cmd_args.py")
+_SEARCH = ("federatedscope", "autotune", "")
 
 
 def install_hook() -> None:
@@ -66,10 +67,14 @@ def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | N
         return unreadable if _mentions_the_plugin(arguments) else None
     except Exception:  # nothing that goes wrong here may hide the error itself
         return None
-    if not found:
+    words = [
+        value
+        for _, value in given
+        if str(value).startswith("client") and value in arguments
+    ]
+    if not found and not (words and _passed_through(error, _COMMAND_LINE)):
         found = [f"  {_first_line(error)}"]
-    words = [word for word in arguments if word.startswith("client")]
-    if any(not word.startswith("client_") for word in words):
+    if words:
         found.append(
             "  FederatedScope takes words that begin with 'client' for settings of one "
             f"client; write \"'{words[0]}'\", with both pairs of quotes"
@@ -78,8 +83,8 @@ def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | N
 
 
 def _while_reading_settings(error: BaseException) -> bool:
-    """Whether FS's config, its checks included, raised it."""
-    return _passed_through(error, _CONFIGS)
+    """Whether FS's config, its checks included, or its command line raised it."""
+    return _passed_through(error, _CONFIGS) or _passed_through(error, _COMMAND_LINE)
 
 
 def _lacks_a_package_to_search(error: BaseException) -> bool:
@@ -87,10 +92,14 @@ def _lacks_a_package_to_search(error: BaseException) -> bool:
     return isinstance(error, ImportError) and _passed_through(error, _SEARCH)
 
 
-def _passed_through(error: BaseException, folder: tuple[str, ...]) -> bool:
-    parts = len(folder)
-    frames = traceback.extract_tb(error.__traceback__)
-    return any(PurePath(f.filename).parent.parts[-parts:] == folder for f in frames)
+def _passed_through(error: BaseException, place: tuple[str, ...]) -> bool:
+    """Whether a frame is of a file of FS's, or of any in a folder (a last part "")."""
+    *folder, name = place
+    for frame in traceback.extract_tb(error.__traceback__):
+        *found, file = PurePath(frame.filename).parts
+        if found[-len(folder) :] == folder and name in ("", file):
+            return True
+    return False
 
 
 def _mentions_the_plugin(arguments: Sequence[str]) -> bool:
