@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
@@ -227,6 +227,12 @@ _RUN_KEYS = (
         "Bytes of augmented sets that a process keeps; the rest is redrawn each round.",
         not_negative,
     ),
+    Key(
+        "tensorboard",
+        False,
+        "Write each round's scores into the run folder for TensorBoard, too.",
+        one_of(True, False),
+    ),
     PLUGINS,
 )
 
@@ -246,6 +252,7 @@ name_settings(
         "save_to": "federate.save_to",
         "total_rounds": "federate.total_round_num",
         "unseen_client_num": "federate.unseen_clients_rate",
+        "wandb": "wandb.use",
     }
 )
 
@@ -366,3 +373,8 @@ def get_key(node, dotted: str):
         node = node[part]
     # FS wraps some values, with a description, until its config is ready to run.
     return node.value if hasattr(node, "description") else node
+
+
+def to_plain(cfg: Mapping) -> dict:
+    """The config as nested plain dicts."""
+    return {k: to_plain(v) if isinstance(v, Mapping) else v for k, v in cfg.items()}

@@ -38,6 +38,7 @@ from federatedscope_ggeur.geometry import (
 )
 from federatedscope_ggeur.methods import LocalContext, LocalOutcome
 from federatedscope_ggeur.methods.base import Tensors
+from federatedscope_ggeur.models import CPU
 from federatedscope_ggeur.rng import derive_seed
 
 logger = logging.getLogger(__name__)
@@ -128,6 +129,8 @@ class Client:
         self.task = settings.task
         self.model = self.task.build_model()
         self.schema = self.task.schema(self.model)
+        self._device = settings.training.device
+        self.model.to(self._device)
         self.recipe: AugmentedSet | None = None
         self.aggregation_weight = 0.0
         #: The method's own tensors on this client, by the round that left them.
@@ -147,7 +150,7 @@ class Client:
         """After the last round: those of what the last layer takes in, likewise."""
         model = self.model.at(broadcast.params)
         with torch.no_grad():
-            inputs = model.last_input(self.features)
+            inputs = model.last_input(self.features.to(self._device)).cpu()
         classes = self.task.num_classes
         statistics = ClassStatistics.from_embeddings(inputs, self.labels, classes)
         form = replace(self.task.statistics, summed=False)
@@ -213,7 +216,7 @@ class Client:
         number, settings = broadcast.round_number, self.settings
         features, labels = self._training_set(number)
         context = self._context(number, broadcast.params, broadcast.download)
-        hooks = self.task.method.local(context)
+        hooks = self.task.method.local(_moved(context, self._device))
         seed = derive_seed(self.task.seed, self.number, "fit", number)
         result = fit(
             self.model,
@@ -227,15 +230,17 @@ class Client:
         self._check(number, not_finite(result.params, {}))
         upload: Tensors = {}
         if hooks.finish is not None:
-            outcome = LocalOutcome(result.params, result.steps, features, labels)
+            trained = result.params.to(self._device)
+            outcome = LocalOutcome(trained, result.steps, features, labels)
             upload, state = hooks.finish(outcome)
             # The server's own check, here where it is known what to do.
             problem = self.task.method.upload_problem(upload, self.model)
             self._check(
                 number, not_finite(result.params, {**upload, **state}) or problem
             )
+            upload = {name: t.cpu() for name, t in upload.items()}
             # The set may be drawn into memory that other clients use next.
-            kept = {name: t.detach().clone() for name, t in state.items()}
+            kept = {n: t.detach().to(CPU, copy=True) for n, t in state.items()}
             self.states = _newest({**self.states, number: kept}, number)
         params = result.params if self.task.method.federated else result.params[:0]
         return ClientUpdate(self.number, number, params, result.steps, upload)
@@ -244,10 +249,10 @@ class Client:
         self, broadcast: Broadcast, rows: Mapping[str, Embeddings]
     ) -> ScoreReport:
         """Score `eval_params` of a round on rows of the client's, by split."""
-        params = self.eval_params(broadcast)
+        params, device = self.eval_params(broadcast), self._device
         scores = {
             split: evaluate(
-                self.model, params, held.features, held.labels, self._remedy
+                self.model, params, held.features, held.labels, device, self._remedy
             )
             for split, held in rows.items()
         }
@@ -290,10 +295,10 @@ class Client:
         recipe = self.recipe
         try:
             if recipe.same_every_round and self._memory.reserve(recipe.nbytes):
-                self._kept = recipe.draw(round_number)
+                self._kept = self._on_device(recipe.draw(round_number))
                 return self._kept
             scratch = self._memory.scratch(recipe.rows, self.features.shape[1])
-            return recipe.draw(round_number, out=scratch)
+            return self._on_device(recipe.draw(round_number, out=scratch))
         except (MemoryError, RuntimeError) as error:
             raise GGEURError(
                 f"client {self.number}: its augmented set of {recipe.rows} rows "
@@ -301,6 +306,10 @@ class Client:
                 f"{setting('step1_size')} and {setting('step2_size')}, or what is set "
                 "in their place"
             ) from error
+
+    def _on_device(self, rows: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        features, labels = rows
+        return features.to(self._device), labels.to(self._device)
 
     def _context(self, round_number, broadcast, download) -> LocalContext:
         return LocalContext(
@@ -316,6 +325,24 @@ class Client:
             self.settings.training.optimizer,
             self.task.seed,
         )
+
+
+def _moved(context: LocalContext, device: torch.device) -> LocalContext:
+    """The same with its tensors on `device`; there training needs them."""
+
+    def there(tensors: Tensors) -> Tensors:
+        return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+    if device == CPU:
+        return context
+    return replace(
+        context,
+        broadcast=context.broadcast.to(device),
+        download=there(context.download),
+        init_broadcast=there(context.init_broadcast),
+        state=there(context.state),
+        counts=context.counts.to(device),
+    )
 
 
 def _newest(states: dict, last: int) -> dict:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import GGEURError, setting
-from federatedscope_ggeur.models import Model
+from federatedscope_ggeur.models import CPU, Model
 
 _CHUNK_ROWS = 8192
 
@@ -173,9 +173,12 @@ def evaluate(
     params: Tensor,
     features: Tensor,
     labels: Tensor,
+    device: torch.device = CPU,
     remedy: str = "",
 ) -> Score:
     """Score of a head with weights `params` [P] on features [n, D] and labels [n].
+
+    The rows are moved to `device` some at a time.
 
     Raises
     ------
@@ -183,10 +186,11 @@ def evaluate(
         The weights are so large that the loss is NaN or infinite; it ends with the
         `remedy`, by default the rate to lower.
     """
-    frozen = model.at(params)
+    frozen = model.at(params).to(device)
     score = Score()
     with torch.inference_mode():
         for x, y in zip(features.split(_CHUNK_ROWS), labels.split(_CHUNK_ROWS)):
+            x, y = x.to(device), y.to(device)
             logits = frozen(x).double()
             correct = int((logits.argmax(dim=1) == y).sum())
             loss = float(F.cross_entropy(logits, y, reduction="sum"))

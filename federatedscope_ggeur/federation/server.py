@@ -33,6 +33,7 @@ from federatedscope_ggeur.federation.task import Task
 from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
 from federatedscope_ggeur.methods import ServerContext, Update, initial_weights
 from federatedscope_ggeur.models import (
+    CPU,
     ClosedForm,
     load_vector,
     to_vector,
@@ -66,6 +67,9 @@ class ServerSettings:
         The head in closed form that round 0 ends with.
     calibration : CalibrationSettings, optional
         What is done to the head after the last round.
+    device : torch.device
+        Where the head is scored on rows that the server holds. All else that the
+        server works out, it does on the CPU.
     rate : float, optional
         The clients' learning rate, for what is said where training diverges.
     """
@@ -80,6 +84,7 @@ class ServerSettings:
     unseen_client_num: int = 0
     closed_form: ClosedForm | None = None
     calibration: CalibrationSettings | None = None
+    device: torch.device = CPU
     rate: float | None = None
 
 
@@ -284,7 +289,14 @@ class Server:
 
     def score(self, features: Tensor, labels: Tensor) -> Score:
         """Score the global head on rows [n, D], [n] that the server holds."""
-        return evaluate(self.model, self.params, features, labels, self._remedy)
+        return evaluate(
+            self.model,
+            self.params,
+            features,
+            labels,
+            self.settings.device,
+            self._remedy,
+        )
 
     @property
     def _remedy(self) -> str:

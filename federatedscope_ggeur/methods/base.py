@@ -348,8 +348,9 @@ class Method:
 
 
 def initial_weights(model: Model, seed: int) -> Tensor:
-    """The weights [P] that a run of `seed` begins with; those of `model` stay."""
-    return to_vector(copy.deepcopy(model).reset(torch_generator(seed, "head")))
+    """The weights [P] that a run of `seed` begins with, on the CPU; `model` stays."""
+    fresh = copy.deepcopy(model).cpu()  # where draws are made
+    return to_vector(fresh.reset(torch_generator(seed, "head")))
 
 
 def weighted_mean(params: Tensor, updates: Sequence[Update]) -> Tensor:

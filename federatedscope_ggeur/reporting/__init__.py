@@ -19,3 +19,8 @@ from federatedscope_ggeur.reporting.tables import (
     record_lines,
     results_table,
 )
+from federatedscope_ggeur.reporting.tracking import (
+    Tracking,
+    TrackingSettings,
+    missing_package,
+)

@@ -43,6 +43,10 @@ def register(arguments: Sequence[str] | None = None) -> None:
         if arguments is None:  # FS's main, which would show all of the way here
             raise SystemExit(f"error: {error}") from error
         raise
+    if arguments is None:
+        from federatedscope_ggeur.engines.fs.user_errors import install_hook
+
+        install_hook()
     if "ggeur" in registries.config_dict:
         return
     # These import what this process' FS needs to be ready for: config last.
@@ -83,7 +87,8 @@ def find_trainer(trainer_type: str) -> type | None:
 
 def find_data(config, client_cfgs=None):
     """The data and config of ``data.type: <name>@ggeur``."""
-    if not config.data.type.lower().endswith("@ggeur"):
+    # With another type FS would download data, only for the plugin to refuse them.
+    if not (config.ggeur.use or config.data.type.lower().endswith("@ggeur")):
         return None
     from federatedscope_ggeur.engines.fs.data import load_fs_data
 
