@@ -96,11 +96,13 @@ def _head_contradictions(ggeur) -> Iterator[str]:
             "has no hidden layer"
         )
     if summed and form is None:
-        others = [name for name, other in CLOSED_FORMS.items() if not other.per_class]
+        others = [
+            name for name, other in CLOSED_FORMS.items() if other.NEEDS != "class"
+        ]
         yield (
             f"ggeur.statistics: summed is for ggeur.closed_form: {' or '.join(others)}"
         )
-    if summed and form is not None and form.per_class:
+    if summed and form is not None and form.NEEDS == "class":
         yield (
             f"ggeur.statistics: must be class with ggeur.closed_form: {kind}, "
             f"{per_class}"

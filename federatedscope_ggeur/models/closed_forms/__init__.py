@@ -2,6 +2,7 @@
 
 from federatedscope_ggeur.models.closed_forms.base import (
     CLOSED_FORMS,
+    NEEDS,
     ClosedForm,
     Seen,
     Solved,

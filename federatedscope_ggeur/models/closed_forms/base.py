@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar, Union
 
 import torch
@@ -22,6 +23,10 @@ from federatedscope_ggeur.settings import NOT_SET, Key, Registry, one_of
 #: How far below those of the seen classes the offset of an unseen class lies.
 BELOW = 10.0
 
+#: What a closed form needs of the statistics, the least first: counts and means alone,
+#: one within-class scatter pooled over classes, or one for each class.
+NEEDS = ("means", "pooled", "class")
+
 Statistics = Union[ClassStatistics, SummedStatistics]
 Part = TypeVar("Part", bound="type[ClosedForm]")
 
@@ -33,6 +38,8 @@ def register_closed_form(name: str) -> Callable[[Part], Part]:
     ``ggeur.<name>.<setting>``."""
 
     def register(part: Part) -> Part:
+        if part.NEEDS not in NEEDS:
+            raise TypeError(f"{name}.NEEDS is {part.NEEDS!r}, none of {NEEDS}")
         part.name = name
         CLOSED_FORMS.add(name, part)
         return part
@@ -80,18 +87,22 @@ class Seen:
     means: Tensor  # [C', D]
     origin: Tensor  # [D], the mean of all samples
     offsets: Tensor  # [C', D], class means less the origin
-    within: Tensor  # [D, D], the within-class scatter
 
     @classmethod
     def of(cls, statistics: Statistics) -> Seen:
-        classes, summed = statistics.classes, statistics
-        if isinstance(summed, ClassStatistics):
-            summed = SummedStatistics.from_classes(summed)
-        counts, means = summed.counts[classes].double(), summed.means[classes]
+        classes = statistics.classes
+        counts, means = statistics.counts[classes].double(), statistics.means[classes]
         total = float(counts.sum())
         origin = (counts / total) @ means
-        offsets, within = means - origin, summed.scatter()
-        return cls(statistics, classes, counts, total, means, origin, offsets, within)
+        return cls(statistics, classes, counts, total, means, origin, means - origin)
+
+    @cached_property
+    def within(self) -> Tensor:
+        """The within-class scatter: shape (D, D); forms of NEEDS "pooled" or more."""
+        held = self.statistics
+        if isinstance(held, ClassStatistics):
+            held = SummedStatistics.from_classes(held)
+        return held.scatter()
 
     @property
     def dim(self) -> int:
@@ -103,7 +114,7 @@ class Seen:
         return self.statistics.num_classes
 
     def scatter(self, c: int) -> Tensor:
-        """Of class c alone: shape (D, D); `per_class` asks for statistics with it."""
+        """Of class c alone: shape (D, D); for forms of NEEDS "class"."""
         if isinstance(self.statistics, SummedStatistics):
             raise StatisticsError(
                 "a covariance for each class is needed, but the statistics are summed "
@@ -137,8 +148,8 @@ class ClosedForm:
     SETTINGS : tuple of Key
     READS : tuple of str
         Other closed forms whose settings it takes as well.
-    per_class : bool
-        Whether it needs a scatter for each class, not only their sum.
+    NEEDS : {"means", "pooled", "class"}
+        What it needs of the statistics; no more than that has to be sent.
     trainable : bool
         Whether training can go on from its model.
 
@@ -153,7 +164,7 @@ class ClosedForm:
     source: ClassVar[str] = ""
     SETTINGS: ClassVar[tuple[Key, ...]] = ()
     READS: ClassVar[tuple[str, ...]] = ()
-    per_class: ClassVar[bool] = False
+    NEEDS: ClassVar[str] = "pooled"
     trainable: ClassVar[bool] = True
 
     def __init__(self, **settings: Any):
@@ -168,6 +179,11 @@ class ClosedForm:
             setattr(self, key.name, None if value is None else key.read(value))
         if settings:
             raise TypeError(f"{self.name} has no setting {', '.join(settings)}")
+
+    @property
+    def per_class(self) -> bool:
+        """Whether it needs a scatter for each class, not only their sum."""
+        return self.NEEDS == "class"
 
     @classmethod
     def build_model(cls, in_features: int, num_classes: int) -> Model:

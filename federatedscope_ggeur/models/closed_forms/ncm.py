@@ -18,6 +18,7 @@ class NearestMean(ClosedForm):
 
     meaning = "nearest class mean"
     source = "FedNCM 2023"
+    NEEDS = "means"
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         scores = discriminant(seen, seen.offsets, seen.log_priors("none"))
