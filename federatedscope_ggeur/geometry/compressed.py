@@ -184,6 +184,14 @@ class CompressedStatistics:
             self.counts, means, scatter=_spread(rows, even)
         )
 
+    @property
+    def energy(self) -> float:
+        """Trace of the scatter that is restored."""
+        if self.factor is None:
+            return 0.0
+        dim = self.factor.numbers.shape[1]
+        return float(self.factor.rows().square().sum()) + dim * self._even()
+
     def _means(self) -> Tensor:
         """Means [C, D], zero where a class has no samples."""
         rows = self.means.rows()
@@ -209,7 +217,7 @@ class CompressedStatistics:
         even, wanted = self._even(), statistics.scatter()
         found = _spread(self.factor.rows(), even)
         return CompressionLoss(
-            energy=float(found.trace()),
+            energy=self.energy,
             left_out=self.left_out,
             scatter=float((found - wanted).norm()),
             rounding=float((found - _spread(factor, even)).norm()),

@@ -15,7 +15,11 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, StatisticsError, setting
-from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+from federatedscope_ggeur.geometry import (
+    ClassStatistics,
+    MeanStatistics,
+    SummedStatistics,
+)
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.settings import NOT_SET, Key, Registry, one_of
@@ -27,7 +31,7 @@ BELOW = 10.0
 #: one within-class scatter pooled over classes, or one for each class.
 NEEDS = ("means", "pooled", "class")
 
-Statistics = Union[ClassStatistics, SummedStatistics]
+Statistics = Union[ClassStatistics, SummedStatistics, MeanStatistics]
 Part = TypeVar("Part", bound="type[ClosedForm]")
 
 CLOSED_FORMS: Registry[type[ClosedForm]] = Registry("closed form", "closed_form")
@@ -100,6 +104,11 @@ class Seen:
     def within(self) -> Tensor:
         """The within-class scatter: shape (D, D); forms of NEEDS "pooled" or more."""
         held = self.statistics
+        if isinstance(held, MeanStatistics):
+            raise StatisticsError(
+                "a within-class scatter is needed, but the statistics are counts and "
+                "means alone"
+            )
         if isinstance(held, ClassStatistics):
             held = SummedStatistics.from_classes(held)
         return held.scatter()
@@ -115,10 +124,10 @@ class Seen:
 
     def scatter(self, c: int) -> Tensor:
         """Of class c alone: shape (D, D); for forms of NEEDS "class"."""
-        if isinstance(self.statistics, SummedStatistics):
+        if not isinstance(self.statistics, ClassStatistics):
             raise StatisticsError(
                 "a covariance for each class is needed, but the statistics are summed "
-                "over classes"
+                "over classes, or means alone"
             )
         return self.statistics.scatter(c)
 
