@@ -196,7 +196,7 @@ _RUN_KEYS = (
     ),
     Key(
         "compressed.rank",
-        160.0,
+        170.0,
         "Compressed statistics: directions of the scatter, at most; -1: as many as "
         "compressed.energy asks for.",
         whole(1, not_set_allowed=True),
@@ -204,7 +204,7 @@ _RUN_KEYS = (
     ),
     Key(
         "compressed.energy",
-        0.9,
+        0.95,
         "Compressed statistics: share of a client's scatter that the directions hold, "
         "above 0 and at most 1, if compressed.rank allows.",
         positive_share,
