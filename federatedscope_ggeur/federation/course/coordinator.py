@@ -30,12 +30,13 @@ from federatedscope_ggeur.federation.course.requests import (
     Requests,
     decode_answer,
 )
+from federatedscope_ggeur.federation.divergence import DivergenceWatch, largest
 from federatedscope_ggeur.federation.evaluation import (
     EvaluationSettings,
     Score,
     average_metrics,
 )
-from federatedscope_ggeur.federation.messages import ScoreReport
+from federatedscope_ggeur.federation.messages import ClientUpdate, ScoreReport
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.reporting import Round0, RoundRecord, average
@@ -89,6 +90,8 @@ class Coordinator:
         What clients scored in it on their own rows, unseen clients included.
     geometry, init_broadcast : bytes
         What round 0 sends to everyone; empty where there is none.
+    divergence : DivergenceWatch
+        Whether training has diverged by now.
     """
 
     def __init__(
@@ -108,6 +111,10 @@ class Coordinator:
         self.reports: dict[int, ScoreReport] = {}
         self.geometry = b""
         self.init_broadcast = b""
+        settings = server.settings
+        self.divergence = DivergenceWatch(
+            server.task.num_classes, server.task.method, settings.rate
+        )
         self._rows, self._dismiss = rows, dismiss
         self._down = self._up = 0
         self._refusal: MessageError | None = None
@@ -140,6 +147,8 @@ class Coordinator:
             record = self._start_record(0, spent=solving)
             scored = yield from self._evaluate(0)
             closed_form = record(scored, method=form.name, details=chosen)
+        start_loss = closed_form.loss if closed_form is not None else None
+        self.divergence.begin(server.params, start_loss)
         return Round0(
             clients=clients,
             seconds=seconds,
@@ -165,6 +174,7 @@ class Coordinator:
         scored: dict[str, Any] = dict.fromkeys(("accuracy", "avg", "std", "loss"))
         if self.server.evaluates(number):
             scored = yield from self._evaluate(number)
+            self._look_for_divergence(number, updates)
         return record(scored, clients=[update.client for update in updates])
 
     def calibrate(self) -> Requests[RoundRecord]:
@@ -280,10 +290,27 @@ class Coordinator:
             "accuracy": accuracy,
             "avg": avg,
             "std": std,
-            "loss": total.loss_sum / total.total if total.total else None,
+            "loss": total.mean_loss,
             "unseen_clients": None if unseen is None else _accuracy(unseen),
             "metrics": self._metrics(),
         }
+
+    def _look_for_divergence(
+        self, number: int, updates: Collection[ClientUpdate]
+    ) -> None:
+        """By the loss on the test rows or, where they are not scored, others."""
+        totals = {s: sum(d.values(), Score()) for s, d in self.scores.items()}
+        split = next(
+            (s for s in ("test", "val") if totals.get(s, Score()).total), "train"
+        )
+        scores = {k: r.scores.get(split, Score()) for k, r in self.reports.items()}
+        self.divergence.look(
+            number,
+            totals.get(split, Score()).mean_loss,
+            self.server.params,
+            {update.client: largest(update.params) for update in updates},
+            {k: s.mean_loss for k, s in scores.items() if s.mean_loss is not None},
+        )
 
     def _metrics(self) -> dict[str, float]:
         """FederatedScope's metrics of the last evaluation: averages over clients, or
