@@ -107,6 +107,10 @@ class SummedStatistics(Located):
         """
         return self._scatter.factor()
 
+    def trace(self) -> float:
+        """``tr W``."""
+        return self._scatter.trace()
+
     @property
     def factor_is_smaller(self) -> bool:
         """Whether the thin factor takes fewer numbers than the upper triangle."""
