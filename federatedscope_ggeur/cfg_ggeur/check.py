@@ -21,6 +21,9 @@ from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.settings import NOT_SET
 
 _TOTALS = ("step1_size", "step2_size")
+_OF_THE_HEAD = {
+    *("closed_form", "init", "statistics", "calibrate", "mlp_hidden_dim", "space"),
+}
 _PER_ANCHOR = (
     "num_generated_per_sample",
     "num_generated_per_prototype",
@@ -65,7 +68,7 @@ def ggeur_problems(cfg) -> list[str]:
             "federate.method: must be ggeur with ggeur.use: True, got "
             f"{cfg.federate.method!r}"
         )
-    if not wrong & {"closed_form", "init", "statistics", "calibrate", "mlp_hidden_dim"}:
+    if not wrong & _OF_THE_HEAD:
         problems += _head_contradictions(ggeur)
     if not wrong & {*_TOTALS, *_PER_ANCHOR, "steps"}:
         problems += _size_contradictions(ggeur)
@@ -95,22 +98,24 @@ def _head_contradictions(ggeur) -> Iterator[str]:
             f"ggeur.mlp_hidden_dim: must be 0 with ggeur.closed_form: {kind}, which "
             "has no hidden layer"
         )
-    if summed and form is None:
+    trains = form is None or starts
+    if summed and form is None and ggeur.space != "whitened":
         others = [name for name, other in CLOSED_FORMS.items() if not other.per_class]
         yield (
-            f"ggeur.statistics: summed is for ggeur.closed_form: {' or '.join(others)}"
+            f"ggeur.statistics: summed is for ggeur.closed_form: {' or '.join(others)},"
+            " or ggeur.space: whitened"
         )
     if summed and form is not None and form.per_class:
         yield (
             f"ggeur.statistics: must be class with ggeur.closed_form: {kind}, "
             f"{per_class}"
         )
-    if summed and starts and uses_shapes:
+    if summed and trains and uses_shapes:
         yield (
             "ggeur.statistics: must be class with ggeur.steps that are not [], which "
             "need the covariance of each class"
         )
-    if summed and starts and calibrate != "none":
+    if summed and trains and calibrate != "none":
         yield (
             f"ggeur.statistics: must be class with ggeur.calibrate: {calibrate}, "
             f"{per_class}"
@@ -204,6 +209,8 @@ def _augmentation_problems(ggeur, added: type[Method]) -> Iterator[str]:
             yield f"ggeur.calibrate: must be none {why}"
         if ggeur.init == "closed_form":
             yield f"ggeur.init: must be random {why}"
+        if ggeur.space == "whitened":
+            yield f"ggeur.space: must be standard or raw {why}"
 
 
 def _local_problems(cfg) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.errors import GGEURError, StatisticsError, setting
 from federatedscope_ggeur.federation.evaluation import evaluate
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
@@ -18,23 +18,28 @@ from federatedscope_ggeur.federation.messages import (
     PrepareReply,
     Prototypes,
     ScoreReport,
+    SpaceBroadcast,
     StatisticsUpload,
+    TotalsUpload,
 )
 from federatedscope_ggeur.federation.messages.schema import (
     StatisticsForm,
 )
-from federatedscope_ggeur.federation.privacy import apply_min_count
+from federatedscope_ggeur.federation.privacy import apply_min_count, rows_for_totals
 from federatedscope_ggeur.federation.task import Task
 from federatedscope_ggeur.federation.training import TrainingSettings, fit
 from federatedscope_ggeur.geometry import (
     AugmentationSettings,
     AugmentedSet,
     ClassStatistics,
+    Space,
     SummedStatistics,
+    Totals,
     augment,
 )
 from federatedscope_ggeur.methods import LocalContext, LocalOutcome
 from federatedscope_ggeur.methods.base import Tensors
+from federatedscope_ggeur.models import fold
 from federatedscope_ggeur.rng import derive_seed
 
 logger = logging.getLogger(__name__)
@@ -53,6 +58,8 @@ class ClientSettings:
         The min-count threshold of what goes up of a class.
     weight : {"augmented", "original"}
         The rows that n_k counts: of the set trained on, or the client's own.
+    sends_statistics : bool
+        Whether round 0 asks for class statistics.
     """
 
     task: Task
@@ -60,6 +67,7 @@ class ClientSettings:
     training: TrainingSettings
     min_samples: int
     weight: str
+    sends_statistics: bool = False
 
 
 class MemoryBudget:
@@ -105,6 +113,9 @@ class Client:
     ----------
     schema : MessageSchema
         To decode the server's messages against.
+    space : Space
+        What it trains in, from `prepare` on: its training set and weights are there.
+        All else, `features` too, is of raw embeddings.
     """
 
     def __init__(
@@ -122,6 +133,7 @@ class Client:
         self.task = settings.task
         self.model = self.task.build_model()
         self.schema = self.task.schema(self.model)
+        self.space = Space.raw(self.task.dim)
         self.recipe: AugmentedSet | None = None
         self.aggregation_weight = 0.0
         #: The method's own tensors on this client, by the round that left them.
@@ -137,8 +149,19 @@ class Client:
         )
         return self._upload(statistics, self.task.statistics)
 
+    def totals(self) -> TotalsUpload:
+        """Round 0: how the rows lie that may be told of, for the space."""
+        allowed = rows_for_totals(
+            self.labels,
+            self._counts,
+            self.settings.min_samples,
+            self.settings.sends_statistics,
+        )
+        return TotalsUpload(self.number, Totals.of_rows(self.features[allowed]))
+
     def last_input_statistics(self, broadcast: Broadcast) -> StatisticsUpload:
-        """After the last round: those of what the last layer takes in, likewise."""
+        """After the last round: those of what the last layer takes in, likewise, with
+        the weights of a model on raw embeddings."""
         model = self.model.at(broadcast.params)
         with torch.no_grad():
             inputs = model.last_input(self.features)
@@ -155,16 +178,22 @@ class Client:
         return StatisticsUpload(self.number, self.domain, allowed, form)
 
     def prepare(
-        self, geometry: Geometry | None, prototypes: Prototypes | None
+        self,
+        geometry: Geometry | None,
+        prototypes: Prototypes | None,
+        space: SpaceBroadcast | None = None,
     ) -> PrepareReply:
         """Round 0: set up the recipe of the training set from what came down.
 
-        Without geometry (no steps) the client trains on its own rows.
+        Without geometry (no steps) the client trains on its own rows. Geometry and
+        prototypes are in the space that came with them.
         """
+        self.space = self._own_space() if space is None else space.space
+        features = self.space.features(self.features)
         if prototypes is None:
-            prototypes = Prototypes(self.labels[:0], self.features[:0])
+            prototypes = Prototypes(self.labels[:0], features[:0])
         self.recipe = augment(
-            self.features,
+            features,
             self.labels,
             geometry.shapes if geometry else {},
             prototypes.prototypes,
@@ -188,7 +217,7 @@ class Client:
             weight = 0
         context = self._context(0, torch.zeros(0), {})
         method = self.task.method
-        init_upload = method.init_upload(self.features, self.labels, context)
+        init_upload = method.init_upload(features, self.labels, context)
         self.aggregation_weight = float(weight)
         return PrepareReply(self.number, self.aggregation_weight, init_upload)
 
@@ -248,11 +277,13 @@ class Client:
         )
 
     def eval_params(self, broadcast: Broadcast) -> Tensor:
-        """The client's weights [P] after a round: those broadcast, or its own."""
-        number = broadcast.round_number
+        """The client's weights [P] on raw embeddings after a round: those broadcast, or
+        its own."""
+        number, method = broadcast.round_number, self.task.method
         context = self._context(number, broadcast.params, broadcast.download)
         context = replace(context, state=self._state_before(number + 1))
-        return self.task.method.eval_params(context)
+        params = method.eval_params(context)
+        return fold(self.model, params, self.space) if method.personal else params
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -262,6 +293,19 @@ class Client:
     def _state_before(self, round_number: int) -> dict[str, Tensor]:
         earlier = [number for number in self.states if number < round_number]
         return self.states[max(earlier)] if earlier else {}
+
+    def _own_space(self) -> Space:
+        """Where none came down: raw or, where nobody else trains the client's model, of
+        its own rows."""
+        settings, rows = self.task.space, self.features
+        if self.task.method.federated or settings.kind == "raw" or not len(rows):
+            return Space.raw(self.task.dim)
+        totals, classes = Totals.of_rows(rows), self.task.num_classes
+        own = ClassStatistics.from_embeddings(rows, self.labels, classes)
+        try:
+            return settings.make(totals, own)
+        except StatisticsError:  # its classes are of one row each
+            return Space.standard(totals)
 
     def _training_set(self, round_number: int) -> tuple[Tensor, Tensor]:
         if self.recipe is None:

@@ -9,8 +9,11 @@ from federatedscope_ggeur.federation.messages.schema import (
     MessageSchema,
     StatisticsForm,
 )
+from federatedscope_ggeur.geometry import SpaceSettings
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import Model, ModelSettings, build_model
+
+_RAW = SpaceSettings("raw")
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class Task:
         Keys every draw.
     statistics : StatisticsForm
         How class statistics travel.
+    space : SpaceSettings
+        The space that is trained in.
     """
 
     num_classes: int
@@ -35,6 +40,7 @@ class Task:
     method: Method
     seed: int
     statistics: StatisticsForm = EACH_CLASS
+    space: SpaceSettings = _RAW
 
     def build_model(self) -> Model:
         """A model of the task, its parameters as the class leaves them."""

@@ -9,7 +9,7 @@ from federatedscope_ggeur.geometry.augmentation import (
 )
 from federatedscope_ggeur.geometry.scatter import thin_factor
 from federatedscope_ggeur.geometry.shape import GeometricShape, shape_similarity
-from federatedscope_ggeur.geometry.spaces import SPACES, Space
+from federatedscope_ggeur.geometry.spaces import SPACES, Space, SpaceSettings
 from federatedscope_ggeur.geometry.statistics import LARGEST_EMBEDDING, ClassStatistics
 from federatedscope_ggeur.geometry.summed import SummedStatistics
 from federatedscope_ggeur.geometry.totals import Totals

@@ -126,6 +126,14 @@ class Space:
     def is_raw(self) -> bool:
         return self.kind == "raw"
 
+    def report(self) -> dict[str, float | str] | None:
+        """What it is, as plain values; None for raw embeddings."""
+        if self.is_raw:
+            return None
+        if self.matrix is not None:
+            return {"kind": self.kind}
+        return {"kind": self.kind, "deviation": LENGTH / self.scale}
+
     def linear(self, rows: Tensor) -> Tensor:
         """``T r`` of each row r of shape (n, D), float64."""
         return rows * self.scale if self.matrix is None else rows @ self.matrix
@@ -152,6 +160,37 @@ class Space:
         if self.is_raw:
             return statistics
         return statistics.mapped(self.centre, self.linear)
+
+
+@dataclass(frozen=True)
+class SpaceSettings:
+    """Which space a model is trained in.
+
+    Attributes
+    ----------
+    kind : {"standard", "raw", "whitened"}
+    shrinkage : float
+        Of the whitened space, above 0 and at most 1.
+    """
+
+    kind: str = "raw"
+    shrinkage: float = 0.3
+
+    def make(
+        self, totals: Totals, statistics: Union[ClassStatistics, SummedStatistics]
+    ) -> Space:
+        """The space of rows with these totals and, for the whitened one, statistics.
+
+        Raises
+        ------
+        StatisticsError
+            They do not suffice.
+        """
+        if self.kind == "raw":
+            return Space.raw(len(totals.mean))
+        if self.kind == "standard":
+            return Space.standard(totals)
+        return Space.whitened(totals, statistics, self.shrinkage)
 
 
 def _require_rows(totals: Totals) -> None:

@@ -32,7 +32,7 @@ from federatedscope_ggeur.reporting import Round0, RoundRecord
 from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
 
 #: What round 0 sends to everyone, kept by the coordinator as bytes.
-_SENT = ("geometry", "init_broadcast")
+_SENT = ("geometry", "space", "init_broadcast")
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,9 @@ class CheckpointWriter:
             "round0": as_json_value(round0, "round0"),
             "rounds": as_json_value(rounds, "rounds"),
         }
-        tensors = {"params": server.params, **wire.under("method", server.method_state)}
+        # The model as others see it, and what training goes on from.
+        tensors = {"params": server.raw_params, "trained": server.params}
+        tensors.update(wire.under("method", server.method_state))
         numbers = {"run": self._run, "records": json.dumps(records)}
         data = wire.pack("checkpoint", numbers, tensors)
         try:
@@ -153,7 +155,7 @@ def restore(
                 f"it holds weights alone, and {setting('closed_form')} puts others in "
                 "their place; take one of the two",
             )
-        server.params = _weights_of_fs(path, server.model, server.task.method)
+        server.start_from(_weights_of_fs(path, server.model, server.task.method))
         return None
     except ConfigError:
         raise
@@ -171,7 +173,10 @@ def _restore(
     if progress.text("run") != started.text("run"):
         raise _refusal(path, f"'{_round0_path(path)}' is of another run")
     _check_same(path, started, server.client_domains, handshake)
-    params = progress.tensor("params", torch.float32, server.params.shape)
+    for name in _SENT:
+        held = started.tensor(name, torch.uint8, (None,))
+        setattr(coordinator, name, held.numpy().tobytes())
+    params = progress.tensor("trained", torch.float32, server.params.shape)
     records = json.loads(progress.text("records"))
     done = Progress(
         from_json_value(Round0, records["round0"], "round0"),
@@ -187,10 +192,8 @@ def _restore(
         started.tensors_under("prototypes"),
         params,
         progress.tensors_under("method"),
+        coordinator.space,
     )
-    for name in _SENT:
-        held = started.tensor(name, torch.uint8, (None,))
-        setattr(coordinator, name, held.numpy().tobytes())
     return done
 
 

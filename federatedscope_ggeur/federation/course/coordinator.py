@@ -23,6 +23,7 @@ from federatedscope_ggeur.federation.course.requests import (
     INIT_BROADCAST,
     PREPARE,
     STATISTICS,
+    TOTALS,
     TRAIN,
     Absence,
     Request,
@@ -31,7 +32,7 @@ from federatedscope_ggeur.federation.course.requests import (
     decode_answer,
 )
 from federatedscope_ggeur.federation.evaluation import Score
-from federatedscope_ggeur.federation.messages import ScoreReport
+from federatedscope_ggeur.federation.messages import Broadcast, ScoreReport
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.reporting import Round0, RoundRecord, average
@@ -39,6 +40,16 @@ from federatedscope_ggeur.reporting import Round0, RoundRecord, average
 logger = logging.getLogger(__name__)
 
 _NOTHING_SENT = {"geometry_bytes_down": 0, "prototypes_bytes_down": 0}
+
+
+@dataclass
+class _Prepared:
+    """Bytes of what prepares clients for training, over clients."""
+
+    geometry: int = 0
+    prototypes: int = 0
+    space: int = 0
+    replies: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,7 +91,7 @@ class Coordinator:
         Of the last evaluation.
     reports : dict from client number to ScoreReport
         What clients scored in it on their own test rows, unseen clients included.
-    geometry, init_broadcast : bytes
+    geometry, space, init_broadcast : bytes
         What round 0 sends to everyone; empty where there is none.
     """
 
@@ -100,6 +111,7 @@ class Coordinator:
         self.scores: dict[str, Score] = {}
         self.reports: dict[int, ScoreReport] = {}
         self.geometry = b""
+        self.space = b""
         self.init_broadcast = b""
         self._tests, self._dismiss = tests, dismiss
         self._down = self._up = 0
@@ -108,21 +120,22 @@ class Coordinator:
     # the course
 
     def round0(self) -> Requests[Round0]:
-        """Statistics up, geometry and prototypes down, readiness up; where there is
-        one, the head in closed form, scored."""
+        """Statistics and totals up, geometry, prototypes and the space down, readiness
+        up; where there is one, the head in closed form, scored."""
         started, server = time.perf_counter(), self.server
         sizes: dict[str, int] = {}
         pairs = 0
         if server.needs_statistics:
             for window in windows(server.participants, self.plan.round0_window):
                 pairs += yield from self._collect(window, sizes)
-        if server.settings.steps:
-            self.geometry = server.geometry().to_bytes()
         chosen, solving = {}, 0.0
         form = server.settings.closed_form
         if form is not None:
             before = time.perf_counter()
             chosen, solving = server.solve(form), time.perf_counter() - before
+        totals_up = (yield from self._make_space()) if server.needs_space else 0
+        if server.settings.steps:
+            self.geometry = server.geometry().to_bytes()
         clients, sent = sorted(server.uploaded), _NOTHING_SENT
         if server.settings.total_rounds:
             sent = yield from self._begin()
@@ -139,6 +152,8 @@ class Coordinator:
             statistics_bytes_up=sizes,
             uploaded_pairs=pairs,
             withheld_pairs=None if sizes else 0,
+            totals_bytes_up=totals_up,
+            space=server.space.report(),
             closed_form=closed_form,
             **sent,
         )
@@ -149,7 +164,8 @@ class Coordinator:
         yield from self.welcome_back()
         out = members.absent.keys() | members.unprepared
         drawn = self.server.sample(number, out)
-        updates = yield from self._ask(TRAIN, number, self._broadcast(number, drawn))
+        asked = self._to_all(drawn, self.server.broadcast(number))
+        updates = yield from self._ask(TRAIN, number, asked)
         if updates:
             self.server.step(number, updates)
         else:
@@ -169,10 +185,11 @@ class Coordinator:
         record = self._start_record(number)
         if not calibration.takes(server.statistics):
             for window in windows(server.participants, self.plan.round0_window):
-                asked = self._broadcast(number, self.membership.here(window))
+                here = self.membership.here(window)
+                asked = self._to_all(here, server.model_broadcast(number))
                 uploads = yield from self._ask(CALIBRATE, number, asked)
                 calibration.add(uploads)
-        server.params, details = calibration.run(server.params)
+        server.params, details = calibration.run(server.params, server.space)
         scored = yield from self._evaluate(number)
         return record(scored, method="ccvr", details=details)
 
@@ -197,9 +214,7 @@ class Coordinator:
     def _begin(self) -> Requests[dict[str, int]]:
         """Make everyone ready for training; the bytes of that, by their name."""
         members = self.membership
-        geometry, prototypes, prepare_up = yield from self._prepare(
-            members.here(self.server.participants)
-        )
+        sent = yield from self._prepare(members.here(self.server.participants))
         # One may be back already, but too late for its window.
         message = self.server.start(members.unprepared)
         down = 0
@@ -207,9 +222,10 @@ class Coordinator:
             self.init_broadcast = message.to_bytes()
             down = yield from self._send_init_broadcast(members.prepared)
         return {
-            "geometry_bytes_down": geometry,
-            "prototypes_bytes_down": prototypes,
-            "prepare_bytes_up": prepare_up,
+            "geometry_bytes_down": sent.geometry,
+            "prototypes_bytes_down": sent.prototypes,
+            "space_bytes_down": sent.space,
+            "prepare_bytes_up": sent.replies,
             "init_broadcast_bytes_down": down,
         }
 
@@ -220,21 +236,33 @@ class Coordinator:
         self.server.add_statistics(uploads)
         return sum(len(upload.statistics.classes) for upload in uploads)
 
-    def _prepare(self, numbers: list[int]) -> Requests[tuple[int, int, int]]:
-        """Prepare clients for training; bytes of geometry, prototypes, replies."""
-        geometry = prototypes = 0
-        before = self._up
+    def _make_space(self) -> Requests[int]:
+        """The space that is trained in; the bytes up that were for it alone."""
+        before, server = self._up, self.server
+        for window in windows(server.participants, self.plan.round0_window):
+            asked = dict.fromkeys(self.membership.here(window), ())
+            server.space_maker.add((yield from self._ask(TOTALS, 0, asked)))
+        message = server.make_space()
+        self.space = b"" if message is None else message.to_bytes()
+        return self._up - before
+
+    def _prepare(self, numbers: list[int]) -> Requests[_Prepared]:
+        """Prepare clients for training."""
+        sent, before = _Prepared(), self._up
         for window in windows(numbers, self.plan.round0_window):
             asked = {}
             for k in self.membership.here(window):
                 around = self.server.prototypes(k)
-                asked[k] = (self.geometry, around.to_bytes() if around else b"")
-                geometry += len(self.geometry)
-                prototypes += len(asked[k][1])
+                prototypes = around.to_bytes() if around else b""
+                asked[k] = (self.geometry, prototypes, self.space)
+                sent.geometry += len(self.geometry)
+                sent.prototypes += len(prototypes)
+                sent.space += len(self.space)
             for reply in (yield from self._ask(PREPARE, 0, asked)):
                 self.server.add_prepare_reply(reply)
                 self.membership.note_prepared(reply.client)
-        return geometry, prototypes, self._up - before
+        sent.replies = self._up - before
+        return sent
 
     def _send_init_broadcast(self, numbers: list[int]) -> Requests[int]:
         if not numbers:
@@ -251,8 +279,7 @@ class Coordinator:
         scores: dict[str, Score] = {}
         unseen = None
         if not self.plan.server_evaluates:
-            asked = self._broadcast(number, self.membership.here(server.client_domains))
-            reports = yield from self._ask(EVALUATE, number, asked)
+            reports = yield from self._ask(EVALUATE, number, self._to_score(number))
             self.reports = {report.client: report for report in reports}
             scores = server.aggregate_scores(reports, server.participants)
             if server.unseen:
@@ -293,9 +320,24 @@ class Coordinator:
 
         return record
 
-    def _broadcast(self, number: int, clients: Collection[int]) -> dict:
-        data = self.server.broadcast(number).to_bytes()
-        return dict.fromkeys(clients, (data,))
+    def _to_score(self, number: int) -> dict[int, tuple[bytes]]:
+        """The model on raw embeddings or, where clients make models of their own of it,
+        what they train from, to those that know the space."""
+        server, members = self.server, self.membership
+        here = members.here(server.client_domains)
+        if not server.task.method.personal or server.task.space.kind == "raw":
+            return self._to_all(here, server.model_broadcast(number))
+        unseen = [k for k in here if k in server.unseen]
+        prepared = members.here(members.prepared)
+        return {
+            **self._to_all(unseen, server.model_broadcast(number)),
+            **self._to_all(prepared, server.broadcast(number)),
+        }
+
+    def _to_all(
+        self, clients: Collection[int], broadcast: Broadcast
+    ) -> dict[int, tuple[bytes]]:
+        return dict.fromkeys(clients, (broadcast.to_bytes(),))
 
     def _ask(
         self,
