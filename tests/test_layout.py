@@ -64,6 +64,7 @@ ELSEWHERE = {
     "models/linear.py": "models/test_heads.py",
     "models/mlp.py": "models/test_heads.py",
     "reporting/plain.py": "reporting/test_results.py",
+    "reporting/records.py": "reporting/test_results.py",
     "transport/hub.py": "transport/test_transport.py",
     "transport/link.py": "transport/test_transport.py",
     "transport/settings.py": "transport/test_transport.py",

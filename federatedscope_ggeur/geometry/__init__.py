@@ -3,12 +3,16 @@
 from federatedscope_ggeur.geometry.augmentation import (
     AugmentationSettings,
     AugmentedSet,
-    PerAnchorSizes,
-    TotalSizes,
     augment,
 )
 from federatedscope_ggeur.geometry.scatter import thin_factor
 from federatedscope_ggeur.geometry.shape import GeometricShape, shape_similarity
+from federatedscope_ggeur.geometry.sizes import (
+    PerAnchorSizes,
+    ReleaseSizes,
+    Sizes,
+    TotalSizes,
+)
 from federatedscope_ggeur.geometry.spaces import SPACES, Space, SpaceSettings
 from federatedscope_ggeur.geometry.statistics import LARGEST_EMBEDDING, ClassStatistics
 from federatedscope_ggeur.geometry.summed import SummedStatistics

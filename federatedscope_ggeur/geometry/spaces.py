@@ -20,10 +20,10 @@ from federatedscope_ggeur.geometry.totals import Totals
 
 SPACES = ("standard", "raw", "whitened")
 
-#: Standard deviation of a coordinate. Gradient descent on rows that are LENGTH times as
-#: long is one with LENGTH^2 times the rate: FederatedScope's default of 0.1 does here
-#: what 0.01, a usual rate, does on rows of variance 1.
-LENGTH = 0.1**0.5
+#: Root mean square length of the rows of a space that is not raw. The cross-entropy of
+#: a row x has a curvature of at most |x|^2 / 2 along x, so that a gradient step of rate
+#: r does not overshoot up to |x|^2 = 4 / r: 40 at FederatedScope's default rate of 0.1.
+LENGTH = 40**0.5
 
 #: Rows closer together than this share of their distance from the origin are the same
 #: up to rounding; float32 tells rows apart from 6e-8 on.
@@ -59,8 +59,8 @@ class Space:
 
     @classmethod
     def standard(cls, totals: Totals) -> Space:
-        """``x' = LENGTH (x - m) / s``, with m the mean of all rows and s^2 their mean
-        variance over the D dimensions; ``s = 1`` where all rows are the same.
+        """``x' = LENGTH (x - m) / s``, with m the mean of all rows and s^2 the mean of
+        ``|x - m|^2``; ``s = 1`` where all rows are the same.
 
         Raises
         ------
@@ -68,10 +68,10 @@ class Space:
             There are no rows.
         """
         _require_rows(totals)
-        variance = totals.spread / totals.count / len(totals.mean)
-        rounding = _ROUNDING**2 * float(totals.mean.square().mean())
-        deviation = variance**0.5 if variance > rounding else 1.0
-        return cls("standard", totals.mean, LENGTH / deviation)
+        square = totals.spread / totals.count
+        rounding = _ROUNDING**2 * float(totals.mean.square().sum())
+        distance = square**0.5 if square > rounding else 1.0
+        return cls("standard", totals.mean, LENGTH / distance)
 
     @classmethod
     def whitened(
@@ -80,10 +80,11 @@ class Space:
         statistics: Union[ClassStatistics, SummedStatistics],
         shrinkage: float,
     ) -> Space:
-        """``x' = LENGTH A^(-1/2) (x - m)`` with ``A = (1-g) W + g tr(W)/D I``.
+        """``x' = LENGTH A^(-1/2) (x - m) / s`` with ``A = (1-g) W + g tr(W)/D I``.
 
         W is the within-class scatter over N - C for N rows of C classes: rows of a
-        class become equally wide in all directions, up to the shrinkage g.
+        class become equally wide in all directions, up to the shrinkage g. s^2 is the
+        mean of ``|A^(-1/2) (x - m)|^2`` over these rows and their own m.
 
         Parameters
         ----------
@@ -103,7 +104,8 @@ class Space:
         summed = statistics
         if isinstance(summed, ClassStatistics):
             summed = SummedStatistics.from_classes(summed)
-        freedom = int(summed.counts.sum()) - len(summed.classes)
+        own = Totals.of_statistics(summed)
+        freedom = own.count - len(summed.classes)
         size = summed.trace() / max(freedom, 1) / summed.dim
         if not size > 0:
             raise StatisticsError(
@@ -112,8 +114,13 @@ class Space:
                 f"{setting('space')} to standard"
             )
         values, vectors = torch.linalg.eigh(summed.scatter() / freedom)
-        widths = (1 - shrinkage) * values.clamp(min=0) + shrinkage * size
-        matrix = LENGTH * (vectors * widths.rsqrt()) @ vectors.T
+        values = values.clamp(min=0)
+        inverse = 1 / ((1 - shrinkage) * values + shrinkage * size)
+        offsets = (summed.means - own.mean) @ vectors
+        between = summed.counts.double() @ offsets.square() / own.count
+        within = values * (freedom / own.count)
+        scale = LENGTH * float(inverse @ (within + between)) ** -0.5
+        matrix = scale * (vectors * inverse.sqrt()) @ vectors.T
         # As it travels, so that both sides have the same one.
         matrix = ((matrix + matrix.T) / 2).float().double()
         return cls("whitened", totals.mean, matrix=matrix)
@@ -127,12 +134,12 @@ class Space:
         return self.kind == "raw"
 
     def report(self) -> dict[str, float | str] | None:
-        """What it is, as plain values; None for raw embeddings."""
+        """Its kind and, if it is standard, how far from the centre rows are (s), as
+        plain values; None for raw embeddings."""
         if self.is_raw:
             return None
-        if self.matrix is not None:
-            return {"kind": self.kind}
-        return {"kind": self.kind, "deviation": LENGTH / self.scale}
+        distance = {} if self.matrix is not None else {"distance": LENGTH / self.scale}
+        return {"kind": self.kind, **distance}
 
     def linear(self, rows: Tensor) -> Tensor:
         """``T r`` of each row r of shape (n, D), float64."""

@@ -230,9 +230,9 @@ def test_the_run_says_its_space_and_counts_its_bytes(config):
     rows = torch.cat(
         [h.train.features for h in load_federated_data(config()).clients]
     ).double()
-    deviation = float((rows - rows.mean(dim=0)).square().mean().sqrt())
+    distance = float((rows - rows.mean(dim=0)).square().sum(dim=1).mean().sqrt())
     assert results.round0.space["kind"] == STANDARD
-    assert results.round0.space["deviation"] == pytest.approx(deviation)
+    assert results.round0.space["distance"] == pytest.approx(distance)
     # A mean, a count and a spread a client; a centre and a scale to each.
     assert 0 < results.round0.totals_bytes_up < 3 * (8 * 16 + 400)
     assert 0 < results.round0.space_bytes_down < 3 * (8 * 16 + 400)

@@ -47,8 +47,7 @@ def plain(kind, rows, labels, shrinkage=0.3):
     n, dim = x.shape
     mean = x.sum(axis=0) / n
     if kind == "standard":
-        variance = ((x - mean) ** 2).sum() / n / dim
-        return np.sqrt(0.1) * (x - mean) / np.sqrt(variance)
+        return of_length(x - mean)
     within = np.zeros((dim, dim))
     for c in set(y):
         for row in x[y == c]:
@@ -58,7 +57,12 @@ def plain(kind, rows, labels, shrinkage=0.3):
     a = (1 - shrinkage) * within
     a += shrinkage * np.trace(within) / dim * np.eye(dim)
     values, vectors = np.linalg.eigh(a)
-    return np.sqrt(0.1) * (x - mean) @ (vectors / np.sqrt(values)) @ vectors.T
+    return of_length((x - mean) @ (vectors / np.sqrt(values)) @ vectors.T)
+
+
+def of_length(rows):
+    """Scaled to a mean square length of 40."""
+    return rows * np.sqrt(40 / (rows**2).sum(axis=1).mean())
 
 
 @given(
@@ -164,7 +168,7 @@ def test_rows_that_are_all_the_same_keep_their_unit():
         sum(Totals.of_rows(part) for part in rows.split([1, 2, 3])),
     ):
         space = Space.standard(totals)
-        assert space.scale == pytest.approx(0.1**0.5)
+        assert space.scale == pytest.approx(40**0.5)
         assert space.features(rows).abs().max() < 1e-12
 
 

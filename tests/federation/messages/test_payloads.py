@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from federatedscope_ggeur.federation import Score
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
@@ -71,9 +72,10 @@ def test_what_a_method_sends_once_goes_up_and_comes_down():
 
 
 def test_scores_are_exact():
-    report = ScoreReport(1, 5, 13, 40, 0.1 + 0.2)
-    assert send(report) == report
-    assert send(ScoreReport(1, 0, 0, 0, 0.0)).total == 0
+    both = {"test": Score(13, 40, 0.1 + 0.2), "val": Score()}
+    for scores in (both, {}):
+        report = ScoreReport(1, 5, scores)
+        assert send(report) == report
 
 
 def test_tensors_of_all_layouts_travel():
@@ -175,7 +177,7 @@ def test_no_message_is_pickled():
         Prototypes(torch.tensor([0]), torch.randn(1, DIM)),
         PrepareReply(1, 2.0),
         Broadcast(1, torch.randn(PARAMS)),
-        ScoreReport(1, 1, 1, 2, 0.5),
+        ScoreReport(1, 1, {"test": Score(1, 2, 0.5)}),
     ]
     for payload in payloads:
         data = payload.to_bytes()

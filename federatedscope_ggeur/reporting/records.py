@@ -1,0 +1,192 @@
+"""What a run notes as it goes: who takes part, each round, the score at its end.
+
+docs/results.md describes every field.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, Optional
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """One client: its data index, its domain, and how many rows it holds.
+
+    The rows are None where only the client knows them.
+    """
+
+    number: int
+    domain: str
+    train_rows: Optional[int]
+    test_rows: Optional[int]
+    val_rows: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One round, or a head that was made in one go, and its scores.
+
+    Attributes
+    ----------
+    round : int
+        From 1; 0 for a head in closed form; the one after the last for a calibrated
+        head.
+    clients : list of int
+        The numbers of the clients that trained; none for a head made in one go.
+    accuracy : dict of str to (float or None), or None
+        Test accuracy for each domain; None for a domain without test rows. The whole
+        is None when the round was not evaluated, and so are `avg`, `std` and `loss`.
+    avg, std : float or None
+        See `summary.average`.
+    loss : float or None
+        Mean cross-entropy over all test rows.
+    seconds : float
+    bytes_up, bytes_down : int
+        From and to the clients, summed over them.
+    unseen_clients : dict of str to (float or None), or None
+        As `accuracy`, of the clients that take part in evaluation only
+        (``federate.unseen_clients_rate``); None where there are none.
+    method : str or None
+        What made a head in one go: ``"lda"``, ``"ccvr"``, ...; None for a round.
+    details : dict or None
+        What was chosen on the way, such as the shrinkage; None for a round.
+    metrics : dict of str to float, or None
+        FederatedScope's metrics (``"val_loss"``, ``"test_acc"``, ...), averaged over
+        clients; what is stopped and chosen by. None when the round was not evaluated.
+    """
+
+    round: int
+    clients: list[int]
+    accuracy: Optional[dict[str, Optional[float]]]
+    avg: Optional[float]
+    std: Optional[float]
+    loss: Optional[float]
+    seconds: float
+    bytes_up: int
+    bytes_down: int
+    unseen_clients: Optional[dict[str, Optional[float]]] = None
+    method: Optional[str] = None
+    details: Optional[dict[str, Any]] = None
+    metrics: Optional[dict[str, float]] = None
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the round was evaluated."""
+        return self.accuracy is not None
+
+
+@dataclass(frozen=True)
+class Round0:
+    """What travelled before the first round of training.
+
+    Attributes
+    ----------
+    clients : list of int
+        The numbers of the clients that took part.
+    seconds : float
+    statistics_bytes_up : dict of str to int
+        For each client's number, as text, the bytes of its statistics.
+    geometry_bytes_down, prototypes_bytes_down : int
+        Shapes and prototypes sent to clients, summed over clients.
+    uploaded_pairs : int
+        (client, class) pairs whose statistics were uploaded.
+    withheld_pairs : int or None
+        Pairs with samples that the min-count threshold held back. None where nobody
+        can know: a client that withholds a class does not tell the server so.
+    prepare_bytes_up : int
+        The clients' answers when they are ready to train (what they count for, what
+        the method sends up once), over clients.
+    init_broadcast_bytes_down : int
+        What the method (FedMix) sends back of it, over clients.
+    totals_bytes_up, space_bytes_down : int
+        Totals of rows and the space that is made of them, over clients.
+    space : dict or None
+        What is trained in (``ggeur.space``): its ``kind`` and, of the standard one, the
+        root mean square ``distance`` of rows from its centre. None for raw embeddings,
+        and where every client has a space of its own.
+    closed_form : RoundRecord or None
+        The head in closed form (``ggeur.closed_form``); its bytes and seconds are not
+        in the numbers above.
+    """
+
+    clients: list[int]
+    seconds: float
+    statistics_bytes_up: dict[str, int]
+    geometry_bytes_down: int
+    prototypes_bytes_down: int
+    uploaded_pairs: int
+    withheld_pairs: Optional[int]
+    prepare_bytes_up: int = 0
+    init_broadcast_bytes_down: int = 0
+    totals_bytes_up: int = 0
+    space_bytes_down: int = 0
+    space: Optional[dict[str, Any]] = None
+    closed_form: Optional[RoundRecord] = None
+
+    @property
+    def bytes_up(self) -> int:
+        """All bytes from clients to the server before scores."""
+        statistics = sum(self.statistics_bytes_up.values())
+        return statistics + self.totals_bytes_up + self.prepare_bytes_up
+
+    @property
+    def bytes_down(self) -> int:
+        """All bytes from the server to clients before scores."""
+        down = self.geometry_bytes_down + self.prototypes_bytes_down
+        return down + self.space_bytes_down + self.init_broadcast_bytes_down
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The round that validation rows choose, and its test scores.
+
+    Attributes
+    ----------
+    round : int
+        The first of the best ones.
+    key : str
+        The metric it is best by, such as ``"val_loss"``.
+    value : float
+    accuracy : dict of str to (float or None)
+    avg, std : float or None
+        As in its record.
+    """
+
+    round: int
+    key: str
+    value: float
+    accuracy: dict[str, Optional[float]]
+    avg: Optional[float]
+    std: Optional[float]
+
+
+@dataclass(frozen=True)
+class Final:
+    """The score of a run; made by `summary.summarise`.
+
+    Attributes
+    ----------
+    head : {"trained", "calibrated", "closed_form"}
+        Whose score it is: of the last rounds, or of the one head named.
+    rounds : list of int
+        The evaluated rounds that the score is the mean of, with "trained".
+    accuracy : dict of str to (float or None)
+        For each domain its mean accuracy over `rounds`, or that of the head.
+    avg, std : float or None
+        `average` of `accuracy`.
+    bytes_up, bytes_down : int
+        Totals of the run, round 0 included.
+    seconds : float
+        Total of round 0 and all rounds.
+    chosen : Chosen or None
+        What validation chooses; None without validation rows or rounds.
+    """
+
+    head: Literal["trained", "calibrated", "closed_form"]
+    rounds: list[int]
+    accuracy: dict[str, Optional[float]]
+    avg: Optional[float]
+    std: Optional[float]
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    chosen: Optional[Chosen] = None
