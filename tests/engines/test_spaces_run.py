@@ -8,6 +8,7 @@ must give the same logits.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -42,22 +43,21 @@ def space_of(kind, parts):
     return SpaceSettings(kind).make(Totals.of_rows(rows), statistics)
 
 
-def moved(held, space):
-    """What a client holds, transformed."""
+def changed(data, change, splits=("train", "val", "test")):
+    """`data` with the features of some of its splits changed."""
 
-    def move(rows):
-        return replace(rows, features=space.features(rows.features))
+    def part(rows):
+        return replace(rows, features=change(rows.features))
 
-    return replace(held, train=move(held.train), test=move(held.test))
-
-
-def all_moved(data, space):
-    tests = data.seen_tests and {
-        name: replace(rows, features=space.features(rows.features))
-        for name, rows in data.seen_tests.items()
+    clients = tuple(
+        replace(held, **{split: part(getattr(held, split)) for split in splits})
+        for held in data.clients
+    )
+    pooled = data.pooled and {
+        split: {name: part(rows) for name, rows in domains.items()}
+        for split, domains in data.pooled.items()
     }
-    clients = tuple(moved(held, space) for held in data.clients)
-    return replace(data, clients=clients, seen_tests=tests)
+    return replace(data, clients=clients, pooled=pooled)
 
 
 def assert_same_run(config, kind, settings):
@@ -67,7 +67,9 @@ def assert_same_run(config, kind, settings):
     # Clients that are scored alone tell nothing.
     trained = inside.engine.server.participants
     space = space_of(kind, [h for h in data.clients if h.number in trained])
-    outside = Run(config(*settings, "ggeur.space", "raw"), all_moved(data, space))
+    outside = Run(
+        config(*settings, "ggeur.space", "raw"), changed(data, space.features)
+    )
     here, there = (going.follow(lambda record: None) for going in (inside, outside))
     rows = torch.cat([rows.features for rows in data.test_sets().values()])
     found, wanted = here.model(rows), there.model(space.features(rows))
@@ -123,7 +125,7 @@ def test_white_shapes_are_those_of_white_rows(config):
     data = load_federated_data(config(*settings))
     space = space_of(WHITENED, data.clients)
     shapes = []
-    for kind, given in ((WHITENED, data), ("raw", all_moved(data, space))):
+    for kind, given in ((WHITENED, data), ("raw", changed(data, space.features))):
         going = Run(config(*settings, "ggeur.space", kind), given)
         next(going.engine.run())
         shapes.append(going.engine.server.geometry().shapes)
@@ -132,22 +134,33 @@ def test_white_shapes_are_those_of_white_rows(config):
         torch.testing.assert_close(here.T @ here, there.T @ there, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("settings", [[], MLP, GGEUR], ids=str)
-def test_a_client_by_itself_has_a_space_of_its_own_rows(config, settings):
-    """With GGEUR it is that of all, since statistics travel then."""
-    settings = [*(settings if settings == GGEUR else [*PLAIN, *settings])]
-    settings += ["ggeur.base_method", "local"]
+@pytest.mark.parametrize("kind", [STANDARD, WHITENED])
+@pytest.mark.parametrize("settings", [PLAIN, [*PLAIN, *MLP]], ids=str)
+def test_a_client_by_itself_has_a_space_of_its_own_rows(config, kind, settings):
+    settings = [*settings, "ggeur.base_method", "local"]
     data = load_federated_data(config(*settings))
-    own = [data.clients if settings[:2] == GGEUR else [h] for h in data.clients]
-    spaces = [space_of(STANDARD, parts) for parts in own]
-    before = replace(
-        data, clients=tuple(moved(h, s) for h, s in zip(data.clients, spaces))
-    )
-    inside = run(config(*settings, "ggeur.space", STANDARD))
+    apart = []
+    for held in data.clients:
+        alone = replace(data, clients=(held,))
+        own = space_of(kind, [held])
+        apart += changed(alone, own.features).clients
+    before = replace(data, clients=tuple(apart))
+    inside = run(config(*settings, "ggeur.space", kind))
+    assert inside.round0.totals_bytes_up == 0
     outside = run(config(*settings, "ggeur.space", "raw"), before)
     for here, there in zip(inside.rounds, outside.rounds):
         assert here.loss == pytest.approx(there.loss, rel=1e-3)
         assert here.accuracy == pytest.approx(there.accuracy)
+
+
+def test_with_statistics_it_has_that_of_all(config):
+    settings = [*GGEUR, "ggeur.base_method", "local"]
+    data = load_federated_data(config(*settings))
+    before = changed(data, space_of(STANDARD, data.clients).features)
+    inside = run(config(*settings, "ggeur.space", STANDARD))
+    outside = run(config(*settings, "ggeur.space", "raw"), before)
+    for here, there in zip(inside.rounds, outside.rounds):
+        assert here.loss == pytest.approx(there.loss, rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", [STANDARD, WHITENED])
@@ -192,32 +205,18 @@ def test_it_is_the_default_and_the_examples_are_raw(quickstart):
 @pytest.mark.parametrize("unit", [1e-2, 1e3])
 def test_neither_unit_nor_origin_of_the_embeddings_matters(config, kind, unit):
     data = load_federated_data(config())
-
-    def changed(rows):
-        return replace(rows, features=unit * (rows.features + 0.5))
-
-    other = replace(
-        data,
-        clients=tuple(
-            replace(h, train=changed(h.train), test=changed(h.test))
-            for h in data.clients
-        ),
-    )
+    other = changed(data, lambda rows: unit * (rows + 0.5))
     here = run(config("ggeur.space", kind, *PLAIN))
     there = run(config("ggeur.space", kind, *PLAIN), other)
     for one, two in zip(here.rounds, there.rounds):
         assert one.loss == pytest.approx(two.loss, rel=1e-3)
 
 
-def test_test_rows_do_not_enter_the_space(config):
+def test_rows_of_validation_and_test_do_not_enter_the_space(config):
+    config = partial(config, "data.splits", "[0.6, 0.2, 0.2]")
     data = load_federated_data(config())
-
-    def spoilt(rows):
-        return replace(rows, features=rows.features + 100)
-
-    other = replace(
-        data, clients=tuple(replace(h, test=spoilt(h.test)) for h in data.clients)
-    )
+    assert len(data.clients[0].val)
+    other = changed(data, lambda rows: rows + 100, ("val", "test"))
     settings = ["ggeur.space", STANDARD]
     here, there = (Run(config(*settings), d) for d in (data, other))
     for going in (here, there):
