@@ -199,6 +199,19 @@ class SpaceSettings:
             return Space.standard(totals)
         return Space.whitened(totals, statistics, self.shrinkage)
 
+    def of_rows(self, features: Tensor, labels: Tensor, num_classes: int) -> Space:
+        """The space of rows of shape (n, D) with labels of shape (n,); raw without
+        rows, and the standard one where none of a class differ, so that it cannot be
+        whitened."""
+        if self.kind == "raw" or not len(features):
+            return Space.raw(features.shape[1])
+        totals = Totals.of_rows(features)
+        if self.kind == "whitened":
+            own = ClassStatistics.from_embeddings(features, labels, num_classes)
+            if own.trace() > 0:
+                return Space.whitened(totals, own, self.shrinkage)
+        return Space.standard(totals)
+
 
 def _require_rows(totals: Totals) -> None:
     if not totals.count:

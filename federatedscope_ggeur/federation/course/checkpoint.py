@@ -92,10 +92,11 @@ class CheckpointWriter:
         records = {
             "round0": as_json_value(round0, "round0"),
             "rounds": as_json_value(rounds, "rounds"),
+            "divergence": coordinator.divergence.state(),
         }
         # The model as others see it, and what training goes on from.
-        tensors = {"params": server.raw_params, "trained": server.params}
-        tensors.update(wire.under("method", server.method_state))
+        tensors = wire.under("method", server.method_state)
+        tensors.update(params=server.raw_params, trained=server.params)
         numbers = {"run": self._run, "records": json.dumps(records)}
         data = wire.pack("checkpoint", numbers, tensors)
         try:
@@ -183,6 +184,7 @@ def _restore(
         from_json_value(list[RoundRecord], records["rounds"], "rounds"),
         progress.text("run"),
     )
+    coordinator.divergence.load(records["divergence"])
     last, wanted = len(done.rounds), server.settings.total_rounds
     if last > wanted:
         problem = f"it is of round {last} and {setting('total_rounds')} is {wanted}"
@@ -201,10 +203,9 @@ def checkpoint_client_domains(path: str | Path) -> dict[int, str]:
     """The clients, number to domain, of the run whose checkpoint stands at `path`.
 
     Empty where it holds weights alone; `ConfigError` where it is missing or broken."""
-    path = Path(path)
-    if not _is_safetensors(_read(path)):
+    if not _is_safetensors(_read(Path(path))):
         return {}
-    domains = _round0_at(path).mapping("client_domains")
+    domains = _round0_at(Path(path)).mapping("client_domains")
     return {int(k): domain for k, domain in domains.items()}
 
 

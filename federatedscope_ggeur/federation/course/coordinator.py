@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.course.exchange import Exchange
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.course.requests import (
     CALIBRATE,
@@ -26,18 +26,20 @@ from federatedscope_ggeur.federation.course.requests import (
     STATISTICS,
     TOTALS,
     TRAIN,
-    Absence,
     Request,
-    RequestKind,
     Requests,
-    decode_answer,
 )
+from federatedscope_ggeur.federation.divergence import DivergenceWatch, largest
 from federatedscope_ggeur.federation.evaluation import (
     EvaluationSettings,
     Score,
     average_metrics,
 )
-from federatedscope_ggeur.federation.messages import Broadcast, ScoreReport
+from federatedscope_ggeur.federation.messages import (
+    Broadcast,
+    ClientUpdate,
+    ScoreReport,
+)
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.reporting import Round0, RoundRecord, average
@@ -91,6 +93,8 @@ class Coordinator:
         What clients scored in it on their own rows, unseen clients included.
     geometry, space, init_broadcast : bytes
         What round 0 sends to everyone; empty where there is none.
+    divergence : DivergenceWatch
+        Whether training has diverged by now.
     """
 
     def __init__(
@@ -111,9 +115,13 @@ class Coordinator:
         self.geometry = b""
         self.space = b""
         self.init_broadcast = b""
-        self._rows, self._dismiss = rows, dismiss
-        self._down = self._up = 0
-        self._refusal: MessageError | None = None
+        settings = server.settings
+        self.divergence = DivergenceWatch(
+            server.task.num_classes, server.task.method, settings.rate
+        )
+        self._rows = rows
+        self._exchange = Exchange(server, membership, dismiss)
+        self._ask = self._exchange.ask
 
     # the course
 
@@ -144,6 +152,8 @@ class Coordinator:
             record = self._start_record(0, spent=solving)
             scored = yield from self._evaluate(0)
             closed_form = record(scored, method=form.name, details=chosen)
+        start_loss = closed_form.loss if closed_form is not None else None
+        self.divergence.begin(server.params, start_loss)
         return Round0(
             clients=clients,
             seconds=seconds,
@@ -171,6 +181,7 @@ class Coordinator:
         scored: dict[str, Any] = dict.fromkeys(("accuracy", "avg", "std", "loss"))
         if self.server.evaluates(number):
             scored = yield from self._evaluate(number)
+            self._look_for_divergence(number, updates)
         return record(scored, clients=[update.client for update in updates])
 
     def calibrate(self) -> Requests[RoundRecord]:
@@ -205,7 +216,7 @@ class Coordinator:
         yield from self._prepare(numbers)
         if self.init_broadcast:
             prepared = [k for k in numbers if k not in members.unprepared]
-            self._down += yield from self._send_init_broadcast(prepared)
+            self._exchange.down += yield from self._send_init_broadcast(prepared)
 
     # round 0
 
@@ -230,18 +241,18 @@ class Coordinator:
 
     def _make_space(self) -> Requests[int]:
         """The space that is trained in; the bytes up that were for it alone."""
-        before, server = self._up, self.server
+        before, server = self._exchange.up, self.server
         for window in windows(server.participants, self.plan.round0_window):
             asked = dict.fromkeys(self.membership.here(window), ())
             server.space_maker.add((yield from self._ask(TOTALS, 0, asked)))
         message = server.make_space()
         self.space = b"" if message is None else message.to_bytes()
-        return self._up - before
+        return self._exchange.up - before
 
     def _prepare(self, numbers: list[int]) -> Requests[Counter[str]]:
         """Prepare clients for training; bytes of what travels, by their name."""
         sent: Counter[str] = Counter(_NOTHING_SENT)
-        before = self._up
+        before = self._exchange.up
         for window in windows(numbers, self.plan.round0_window):
             asked = {}
             for k in self.membership.here(window):
@@ -254,7 +265,7 @@ class Coordinator:
             for reply in (yield from self._ask(PREPARE, 0, asked)):
                 self.server.add_prepare_reply(reply)
                 self.membership.note_prepared(reply.client)
-        sent["prepare_bytes_up"] = self._up - before
+        sent["prepare_bytes_up"] = self._exchange.up - before
         return sent
 
     def _send_init_broadcast(self, numbers: list[int]) -> Requests[int]:
@@ -292,10 +303,27 @@ class Coordinator:
             "accuracy": accuracy,
             "avg": avg,
             "std": std,
-            "loss": total.loss_sum / total.total if total.total else None,
+            "loss": total.mean_loss,
             "unseen_clients": None if unseen is None else _accuracy(unseen),
             "metrics": self._metrics(),
         }
+
+    def _look_for_divergence(
+        self, number: int, updates: Collection[ClientUpdate]
+    ) -> None:
+        """By the loss on the test rows or, where they are not scored, others."""
+        totals = {s: sum(d.values(), Score()) for s, d in self.scores.items()}
+        split = next(
+            (s for s in ("test", "val") if totals.get(s, Score()).total), "train"
+        )
+        scores = {k: r.scores.get(split, Score()) for k, r in self.reports.items()}
+        self.divergence.look(
+            number,
+            totals.get(split, Score()).mean_loss,
+            self.server.params,
+            {update.client: largest(update.params) for update in updates},
+            {k: s.mean_loss for k, s in scores.items() if s.mean_loss is not None},
+        )
 
     def _metrics(self) -> dict[str, float]:
         """FederatedScope's metrics of the last evaluation: averages over clients, or
@@ -314,7 +342,7 @@ class Coordinator:
         """Count bytes and seconds, beside those `spent`, from now; what comes back
         makes the record of them and of the scores."""
         started = time.perf_counter() - spent
-        self._down = self._up = 0
+        self._exchange.down = self._exchange.up = 0
 
         def record(scored: dict[str, Any], clients=(), **made_by: Any) -> RoundRecord:
             return RoundRecord(
@@ -322,8 +350,8 @@ class Coordinator:
                 list(clients),
                 **scored,
                 seconds=time.perf_counter() - started,
-                bytes_up=self._up,
-                bytes_down=self._down,
+                bytes_up=self._exchange.up,
+                bytes_down=self._exchange.down,
                 **made_by,
             )
 
@@ -347,45 +375,6 @@ class Coordinator:
         self, clients: Collection[int], broadcast: Broadcast
     ) -> dict[int, tuple[bytes]]:
         return dict.fromkeys(clients, (broadcast.to_bytes(),))
-
-    def _ask(
-        self,
-        kind: RequestKind,
-        number: int,
-        parts: Mapping[int, tuple[bytes, ...]],
-        sizes: dict[str, int] | None = None,
-    ) -> Requests[list]:
-        """Ask clients; the answers that can be used, decoded, in client order."""
-        is_after = number > self.server.settings.total_rounds
-        when = f"{'calibration' if is_after else f'round {number}'}, {kind.name}"
-        self.membership.check_quorum(when, self._refusal)
-        if not parts:
-            return []
-        self.membership.ask()
-        request = Request(kind, number, parts)
-        replies = yield request
-        answers = []
-        self._down += sum(len(part) for sent in parts.values() for part in sent)
-        for k in sorted(parts):
-            reply = replies.get(k, Absence("no answer"))
-            if isinstance(reply, Absence):
-                self.membership.miss(k, reply.reason, reply.connected)
-                continue
-            self._up += sum(map(len, reply))
-            if sizes is not None:
-                sizes[str(k)] = sum(map(len, reply))
-            try:
-                answers.append(decode_answer(self.server, request, k, reply))
-            except MessageError as error:
-                self._refuse(k, error)
-        self.membership.check_quorum(when, self._refusal)
-        return answers
-
-    def _refuse(self, client: int, error: MessageError) -> None:
-        logger.warning("%s", error)
-        self._refusal = error
-        self.membership.leave(client, str(error))
-        self._dismiss(client, str(error))
 
 
 def _accuracy(scores: Mapping[str, Score]) -> dict[str, float | None]:
