@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.federation.messages import MessageSchema, StatisticsUpload
@@ -118,6 +118,7 @@ def test_which_rows_totals_are_of(sizes, alone, beside):
     assert allowed_rows(sizes, 5, after_statistics=True) == beside
 
 
+@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 12), min_size=1, max_size=6),
     min_samples=st.integers(1, 8),
@@ -137,6 +138,7 @@ def test_no_difference_of_sums_is_over_fewer_rows_than_the_threshold(
     assert beside == rest
 
 
+@settings(deadline=None)
 @given(sizes=st.lists(st.integers(0, 9), min_size=1, max_size=5))
 def test_without_a_threshold_totals_are_of_all_rows(sizes):
     assert len(allowed_rows(sizes, 1, after_statistics=False)) == sum(sizes)
