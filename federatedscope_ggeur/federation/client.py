@@ -36,7 +36,6 @@ from federatedscope_ggeur.geometry import (
     AugmentedSet,
     ClassStatistics,
     Space,
-    SummedStatistics,
     Totals,
     augment,
 )
@@ -159,13 +158,14 @@ class Client:
 
     def totals(self) -> TotalsUpload:
         """Round 0: how the rows lie that may be told of, for the space."""
-        allowed = rows_for_totals(
-            self.labels,
-            self._counts,
-            self.settings.min_samples,
-            self.settings.sends_statistics,
-        )
-        return TotalsUpload(self.number, Totals.of_rows(self.features[allowed]))
+        least, sends = self.settings.min_samples, self.settings.sends_statistics
+        told = rows_for_totals(self.labels, self._counts, least, sends)
+        within = 0.0
+        if sends and self.task.statistics.content == "means":
+            for c in torch.nonzero(self._counts >= least).flatten().tolist():
+                within += Totals.of_rows(self.features[self.labels == c]).spread
+        totals = Totals.of_rows(self.features[told])
+        return TotalsUpload(self.number, totals, within)
 
     def last_input_statistics(self, broadcast: Broadcast) -> StatisticsUpload:
         """After the last round: those of what the last layer takes in, likewise, with
@@ -175,15 +175,13 @@ class Client:
             inputs = model.last_input(self.features.to(self._device)).cpu()
         classes = self.task.num_classes
         statistics = ClassStatistics.from_embeddings(inputs, self.labels, classes)
-        form = replace(self.task.statistics, summed=False)
-        return self._upload(statistics, form)
+        return self._upload(statistics, self.task.statistics.by_class)
 
     def _upload(
         self, statistics: ClassStatistics, form: StatisticsForm
     ) -> StatisticsUpload:
-        by_class = apply_min_count(statistics, self.settings.min_samples)
-        allowed = SummedStatistics.from_classes(by_class) if form.summed else by_class
-        return StatisticsUpload(self.number, self.domain, allowed, form)
+        allowed = apply_min_count(statistics, self.settings.min_samples)
+        return StatisticsUpload.of(self.number, self.domain, allowed, form)
 
     def prepare(
         self,

@@ -9,13 +9,15 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import GGEURError, StatisticsError
+from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.calibration import (
     Calibration,
     CalibrationSettings,
 )
+from federatedscope_ggeur.federation.compression_log import CompressionLog
 from federatedscope_ggeur.federation.divergence import not_finite, remedy
 from federatedscope_ggeur.federation.evaluation import Score, evaluate
+from federatedscope_ggeur.federation.global_shapes import global_geometry
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
@@ -27,14 +29,14 @@ from federatedscope_ggeur.federation.messages import (
     SpaceBroadcast,
     StatisticsUpload,
 )
-from federatedscope_ggeur.federation.messages.statistics_upload import empty_statistics
+from federatedscope_ggeur.federation.messages.statistics_upload import (
+    empty_statistics,
+)
 from federatedscope_ggeur.federation.prototypes import PrototypeBook
 from federatedscope_ggeur.federation.sampling import draw_clients
 from federatedscope_ggeur.federation.space_maker import SpaceMaker
 from federatedscope_ggeur.federation.task import Task
 from federatedscope_ggeur.geometry import (
-    ClassStatistics,
-    GeometricShape,
     Space,
 )
 from federatedscope_ggeur.methods import ServerContext, Update, initial_weights
@@ -46,10 +48,6 @@ from federatedscope_ggeur.models import (
     to_vector,
     unfold,
 )
-
-#: Covariances come rounded to float32, which leaves noise of 1e-7 of the largest
-#: eigenvalue at most.
-TRAVEL_PRECISION = 4 * torch.finfo(torch.float32).eps
 
 
 @dataclass(frozen=True)
@@ -133,6 +131,8 @@ class Server:
         The clients whose statistics are in it.
     space_maker : SpaceMaker
         What `make_space` makes it of.
+    compression : CompressionLog
+        What it cost that they were compressed, where they were.
     calibration : Calibration or None
         The stage after the last round, where there is one.
     prototype_book : PrototypeBook
@@ -166,6 +166,7 @@ class Server:
             self.calibration = Calibration(self.model, settings.calibration, seed)
         self.prototype_book = PrototypeBook(self.client_domains, settings.prototypes)
         self.uploaded: set[int] = set()
+        self.compression = CompressionLog()
         self.prepare_replies: dict[int, PrepareReply] = {}
 
     @property
@@ -200,6 +201,9 @@ class Server:
         for upload in in_client_order(uploads):
             self.uploaded.add(upload.client)
             self.statistics = self.statistics + upload.statistics
+            if upload.loss is not None:
+                self.compression.add(upload, self.settings.closed_form is not None)
+            self.space_maker.add_statistics(upload.statistics)
             if 2 in self.settings.steps:
                 self.prototype_book.add(upload.client, upload.statistics)
 
@@ -217,12 +221,8 @@ class Server:
         return None if self.space.is_raw else SpaceBroadcast(self.space)
 
     def geometry(self) -> Geometry:
-        """The global shape, in the space, of every class that anyone uploaded."""
-        if not isinstance(self.statistics, ClassStatistics):
-            raise StatisticsError("shapes need the covariance of each class")
-        held = self.space.statistics(self.statistics)
-        shape = GeometricShape.from_statistics
-        return Geometry({c: shape(held, c, TRAVEL_PRECISION) for c in held.classes})
+        """The global shapes, in the space."""
+        return global_geometry(self.statistics, self.space, self.task.pooled_geometry)
 
     def prototypes(self, client: int) -> Prototypes | None:
         """Class means, in the space, of all sources but the client's own; None without
@@ -241,6 +241,8 @@ class Server:
         """
         solved = form.solve(self.statistics)
         self.start_from(to_vector(solved.model))
+        if self.compression.uploads:
+            self.compression.note_head(form, solved, self.statistics)
         return solved.report
 
     def start_from(self, params: Tensor) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.messages import TotalsUpload
@@ -14,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class SpaceMaker:
-    """What clients tell of the rows that no class statistics are of.
+    """What the server learns of where rows lie.
 
     Parameters
     ----------
@@ -33,14 +34,21 @@ class SpaceMaker:
         self._totals = Totals.empty(dim)
         self.told: set[int] = set()
 
+    def add_statistics(self, statistics: Statistics) -> None:
+        """Fold in what a client's class statistics say."""
+        self._totals = self._totals + Totals.of_statistics(statistics)
+
     def add(self, uploads: Iterable[TotalsUpload]) -> None:
         """Fold in the uploads of one window, in client order."""
         for upload in sorted(uploads, key=lambda upload: upload.client):
             self.told.add(upload.client)
             self._totals = self._totals + upload.totals
+            # Of rows whose means are in already.
+            spread = self._totals.spread + upload.within
+            self._totals = replace(self._totals, spread=spread)
 
     def make(self, statistics: Statistics) -> Space:
-        """The space of all rows that `statistics` or totals are of.
+        """The space of all rows told of; `statistics` are those of all clients.
 
         It stays raw, with a warning, where clients told of none.
 
@@ -49,9 +57,8 @@ class SpaceMaker:
         StatisticsError
             The statistics do not suffice for a whitened space.
         """
-        totals = Totals.of_statistics(statistics) + self._totals
-        if totals.count:
-            return self._settings.make(totals, statistics)
+        if self._totals.count:
+            return self._settings.make(self._totals, statistics)
         logger.warning(
             "training is on raw embeddings: no client holds as many rows as %s asks "
             "for before it tells how they lie; lower it, or see to a rate that suits "

@@ -30,6 +30,8 @@ class Task:
         Keys every draw.
     statistics : StatisticsForm
         How class statistics travel.
+    pooled_geometry : bool
+        GGEUR draws along one shape for all classes in place of one for each.
     space : SpaceSettings
         The space that is trained in.
     """
@@ -40,6 +42,7 @@ class Task:
     method: Method
     seed: int
     statistics: StatisticsForm = EACH_CLASS
+    pooled_geometry: bool = False
     space: SpaceSettings = _RAW
 
     def build_model(self) -> Model:
@@ -48,10 +51,10 @@ class Task:
 
     def schema(self, model: Model) -> MessageSchema:
         """What received messages are checked against."""
-        return MessageSchema.of(model, self.method, self.statistics)
+        pooled = self.pooled_geometry
+        return MessageSchema.of(model, self.method, self.statistics, pooled)
 
     def calibration_schema(self, model: Model) -> MessageSchema:
         """The same for statistics, by class, of what the last layer takes in."""
-        form = replace(self.statistics, summed=False)
-        schema = replace(self.schema(model), statistics=form)
+        schema = replace(self.schema(model), statistics=self.statistics.by_class)
         return replace(schema, dim=model.classifier.in_features)

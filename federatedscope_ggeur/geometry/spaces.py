@@ -8,12 +8,13 @@ all.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
+from typing import TypeVar, Union
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError, setting
+from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
 from federatedscope_ggeur.geometry.statistics import ClassStatistics
 from federatedscope_ggeur.geometry.summed import SummedStatistics
 from federatedscope_ggeur.geometry.totals import Totals
@@ -30,6 +31,8 @@ LENGTH = 40**0.5
 _ROUNDING = 1e-10
 
 _CHUNK_ROWS = 4096
+
+WithScatter = TypeVar("WithScatter", ClassStatistics, SummedStatistics)
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,7 @@ class Space:
         )
         return torch.cat(list(parts)) if len(rows) else rows
 
-    def statistics(self, statistics: ClassStatistics) -> ClassStatistics:
+    def statistics(self, statistics: WithScatter) -> WithScatter:
         """The statistics of the transformed rows, from those of the rows."""
         if self.is_raw:
             return statistics
@@ -184,7 +187,9 @@ class SpaceSettings:
     shrinkage: float = 0.3
 
     def make(
-        self, totals: Totals, statistics: Union[ClassStatistics, SummedStatistics]
+        self,
+        totals: Totals,
+        statistics: Union[ClassStatistics, SummedStatistics, MeanStatistics],
     ) -> Space:
         """The space of rows with these totals and, for the whitened one, statistics.
 
@@ -197,6 +202,10 @@ class SpaceSettings:
             return Space.raw(len(totals.mean))
         if self.kind == "standard":
             return Space.standard(totals)
+        if isinstance(statistics, MeanStatistics):
+            raise StatisticsError(
+                "a whitened space needs a covariance, and there are only means"
+            )
         return Space.whitened(totals, statistics, self.shrinkage)
 
     def of_rows(self, features: Tensor, labels: Tensor, num_classes: int) -> Space:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
 from federatedscope_ggeur.geometry.statistics import ClassStatistics
 from federatedscope_ggeur.geometry.summed import SummedStatistics
 
@@ -54,17 +55,22 @@ class Totals:
 
     @classmethod
     def of_statistics(
-        cls, statistics: Union[ClassStatistics, SummedStatistics]
+        cls, statistics: Union[ClassStatistics, SummedStatistics, MeanStatistics]
     ) -> Totals:
-        """Of all rows that class statistics are of."""
+        """Of all rows that class statistics are of.
+
+        Where these are means alone, the `spread` is that of as many rows at the means.
+        """
         counts = statistics.counts.double()
         total = float(counts.sum())
         if not total:
             return cls.empty(statistics.dim)
         mean = (counts / total) @ statistics.means
         offsets = (statistics.means - mean).square().sum(dim=1)
-        between = float(counts @ offsets)
-        return cls(int(total), mean, statistics.trace() + between)
+        spread = float(counts @ offsets)
+        if not isinstance(statistics, MeanStatistics):
+            spread += statistics.trace()
+        return cls(int(total), mean, spread)
 
     def __add__(self, other: Totals) -> Totals:
         if not isinstance(other, Totals):

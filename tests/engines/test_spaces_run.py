@@ -119,6 +119,36 @@ def test_so_is_one_with_geometry_and_prototypes(config, settings):
     assert_same_run(config, STANDARD, settings)
 
 
+@pytest.mark.parametrize(
+    ("kind", "statistics", "tolerance"),
+    [
+        (STANDARD, "class", 1e-9),
+        (STANDARD, "summed", 1e-9),
+        (STANDARD, "means", 1e-9),
+        (STANDARD, "compressed", 0.02),
+        (WHITENED, "class", 1e-5),
+        (WHITENED, "summed", 1e-5),
+    ],
+)
+def test_the_space_is_of_all_rows_whatever_is_sent_of_them(
+    config, kind, statistics, tolerance
+):
+    form = "ncm" if statistics == "means" else "ridge"
+    settings = ["ggeur.closed_form", form, "ggeur.init", "closed_form", *PLAIN]
+    settings += ["ggeur.space", kind, "ggeur.statistics", statistics]
+    data = load_federated_data(config())
+    going = Run(config(*settings), data)
+    next(going.engine.run())
+    found, wanted = going.engine.server.space, space_of(kind, data.clients)
+    rows = data.clients[0].train.features
+    there, here = wanted.features(rows), found.features(rows)
+    assert (there - here).norm() <= tolerance * there.norm() + 1e-6
+
+
+def test_a_pooled_shape_is_in_the_space_too(config):
+    assert_same_run(config, STANDARD, [*GGEUR, "ggeur.geometry", "pooled"])
+
+
 def test_white_shapes_are_those_of_white_rows(config):
     """Directions of all but equal width may be turned: what they span is compared."""
     settings = [*GGEUR, "data.splitter", "iid", "data.splitter_args", "[]"]

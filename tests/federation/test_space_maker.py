@@ -10,6 +10,7 @@ from federatedscope_ggeur.federation.messages import TotalsUpload
 from federatedscope_ggeur.federation.space_maker import SpaceMaker
 from federatedscope_ggeur.geometry import (
     ClassStatistics,
+    MeanStatistics,
     Space,
     SpaceSettings,
     Totals,
@@ -49,10 +50,35 @@ def test_rows_of_statistics_and_of_totals_are_put_together(kind):
     rest, _ = make_rows(6, 1)
     statistics = ClassStatistics.from_embeddings(rows, labels, CLASSES)
     maker = SpaceMaker(SpaceSettings(kind, 0.4), DIM)
+    parts = (slice(0, 11), slice(11, 30))
+    for part in parts:
+        own = ClassStatistics.from_embeddings(rows[part], labels[part], CLASSES)
+        maker.add_statistics(own)
     maker.add([TotalsUpload(2, Totals.of_rows(rest))])
     every = Totals.of_rows(torch.cat([rows, rest]))
     wanted = SpaceSettings(kind, 0.4).make(every, statistics)
     assert_same(maker.make(statistics), wanted)
+
+
+def test_means_alone_and_the_scatter_within_classes_are_as_good_as_statistics():
+    makers = [SpaceMaker(SpaceSettings("standard"), DIM) for _ in range(2)]
+    for k, n in enumerate((12, 20, 7), start=1):
+        statistics = ClassStatistics.from_embeddings(*make_rows(n, seed=n), CLASSES)
+        makers[0].add_statistics(statistics)
+        makers[1].add_statistics(MeanStatistics.of(statistics))
+        makers[1].add([TotalsUpload(k, Totals.empty(DIM), statistics.trace())])
+    spaces = [maker.make(NOTHING) for maker in makers]
+    assert_same(*spaces)
+
+
+def test_means_alone_make_no_white_space():
+    means = MeanStatistics.of(
+        ClassStatistics.from_embeddings(*make_rows(9, seed=0), CLASSES)
+    )
+    maker = SpaceMaker(SpaceSettings("whitened"), DIM)
+    maker.add_statistics(means)
+    with pytest.raises(StatisticsError, match="only means"):
+        maker.make(means)
 
 
 def test_the_order_within_a_window_changes_no_bit():

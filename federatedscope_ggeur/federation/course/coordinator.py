@@ -163,6 +163,7 @@ class Coordinator:
             totals_bytes_up=totals_up,
             space=server.space.report(),
             closed_form=closed_form,
+            compression=server.compression.record(server.statistics),
             **sent,
         )
 

@@ -16,10 +16,21 @@ F32, F64 = torch.float32, torch.float64
 
 @dataclass(frozen=True)
 class TotalsUpload:
-    """Round 0, up: how a client's rows lie, of those that no statistics told of."""
+    """Round 0, up: how a client's rows lie.
+
+    Attributes
+    ----------
+    client : int
+    totals : Totals
+        Of the rows that no statistics told of.
+    within : float
+        Of the others, where their statistics are means alone: the trace of the scatter
+        within classes.
+    """
 
     client: int
     totals: Totals
+    within: float = 0.0
 
     def to_bytes(self) -> bytes:
         totals = self.totals
@@ -27,6 +38,7 @@ class TotalsUpload:
             "client": self.client,
             "count": totals.count,
             "spread": totals.spread,
+            "within": self.within,
         }
         return wire.pack("totals", numbers, {"mean": totals.mean})
 
@@ -40,9 +52,12 @@ class TotalsUpload:
         if (mean.abs() > LARGEST_EMBEDDING * (count > 0)).any():
             limit = f"{LARGEST_EMBEDDING:g}" if count else "0, with no rows"
             raise message.refuse("mean", f"must lie within {limit}")
-        most = LARGEST_EMBEDDING**2 * schema.dim * count if count > 1 else 0.0
-        spread = message.number("spread", most)
-        return cls(message.client(), Totals(count, mean, spread))
+        most = LARGEST_EMBEDDING**2 * schema.dim * wire.LARGEST
+        spread = message.number("spread", most if count > 1 else 0.0)
+        within = message.number(
+            "within", most if schema.statistics.content == "means" else 0.0
+        )
+        return cls(message.client(), Totals(count, mean, spread), within)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ VALID = {
     ),
     TotalsUpload: (
         "totals",
-        {"client": 3, "count": 7, "spread": 2.5},
+        {"client": 3, "count": 7, "spread": 2.5, "within": 0.0},
         {"mean": torch.ones(DIM, dtype=torch.float64)},
     ),
     SpaceBroadcast: (

@@ -113,7 +113,12 @@ def test_a_weight_that_no_client_can_have_is_refused():
 
 @pytest.mark.parametrize(
     ("spoilt", "field"),
-    [({"count": 0}, "mean"), ({"count": 1}, "spread"), ({"spread": 1e40}, "spread")],
+    [
+        ({"count": 0}, "mean"),
+        ({"count": 1}, "spread"),
+        ({"spread": 1e60}, "spread"),
+        ({"within": 1.0}, "within"),  # which is for statistics without scatters
+    ],
     ids=str,
 )
 def test_totals_that_no_rows_have_are_refused(spoilt, field):

@@ -6,6 +6,7 @@ import torch
 from federatedscope_ggeur.federation.messages import (
     MessageSchema,
     SpaceBroadcast,
+    StatisticsForm,
     TotalsUpload,
 )
 from federatedscope_ggeur.geometry import ClassStatistics, Space, Totals
@@ -34,6 +35,13 @@ def test_totals_are_exact(n):
     assert received.client == 2
     assert (received.totals.count, received.totals.spread) == (n, sent.spread)
     assert torch.equal(received.totals.mean, sent.mean)
+
+
+def test_the_scatter_within_classes_goes_beside_means_alone():
+    schema = MessageSchema(CLASSES, DIM, 1, StatisticsForm("means"))
+    upload = TotalsUpload(2, Totals.empty(DIM), 0.1 + 0.2)
+    received = TotalsUpload.from_bytes(upload.to_bytes(), schema, "client 2")
+    assert received.within == upload.within
 
 
 @pytest.mark.parametrize("space", spaces(), ids=lambda space: space.kind)
