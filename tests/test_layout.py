@@ -52,6 +52,8 @@ ELSEWHERE = {
     "engines/fs/server.py": "engines/fs/test_fs_workers.py",
     "engines/fs/setup.py": "engines/fs/test_fs_outputs.py",
     "federation/client.py": "federation/test_roles.py",
+    "federation/course/exchange.py": "federation/course/test_coordinator.py",
+    "federation/global_shapes.py": "federation/test_round_zero.py",
     "federation/messages/schema.py": "federation/messages/test_payloads.py",
     "federation/prototypes.py": "federation/test_round_zero.py",
     "federation/server.py": "federation/test_roles.py",

@@ -9,6 +9,7 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
 from federatedscope_ggeur.errors import ConfigError, name_settings
+from federatedscope_ggeur.geometry import SPACES, SpaceSettings
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS, calibration_draws
 from federatedscope_ggeur.settings import (
@@ -68,6 +69,23 @@ _RUN_KEYS = (
         "Augmentation by GGEUR: [] none, [1] single-domain, [1, 2] multi-domain, [2] "
         "prototypes alone.",
         steps,
+        shared=True,
+    ),
+    _choice(
+        "space",
+        SPACES,
+        "Coordinates that are trained in, made from totals of the clients' rows: "
+        "standard, centred and scaled so that one rate suits all embeddings; raw, the "
+        "embeddings as they are; whitened, equally wide in all directions within "
+        "classes. The model is one on raw embeddings afterwards.",
+        shared=True,
+    ),
+    Key(
+        "whitened.shrinkage",
+        SpaceSettings.shrinkage,
+        "The whitened space: share of the spherical covariance in the common one of "
+        "classes, above 0 and at most 1.",
+        positive_share,
         shared=True,
     ),
     _choice(

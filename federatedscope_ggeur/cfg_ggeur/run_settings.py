@@ -36,6 +36,7 @@ from federatedscope_ggeur.federation.course.requests import (
     CALIBRATE,
     KINDS,
     STATISTICS,
+    TOTALS,
     RequestKind,
 )
 from federatedscope_ggeur.geometry import (
@@ -43,8 +44,10 @@ from federatedscope_ggeur.geometry import (
     PerAnchorSizes,
     ReleaseSizes,
     Sizes,
+    SpaceSettings,
     TotalSizes,
 )
+from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.models import ModelSettings, build_closed_form
 from federatedscope_ggeur.reporting import TrackingSettings
 from federatedscope_ggeur.settings import NOT_SET
@@ -82,13 +85,16 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
     form = statistics_form(ggeur)
     method, training = method_of(cfg), training_settings(cfg)
     pooled = ggeur.geometry == "pooled"
-    task = Task(num_classes, dim, model_settings(cfg), method, cfg.seed, form, pooled)
+    space = SpaceSettings(ggeur.space, ggeur.whitened.shrinkage)
+    model = model_settings(cfg)
+    task = Task(num_classes, dim, model, method, cfg.seed, form, pooled, space)
     client = ClientSettings(
         task,
         augmentation=AugmentationSettings(steps, sizes, ggeur.scale, ggeur.noise),
         training=training,
         min_samples=int(ggeur.privacy.min_samples),
         weight=ggeur.weight,
+        sends_statistics=STATISTICS in answered_requests(ggeur),
         scored=tuple(cfg.eval.split),
     )
     server = ServerSettings(
@@ -266,8 +272,16 @@ def augmentation_steps(ggeur) -> tuple[int, ...]:
 def answered_requests(ggeur) -> frozenset[RequestKind]:
     """What a client of these settings answers."""
     answered = {kind for kind in KINDS if kind.always}
-    if augmentation_steps(ggeur) or ggeur.closed_form != "none":
+    federated = METHODS.find(ggeur.base_method).federated
+    trains_in = "raw" if only_closed_form(ggeur) else ggeur.space
+    if (
+        augmentation_steps(ggeur)
+        or ggeur.closed_form != "none"
+        or (federated and trains_in == "whitened")
+    ):
         answered.add(STATISTICS)
+    if trains_in != "raw" and (federated or STATISTICS in answered):
+        answered.add(TOTALS)
     if ggeur.calibrate != "none":
         answered.add(CALIBRATE)
     return frozenset(answered)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from federatedscope_ggeur.federation.messages import StatisticsForm
 from federatedscope_ggeur.geometry import Compression
+from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS, NEEDS
 from federatedscope_ggeur.settings import NOT_SET
 
@@ -48,7 +49,7 @@ def statistics_problems(ggeur) -> Iterator[str]:
     missing = [(what, need) for what, need in _needs(ggeur) if NEEDS.index(need) > held]
     if ggeur.closed_form == "none" and len(missing) == len(list(_needs(ggeur))):
         fitting = [n for n, f in CLOSED_FORMS.items() if NEEDS.index(f.NEEDS) <= held]
-        steps = " or for ggeur.steps with ggeur.geometry: pooled"
+        steps = ", for ggeur.steps with ggeur.geometry: pooled or ggeur.space: whitened"
         yield (
             f"ggeur.statistics: {chosen} is for ggeur.closed_form: "
             f"{' or '.join(fitting)}{'' if chosen == 'means' else steps}"
@@ -77,6 +78,8 @@ def _needs(ggeur) -> Iterator[tuple[str, str]]:
             what + (" and ggeur.geometry: pooled" if pooled else ""),
             ("pooled" if pooled else "class"),
         )
+    if ggeur.space == "whitened" and METHODS.find(ggeur.base_method).federated:
+        yield "ggeur.space: whitened", "pooled"
     if ggeur.calibrate != "none":
         yield f"ggeur.calibrate: {ggeur.calibrate}", "class"
 
