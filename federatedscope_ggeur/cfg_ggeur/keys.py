@@ -297,6 +297,7 @@ name_settings(
         "closed_form": "ggeur.closed_form",
         "drop_last": "dataloader.drop_last",
         "grad_clip": "grad.grad_clip",
+        "local_update_steps": "train.local_update_steps",
         "min_samples": "ggeur.privacy.min_samples",
         "optimizer.lr": "train.optimizer.lr",
         "restore_from": "federate.restore_from",

@@ -144,12 +144,7 @@ class Server:
     def __init__(self, client_domains: Mapping[int, str], settings: ServerSettings):
         self.client_domains = dict(sorted(client_domains.items()))
         self.settings, self.task = settings, settings.task
-        self.unseen = draw_clients(
-            list(self.client_domains),
-            settings.unseen_client_num,
-            self.task.seed,
-            "unseen",
-        )
+        self.unseen = unseen_clients(self.client_domains, settings)
         self.participants = [k for k in self.client_domains if k not in self.unseen]
         self.model = self.task.build_model()
         self.params = initial_weights(self.model, self.task.seed)
@@ -382,6 +377,12 @@ class Server:
         uploads = {reply.client: reply.init_upload for reply in replies}
         seed = self.task.seed
         return ServerContext(round_number, self.model, weights, uploads, seed)
+
+
+def unseen_clients(numbers: Iterable[int], settings: ServerSettings) -> list[int]:
+    """Of the clients `numbers` those that are only scored, drawn by seed."""
+    drawn, seed = settings.unseen_client_num, settings.task.seed
+    return draw_clients(sorted(numbers), drawn, seed, "unseen")
 
 
 def in_client_order(messages: Iterable[FromClient]) -> list[FromClient]:
