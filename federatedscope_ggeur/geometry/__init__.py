@@ -5,6 +5,14 @@ from federatedscope_ggeur.geometry.augmentation import (
     AugmentedSet,
     augment,
 )
+from federatedscope_ggeur.geometry.compressed import (
+    CompressedStatistics,
+    Compression,
+    CompressionLoss,
+    ErrorLimits,
+)
+from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
+from federatedscope_ggeur.geometry.rounded_rows import ROW_DTYPES, RoundedRows
 from federatedscope_ggeur.geometry.scatter import thin_factor
 from federatedscope_ggeur.geometry.shape import GeometricShape, shape_similarity
 from federatedscope_ggeur.geometry.sizes import (
