@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
@@ -406,8 +406,3 @@ def get_key(node, dotted: str):
         node = node[part]
     # FS wraps some values, with a description, until its config is ready to run.
     return node.value if hasattr(node, "description") else node
-
-
-def to_plain(cfg: Mapping) -> dict:
-    """The config as nested plain dicts."""
-    return {k: to_plain(v) if isinstance(v, Mapping) else v for k, v in cfg.items()}
