@@ -346,36 +346,6 @@ def _below(name: str, settings: Iterable[Key]) -> list[Key]:
     return [replace(key, name=f"{name}.{key.name}") for key in settings]
 
 
-def describe_keys() -> str:
-    """Every key with its default and meaning, for a person."""
-    lines = ["ggeur.use = False", "    True switches the plugin on."]
-    for key in all_keys():
-        lines += [f"ggeur.{key.name} = {_shown(key.default)}", f"    {key.meaning}"]
-        for registry in REGISTRIES:
-            if registry.field.endswith(key.name):
-                lines += _parts_of(registry)
-    # What is named by keys of FederatedScope's.
-    lines += [READERS.field, *_parts_of(READERS), *_parts_of(IMAGE_READERS)]
-    lines += [SPLITTERS.field, *_parts_of(SPLITTERS)]
-    for registry in REGISTRIES:
-        for part in registry.values():
-            if getattr(part, "SECTION", ""):
-                for key in part.SETTINGS:
-                    default = "" if key.default is None else f" = {_shown(key.default)}"
-                    lines.append(f"{part.SECTION}.{key.name}{default}")
-                    lines.append(f"    {part.name}: {key.meaning}")
-    return "\n".join(lines)
-
-
-def _parts_of(registry: Registry) -> list[str]:
-    return [f"      {name}: {part.meaning}" for name, part in registry.items()]
-
-
-def _shown(default: object) -> str:
-    is_whole = isinstance(default, float) and default.is_integer()
-    return str(int(default)) if is_whole else str(default)
-
-
 def extend_ggeur_cfg(cfg) -> None:
     """Add what is missing of `cfg.ggeur` to a yacs `CfgNode` or an FS `CN`."""
     add_key(cfg, "ggeur.use", False)
