@@ -18,6 +18,7 @@ MODULES = sorted(
 )
 #: Module -> the file that tests it, where that is another than its own.
 ELSEWHERE = {
+    "cfg_ggeur/described.py": "cfg_ggeur/test_check.py",
     "cfg_ggeur/fs_keys.py": "engines/fs/test_fs_config.py",
     "cfg_ggeur/keys.py": "cfg_ggeur/test_check.py",
     "cfg_ggeur/run_settings.py": "cfg_ggeur/test_method_settings.py",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
@@ -365,36 +365,6 @@ def _below(name: str, settings: Iterable[Key]) -> list[Key]:
     return [replace(key, name=f"{name}.{key.name}") for key in settings]
 
 
-def describe_keys() -> str:
-    """Every key with its default and meaning, for a person."""
-    lines = ["ggeur.use = False", "    True switches the plugin on."]
-    for key in all_keys():
-        lines += [f"ggeur.{key.name} = {_shown(key.default)}", f"    {key.meaning}"]
-        for registry in REGISTRIES:
-            if registry.field.endswith(key.name):
-                lines += _parts_of(registry)
-    # What is named by keys of FederatedScope's.
-    lines += [READERS.field, *_parts_of(READERS), *_parts_of(IMAGE_READERS)]
-    lines += [SPLITTERS.field, *_parts_of(SPLITTERS)]
-    for registry in REGISTRIES:
-        for part in registry.values():
-            if getattr(part, "SECTION", ""):
-                for key in part.SETTINGS:
-                    default = "" if key.default is None else f" = {_shown(key.default)}"
-                    lines.append(f"{part.SECTION}.{key.name}{default}")
-                    lines.append(f"    {part.name}: {key.meaning}")
-    return "\n".join(lines)
-
-
-def _parts_of(registry: Registry) -> list[str]:
-    return [f"      {name}: {part.meaning}" for name, part in registry.items()]
-
-
-def _shown(default: object) -> str:
-    is_whole = isinstance(default, float) and default.is_integer()
-    return str(int(default)) if is_whole else str(default)
-
-
 def extend_ggeur_cfg(cfg) -> None:
     """Add what is missing of `cfg.ggeur` to a yacs `CfgNode` or an FS `CN`."""
     add_key(cfg, "ggeur.use", False)
@@ -425,8 +395,3 @@ def get_key(node, dotted: str):
         node = node[part]
     # FS wraps some values, with a description, until its config is ready to run.
     return node.value if hasattr(node, "description") else node
-
-
-def to_plain(cfg: Mapping) -> dict:
-    """The config as nested plain dicts."""
-    return {k: to_plain(v) if isinstance(v, Mapping) else v for k, v in cfg.items()}

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from federatedscope_ggeur.cfg_ggeur.check import local_optimizer, sizes_rule
 from federatedscope_ggeur.cfg_ggeur.devices import training_device
-from federatedscope_ggeur.cfg_ggeur.keys import to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     agreed_settings,
     base_method,
@@ -16,6 +15,7 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
     options_of,
 )
 from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_form
+from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.data import (
     ENCODERS,
     EncoderSettings,
