@@ -23,5 +23,6 @@ from federatedscope_ggeur.models.closed_forms import (
     register_closed_form,
 )
 from federatedscope_ggeur.models.linear import LinearHead
+from federatedscope_ggeur.models.mixture import MixtureHead
 from federatedscope_ggeur.models.mlp import MLPHead
 from federatedscope_ggeur.models.quadratic import QuadraticHead

@@ -11,6 +11,7 @@ from federatedscope_ggeur.settings.rules import (
     not_negative,
     one_of,
     positive,
+    positive_or_not_set,
     rule_of,
     steps,
     text,

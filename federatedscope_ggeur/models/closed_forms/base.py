@@ -1,11 +1,12 @@
 """What a closed form is: a model worked out from class statistics, without training.
 
-It is a function of the merged statistics alone, so every partition of the data gives
-the same model.
+Most are functions of the merged statistics alone, so every partition of the data gives
+the same model; the others say so (`partition_free`).
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,8 +18,17 @@ from torch import Tensor
 from federatedscope_ggeur.errors import ConfigError, StatisticsError, setting
 from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
 from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.closed_forms.components import Components
+from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
 from federatedscope_ggeur.models.linear import LinearHead
-from federatedscope_ggeur.settings import NOT_SET, Key, Registry, one_of
+from federatedscope_ggeur.settings import (
+    NOT_SET,
+    Key,
+    Registry,
+    fraction,
+    one_of,
+    positive_or_not_set,
+)
 
 #: How far below those of the seen classes the offset of an unseen class lies.
 BELOW = 10.0
@@ -26,6 +36,16 @@ BELOW = 10.0
 #: What a closed form needs of the statistics, the least first: counts and means alone,
 #: one within-class scatter pooled over classes, or one for each class.
 NEEDS = ("means", "pooled", "class")
+
+#: Shares of the spherical covariance that leave-one-out chooses among, the largest
+#: first, for it wins a tie: half decades up to three tenths, then even steps. They
+#: span what a share can be; no data were looked at.
+SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1, 0.03, 0.01)
+#: The share where nothing can be left out, or what is left out says nothing.
+UNTUNED_SHRINKAGE = 0.3
+#: The same for multiples of a mean eigenvalue: half decades from ten times as much as
+#: there is of variance to a thousandth of it.
+STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 
 Statistics = Union[ClassStatistics, SummedStatistics]
 Part = TypeVar("Part", bound="type[ClosedForm]")
@@ -64,7 +84,10 @@ def build_closed_form(
         No such closed form, or a value that it does not take.
     """
     part = CLOSED_FORMS.find(name)
-    own: dict[str, Any] = {k.name: sections[name][k.name] for k in part.SETTINGS}
+    given = sections[name] if part.SETTINGS else {}
+    own: dict[str, Any] = {
+        k.name: given[k.name] for k in part.SETTINGS if k.name in given
+    }
     return part(**own, **{o: build_closed_form(o, sections) for o in part.READS})
 
 
@@ -87,14 +110,26 @@ class Seen:
     means: Tensor  # [C', D]
     origin: Tensor  # [D], the mean of all samples
     offsets: Tensor  # [C', D], class means less the origin
+    components: Components  # by client, where that is known
+    seed: int  # keys every draw
 
     @classmethod
-    def of(cls, statistics: Statistics) -> Seen:
+    def of(
+        cls,
+        statistics: Statistics,
+        components: Components | None = None,
+        seed: int = 0,
+    ) -> Seen:
         classes = statistics.classes
         counts, means = statistics.counts[classes].double(), statistics.means[classes]
         total = float(counts.sum())
         origin = (counts / total) @ means
-        return cls(statistics, classes, counts, total, means, origin, means - origin)
+        offsets = means - origin
+        if components is None:
+            components = Components.of_classes(statistics)
+        return cls(
+            statistics, classes, counts, total, means, origin, offsets, components, seed
+        )
 
     @cached_property
     def within(self) -> Tensor:
@@ -152,6 +187,13 @@ class ClosedForm:
         What it needs of the statistics; no more than that has to be sent.
     trainable : bool
         Whether training can go on from its model.
+    partition_free : bool
+        Whether it is a function of the merged statistics alone.
+    grain : {"class", "domain", "client"}
+        What `components` it is worked out from, and rows are left out of.
+    TUNED : str
+        The setting that is None until leave-one-out has chosen among `GRID`, the most
+        regular value first, or `UNTUNED` stands for it; "" where there is none.
 
     Raises
     ------
@@ -166,6 +208,11 @@ class ClosedForm:
     READS: ClassVar[tuple[str, ...]] = ()
     NEEDS: ClassVar[str] = "pooled"
     trainable: ClassVar[bool] = True
+    partition_free: ClassVar[bool] = True
+    grain: str = "class"
+    TUNED: ClassVar[str] = ""
+    GRID: ClassVar[tuple[float, ...]] = ()
+    UNTUNED: ClassVar[float] = 0.0
 
     def __init__(self, **settings: Any):
         for other in self.READS:
@@ -190,6 +237,45 @@ class ClosedForm:
         """A model of the kind that it works out, with whatever parameters."""
         return LinearHead(in_features, num_classes)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether leave-one-out is to choose something of it."""
+        return bool(self.TUNED) and getattr(self, self.TUNED) is None
+
+    @property
+    def chosen(self) -> float:
+        """The value of the setting `TUNED`, or what stands for it."""
+        value = getattr(self, self.TUNED)
+        return self.UNTUNED if value is None else value
+
+    def candidates(self) -> tuple[ClosedForm, ...]:
+        """What leave-one-out chooses among, the most regular first."""
+        if not self.is_open:
+            return (self,)
+        return tuple(self.tuned(value) for value in self.GRID)
+
+    def tuned(self, value: float) -> ClosedForm:
+        """The same with `value` for the setting `TUNED`."""
+        other = copy.copy(self)
+        setattr(other, self.TUNED, value)
+        return other
+
+    def untuned(self) -> ClosedForm:
+        """What is taken where leave-one-out cannot choose."""
+        return self.tuned(self.UNTUNED) if self.is_open else self
+
+    def described(self) -> dict[str, str | float]:
+        """Its name and the value of the setting `TUNED`, for a person."""
+        named: dict[str, str | float] = {"closed_form": self.name}
+        return {**named, self.TUNED: self.chosen} if self.TUNED else named
+
+    def left_out(self, components: Components) -> LeftOut:
+        """Scores of rows by each of `candidates`, worked out without the row.
+
+        `components` are those of clients; a form that is open must define this.
+        """
+        raise NotImplementedError
+
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         """The model of `build_model`'s kind, and what to report of it.
 
@@ -200,8 +286,16 @@ class ClosedForm:
         """
         raise NotImplementedError
 
-    def solve(self, statistics: Statistics) -> Solved:
+    def solve(
+        self,
+        statistics: Statistics,
+        components: Components | None = None,
+        seed: int = 0,
+    ) -> Solved:
         """The model of all clients' merged statistics.
+
+        Where it is not `partition_free` it takes the `components` of the clients, too;
+        without any all rows are in one place. `seed` keys draws, where there are any.
 
         Its logits are scores up to a term that all seen classes share: the mean of
         weights and biases (or offsets) over these is zero, which changes no class's
@@ -220,7 +314,7 @@ class ClosedForm:
                 f"there is no {self.name} head of no samples: no client sent "
                 f"statistics of any class; lower {setting('min_samples')}"
             )
-        seen = Seen.of(statistics)
+        seen = Seen.of(statistics, components, seed)
         model, details = self.work_out(seen)
         if not all(torch.isfinite(p).all() for p in model.parameters()):
             raise StatisticsError(
@@ -238,6 +332,27 @@ class ClosedForm:
 def priors_key(meaning: str) -> Key:
     """The setting `priors`: ``"counts"``, or ``"none"``, the same for all."""
     return Key("priors", "counts", meaning, one_of("counts", "none"))
+
+
+def shrinkage_key(meaning: str) -> Key:
+    """The setting `shrinkage`, a share; not set, leave-one-out chooses it."""
+    return Key(
+        "shrinkage",
+        NOT_SET,
+        f"{meaning}share of the spherical covariance in the common one, 0 to 1; -1: "
+        "chosen by leave-one-out.",
+        fraction(not_set_allowed=True),
+    )
+
+
+def strength_key(meaning: str) -> Key:
+    """The setting `strength`, relative; not set, leave-one-out chooses it."""
+    return Key(
+        "strength",
+        NOT_SET,
+        f"{meaning}multiple of their mean; -1: chosen by leave-one-out.",
+        positive_or_not_set,
+    )
 
 
 def linear_head(weight: Tensor, bias: Tensor, seen: Seen) -> LinearHead:
