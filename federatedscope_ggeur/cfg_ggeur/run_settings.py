@@ -70,7 +70,9 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
     ggeur, steps = cfg.ggeur, augmentation_steps(cfg.ggeur)
     sizes, kind = _sizes(ggeur, steps), ggeur.closed_form
     # A head in closed form inverts statistics: they travel exactly then.
-    form = StatisticsForm(summed=ggeur.statistics == "summed", exact=kind != "none")
+    form = StatisticsForm(
+        "pooled" if ggeur.statistics == "summed" else "class", exact=kind != "none"
+    )
     method, training = method_of(cfg), training_settings(cfg)
     task = Task(num_classes, dim, model_settings(cfg), method, cfg.seed, form)
     client = ClientSettings(

@@ -30,7 +30,6 @@ from federatedscope_ggeur.geometry import (
     AugmentationSettings,
     AugmentedSet,
     ClassStatistics,
-    SummedStatistics,
     augment,
 )
 from federatedscope_ggeur.methods import LocalContext, LocalOutcome
@@ -144,15 +143,13 @@ class Client:
             inputs = model.last_input(self.features)
         classes = self.task.num_classes
         statistics = ClassStatistics.from_embeddings(inputs, self.labels, classes)
-        form = replace(self.task.statistics, summed=False)
-        return self._upload(statistics, form)
+        return self._upload(statistics, self.task.statistics.by_class)
 
     def _upload(
         self, statistics: ClassStatistics, form: StatisticsForm
     ) -> StatisticsUpload:
-        by_class = apply_min_count(statistics, self.settings.min_samples)
-        allowed = SummedStatistics.from_classes(by_class) if form.summed else by_class
-        return StatisticsUpload(self.number, self.domain, allowed, form)
+        allowed = apply_min_count(statistics, self.settings.min_samples)
+        return StatisticsUpload.of(self.number, self.domain, allowed, form)
 
     def prepare(
         self, geometry: Geometry | None, prototypes: Prototypes | None

@@ -46,6 +46,5 @@ class Task:
 
     def calibration_schema(self, model: Model) -> MessageSchema:
         """The same for statistics, by class, of what the last layer takes in."""
-        form = replace(self.statistics, summed=False)
-        schema = replace(self.schema(model), statistics=form)
+        schema = replace(self.schema(model), statistics=self.statistics.by_class)
         return replace(schema, dim=model.classifier.in_features)

@@ -7,6 +7,13 @@ from federatedscope_ggeur.geometry.augmentation import (
     TotalSizes,
     augment,
 )
+from federatedscope_ggeur.geometry.compressed import (
+    CompressedStatistics,
+    Compression,
+    CompressionLoss,
+)
+from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
+from federatedscope_ggeur.geometry.rounded_rows import ROW_DTYPES, RoundedRows
 from federatedscope_ggeur.geometry.scatter import thin_factor
 from federatedscope_ggeur.geometry.shape import GeometricShape, shape_similarity
 from federatedscope_ggeur.geometry.statistics import LARGEST_EMBEDDING, ClassStatistics

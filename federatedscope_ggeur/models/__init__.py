@@ -18,6 +18,7 @@ from federatedscope_ggeur.models.calibration_draws import (
 )
 from federatedscope_ggeur.models.closed_forms import (
     CLOSED_FORMS,
+    NEEDS,
     ClosedForm,
     build_closed_form,
     register_closed_form,

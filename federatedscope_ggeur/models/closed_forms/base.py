@@ -16,19 +16,16 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, StatisticsError, setting
-from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+from federatedscope_ggeur.geometry import (
+    ClassStatistics,
+    MeanStatistics,
+    SummedStatistics,
+)
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
 from federatedscope_ggeur.models.linear import LinearHead
-from federatedscope_ggeur.settings import (
-    NOT_SET,
-    Key,
-    Registry,
-    fraction,
-    one_of,
-    positive_or_not_set,
-)
+from federatedscope_ggeur.settings import NOT_SET, Key, Registry
 
 #: How far below those of the seen classes the offset of an unseen class lies.
 BELOW = 10.0
@@ -37,17 +34,7 @@ BELOW = 10.0
 #: one within-class scatter pooled over classes, or one for each class.
 NEEDS = ("means", "pooled", "class")
 
-#: Shares of the spherical covariance that leave-one-out chooses among, the largest
-#: first, for it wins a tie: half decades up to three tenths, then even steps. They
-#: span what a share can be; no data were looked at.
-SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1, 0.03, 0.01)
-#: The share where nothing can be left out, or what is left out says nothing.
-UNTUNED_SHRINKAGE = 0.3
-#: The same for multiples of a mean eigenvalue: half decades from ten times as much as
-#: there is of variance to a thousandth of it.
-STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
-
-Statistics = Union[ClassStatistics, SummedStatistics]
+Statistics = Union[ClassStatistics, SummedStatistics, MeanStatistics]
 Part = TypeVar("Part", bound="type[ClosedForm]")
 
 CLOSED_FORMS: Registry[type[ClosedForm]] = Registry("closed form", "closed_form")
@@ -135,6 +122,11 @@ class Seen:
     def within(self) -> Tensor:
         """The within-class scatter: shape (D, D); forms of NEEDS "pooled" or more."""
         held = self.statistics
+        if isinstance(held, MeanStatistics):
+            raise StatisticsError(
+                "a within-class scatter is needed, but the statistics are counts and "
+                "means alone"
+            )
         if isinstance(held, ClassStatistics):
             held = SummedStatistics.from_classes(held)
         return held.scatter()
@@ -150,10 +142,10 @@ class Seen:
 
     def scatter(self, c: int) -> Tensor:
         """Of class c alone: shape (D, D); for forms of NEEDS "class"."""
-        if isinstance(self.statistics, SummedStatistics):
+        if not isinstance(self.statistics, ClassStatistics):
             raise StatisticsError(
                 "a covariance for each class is needed, but the statistics are summed "
-                "over classes"
+                "over classes, or means alone"
             )
         return self.statistics.scatter(c)
 
@@ -327,32 +319,6 @@ class ClosedForm:
             "left_out": seen.num_classes - len(seen.classes),
         }
         return Solved(model.eval().requires_grad_(False), {**report, **details})
-
-
-def priors_key(meaning: str) -> Key:
-    """The setting `priors`: ``"counts"``, or ``"none"``, the same for all."""
-    return Key("priors", "counts", meaning, one_of("counts", "none"))
-
-
-def shrinkage_key(meaning: str) -> Key:
-    """The setting `shrinkage`, a share; not set, leave-one-out chooses it."""
-    return Key(
-        "shrinkage",
-        NOT_SET,
-        f"{meaning}share of the spherical covariance in the common one, 0 to 1; -1: "
-        "chosen by leave-one-out.",
-        fraction(not_set_allowed=True),
-    )
-
-
-def strength_key(meaning: str) -> Key:
-    """The setting `strength`, relative; not set, leave-one-out chooses it."""
-    return Key(
-        "strength",
-        NOT_SET,
-        f"{meaning}multiple of their mean; -1: chosen by leave-one-out.",
-        positive_or_not_set,
-    )
 
 
 def linear_head(weight: Tensor, bias: Tensor, seen: Seen) -> LinearHead:

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
-    STRENGTHS,
     ClosedForm,
     Seen,
     linear_head,
     register_closed_form,
+)
+from federatedscope_ggeur.models.closed_forms.choices import (
+    STRENGTHS,
     strength_key,
 )
 from federatedscope_ggeur.models.closed_forms.components import Components, Rows
@@ -62,6 +64,7 @@ class FedCOF(ClosedForm):
     NEEDS = "means"
     # Every second of them: to leave rows out costs more here than elsewhere.
     TUNED, GRID, UNTUNED = "strength", STRENGTHS[::2], 1.0
+    partition_free = False
     grain = "client"
 
     strength: float | None

@@ -7,12 +7,14 @@ from torch import Tensor
 
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
-    UNTUNED_SHRINKAGE,
     ClosedForm,
     Seen,
     linear_head,
-    priors_key,
     register_closed_form,
+)
+from federatedscope_ggeur.models.closed_forms.choices import (
+    UNTUNED_SHRINKAGE,
+    priors_key,
 )
 from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
 from federatedscope_ggeur.rng import torch_generator

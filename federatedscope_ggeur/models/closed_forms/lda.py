@@ -7,13 +7,15 @@ from torch import Tensor
 
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
-    SHRINKAGES,
-    UNTUNED_SHRINKAGE,
     ClosedForm,
     Seen,
     linear_head,
-    priors_key,
     register_closed_form,
+)
+from federatedscope_ggeur.models.closed_forms.choices import (
+    SHRINKAGES,
+    UNTUNED_SHRINKAGE,
+    priors_key,
     shrinkage_key,
 )
 from federatedscope_ggeur.models.closed_forms.components import Components

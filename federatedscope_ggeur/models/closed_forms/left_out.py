@@ -18,6 +18,8 @@ LeftOut = Callable[[Rows], "list[Tensor]"]
 
 #: What is left of a trace when all is subtracted, relative to it.
 ROUNDING = 1e-12
+#: For what is positive, unless statistics that were compressed do not hold the row.
+_LEAST = 1e-12
 _CHUNK_ROWS = 512
 
 
@@ -113,7 +115,7 @@ class DiscriminantLeftOut:
         cross = (zw * x).sum(dim=1)[:, None] - zw @ means.T
         distances = (xw * x).sum(dim=1)[:, None] - 2 * xw @ means.T
         distances += inverse @ means.square().T
-        more = b / (1 - b * q)
+        more = b / (1 - b * q).clamp(min=_LEAST)
         distances += more[:, None] * cross.square()
         shares = torch.nonzero(growth > 0).flatten()
         to_own = growth.square() * (q + more * q.square())
@@ -200,7 +202,8 @@ class RidgeLeftOut:
             inverse = 1 / (self._values + weight[:, None])
             found = parts.weights / n + (x * inverse) @ self._sums.T
             hat = 1 / n + (x.square() * inverse).sum(dim=1)
-            without = (found - hat[:, None] * targets) / (1 - hat[:, None])
+            without = found - hat[:, None] * targets
+            without = without / (1 - hat[:, None]).clamp(min=_LEAST)
             found = torch.where(inside[:, None], without, found)
             found = torch.where((flat & inside)[:, None], shares, found)
             found[gone, own[gone]] = -torch.inf

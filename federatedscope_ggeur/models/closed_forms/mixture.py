@@ -8,12 +8,14 @@ from torch import Tensor
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
     BELOW,
-    SHRINKAGES,
-    UNTUNED_SHRINKAGE,
     ClosedForm,
     Seen,
-    priors_key,
     register_closed_form,
+)
+from federatedscope_ggeur.models.closed_forms.choices import (
+    SHRINKAGES,
+    UNTUNED_SHRINKAGE,
+    priors_key,
     shrinkage_key,
 )
 from federatedscope_ggeur.models.closed_forms.components import Components

@@ -11,12 +11,14 @@ from torch import Tensor
 from federatedscope_ggeur.errors import ConfigError, StatisticsError
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
-    STRENGTHS,
-    UNTUNED_SHRINKAGE,
     ClosedForm,
     Seen,
     linear_head,
     register_closed_form,
+)
+from federatedscope_ggeur.models.closed_forms.choices import (
+    STRENGTHS,
+    UNTUNED_SHRINKAGE,
     strength_key,
 )
 from federatedscope_ggeur.models.closed_forms.components import Components
