@@ -19,6 +19,7 @@ from federatedscope_ggeur.settings import (
     not_negative,
     one_of,
     positive,
+    positive_share,
     steps,
     text,
     whole,
@@ -186,9 +187,41 @@ _RUN_KEYS = (
     ),
     _choice(
         "statistics",
-        ("class", "summed"),
-        "Scatters that clients send in round 0: class, one for each class; summed, one "
-        "summed over classes, which is enough for most closed forms.",
+        ("class", "summed", "means", "compressed"),
+        "What clients send in round 0 beside counts and means, at most: class, a "
+        "scatter for each class; summed, one summed over classes, which is enough for "
+        "most closed forms; means, nothing; compressed, the first directions of the "
+        "summed one, in few bits.",
+        shared=True,
+    ),
+    Key(
+        "compressed.rank",
+        160.0,
+        "Compressed statistics: directions of the scatter, at most; -1: as many as "
+        "compressed.energy asks for.",
+        whole(1, not_set_allowed=True),
+        shared=True,
+    ),
+    Key(
+        "compressed.energy",
+        0.9,
+        "Compressed statistics: share of a client's scatter that the directions hold, "
+        "above 0 and at most 1, if compressed.rank allows.",
+        positive_share,
+        shared=True,
+    ),
+    _choice(
+        "compressed.dtype",
+        ("int8", "float16", "float32"),
+        "Compressed statistics: what means and directions are rounded to, with one "
+        "scale a row.",
+        shared=True,
+    ),
+    _choice(
+        "geometry",
+        ("class", "pooled"),
+        "Shapes that the server sends for GGEUR's steps: class, one for each class; "
+        "pooled, one for all, of the scatter within classes.",
         shared=True,
     ),
     _choice(

@@ -13,6 +13,7 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
     method_of,
     options_of,
 )
+from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_form
 from federatedscope_ggeur.data import (
     ENCODERS,
     EncoderSettings,
@@ -33,7 +34,6 @@ from federatedscope_ggeur.federation.course.requests import (
     STATISTICS,
     RequestKind,
 )
-from federatedscope_ggeur.federation.messages import StatisticsForm
 from federatedscope_ggeur.geometry import (
     AugmentationSettings,
     PerAnchorSizes,
@@ -69,12 +69,10 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
     """The settings in `cfg` for data of `num_classes` and `dim`, on any engine."""
     ggeur, steps = cfg.ggeur, augmentation_steps(cfg.ggeur)
     sizes, kind = _sizes(ggeur, steps), ggeur.closed_form
-    # A head in closed form inverts statistics: they travel exactly then.
-    form = StatisticsForm(
-        "pooled" if ggeur.statistics == "summed" else "class", exact=kind != "none"
-    )
+    form = statistics_form(ggeur)
     method, training = method_of(cfg), training_settings(cfg)
-    task = Task(num_classes, dim, model_settings(cfg), method, cfg.seed, form)
+    pooled = ggeur.geometry == "pooled"
+    task = Task(num_classes, dim, model_settings(cfg), method, cfg.seed, form, pooled)
     client = ClientSettings(
         task,
         augmentation=AugmentationSettings(steps, sizes, ggeur.scale, ggeur.noise),

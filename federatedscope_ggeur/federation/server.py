@@ -14,6 +14,7 @@ from federatedscope_ggeur.federation.calibration import (
     Calibration,
     CalibrationSettings,
 )
+from federatedscope_ggeur.federation.compression_log import CompressionLog
 from federatedscope_ggeur.federation.evaluation import Score, evaluate
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
@@ -25,11 +26,18 @@ from federatedscope_ggeur.federation.messages import (
     ScoreReport,
     StatisticsUpload,
 )
-from federatedscope_ggeur.federation.messages.statistics_upload import empty_statistics
+from federatedscope_ggeur.federation.messages.statistics_upload import (
+    Statistics,
+    empty_statistics,
+)
 from federatedscope_ggeur.federation.prototypes import PrototypeBook
 from federatedscope_ggeur.federation.sampling import draw_clients
 from federatedscope_ggeur.federation.task import Task
-from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
+from federatedscope_ggeur.geometry import (
+    ClassStatistics,
+    GeometricShape,
+    SummedStatistics,
+)
 from federatedscope_ggeur.methods import ServerContext, Update, initial_weights
 from federatedscope_ggeur.models import (
     ClosedForm,
@@ -108,6 +116,8 @@ class Server:
         The merged statistics of all clients so far.
     uploaded : set of int
         The clients whose statistics are in it.
+    compression : CompressionLog
+        What it cost that they were compressed, where they were.
     calibration : Calibration or None
         The stage after the last round, where there is one.
     prototype_book : PrototypeBook
@@ -138,6 +148,7 @@ class Server:
             self.calibration = Calibration(self.model, settings.calibration, seed)
         self.prototype_book = PrototypeBook(self.client_domains, settings.prototypes)
         self.uploaded: set[int] = set()
+        self.compression = CompressionLog()
         self.prepare_replies: dict[int, PrepareReply] = {}
 
     @property
@@ -152,16 +163,33 @@ class Server:
         for upload in in_client_order(uploads):
             self.uploaded.add(upload.client)
             self.statistics = self.statistics + upload.statistics
+            if upload.loss is not None:
+                self.compression.add(upload)
             if 2 in self.settings.steps:
                 self.prototype_book.add(upload.client, upload.statistics)
 
     def geometry(self) -> Geometry:
-        """The global shape of every class that anyone uploaded."""
+        """The global shape of every class that anyone uploaded; pooled, one for all
+        classes, those too that nobody uploaded."""
         held = self.statistics
+        if self.task.pooled_geometry:
+            return self._pooled_geometry(held)
         if not isinstance(held, ClassStatistics):
             raise StatisticsError("shapes need the covariance of each class")
         shape = GeometricShape.from_statistics
         return Geometry({c: shape(held, c, TRAVEL_PRECISION) for c in held.classes})
+
+    def _pooled_geometry(self, held: Statistics) -> Geometry:
+        if isinstance(held, ClassStatistics):
+            held = SummedStatistics.from_classes(held)
+        if not isinstance(held, SummedStatistics):
+            raise StatisticsError(
+                "a shape needs a covariance, and there are only means"
+            )
+        if not held.classes:
+            return Geometry({}, pooled=True)
+        shape = GeometricShape.pooled(held, TRAVEL_PRECISION)
+        return Geometry(dict.fromkeys(range(held.num_classes), shape), pooled=True)
 
     def prototypes(self, client: int) -> Prototypes | None:
         """Class means of all sources but the client's own; None without step 2."""
@@ -179,6 +207,8 @@ class Server:
         """
         solved = form.solve(self.statistics)
         self.params = to_vector(solved.model)
+        if self.compression.uploads:
+            self.compression.note_head(form, solved, self.statistics)
         return solved.report
 
     def add_prepare_reply(self, reply: PrepareReply) -> None:

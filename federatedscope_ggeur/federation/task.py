@@ -27,6 +27,8 @@ class Task:
         Keys every draw.
     statistics : StatisticsForm
         How class statistics travel.
+    pooled_geometry : bool
+        GGEUR draws along one shape for all classes in place of one for each.
     """
 
     num_classes: int
@@ -35,6 +37,7 @@ class Task:
     method: Method
     seed: int
     statistics: StatisticsForm = EACH_CLASS
+    pooled_geometry: bool = False
 
     def build_model(self) -> Model:
         """A model of the task, its parameters as the class leaves them."""
@@ -42,7 +45,8 @@ class Task:
 
     def schema(self, model: Model) -> MessageSchema:
         """What received messages are checked against."""
-        return MessageSchema.of(model, self.method, self.statistics)
+        pooled = self.pooled_geometry
+        return MessageSchema.of(model, self.method, self.statistics, pooled)
 
     def calibration_schema(self, model: Model) -> MessageSchema:
         """The same for statistics, by class, of what the last layer takes in."""

@@ -56,6 +56,25 @@ class Compression:
 
 
 @dataclass(frozen=True)
+class ErrorLimits:
+    """The most that merged statistics are off by; primes mark what is held.
+
+    Attributes
+    ----------
+    scatter : float
+        Of ``|W' - W|`` (Frobenius norm).
+    trace : float
+        Of ``|tr W' - tr W|``.
+    means : float
+        Of the root of ``sum_c n_c |mu'_c - mu_c|^2``.
+    """
+
+    scatter: float
+    trace: float
+    means: float
+
+
+@dataclass(frozen=True)
 class CompressionLoss:
     """What compression has changed; of several clients, the sum of theirs.
 
@@ -92,12 +111,12 @@ class CompressionLoss:
             self.means + other.means,
         )
 
-    def bound(self, merged: SummedStatistics) -> float:
-        """The most that the merged scatter can be off by, ``|W' - W|``.
+    def limits(self, merged: Pooled) -> ErrorLimits:
+        """The most that merged statistics can be off by.
 
         Parameters
         ----------
-        merged : SummedStatistics
+        merged : SummedStatistics or MeanStatistics
             Of all the parts that this is the loss of, as restored.
 
         Notes
@@ -108,9 +127,12 @@ class CompressionLoss:
         ``Z^T Z`` by at most ``2 |Z'| |E| + |E|^2``; ``|Z'|^2`` is what the merged trace
         has beyond the clients'.
         """
-        between = max(0.0, float(merged.scatter().trace()) - self.energy)
         moved = self.means**0.5
-        return self.scatter + 2 * between**0.5 * moved + self.means
+        if not isinstance(merged, SummedStatistics):
+            return ErrorLimits(0.0, 0.0, moved)
+        between = max(0.0, float(merged.scatter().trace()) - self.energy)
+        trace = 2 * between**0.5 * moved + self.means
+        return ErrorLimits(self.scatter + trace, trace, moved)
 
 
 @dataclass(frozen=True)

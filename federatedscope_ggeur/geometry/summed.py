@@ -107,6 +107,13 @@ class SummedStatistics(Located):
         """
         return self._scatter.factor()
 
+    def stacked_rows(self) -> Tensor | None:
+        """Rows ``R`` of shape (r, D) with ``R^T R = W``, or None if held dense.
+
+        Not canonical: for computations on the spot, never for sending.
+        """
+        return self._scatter.rows()
+
     @property
     def factor_is_smaller(self) -> bool:
         """Whether the thin factor takes fewer numbers than the upper triangle."""

@@ -3,7 +3,9 @@
 from federatedscope_ggeur.reporting.plots import draw_curve
 from federatedscope_ggeur.reporting.results import (
     SCHEMA_VERSION,
+    ClientCompression,
     ClientInfo,
+    CompressionRecord,
     Final,
     Results,
     Round0,

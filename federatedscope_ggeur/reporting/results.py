@@ -17,7 +17,7 @@ from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
 if TYPE_CHECKING:
     import numpy as np
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 Status = Literal["finished", "interrupted", "failed"]
 _REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")
@@ -86,6 +86,56 @@ class RoundRecord:
 
 
 @dataclass(frozen=True)
+class ClientCompression:
+    """What compression changed in the statistics of one client, exactly.
+
+    Shares and norms are relative; None where there is nothing to relate them to.
+
+    Attributes
+    ----------
+    left_out : float or None
+        Share of the trace of its scatter W beyond the directions kept.
+    covariance_error : float or None
+        ``|W' - W| / |W'|``, W' being what the server works with (Frobenius norms).
+    rounding_error : float or None
+        The part of it that rounding made: ``|W' - W''| / |W'|``, W'' unrounded.
+    mean_error : float or None
+        Root mean square over rows of how far their class mean was moved, over that of
+        how far it lies from the mean of all.
+    """
+
+    left_out: Optional[float]
+    covariance_error: Optional[float]
+    rounding_error: Optional[float]
+    mean_error: Optional[float]
+
+
+@dataclass(frozen=True)
+class CompressionRecord:
+    """What compression of the statistics (``ggeur.statistics: compressed``) cost.
+
+    Attributes
+    ----------
+    clients : dict of str to ClientCompression
+        By the client's number.
+    left_out : float or None
+        As of a client, over all of them.
+    covariance_error_limit, mean_error_limit : float or None
+        The most that a client's figures of these names can be of the merged statistics.
+    head_error_limit : float or None
+        The most that the weights of the head in closed form are off by, ``|w' - w| /
+        |w'|`` over all classes; None for a head of which this cannot be told, or not
+        to be below 1.
+    """
+
+    clients: dict[str, ClientCompression]
+    left_out: Optional[float]
+    covariance_error_limit: Optional[float]
+    mean_error_limit: Optional[float]
+    head_error_limit: Optional[float]
+
+
+@dataclass(frozen=True)
 class Round0:
     """What travelled before the first round of training.
 
@@ -111,6 +161,8 @@ class Round0:
     closed_form : RoundRecord or None
         The head in closed form (``ggeur.closed_form``); its bytes and seconds are not
         in the numbers above.
+    compression : CompressionRecord or None
+        What it cost to compress the statistics; None if they were not.
     """
 
     clients: list[int]
@@ -123,6 +175,7 @@ class Round0:
     prepare_bytes_up: int = 0
     init_broadcast_bytes_down: int = 0
     closed_form: Optional[RoundRecord] = None
+    compression: Optional[CompressionRecord] = None
 
     @property
     def bytes_up(self) -> int:

@@ -152,9 +152,16 @@ def test_the_bound_holds_for_what_many_parts_merge_to(parts, dim, offset, how):
     exact = [make(seed, n, dim, offset=offset) for seed, n in parts]
     found, losses = zip(*(restored(part, how) for part in exact))
     merged, loss = sum(found), sum(losses, CompressionLoss())
-    error = float((merged.scatter() - sum(exact).scatter()).norm())
-    size = float(sum(exact).scatter().norm())
-    assert error <= loss.bound(merged) * (1 + 1e-9) + 1e-9 * size
+    off, pooled = merged.scatter() - sum(exact).scatter(), sum(exact)
+    limits, size = loss.limits(merged), float(pooled.scatter().norm())
+    assert float(off.norm()) <= limits.scatter * (1 + 1e-9) + 1e-9 * size
+    assert abs(float(off.trace())) <= limits.trace * (1 + 1e-9) + 1e-9 * dim * size
+    moved = (merged.means - pooled.means).square().sum(dim=1)
+    moved = float(pooled.counts.double() @ moved) ** 0.5
+    reach = float(pooled.means.abs().max()) * (1 + float(pooled.counts.sum())) ** 0.5
+    assert moved <= limits.means * (1 + 1e-9) + 1e-12 * reach
+    of_means = loss.limits(MeanStatistics.of(merged))
+    assert (of_means.scatter, of_means.means) == (0, limits.means)
 
 
 def test_order_and_grouping_of_what_is_restored_do_not_matter():

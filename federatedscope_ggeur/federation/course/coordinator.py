@@ -140,6 +140,7 @@ class Coordinator:
             uploaded_pairs=pairs,
             withheld_pairs=None if sizes else 0,
             closed_form=closed_form,
+            compression=server.compression.record(server.statistics),
             **sent,
         )
 

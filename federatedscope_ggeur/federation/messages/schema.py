@@ -57,17 +57,25 @@ class MessageSchema:
     num_parameters : int
         Of the weights that travel.
     statistics : StatisticsForm
+    pooled_geometry : bool
+        One shape for all classes goes down in place of one for each.
     """
 
     num_classes: int
     dim: int
     num_parameters: int
     statistics: StatisticsForm = EACH_CLASS
+    pooled_geometry: bool = False
 
     @classmethod
     def of(
-        cls, model: Model, method: Method, statistics: StatisticsForm
+        cls,
+        model: Model,
+        method: Method,
+        statistics: StatisticsForm,
+        pooled_geometry: bool = False,
     ) -> MessageSchema:
         """The schema of a federation that trains `model` by `method`."""
         size = num_parameters(model) if method.federated else 0
-        return cls(model.num_classes, model.in_features, size, statistics)
+        shape = model.num_classes, model.in_features
+        return cls(*shape, size, statistics, pooled_geometry)
