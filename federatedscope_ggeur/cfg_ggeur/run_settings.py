@@ -31,6 +31,7 @@ from federatedscope_ggeur.federation.course.coordinator import Plan
 from federatedscope_ggeur.federation.course.requests import (
     CALIBRATE,
     KINDS,
+    LEAVE_ONE_OUT,
     STATISTICS,
     RequestKind,
 )
@@ -39,7 +40,11 @@ from federatedscope_ggeur.geometry import (
     PerAnchorSizes,
     TotalSizes,
 )
-from federatedscope_ggeur.models import ModelSettings, build_closed_form
+from federatedscope_ggeur.models import (
+    ClosedForm,
+    ModelSettings,
+    build_closed_form,
+)
 from federatedscope_ggeur.settings import NOT_SET
 
 #: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).
@@ -68,7 +73,7 @@ class RunSettings:
 def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettings:
     """The settings in `cfg` for data of `num_classes` and `dim`, on any engine."""
     ggeur, steps = cfg.ggeur, augmentation_steps(cfg.ggeur)
-    sizes, kind = _sizes(ggeur, steps), ggeur.closed_form
+    sizes, closed_form = _sizes(ggeur, steps), _closed_form(ggeur)
     form = statistics_form(ggeur)
     method, training = method_of(cfg), training_settings(cfg)
     pooled = ggeur.geometry == "pooled"
@@ -79,6 +84,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         training=training,
         min_samples=int(ggeur.privacy.min_samples),
         weight=ggeur.weight,
+        closed_form=closed_form,
     )
     server = ServerSettings(
         task,
@@ -89,7 +95,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         ignore_weight=cfg.federate.ignore_weight,
         total_rounds=0 if only_closed_form(ggeur) else cfg.federate.total_round_num,
         eval_every=cfg.eval.freq,
-        closed_form=None if kind == "none" else build_closed_form(kind, ggeur),
+        closed_form=closed_form,
         calibration=_calibration(ggeur, training),
     )
     return RunSettings(
@@ -125,6 +131,14 @@ def _calibration(ggeur, training: TrainingSettings) -> CalibrationSettings | Non
         return None
     samples, epochs = int(ggeur.ccvr.samples), int(ggeur.ccvr.epochs)
     return CalibrationSettings(samples, epochs, training)
+
+
+def _closed_form(ggeur) -> ClosedForm | None:
+    """The head in closed form of ``ggeur.closed_form``, as a start where it is one."""
+    if ggeur.closed_form == "none":
+        return None
+    form = build_closed_form(ggeur.closed_form, ggeur)
+    return form if only_closed_form(ggeur) else form.as_start()
 
 
 def training_settings(cfg) -> TrainingSettings:
@@ -180,8 +194,9 @@ def _sample_client_num(federate, num_clients: int) -> int:
 
 def model_settings(cfg) -> ModelSettings:
     """The model of ``ggeur.mlp_hidden_dim``, or of ``ggeur.closed_form``."""
-    hidden, form = int(cfg.ggeur.mlp_hidden_dim), cfg.ggeur.closed_form
-    return ModelSettings(hidden, cfg.model.dropout, form)
+    ggeur = cfg.ggeur
+    hidden, starts = int(ggeur.mlp_hidden_dim), ggeur.init == "closed_form"
+    return ModelSettings(hidden, cfg.model.dropout, ggeur.closed_form, starts)
 
 
 def augmentation_steps(ggeur) -> tuple[int, ...]:
@@ -195,6 +210,9 @@ def answered_requests(ggeur) -> frozenset[RequestKind]:
     answered = {kind for kind in KINDS if kind.always}
     if augmentation_steps(ggeur) or ggeur.closed_form != "none":
         answered.add(STATISTICS)
+    form = _closed_form(ggeur)
+    if form is not None and form.is_open:
+        answered.add(LEAVE_ONE_OUT)
     if ggeur.calibrate != "none":
         answered.add(CALIBRATE)
     return frozenset(answered)

@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.errors import GGEURError, MessageError, setting
 from federatedscope_ggeur.federation.evaluation import evaluate
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
     Geometry,
+    HitCounts,
     InitBroadcast,
+    LeaveOneOut,
     PrepareReply,
     Prototypes,
     ScoreReport,
@@ -34,6 +36,8 @@ from federatedscope_ggeur.geometry import (
 )
 from federatedscope_ggeur.methods import LocalContext, LocalOutcome
 from federatedscope_ggeur.methods.base import Tensors
+from federatedscope_ggeur.models import ClosedForm
+from federatedscope_ggeur.models.closed_forms import Rows, left_out_hits
 from federatedscope_ggeur.rng import derive_seed
 
 logger = logging.getLogger(__name__)
@@ -52,6 +56,8 @@ class ClientSettings:
         The min-count threshold of what goes up of a class.
     weight : {"augmented", "original"}
         The rows that n_k counts: of the set trained on, or the client's own.
+    closed_form : ClosedForm, optional
+        As the server's.
     """
 
     task: Task
@@ -59,6 +65,7 @@ class ClientSettings:
     training: TrainingSettings
     min_samples: int
     weight: str
+    closed_form: ClosedForm | None = None
 
 
 class MemoryBudget:
@@ -150,6 +157,24 @@ class Client:
     ) -> StatisticsUpload:
         allowed = apply_min_count(statistics, self.settings.min_samples)
         return StatisticsUpload.of(self.number, self.domain, allowed, form)
+
+    def hit_counts(self, message: LeaveOneOut) -> HitCounts:
+        """Round 0: how many of its rows each candidate for the head in closed form
+        classifies rightly. A row is left out of what it is in; one of a class that was
+        withheld is in nothing."""
+        form, names = self.settings.closed_form, message.components.domain_names
+        if form is None or self.domain not in names:
+            raise MessageError(
+                f"{self.domain!r} is not among {names}",
+                field="domains",
+                sender="the server",
+            )
+        inside = (self._counts >= self.settings.min_samples)[self.labels]
+        rows = Rows(
+            self.features, self.labels, self.number, names.index(self.domain), inside
+        )
+        hits = left_out_hits(message.scores(form), rows)
+        return HitCounts(self.number, len(self.labels), hits)
 
     def prepare(
         self, geometry: Geometry | None, prototypes: Prototypes | None

@@ -44,6 +44,7 @@ from federatedscope_ggeur.models import (
     load_vector,
     to_vector,
 )
+from federatedscope_ggeur.models.closed_forms import ComponentBook, Components
 
 #: Covariances come rounded to float32, which leaves noise of 1e-7 of the largest
 #: eigenvalue at most.
@@ -114,8 +115,8 @@ class Server:
         The global head's weights.
     statistics : ClassStatistics or SummedStatistics
         The merged statistics of all clients so far.
-    uploaded : set of int
-        The clients whose statistics are in it.
+    uploaded : dict from client number to int
+        The clients whose statistics are in it, and the rows that these are of.
     compression : CompressionLog
         What it cost that they were compressed, where they were.
     calibration : Calibration or None
@@ -147,7 +148,12 @@ class Server:
             seed = self.task.seed
             self.calibration = Calibration(self.model, settings.calibration, seed)
         self.prototype_book = PrototypeBook(self.client_domains, settings.prototypes)
-        self.uploaded: set[int] = set()
+        self.uploaded: dict[int, int] = {}
+        self._components: ComponentBook | None = None
+        form = settings.closed_form
+        if form is not None and (form.is_open or not form.partition_free):
+            names = tuple(dict.fromkeys(self.client_domains.values()))
+            self._components = ComponentBook(names)
         self.compression = CompressionLog()
         self.prepare_replies: dict[int, PrepareReply] = {}
 
@@ -161,8 +167,10 @@ class Server:
     def add_statistics(self, uploads: Iterable[StatisticsUpload]) -> None:
         """Fold in the uploads of one window, in client order (Eq. 4)."""
         for upload in in_client_order(uploads):
-            self.uploaded.add(upload.client)
+            self.uploaded[upload.client] = int(upload.statistics.counts.sum())
             self.statistics = self.statistics + upload.statistics
+            if self._components is not None:
+                self._components.add(upload.statistics, upload.client, upload.domain)
             if upload.loss is not None:
                 self.compression.add(upload)
             if 2 in self.settings.steps:
@@ -205,11 +213,27 @@ class Server:
         StatisticsError
             The statistics do not allow that head; it says what to do.
         """
-        solved = form.solve(self.statistics)
+        parts = None
+        if self._components is not None and self.uploaded:
+            parts = self._components.components()
+        solved = form.solve(self.statistics, parts, self.task.seed)
         self.params = to_vector(solved.model)
         if self.compression.uploads:
             self.compression.note_head(form, solved, self.statistics)
         return solved.report
+
+    @property
+    def candidates(self) -> tuple[ClosedForm, ...]:
+        """What a head in closed form may be, where clients' rows decide."""
+        form = self.settings.closed_form
+        return () if form is None else form.candidates()
+
+    def components(self) -> Components | None:
+        """What clients have sent, where rows are to be left out of it."""
+        form = self.settings.closed_form
+        if self._components is None or form is None or not form.is_open:
+            return None
+        return self._components.components() if self.statistics.classes else None
 
     def add_prepare_reply(self, reply: PrepareReply) -> None:
         """Note what a client counts for and what its method sends once.

@@ -171,7 +171,8 @@ def _restore(
     if progress.text("run") != started.text("run"):
         raise _refusal(path, f"'{_round0_path(path)}' is of another run")
     _check_same(path, started, server.client_domains, handshake)
-    params = progress.tensor("params", torch.float32, server.params.shape)
+    size = len(server.params) if server.model.fixed_size else None
+    params = progress.tensor("params", torch.float32, (size,))
     records = json.loads(progress.text("records"))
     done = Progress(
         from_json_value(Round0, records["round0"], "round0"),

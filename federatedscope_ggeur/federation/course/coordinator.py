@@ -11,16 +11,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.choice import (
+    Choice,
+    choose_by_hits,
+    choose_untuned,
+    is_confounded,
+)
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.course.requests import (
     CALIBRATE,
     EVALUATE,
     INIT_BROADCAST,
+    LEAVE_ONE_OUT,
     PREPARE,
     STATISTICS,
     TRAIN,
@@ -31,9 +38,11 @@ from federatedscope_ggeur.federation.course.requests import (
     decode_answer,
 )
 from federatedscope_ggeur.federation.evaluation import Score
-from federatedscope_ggeur.federation.messages import ScoreReport
+from federatedscope_ggeur.federation.messages import LeaveOneOut, ScoreReport
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.server import Server
+from federatedscope_ggeur.models import ClosedForm
+from federatedscope_ggeur.models.closed_forms import confounded_share
 from federatedscope_ggeur.reporting import Round0, RoundRecord, average
 
 logger = logging.getLogger(__name__)
@@ -118,11 +127,13 @@ class Coordinator:
                 pairs += yield from self._collect(window, sizes)
         if server.settings.steps:
             self.geometry = server.geometry().to_bytes()
-        chosen, solving = {}, 0.0
+        chosen, solving, sizes_of_choice = {}, 0.0, (0, 0)
         form = server.settings.closed_form
         if form is not None:
-            before = time.perf_counter()
-            chosen, solving = server.solve(form), time.perf_counter() - before
+            before, self._down, self._up = time.perf_counter(), 0, 0
+            taken, how = yield from self._choose(form)
+            chosen, solving = server.solve(taken), time.perf_counter() - before
+            chosen, sizes_of_choice = {**chosen, **how}, (self._down, self._up)
         clients, sent = sorted(server.uploaded), _NOTHING_SENT
         if server.settings.total_rounds:
             sent = yield from self._begin()
@@ -130,7 +141,7 @@ class Coordinator:
         seconds = time.perf_counter() - started - solving
         closed_form = None
         if form is not None:
-            record = self._start_record(0, spent=solving)
+            record = self._start_record(0, solving, *sizes_of_choice)
             scored = yield from self._evaluate(0)
             closed_form = record(scored, method=form.name, details=chosen)
         return Round0(
@@ -221,6 +232,23 @@ class Coordinator:
         self.server.add_statistics(uploads)
         return sum(len(upload.statistics.classes) for upload in uploads)
 
+    def _choose(self, form: ClosedForm) -> Requests[Choice]:
+        """What clients' rows say of a head in closed form that is open."""
+        components = self.server.components()
+        if components is None:
+            return form, {}
+        share = confounded_share(components)
+        if is_confounded(share):
+            return choose_untuned(form, share)
+        components = components.merged(form.grain)
+        if form.NEEDS == "means":
+            components = replace(components, scatter=None)
+        asked = self.membership.here(sorted(self.server.uploaded))
+        message = LeaveOneOut(components).to_bytes()
+        parts = dict.fromkeys(asked, (message,))
+        counts = yield from self._ask(LEAVE_ONE_OUT, 0, parts)
+        return choose_by_hits(form, counts, share)
+
     def _prepare(self, numbers: list[int]) -> Requests[tuple[int, int, int]]:
         """Prepare clients for training; bytes of geometry, prototypes, replies."""
         geometry = prototypes = 0
@@ -274,12 +302,12 @@ class Coordinator:
         }
 
     def _start_record(
-        self, number: int, spent: float = 0.0
+        self, number: int, spent: float = 0.0, down: int = 0, up: int = 0
     ) -> Callable[..., RoundRecord]:
-        """Count bytes and seconds, beside those `spent`, from now; what comes back
-        makes the record of them and of the scores."""
+        """Count seconds and bytes from now, beside those `spent`, `down` and `up`; what
+        comes back makes the record of them and of the scores."""
         started = time.perf_counter() - spent
-        self._down = self._up = 0
+        self._down, self._up = down, up
 
         def record(scored: dict[str, Any], clients=(), **made_by: Any) -> RoundRecord:
             return RoundRecord(

@@ -16,7 +16,9 @@ from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
     Geometry,
+    HitCounts,
     InitBroadcast,
+    LeaveOneOut,
     MessageSchema,
     PrepareReply,
     Prototypes,
@@ -24,6 +26,7 @@ from federatedscope_ggeur.federation.messages import (
     StatisticsUpload,
 )
 from federatedscope_ggeur.federation.messages.validation import (
+    validate_hits,
     validate_prepare_reply,
     validate_scores,
     validate_statistics,
@@ -82,6 +85,19 @@ STATISTICS = RequestKind(
     answer=StatisticsUpload,
     validate=lambda server, request, upload: validate_statistics(
         upload, server.client_domains, server.uploaded
+    ),
+    always=False,
+)
+LEAVE_ONE_OUT = RequestKind(
+    name="leave_one_out",
+    message="leave_one_out",
+    deadline="round0",
+    parts=(LeaveOneOut,),
+    respond=lambda handler, message: handler.leave_one_out(message),
+    answer_message="hit_counts",
+    answer=HitCounts,
+    validate=lambda server, request, counts: validate_hits(
+        counts, server.uploaded, len(server.candidates)
     ),
     always=False,
 )
@@ -146,7 +162,15 @@ CALIBRATE = RequestKind(
     schema=lambda server: server.task.calibration_schema(server.model),
     always=False,
 )
-KINDS = (STATISTICS, PREPARE, INIT_BROADCAST, TRAIN, EVALUATE, CALIBRATE)
+KINDS = (
+    STATISTICS,
+    LEAVE_ONE_OUT,
+    PREPARE,
+    INIT_BROADCAST,
+    TRAIN,
+    EVALUATE,
+    CALIBRATE,
+)
 #: By the types of the messages down and up.
 BY_MESSAGE = {kind.message: kind for kind in KINDS}
 BY_ANSWER = {kind.answer_message: kind for kind in KINDS if kind.answer_message}

@@ -230,6 +230,15 @@ class ClosedForm:
         """A model of the kind that it works out, with whatever parameters."""
         return LinearHead(in_features, num_classes)
 
+    @classmethod
+    def build_start(cls, in_features: int, num_classes: int) -> Model:
+        """The same where training goes on from it."""
+        return cls.build_model(in_features, num_classes)
+
+    def as_start(self) -> ClosedForm:
+        """It, as a start of training."""
+        return self
+
     @property
     def is_open(self) -> bool:
         """Whether leave-one-out is to choose something of it."""

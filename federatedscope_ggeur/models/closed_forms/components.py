@@ -200,3 +200,27 @@ class Rows:
         """The component that each row is to be left out of, or -1: shape (n,)."""
         found = components.holding(self.labels, self.client, self.domain)
         return torch.where(self.inside, found, torch.full_like(found, -1))
+
+
+class ComponentBook:
+    """Keeps the components that clients send, of domains called `names`."""
+
+    def __init__(self, names: tuple[str, ...]):
+        self._names = names
+        self._parts: list[Components] = []
+        self._scatter: Tensor | None = None
+
+    def add(self, statistics: Located, client: int, domain: str) -> None:
+        """Take a client's statistics; if any has no scatters, none is kept."""
+        part = Components.of_client(statistics, client, domain, self._names)
+        scatter = part.scatter
+        if self._parts and scatter is not None and self._scatter is not None:
+            scatter = self._scatter + scatter
+        elif self._parts:
+            scatter = None
+        self._scatter = scatter
+        self._parts.append(replace(part, scatter=None))
+
+    def components(self) -> Components:
+        """Those of all clients so far, of which there is one at least."""
+        return replace(Components.joined(self._parts), scatter=self._scatter)
