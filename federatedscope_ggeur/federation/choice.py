@@ -27,7 +27,7 @@ CONFOUNDED = (
 def choose_by_hits(
     form: ClosedForm, counts: Sequence[HitCounts], share: float
 ) -> Choice:
-    """The candidate with the most hits over all clients; of equal ones the first.
+    """The candidate that the hits over all clients speak for, see `ClosedForm.pick`.
 
     `share` is what `confounded_share` has said.
     """
@@ -41,7 +41,16 @@ def choose_by_hits(
         for candidate, found in zip(candidates, hits)
     ]
     details = {"chosen_by": "leave_one_out", **details, "candidates": scored}
-    return candidates[int(hits.argmax())], details
+    return candidates[form.pick(hits, rows)], details
+
+
+def recorded(report: dict[str, Any], how: dict[str, Any]) -> dict[str, Any]:
+    """What to record of a head: the `report` of its solution, and `how` it came to be
+    chosen, if it was."""
+    rule = report.get("shrinkage_rule")
+    if how and rule == "set":
+        report = {**report, "shrinkage_rule": how["chosen_by"]}
+    return {**report, **how}
 
 
 def is_confounded(share: float) -> bool:
@@ -52,7 +61,8 @@ def is_confounded(share: float) -> bool:
 def choose_untuned(form: ClosedForm, share: float) -> Choice:
     """What is taken where labels and domains are confounded; said in the log, too."""
     chosen = form.untuned()
-    taken = " ".join(f"{value}" for value in chosen.described().values())
+    kind, *strength = chosen.described().values()
+    taken = " ".join([str(kind), *(f"{value:.2g}" for value in strength)])
     note = CONFOUNDED.format(share=share, taken=taken)
     logger.warning("%s", note)
     return chosen, {"chosen_by": "default", "confounded_share": share, "note": note}

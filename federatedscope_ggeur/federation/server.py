@@ -115,7 +115,7 @@ class Server:
         The global head's weights.
     statistics : ClassStatistics or SummedStatistics
         The merged statistics of all clients so far.
-    uploaded : dict from client number to int
+    uploaded_rows : dict from client number to int
         The clients whose statistics are in it, and the rows that these are of.
     compression : CompressionLog
         What it cost that they were compressed, where they were.
@@ -148,7 +148,7 @@ class Server:
             seed = self.task.seed
             self.calibration = Calibration(self.model, settings.calibration, seed)
         self.prototype_book = PrototypeBook(self.client_domains, settings.prototypes)
-        self.uploaded: dict[int, int] = {}
+        self.uploaded_rows: dict[int, int] = {}
         self._components: ComponentBook | None = None
         form = settings.closed_form
         if form is not None and (form.is_open or not form.partition_free):
@@ -156,6 +156,11 @@ class Server:
             self._components = ComponentBook(names)
         self.compression = CompressionLog()
         self.prepare_replies: dict[int, PrepareReply] = {}
+
+    @property
+    def uploaded(self) -> set[int]:
+        """The clients whose statistics are in `statistics`."""
+        return set(self.uploaded_rows)
 
     @property
     def needs_statistics(self) -> bool:
@@ -167,7 +172,7 @@ class Server:
     def add_statistics(self, uploads: Iterable[StatisticsUpload]) -> None:
         """Fold in the uploads of one window, in client order (Eq. 4)."""
         for upload in in_client_order(uploads):
-            self.uploaded[upload.client] = int(upload.statistics.counts.sum())
+            self.uploaded_rows[upload.client] = int(upload.statistics.counts.sum())
             self.statistics = self.statistics + upload.statistics
             if self._components is not None:
                 self._components.add(upload.statistics, upload.client, upload.domain)

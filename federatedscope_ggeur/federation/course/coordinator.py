@@ -21,6 +21,7 @@ from federatedscope_ggeur.federation.choice import (
     choose_by_hits,
     choose_untuned,
     is_confounded,
+    recorded,
 )
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.course.requests import (
@@ -133,7 +134,7 @@ class Coordinator:
             before, self._down, self._up = time.perf_counter(), 0, 0
             taken, how = yield from self._choose(form)
             chosen, solving = server.solve(taken), time.perf_counter() - before
-            chosen, sizes_of_choice = {**chosen, **how}, (self._down, self._up)
+            chosen, sizes_of_choice = recorded(chosen, how), (self._down, self._up)
         clients, sent = sorted(server.uploaded), _NOTHING_SENT
         if server.settings.total_rounds:
             sent = yield from self._begin()

@@ -97,7 +97,7 @@ LEAVE_ONE_OUT = RequestKind(
     answer_message="hit_counts",
     answer=HitCounts,
     validate=lambda server, request, counts: validate_hits(
-        counts, server.uploaded, len(server.candidates)
+        counts, server.uploaded_rows, len(server.candidates)
     ),
     always=False,
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from torch import Tensor
+
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
@@ -24,9 +26,11 @@ from federatedscope_ggeur.models.mixture import MixtureHead
 class Automatic(ClosedForm):
     """One of LDA, the mixture discriminant, ridge, nearest means and FedCOF.
 
-    Each with all strengths that are open is a candidate; of those that classify the
-    most rows rightly when these are left out the first is taken, in this order and the
-    most regular first. Where leave-one-out cannot choose it is LDA.
+    Each with all strengths that are open is a candidate. Of each kind the strength
+    counts that classifies the most rows rightly when these are left out; the first
+    kind is taken, in this order, that is no more than one standard error of the best
+    one's rate behind it: counts that differ by less do not tell kinds apart. Where
+    leave-one-out cannot choose it is LDA.
 
     Attributes
     ----------
@@ -40,6 +44,11 @@ class Automatic(ClosedForm):
     ------
     ConfigError
         Ridge regression has an alpha, which rows are not left out for.
+
+    References
+    ----------
+    The rule of one standard error: Breiman, Friedman, Olshen, Stone, "Classification
+    and regression trees", 1984, section 3.4.3.
     """
 
     meaning = "the kind and strength that classify most rows rightly when left out"
@@ -92,6 +101,17 @@ class Automatic(ClosedForm):
         return tuple(
             self._taking(form) for kind in self.kinds() for form in kind.candidates()
         )
+
+    def pick(self, hits: Tensor, rows: int) -> int:
+        rate = float(hits.max()) / max(rows, 1)
+        enough = float(hits.max()) - (rows * rate * (1 - rate)) ** 0.5
+        start = 0
+        for kind in self.kinds():
+            of_kind = hits[start : start + len(kind.candidates())]
+            if of_kind.max() >= enough:
+                break
+            start += len(of_kind)
+        return start + kind.pick(of_kind, rows)
 
     def untuned(self) -> ClosedForm:
         return self._taking(self.lda.untuned()) if self.is_open else self

@@ -256,6 +256,11 @@ class ClosedForm:
             return (self,)
         return tuple(self.tuned(value) for value in self.GRID)
 
+    def pick(self, hits: Tensor, rows: int) -> int:
+        """Which of `candidates` is taken, by the `rows` that each has classified
+        rightly: the most, and of equal ones the first."""
+        return int(hits.argmax())
+
     def tuned(self, value: float) -> ClosedForm:
         """The same with `value` for the setting `TUNED`."""
         other = copy.copy(self)

@@ -8,8 +8,9 @@ from standalone import assert_same
 
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.methods import AUGMENTATIONS
+from federatedscope_ggeur.models import CLOSED_FORMS
 
-ALONE = {kind: ["ggeur.closed_form", kind] for kind in ("ncm", "lda", "qda", "ridge")}
+ALONE = {kind: ["ggeur.closed_form", kind] for kind in CLOSED_FORMS}
 START = ["ggeur.closed_form", "lda", "ggeur.init", "closed_form"]
 CCVR = ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 30]
 MLP = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
@@ -25,7 +26,9 @@ BY_SERVER = ["federate.make_global_eval", True]
             *ALONE["qda"], *BY_SERVER,
             "federate.client_num", 5, "ggeur.privacy.min_samples", 1,
         ],
+        [*ALONE["mixture"], "ggeur.mixture.components", "client"],
         START,
+        ["ggeur.closed_form", "auto", "ggeur.init", "closed_form"],
         CCVR,
         [*CCVR, *MLP, *BY_SERVER],
         [*START, *CCVR, "ggeur.base_method", "scaffold"],
