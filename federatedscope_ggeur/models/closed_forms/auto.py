@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -15,11 +15,13 @@ from federatedscope_ggeur.models.closed_forms.base import (
     register_closed_form,
 )
 from federatedscope_ggeur.models.closed_forms.components import Components, Rows
-from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
-from federatedscope_ggeur.models.closed_forms.ridge import RidgeRegression
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
+
+if TYPE_CHECKING:
+    from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
+    from federatedscope_ggeur.models.closed_forms.ridge import RidgeRegression
 
 
 @register_closed_form("auto")
