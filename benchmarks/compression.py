@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run, divide, load_data_set
+from federatedscope_ggeur.models import load_vector
 
 QUICKSTART = (
     Path(__file__).parents[1] / "scripts/example_configs/ggeur_quickstart.yaml"
@@ -66,8 +67,14 @@ def off(run: Run, exact: Run) -> tuple[float, float]:
         wanted = there.statistics.scatter()
         found = here.statistics.scatter()
         scatter = float((found - wanted).norm() / found.norm())
-    moved = (here.params - there.params).norm() / here.params.norm()
+    moved = (_weights(run) - _weights(exact)).norm() / _weights(run).norm()
     return scatter, float(moved)
+
+
+def _weights(run: Run):
+    server = run.engine.server
+    load_vector(server.model, server.params)
+    return server.model.classifier.weight.detach().clone()
 
 
 def heads(root: Path, setting: str, seeds: int) -> list[dict]:
@@ -101,6 +108,7 @@ def _measured(run: Run, exact: Run) -> dict[str, float]:
         "limit": _number(lost and lost.covariance_error_limit),
         "weights": weights,
         "weights limit": _number(lost and lost.head_error_limit),
+        "at half rank": _number(lost and lost.head_change_at_half_rank),
     }
 
 

@@ -3,7 +3,8 @@
 Rows: FedAvg for one local epoch, FedAvg at as many local mini-batches as GGEUR takes,
 step 1, steps 1+2; then, with --leave-out, the same with each domain left out in turn,
 scored on that domain. Mean over seeds of AVG and STD, and of AVG's gain over FedAvg at
-equal local steps, paired by seed, with its standard error.
+equal local steps, paired by seed, with its standard error. Where --alpha,
+--min-per-class or --min-samples have several values, all of this for each of them.
 
     python benchmarks/embeddings_folder.py --root FOLDER --splitter lds --alpha 0.1
 """
@@ -11,10 +12,14 @@ equal local steps, paired by seed, with its standard error.
 from __future__ import annotations
 
 import argparse
-import csv
 import statistics
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product, starmap
 from pathlib import Path
+
+from measure import report
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import run
@@ -39,23 +44,45 @@ def methods(options) -> dict[str, list[str]]:
     }
 
 
-def settings(options, seed: int, unseen: list[str]) -> list[str]:
-    arguments = {"fraction": options.fraction}
+@dataclass(frozen=True)
+class Case:
+    """What the rows of one table have in common."""
+
+    splitter_args: dict[str, float]
+    min_samples: int
+    unseen: list[str]
+
+    @property
+    def columns(self) -> dict[str, object]:
+        scored_on = f"{self.unseen[0]} (left out)" if self.unseen else "all domains"
+        named = {"min_samples": self.min_samples, "scored on": scored_on}
+        return {**self.splitter_args, **named}
+
+
+def cases(options) -> Iterator[Case]:
+    arguments = [{"fraction": options.fraction}]
     if options.splitter != "domain":
-        arguments = {"alpha": options.alpha}
+        pairs = product(options.alpha, options.min_per_class)
+        arguments = [{"alpha": alpha, "min_per_class": n} for alpha, n in pairs]
+    unseen = [[], *([domain] for domain in options.leave_out)]
+    return starmap(Case, product(arguments, options.min_samples, unseen))
+
+
+def settings(options, case: Case, seed: int) -> list[str]:
+    unseen = case.unseen
     chosen = {
         "seed": seed,
         "data.type": "embeddings@ggeur",
         "data.root": options.root,
         "data.splitter": options.splitter,
-        "data.splitter_args": [arguments],
+        "data.splitter_args": [case.splitter_args],
         "federate.client_num": options.clients - (len(unseen) if unseen else 0),
         "federate.total_round_num": options.rounds,
         "dataloader.batch_size": options.batch_size,
         "train.optimizer.lr": options.lr,
         "eval.freq": max(1, options.rounds // 10),
         "ggeur.prototypes": options.prototypes,
-        "ggeur.privacy.min_samples": options.min_samples,
+        "ggeur.privacy.min_samples": case.min_samples,
         "ggeur.step1_size": options.step1_size,
         "ggeur.step2_size": options.step2_size,
         "ggeur.unseen_domains": unseen,
@@ -64,15 +91,17 @@ def settings(options, seed: int, unseen: list[str]) -> list[str]:
     return [str(part) for pair in chosen.items() for part in pair]
 
 
-def table(options, unseen: list[str]) -> list[dict]:
+def table(options, case: Case) -> list[dict]:
+    unseen = case.unseen
     scores: dict[str, list[tuple[float, float]]] = {}
     for name, extra in methods(options).items():
         for seed in range(options.seeds):
-            cfg = load_config(QUICKSTART, settings(options, seed, unseen) + extra)
-            final = run(cfg).final
+            chosen = settings(options, case, seed)
+            final = run(load_config(QUICKSTART, chosen + extra)).final
             score = final.accuracy[unseen[0]] if unseen else final.avg
             scores.setdefault(name, []).append((score, final.std))
-            print(f"{unseen or 'all'} {name} seed {seed}: {score:.4f}", file=sys.stderr)
+            where = [*case.columns.values(), name, f"seed {seed}", f"{score:.4f}"]
+            print(*where, file=sys.stderr)
     baseline = scores["FedAvg, equal steps"]
     rows = []
     for name, found in scores.items():
@@ -80,7 +109,7 @@ def table(options, unseen: list[str]) -> list[dict]:
         error = statistics.stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else 0.0
         rows.append(
             {
-                "scored on": unseen[0] + " (left out)" if unseen else "all domains",
+                **case.columns,
                 "method": name,
                 "AVG %": f"{100 * statistics.fmean(s[0] for s in found):.2f}",
                 "STD %": f"{100 * statistics.fmean(s[1] for s in found):.2f}",
@@ -98,7 +127,8 @@ def main() -> None:
     parser.add_argument("--root", required=True)
     parser.add_argument("--splitter", default="domain")
     parser.add_argument("--fraction", type=float, default=0.3)
-    parser.add_argument("--alpha", type=float, default=0.1)
+    parser.add_argument("--alpha", type=float, nargs="+", default=[0.1])
+    parser.add_argument("--min-per-class", type=int, nargs="+", default=[0])
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--local-steps", type=int, default=100)
@@ -107,22 +137,13 @@ def main() -> None:
     parser.add_argument("--step1-size", type=int, default=200)
     parser.add_argument("--step2-size", type=int, default=200)
     parser.add_argument("--prototypes", default="domain")
-    parser.add_argument("--min-samples", type=int, default=5)
+    parser.add_argument("--min-samples", type=int, nargs="+", default=[5])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--leave-out", nargs="*", default=[], metavar="DOMAIN")
-    parser.add_argument("--csv", type=Path)
+    parser.add_argument("--csv", help="write the table to this file")
     options = parser.parse_args()
-    rows = table(options, [])
-    for domain in options.leave_out:
-        rows += table(options, [domain])
-    for row in [dict(zip(rows[0], rows[0])), *rows]:
-        widths = (26, 22, 8, 8, 8, 6)
-        print("".join(f"{value:<{w}}" for value, w in zip(row.values(), widths)))
-    if options.csv:
-        with options.csv.open("w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
+    rows = [row for case in cases(options) for row in table(options, case)]
+    report(rows, options.csv)
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def measure(name: str, rounds: int) -> dict[str, object]:
 
     run.follow(watch)
     clients = run.engine.clients.values()
-    rows = [int(client.weight) for client in clients]
+    rows = [int(client.aggregation_weight) for client in clients]
     later = median(seconds[2:])
     whole = seconds[0] + seconds[1] + (total - 1) * later
     batch, epochs = cfg.dataloader.batch_size, cfg.train.local_update_steps

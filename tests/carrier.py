@@ -93,7 +93,7 @@ class Carrier:
         self.coordinator = Coordinator(
             self.server,
             Plan(window, quorum, plan.pop("server_evaluates", False)),
-            plan.pop("tests", {}),
+            {"test": plan.pop("tests", {})},
             dismiss=lambda number, reason: self.dismissed.append((number, reason)),
         )
         self.membership = self.coordinator.membership
@@ -166,7 +166,7 @@ class Carrier:
     def _handler(self, k):
         client = self.federation.clients[k]
         test = Embeddings(*make_rows(15, seed=50 + k), client.domain)
-        return ClientHandler(client, test, self._cache)
+        return ClientHandler(client, {"test": test}, self._cache)
 
 
 def carrier(method=None, quorum=None, sizes=SIZES, window=2, plan=None, **options):

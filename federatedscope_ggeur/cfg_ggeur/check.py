@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     OPEN_SECTION,
@@ -18,18 +18,17 @@ from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_problems
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import OptimizerSettings
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
-from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.models import CLOSED_FORMS, build_closed_form
 from federatedscope_ggeur.settings import NOT_SET
 
 _TOTALS = ("step1_size", "step2_size")
 _OF_THE_HEAD = {
     *("closed_form", "init", "statistics", "geometry", "calibrate", "mlp_hidden_dim"),
 }
-_PER_ANCHOR = (
-    "num_generated_per_sample",
-    "num_generated_per_prototype",
-    "target_size_per_class",
-)
+_TARGET = ("target_size_per_class",)
+_PER_ANCHOR = ("num_generated_per_sample", "num_generated_per_prototype", *_TARGET)
+#: The keys that each rule of `ggeur.sizes` takes.
+_SIZES = {"paper": _TOTALS, "release": (*_TOTALS, *_TARGET), "document": _PER_ANCHOR}
 
 
 def check_ggeur_cfg(cfg) -> None:
@@ -71,7 +70,8 @@ def ggeur_problems(cfg) -> list[str]:
         )
     if not wrong & _OF_THE_HEAD:
         problems += _head_contradictions(ggeur)
-    if not wrong & {*_TOTALS, *_PER_ANCHOR, "steps"}:
+        problems += _form_contradictions(ggeur, wrong)
+    if not wrong & {"sizes", *_TOTALS, *_PER_ANCHOR, "steps"}:
         problems += _size_contradictions(ggeur)
     return problems
 
@@ -104,21 +104,50 @@ def _head_contradictions(ggeur) -> Iterator[str]:
         )
 
 
+def sizes_rule(ggeur) -> str:
+    """Which rule ``ggeur.sizes`` is: "paper", "release" or "document"."""
+    if ggeur.sizes != "auto":
+        return ggeur.sizes
+    return "document" if _given(ggeur, _PER_ANCHOR) else "paper"
+
+
+def _given(ggeur, names: Sequence[str]) -> list[str]:
+    return [f"ggeur.{name}" for name in names if ggeur[name] != NOT_SET]
+
+
+def _form_contradictions(ggeur, wrong: set[str]) -> Iterator[str]:
+    """What the chosen closed form finds in its settings, where none is `wrong`."""
+    form = CLOSED_FORMS.get(ggeur.closed_form)
+    if form is None or {key.split(".")[0] for key in wrong} & {form.name, *form.READS}:
+        return
+    try:
+        build_closed_form(form.name, ggeur)
+    except ConfigError as error:
+        yield str(error)
+
+
 def _size_contradictions(ggeur) -> Iterator[str]:
-    totals, per_anchor = (
-        [f"ggeur.{name}" for name in names if ggeur[name] != NOT_SET]
-        for names in (_TOTALS, _PER_ANCHOR)
-    )
+    totals, per_anchor = _given(ggeur, _TOTALS), _given(ggeur, _PER_ANCHOR)
+    if ggeur.sizes != "auto":
+        takes = _SIZES[ggeur.sizes]
+        others = [n for n in (*_TOTALS, *_PER_ANCHOR) if n not in takes]
+        for name in _given(ggeur, others):
+            yield (
+                f"{name}: cannot go with ggeur.sizes: {ggeur.sizes}, which takes "
+                f"{', '.join(takes)}; set it to -1"
+            )
+        return
     if totals and per_anchor:
         yield (
             f"{' and '.join(totals)}: cannot go with {' and '.join(per_anchor)}; say "
-            "sizes in one of the two ways"
+            "by ggeur.sizes which rule is meant"
         )
     for step, name in enumerate(_PER_ANCHOR[:2], start=1):
         if per_anchor and step in ggeur.steps and ggeur[name] == NOT_SET:
             yield (
                 f"ggeur.{name}: must be set, because {' and '.join(per_anchor)} is set "
-                f"and ggeur.steps holds {step}"
+                f"and ggeur.steps holds {step}; or say by ggeur.sizes which rule is "
+                "meant"
             )
 
 
@@ -139,11 +168,29 @@ def method_problems(cfg) -> Iterator[str]:
     base = METHODS.get(cfg.ggeur.base_method)
     if base is not None and not base.federated:
         yield from _local_problems(cfg)
+    yield from _evaluation_problems(cfg)
     if base is not None and base.pools_data:
         yield from _pooled_problems(cfg)
     added = AUGMENTATIONS.get(cfg.ggeur.augmentation)
     if added is not None:
         yield from _augmentation_problems(cfg.ggeur, added)
+
+
+def check_embedding_dim(cfg, dim: int) -> None:
+    """Refuse embeddings of other dimensions than ``ggeur.embedding_dim`` says.
+
+    Raises
+    ------
+    ConfigError
+        They have `dim` others.
+    """
+    wanted = cfg.ggeur.embedding_dim
+    if wanted not in (NOT_SET, dim):
+        raise ConfigError(
+            f"ggeur.embedding_dim: is {wanted:g}, but the embeddings of data.type "
+            f"{cfg.data.type} have {dim} dimensions; set it to {dim} or take the line "
+            "out"
+        )
 
 
 def local_optimizer(cfg) -> OptimizerSettings:
@@ -186,6 +233,16 @@ def _augmentation_problems(ggeur, added: type[Method]) -> Iterator[str]:
             yield f"ggeur.calibrate: must be none {why}"
         if ggeur.init == "closed_form":
             yield f"ggeur.init: must be random {why}"
+
+
+def _evaluation_problems(cfg) -> Iterator[str]:
+    key, patience = cfg.eval.best_res_update_round_wise_key, cfg.early_stop.patience
+    if key.startswith("test_") and patience:
+        yield (
+            f"early_stop.patience: must be 0 with eval.best_res_update_round_wise_key: "
+            f"{key}, got {patience!r}: test rows may not decide when a run ends; or "
+            "set the key to val_loss"
+        )
 
 
 def _local_problems(cfg) -> Iterator[str]:

@@ -8,13 +8,15 @@ refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import yaml
 
 from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten
+from federatedscope_ggeur.federation.evaluation import METRICS, SPLITS
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
-from federatedscope_ggeur.settings import Rule, one_of, rule_of
+from federatedscope_ggeur.settings import Rule, not_negative, one_of, rule_of
 
 LARGEST = 2**31 - 1  # FS sends whole numbers in 32 bits
 
@@ -57,11 +59,21 @@ def _unset_or(low, high) -> Rule:
     return rule
 
 
-_METRICS = ("acc", "correct", "loss", "total", "avg_loss")
-_metrics = rule_of(
-    "the plugin reports acc, loss and total",
-    lambda value: all(metric in _METRICS for metric in value),
-)
+def _some_of(choices: Iterable[str], least: int = 0) -> Rule:
+    """A list of some of `choices`, each once."""
+    choices = list(choices)
+
+    def fits(value: list) -> bool:
+        each_once = all(v in choices and value.count(v) == 1 for v in value)
+        return len(value) >= least and each_once
+
+    some = "one or more" if least else "some"
+    return rule_of(f"must be a list of {some} of {', '.join(choices)}", fits)
+
+
+_metrics = _some_of(METRICS)
+_FORMS = ("weighted_avg", "avg", "fairness", "raw")
+_KEYS = [f"{split}_{metric}" for split in SPLITS for metric in METRICS]
 _rate = rule_of("must be in [0, 1)", lambda value: 0 <= value < 1)
 _one_process = rule_of("the plugin runs in one process", lambda value: value <= 1)
 
@@ -98,6 +110,12 @@ HONOURED = (
     FSKey("grad.grad_clip", -1.0, _anything),
     FSKey("eval.freq", 1, _at_least(1)),
     FSKey("eval.metrics", [], _metrics),
+    FSKey("eval.split", ["test", "val"], _some_of(SPLITS, least=1)),
+    FSKey("eval.report", list(_FORMS), _some_of(_FORMS)),
+    FSKey("eval.best_res_update_round_wise_key", "val_loss", one_of(*_KEYS)),
+    FSKey("early_stop.patience", 5, _at_least(0)),
+    FSKey("early_stop.delta", 0.0, not_negative),
+    FSKey("early_stop.improve_indicator_mode", "best", one_of("best", "mean")),
 )
 
 #: Accepted at FS's default alone.
@@ -148,9 +166,6 @@ FIXED = (
     FSKey("model.type", "lr", _only("ggeur_head")),
     FSKey("criterion.type", "MSELoss", _only("CrossEntropyLoss")),
     FSKey("trainer.type", "general", _only("ggeur_trainer")),
-    FSKey("early_stop.patience", 5, _only(0)),
-    FSKey("eval.split", ["test", "val"], _only(["test"])),
-    FSKey("eval.best_res_update_round_wise_key", "val_loss", _only("test_acc")),
     FSKey("eval.count_flops", True, _only(False)),
 )
 

@@ -85,30 +85,51 @@ _RUN_KEYS = (
         ("domain", "client"),
         "Anchors of step 2: one for each class and other domain, or other client.",
     ),
+    _choice(
+        "sizes",
+        ("auto", "paper", "release", "document"),
+        "How many rows a class gets. paper: step 1 fills it up to step1_size, step 2 "
+        "adds step2_size for each prototype; with more rows than that of its own it "
+        "keeps them all, and step 1 adds none. release, the published code: the same "
+        "with steps [1] and no target_size_per_class; otherwise step1_size new rows "
+        "however many it has, step2_size for each prototype, and a cut to "
+        "target_size_per_class. document, the plugin document: new rows for each row "
+        "and each prototype, and a cut to target_size_per_class if that is set. A cut "
+        "keeps own rows while they fit (else as many at random) and new ones at random "
+        "in the places left. auto: document where one of its keys is set, else paper.",
+    ),
     *_alike(
         NOT_SET,
         whole(0, not_set_allowed=True),
-        step1_size="Rows of a class after step 1, originals included; -1: 2000 with "
-        "steps [1], else 500.",
-        step2_size="New rows for each prototype in step 2; -1: 500.",
-        num_generated_per_sample="Instead of step1_size: new rows around each "
-        "embedding; -1: not used.",
-        num_generated_per_prototype="Instead of step2_size: new rows around each "
-        "prototype; -1: not used.",
+        step1_size="paper: rows of a class after step 1, originals included; -1: 2000 "
+        "with steps [1], else 500. release: the same with steps [1] and no target, "
+        "otherwise new rows of a class in step 1; -1: 500.",
+        step2_size="paper, release: new rows for each prototype in step 2; -1: 500.",
+        num_generated_per_sample="document: new rows around each embedding in step 1; "
+        "-1: 50.",
+        num_generated_per_prototype="document: new rows for each prototype in step 2; "
+        "-1: 50.",
     ),
     Key(
         "target_size_per_class",
         NOT_SET,
-        "With the two above: rows of a class that a random cut leaves, originals "
-        "included; -1: no cut.",
+        "release, document: rows of a class that a cut leaves, originals included; -1: "
+        "2000 with release and step 2, otherwise no cut.",
         whole(1, not_set_allowed=True),
     ),
     Key(
         "mlp_hidden_dim",
         0.0,
-        "Hidden units of the head (dropout: model.dropout); 0: a linear head.",
+        "Hidden units of the head, of which training drops model.dropout (0.5 by FS's "
+        "default, 0 in the example configs); 0: a linear head.",
         whole(0),
         shared=True,
+    ),
+    Key(
+        "embedding_dim",
+        NOT_SET,
+        "Dimensions that the embeddings must have; -1: whatever they have.",
+        whole(1, not_set_allowed=True),
     ),
     _choice(
         "weight",
@@ -196,7 +217,7 @@ _RUN_KEYS = (
     ),
     Key(
         "compressed.rank",
-        160.0,
+        170.0,
         "Compressed statistics: directions of the scatter, at most; -1: as many as "
         "compressed.energy asks for.",
         whole(1, not_set_allowed=True),
@@ -204,7 +225,7 @@ _RUN_KEYS = (
     ),
     Key(
         "compressed.energy",
-        0.9,
+        0.95,
         "Compressed statistics: share of a client's scatter that the directions hold, "
         "above 0 and at most 1, if compressed.rank allows.",
         positive_share,

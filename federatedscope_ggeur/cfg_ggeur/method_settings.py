@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     open_sections,
     section_of,
@@ -52,8 +54,27 @@ def method_of(cfg) -> Method:
     return build_method(ggeur.base_method, ggeur.augmentation, *added, **base)
 
 
-def method_notes(cfg) -> list[str]:
-    """What a person might expect otherwise of the method, a line each."""
+def run_notes(cfg) -> list[str]:
+    """What a person might expect otherwise of a run, a line each."""
+    return [*_method_notes(cfg), *_evaluation_notes(cfg)]
+
+
+def _evaluation_notes(cfg) -> Iterator[str]:
+    key, patience = cfg.eval.best_res_update_round_wise_key, cfg.early_stop.patience
+    split = key.partition("_")[0]
+    if split == "val" and cfg.data.splits[1] == 0:
+        why = "data.splits keeps no rows for validation"
+    elif split not in cfg.eval.split:
+        why = f"eval.split does not hold {split}"
+    elif patience and not {"weighted_avg", "avg"} & set(cfg.eval.report):
+        why = "eval.report holds neither weighted_avg nor avg"
+    else:
+        return
+    inert = f", so early_stop.patience {patience} does nothing" if patience else ""
+    yield f"there is no {key} ({why}){inert}"
+
+
+def _method_notes(cfg) -> list[str]:
     notes = [
         f"{section_of(part)}.{name} {note}"
         for part in parts_in_use(cfg)

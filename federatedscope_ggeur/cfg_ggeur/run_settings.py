@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from federatedscope_ggeur.cfg_ggeur.check import local_optimizer
+from federatedscope_ggeur.cfg_ggeur.check import local_optimizer, sizes_rule
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     agreed_settings,
     base_method,
@@ -23,6 +23,8 @@ from federatedscope_ggeur.data import (
 from federatedscope_ggeur.federation import (
     CalibrationSettings,
     ClientSettings,
+    EarlyStopSettings,
+    EvaluationSettings,
     ServerSettings,
     Task,
     TrainingSettings,
@@ -38,6 +40,8 @@ from federatedscope_ggeur.federation.course.requests import (
 from federatedscope_ggeur.geometry import (
     AugmentationSettings,
     PerAnchorSizes,
+    ReleaseSizes,
+    Sizes,
     TotalSizes,
 )
 from federatedscope_ggeur.models import (
@@ -49,6 +53,8 @@ from federatedscope_ggeur.settings import NOT_SET
 
 #: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).
 SINGLE_DOMAIN_SIZE, MULTI_DOMAIN_SIZE, PROTOTYPE_SIZE = 2000, 500, 500
+#: The published code's for Digits, and the number that the plugin document recommends.
+RELEASE_TARGET, PER_ANCHOR = 2000, 50
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         min_samples=int(ggeur.privacy.min_samples),
         weight=ggeur.weight,
         closed_form=closed_form,
+        scored=tuple(cfg.eval.split),
     )
     server = ServerSettings(
         task,
@@ -105,6 +112,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
             round0_window=int(ggeur.round0_window),
             quorum=quorum(cfg),
             server_evaluates=server_evaluates(cfg),
+            evaluation=evaluation_settings(cfg),
         ),
         num_threads=int(ggeur.num_threads),
         memory_limit=ggeur.memory_limit,
@@ -123,6 +131,21 @@ def server_evaluates(cfg) -> bool:
     """
     method = base_method(cfg)
     return method.federated and (method.pools_data or cfg.federate.make_global_eval)
+
+
+def evaluation_settings(cfg) -> EvaluationSettings:
+    """Evaluation and early stopping in FS's keys."""
+    stop, report = cfg.early_stop, cfg.eval.report
+    # FS looks its key up in the first of these that is reported.
+    averages = [name for name in ("weighted_avg", "avg") if name in report]
+    return EvaluationSettings(
+        tuple(cfg.eval.split),
+        cfg.eval.best_res_update_round_wise_key,
+        averages[0] if averages else "weighted_avg",
+        EarlyStopSettings(
+            stop.patience if averages else 0, stop.delta, stop.improve_indicator_mode
+        ),
+    )
 
 
 def _calibration(ggeur, training: TrainingSettings) -> CalibrationSettings | None:
@@ -154,19 +177,27 @@ def training_settings(cfg) -> TrainingSettings:
     )
 
 
-def _sizes(ggeur, steps: tuple[int, ...]) -> TotalSizes | PerAnchorSizes:
-    per_anchor = (ggeur.num_generated_per_sample, ggeur.num_generated_per_prototype)
-    target = ggeur.target_size_per_class
-    if any(value != NOT_SET for value in (*per_anchor, target)):
+def _sizes(ggeur, steps: tuple[int, ...]) -> Sizes:
+    """The rule of ``ggeur.sizes`` with its numbers."""
+
+    def number(name: str, default: int) -> int:
+        return default if ggeur[name] == NOT_SET else int(ggeur[name])
+
+    rule, target = sizes_rule(ggeur), "target_size_per_class"
+    has_target = ggeur[target] != NOT_SET
+    if rule == "document":
         return PerAnchorSizes(
-            *(max(0, int(value)) for value in per_anchor),
-            None if target == NOT_SET else int(target),
+            number("num_generated_per_sample", PER_ANCHOR),
+            number("num_generated_per_prototype", PER_ANCHOR),
+            int(ggeur[target]) if has_target else None,
         )
-    step1_default = SINGLE_DOMAIN_SIZE if steps == (1,) else MULTI_DOMAIN_SIZE
-    return TotalSizes(
-        step1_default if ggeur.step1_size == NOT_SET else int(ggeur.step1_size),
-        PROTOTYPE_SIZE if ggeur.step2_size == NOT_SET else int(ggeur.step2_size),
-    )
+    single_domain = steps == (1,)
+    papers = single_domain and rule == "paper"
+    step1 = number("step1_size", SINGLE_DOMAIN_SIZE if papers else MULTI_DOMAIN_SIZE)
+    step2 = number("step2_size", PROTOTYPE_SIZE)
+    if rule == "paper" or (single_domain and not has_target):
+        return TotalSizes(step1, step2)
+    return ReleaseSizes(step1, step2, number(target, RELEASE_TARGET))
 
 
 def quorum(cfg) -> int | None:

@@ -17,8 +17,8 @@ _HOLDS = {
     "means": "means",
 }
 _MISSING = {
-    "class": "which needs the covariance of each class",
-    "pooled": "which needs the scatter within classes",
+    "class": "for which the covariance of each class is needed",
+    "pooled": "for which the scatter within classes is needed",
 }
 
 
@@ -44,23 +44,23 @@ def statistics_problems(ggeur) -> Iterator[str]:
     chosen = ggeur.statistics
     if chosen == "class":
         return
-    held, needs = NEEDS.index(_HOLDS[chosen]), list(_needs(ggeur))
-    if not needs:
+    held = NEEDS.index(_HOLDS[chosen])
+    missing = [(what, need) for what, need in _needs(ggeur) if NEEDS.index(need) > held]
+    if ggeur.closed_form == "none" and len(missing) == len(list(_needs(ggeur))):
         fitting = [n for n, f in CLOSED_FORMS.items() if NEEDS.index(f.NEEDS) <= held]
-        other = "" if chosen == "means" else ", or for ggeur.geometry: pooled"
+        steps = " or for ggeur.steps with ggeur.geometry: pooled"
         yield (
             f"ggeur.statistics: {chosen} is for ggeur.closed_form: "
-            f"{' or '.join(fitting)}{other}"
+            f"{' or '.join(fitting)}{'' if chosen == 'means' else steps}"
         )
-    for what, need in needs:
-        if NEEDS.index(need) > held:
-            allowed = [
-                s for s, h in _HOLDS.items() if NEEDS.index(h) >= NEEDS.index(need)
-            ]
-            yield (
-                f"ggeur.statistics: must be {' or '.join(allowed)} with {what}, "
-                f"{_MISSING[need]}"
-            )
+        return
+    for what, need in missing:
+        enough = NEEDS.index(need)
+        allowed = [name for name, has in _HOLDS.items() if NEEDS.index(has) >= enough]
+        yield (
+            f"ggeur.statistics: must be {' or '.join(allowed)} with {what}, "
+            f"{_MISSING[need]}"
+        )
 
 
 def _needs(ggeur) -> Iterator[tuple[str, str]]:

@@ -45,12 +45,19 @@ def inspect(arguments: Sequence[str]) -> int:
         default="",
         help="the domain that the others are compared with (default: the first)",
     )
+    parser.add_argument(
+        "--uncentred",
+        action="store_true",
+        help="compare shapes of Eq. 1 as the paper prints it, X X^T / n, in place of "
+        "the covariance, from which the class's mean is taken off",
+    )
     options = parser.parse_intermixed_args(arguments)
     cfg = load_config(options.cfg, options.settings)
     with shown_on_console(cfg.verbose > 0):
         dataset = load_data_set(cfg)
     held = holdings(divide(cfg, dataset))
-    alike = similarities(dataset, options.reference)
+    alike = similarities(dataset, options.reference, not options.uncentred)
+    form = "Eq. 1 as printed, uncentred" if options.uncentred else "Eq. 1 centred"
     files = {"samples.csv": held.to_csv()}
     if alike:
         files["similarity.csv"] = similarities_csv(alike, dataset.class_names)
@@ -62,11 +69,12 @@ def inspect(arguments: Sequence[str]) -> int:
     # One scale, so that the pictures can be compared.
     largest = max((np.nanmax(pair.values, initial=0.0) for pair in alike), default=0.0)
     for name, pair in zip(names, alike):
-        _draw_similarities(folder / name, pair, dataset.class_names, float(largest))
+        names_of_classes = dataset.class_names
+        _draw_similarities(folder / name, pair, names_of_classes, form, float(largest))
     ggeur = cfg.ggeur
     threshold = int(ggeur.privacy.min_samples) if asks_for_statistics(ggeur) else 1
     print("\n".join(_about_holdings(held, threshold)))
-    print("\n".join(_about_similarities(alike, dataset)))
+    print("\n".join(_about_similarities(alike, dataset, form)))
     for name in sorted([*files, "samples.png", *names]):
         print(folder / name)
     return 0
@@ -110,14 +118,18 @@ def _draw_holdings(path: Path, held: Holdings) -> None:
 
 
 def _draw_similarities(
-    path: Path, pair: Similarities, class_names: Sequence[str], largest: float
+    path: Path,
+    pair: Similarities,
+    class_names: Sequence[str],
+    form: str,
+    largest: float,
 ) -> None:
     draw_heatmap(
         path,
         pair.values,
         class_names,
         class_names,
-        title=f"similarity of shapes, {pair.first} and {pair.second}",
+        title=f"similarity of shapes ({form}), {pair.first} and {pair.second}",
         row_title=f"class in {pair.first}",
         column_title=f"class in {pair.second}",
         scale_title=f"similarity (Eq. 3), at most {TOP}",
@@ -157,11 +169,11 @@ def _about_holdings(held: Holdings, threshold: int) -> list[str]:
     return lines
 
 
-def _about_similarities(alike: Sequence[Similarities], dataset) -> list[str]:
+def _about_similarities(alike: Sequence[Similarities], dataset, form: str) -> list[str]:
     if not alike:
         return ["one domain: there are no shapes to compare between domains"]
     lines = [
-        f"similarity of shapes, 0 to {TOP}, of all training rows of a domain "
+        f"similarity of shapes ({form}), 0 to {TOP}, of all training rows of a domain "
         f"(directions at random: {chance(dataset.dim):.2f}):"
     ]
     for pair in alike:

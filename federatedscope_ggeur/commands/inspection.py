@@ -53,7 +53,7 @@ class Holdings:
 
 @dataclass(frozen=True, eq=False)
 class Similarities:
-    """How alike two domains' covariance shapes are, for every pair of classes.
+    """How alike two domains' shapes are, for every pair of classes.
 
     Attributes
     ----------
@@ -87,19 +87,25 @@ def holdings(data: FederatedData) -> Holdings:
     return Holdings(np.stack(counts), clients, data.class_names)
 
 
-def similarities(dataset: DataSet, reference: str = "") -> list[Similarities]:
+def similarities(
+    dataset: DataSet, reference: str = "", centred: bool = True
+) -> list[Similarities]:
     """Compare the shapes of a reference domain's classes with those of each other one.
 
     As in the paper's Figure 6 (MNIST with USPS, SVHN and SYN), the shapes are those of
     all a domain's training rows, before they are divided among clients. A class with
-    fewer than five directions in a domain (it takes six rows) is left out there, since
-    Eq. 3 adds up five.
+    fewer than five directions in a domain (it takes six rows, or five uncentred ones)
+    is left out there, since Eq. 3 adds up five.
 
     Parameters
     ----------
     dataset : DataSet
     reference : str
         The domain that the others are compared with; "" for the first.
+    centred : bool
+        Whether Sigma of Eq. 1 is the covariance, as augmentation uses it and Eq. 4
+        merges it; else what Eq. 1 prints, X X^T / n. Its first direction is about that
+        of the class's mean, which makes all shapes alike where means are.
 
     Raises
     ------
@@ -113,11 +119,13 @@ def similarities(dataset: DataSet, reference: str = "") -> list[Similarities]:
             f"--reference: there is no domain '{reference}', there are "
             f"{', '.join(names)}"
         )
-    first = _shapes(dataset.domains[names.index(reference)].train, dataset.num_classes)
+    shapes = {
+        d.name: _shapes(d.train, dataset.num_classes, centred) for d in dataset.domains
+    }
     return [
-        _compare(reference, first, d.name, _shapes(d.train, dataset.num_classes))
-        for d in dataset.domains
-        if d.name != reference
+        _compare(reference, shapes[reference], name, shapes[name])
+        for name in names
+        if name != reference
     ]
 
 
@@ -137,13 +145,19 @@ def chance(dim: int) -> float:
     return TOP * math.sqrt(2 / (math.pi * dim))
 
 
-def _shapes(rows: Embeddings, num_classes: int) -> list[GeometricShape | None]:
+def _shapes(
+    rows: Embeddings, num_classes: int, centred: bool
+) -> list[GeometricShape | None]:
     statistics = ClassStatistics.from_embeddings(
         rows.features, rows.labels, num_classes
     )
     shapes: list[GeometricShape | None] = [None] * num_classes
     for c in statistics.classes:
-        shape = GeometricShape.from_statistics(statistics, c)
+        if centred:
+            shape = GeometricShape.from_statistics(statistics, c)
+        else:
+            x = rows.features[rows.labels == c].double()
+            shape = GeometricShape.from_factors([x], len(x))
         if shape.rank >= TOP:
             shapes[c] = GeometricShape(
                 shape.eigenvalues[:TOP], shape.eigenvectors[:, :TOP].clone()

@@ -34,9 +34,10 @@ from federatedscope_ggeur.data.registry import (
     load_data,
     register_reader,
 )
-from federatedscope_ggeur.data.split import check_splits
+from federatedscope_ggeur.data.split import check_splits, validation_share
 from federatedscope_ggeur.data.splitters import (
     SPLITTERS,
+    Shares,
     Task,
     lds_matrix,
     read_arguments,

@@ -11,7 +11,7 @@ ALL_DOMAINS = "all domains"
 
 
 def centralise(data: FederatedData) -> FederatedData:
-    """Give the training rows of all clients to one, number 1; the test sets stay apart.
+    """Give the training rows of all clients to one, number 1; all others stay apart.
 
     Parameters
     ----------
@@ -21,14 +21,13 @@ def centralise(data: FederatedData) -> FederatedData:
     Returns
     -------
     FederatedData
-        Its client holds the rows in order of the clients they come from, and no test
-        rows; `test_sets` gives what it gave before.
+        Its client holds the rows in order of the clients they come from, and no others;
+        `test_sets` and `rows` of a split give what they gave before.
     """
     if data.is_centralised:
         return data
     parts = [client.train for client in data.clients]
     train = Embeddings.concatenate(parts, ALL_DOMAINS)
     pooled = ClientData(1, ALL_DOMAINS, train, train.select([]))
-    tests = data.test_sets()
-    seen = {name: tests[name] for name in data.domains}
-    return replace(data, clients=(pooled,), seen_tests=seen)
+    apart = {split: data.rows(split) for split in ("val", "test")}
+    return replace(data, clients=(pooled,), pooled=apart)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
-from federatedscope_ggeur.data.split import deal_evenly
+from federatedscope_ggeur.data.split import deal_evenly, hold_out
 from federatedscope_ggeur.data.splitters import (
     Task,
     divide_rows,
@@ -14,11 +14,12 @@ from federatedscope_ggeur.data.splitters import (
     read_arguments,
 )
 from federatedscope_ggeur.errors import ConfigError, setting
+from federatedscope_ggeur.rng import numpy_generator
 
 
 @dataclass(frozen=True)
 class ClientData:
-    """What one client holds; either part may have no rows.
+    """What one client holds; each part may have no rows.
 
     Parameters
     ----------
@@ -26,12 +27,30 @@ class ClientData:
         The client's number, from 1.
     domain : str
     train, test : Embeddings
+    val : Embeddings, optional
+        Rows for validation; none if not given.
     """
 
     number: int
     domain: str
     train: Embeddings
     test: Embeddings
+    val: Embeddings = None
+
+    def __post_init__(self):
+        if self.val is None:
+            object.__setattr__(self, "val", self.train.select([]))
+
+    def hold_out(self, share: float, seed: int) -> ClientData:
+        """With a share of the training rows set aside for validation, by class.
+
+        Which ones depends on the seed and on who the client is alone.
+        """
+        if share == 0:
+            return self
+        rng = numpy_generator(seed, "partition", self.domain, "val", self.number)
+        train, val = hold_out(self.train.labels.numpy(), share, rng)
+        return replace(self, train=self.train.select(train), val=self.train.select(val))
 
 
 @dataclass(frozen=True)
@@ -48,9 +67,9 @@ class FederatedData:
         The domains that no client holds; only their test rows are scored.
     class_names : tuple of str, of length C
     encoder : str
-    seen_tests : mapping from domain to Embeddings, optional
-        The seen domains' test sets, where no client holds them: one client trains on
-        all domains' rows (see `centralise`).
+    pooled : mapping from split ("test", "val") to mapping from domain to Embeddings
+        The seen domains' rows that no client holds, where one client trains on all
+        domains' rows (see `centralise`); None elsewhere.
     """
 
     clients: tuple[ClientData, ...]
@@ -58,12 +77,12 @@ class FederatedData:
     unseen: tuple[Domain, ...]
     class_names: tuple[str, ...]
     encoder: str
-    seen_tests: Mapping[str, Embeddings] | None = None
+    pooled: Mapping[str, Mapping[str, Embeddings]] | None = None
 
     @property
     def is_centralised(self) -> bool:
         """Whether all domains' training rows are in one place."""
-        return self.seen_tests is not None
+        return self.pooled is not None
 
     @property
     def dim(self) -> int:
@@ -77,13 +96,30 @@ class FederatedData:
 
     def test_sets(self) -> dict[str, Embeddings]:
         """Every domain's whole test set, seen domains first; rows in client order."""
-        sets = dict(self.seen_tests or {})
-        for name in self.domains:
-            if name not in sets:
-                held = [client for client in self.clients if client.domain == name]
-                sets[name] = Embeddings.concatenate([client.test for client in held])
-        sets.update((domain.name, domain.test) for domain in self.unseen)
-        return sets
+        return {**self.rows("test"), **{d.name: d.test for d in self.unseen}}
+
+    def rows(self, split: str) -> dict[str, Embeddings]:
+        """The seen domains' rows of a split, "train", "val" or "test", likewise."""
+        if self.pooled is not None and split in self.pooled:
+            return dict(self.pooled[split])
+        together = self.is_centralised
+        names = [self.clients[0].domain] if together else self.domains
+        return {
+            name: Embeddings.concatenate(
+                [getattr(c, split) for c in self.clients if c.domain == name]
+            )
+            for name in names
+        }
+
+    def server_rows(
+        self, splits: Sequence[str], seen: bool
+    ) -> dict[str, dict[str, Embeddings]]:
+        """What a server scores a head on, by split and domain: of the `splits` all rows
+        of the `seen` domains, if it holds them, and the unseen domains' test sets."""
+        rows = {split: self.rows(split) if seen else {} for split in splits}
+        if "test" in rows:
+            rows["test"].update((domain.name, domain.test) for domain in self.unseen)
+        return rows
 
 
 def partition(
@@ -94,6 +130,7 @@ def partition(
     splitter_args: Sequence[Mapping[str, float]],
     seed: int,
     unseen_domains: Sequence[str] = (),
+    validation: float = 0.0,
 ) -> FederatedData:
     """Give every client one domain and a part of its rows.
 
@@ -107,6 +144,11 @@ def partition(
     - ``lds`` ``[{'alpha': b}]``: client k gets the share ``lds_matrix(...)[k - 1, c]``
       of class c; what no client of the domain takes is left out.
 
+    ``lda`` and ``lds`` take ``min_per_class``, too (default 0): so many rows of each
+    class are dealt to every client of the domain first, and the shares are of the rows
+    that are left. See `Shares`; it is ``min_require_size`` in the code published with
+    the GGEUR paper, where it is 1 for label skew. The paper does not mention it.
+
     Test rows are always dealt out whole, disjointly and evenly in every class.
 
     Parameters
@@ -117,6 +159,8 @@ def partition(
     splitter, splitter_args : ``data.splitter``, ``data.splitter_args``
     seed : int
     unseen_domains : ``ggeur.unseen_domains``, names of domains that no client holds
+    validation : float
+        Share of a client's training rows that it sets aside (`validation_share`).
 
     Raises
     ------
@@ -145,7 +189,10 @@ def partition(
             for k, a, b in zip(members, trains, tests)
         ]
     return FederatedData(
-        clients=tuple(sorted(clients, key=lambda client: client.number)),
+        clients=tuple(
+            client.hold_out(validation, seed)
+            for client in sorted(clients, key=lambda client: client.number)
+        ),
         domains=tuple(domain.name for domain in seen),
         unseen=unseen,
         class_names=dataset.class_names,

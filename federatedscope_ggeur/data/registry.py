@@ -76,7 +76,8 @@ def load_data(
     root : str
         ``data.root``; readers of bundled data ignore it.
     splits : [train, val, test]
-        Fractions, used where the data come without a split; val must be 0.0.
+        Fractions, used where the data come without a split. Validation rows are among
+        those to train on until clients set them aside (`partition`).
     seed : int
         Keys the split.
     encoder : EncodingSettings, optional

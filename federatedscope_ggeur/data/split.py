@@ -1,4 +1,4 @@
-"""Train/test splits and even divisions, stratified by class."""
+"""Splits into train, validation and test rows, and even divisions, by class."""
 
 from __future__ import annotations
 
@@ -13,18 +13,13 @@ from federatedscope_ggeur.rng import numpy_generator
 
 
 def check_splits(splits: Sequence[float]) -> None:
-    """Raise a `ConfigError` naming ``data.splits`` unless [train, 0.0, test] fit."""
+    """Raise a `ConfigError` naming ``data.splits`` unless [train, val, test] fit."""
     if (
         not isinstance(splits, (list, tuple))
         or len(splits) != 3
         or not all(isinstance(part, Real) and 0 <= part <= 1 for part in splits)
     ):
         problem = "must be three numbers between 0 and 1: [train, val, test]"
-    elif splits[1] != 0:
-        problem = (
-            "must have 0.0 in the middle (val): only train and test rows are used, "
-            "so validation rows would be lost"
-        )
     elif splits[0] == 0 or splits[2] == 0:
         problem = "must give both train (first) and test (last) more than 0"
     elif sum(splits) > 1 + 1e-9:
@@ -32,6 +27,15 @@ def check_splits(splits: Sequence[float]) -> None:
     else:
         return
     raise ConfigError(f"data.splits {problem}; got {splits}. Try [0.7, 0.0, 0.3].")
+
+
+def validation_share(splits: Sequence[float]) -> float:
+    """The part of the rows that are not for testing that validation takes.
+
+    Also of a data set that brings a test split of its own: its other rows are divided
+    in the ratio of the first two numbers of ``data.splits``.
+    """
+    return splits[1] / (splits[0] + splits[1])
 
 
 def _spread(counts: np.ndarray, total: int) -> np.ndarray:
@@ -81,16 +85,20 @@ def stratified_split(
 def split_domain(rows: Embeddings, splits: Sequence[float], seed: int) -> Domain:
     """Split one domain's rows by `splits`; the draw depends on seed and name alone.
 
+    Rows for validation stay among those to train on: each client sets its own aside
+    (see `hold_out`), so that everyone has some.
+
     Raises
     ------
     ConfigError
-        If `splits` is not [train, 0.0, test].
+        If `splits` is not [train, val, test].
     DataError
         If the domain is so small that one part would be empty.
     """
     check_splits(splits)
     rng = numpy_generator(seed, "split", rows.domain)
-    train, test = stratified_split(rows.labels.numpy(), splits[0], splits[2], rng)
+    kept = splits[0] + splits[1]
+    train, test = stratified_split(rows.labels.numpy(), kept, splits[2], rng)
     if len(train) == 0 or len(test) == 0:
         raise DataError(
             f"domain '{rows.domain}' has {len(rows)} row(s), which data.splits "
@@ -98,6 +106,33 @@ def split_domain(rows: Embeddings, splits: Sequence[float], seed: int) -> Domain
             "for testing; both need at least one. Add rows or change data.splits."
         )
     return Domain(rows.domain, rows.select(train), rows.select(test))
+
+
+def hold_out(
+    labels: np.ndarray, share: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers of disjoint training and validation parts, both ascending.
+
+    Parameters
+    ----------
+    labels : int array of shape [n]
+    share : float
+        Fraction of n for validation: ``round(share * n)`` rows, the classes in
+        proportion. But a class's last row is never taken: training needs it more.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    (train_rows, validation_rows) : int arrays
+    """
+    classes, counts = np.unique(labels, return_counts=True)
+    total = min(round(share * len(labels)), int((counts - 1).sum()))
+    order = rng.permutation(len(labels))
+    held = [order[:0]]
+    for c, take in zip(classes, _spread(counts - 1, total)):
+        held.append(order[labels[order] == c][:take])
+    validation = np.sort(np.concatenate(held))
+    return np.setdiff1d(order, validation), validation
 
 
 def deal_evenly(

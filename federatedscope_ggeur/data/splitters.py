@@ -12,7 +12,7 @@ import numpy as np
 from federatedscope_ggeur.data.parts import filled_in, registered
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.rng import numpy_generator
-from federatedscope_ggeur.settings import NOT_SET, Key, Registry, Rule
+from federatedscope_ggeur.settings import NOT_SET, Key, Registry, Rule, whole
 
 _ROUNDING = 1e-9
 
@@ -67,7 +67,25 @@ class Task(NamedTuple):
         return numpy_generator(self.seed, "partition", self.domain, purpose)
 
 
-Splitter = Callable[..., np.ndarray]
+class Shares(NamedTuple):
+    """What each of a domain's m clients gets of its rows.
+
+    Attributes
+    ----------
+    of_rows : float array of shape [m], or [m, C] for each class by itself
+        Of the rows that are left once `min_per_class` are dealt: 0 or more, at most 1
+        in all. What is left over no client gets.
+    min_per_class : int
+        Rows of each class that every client is dealt beforehand, one in turn like
+        cards; of a class that has too few the first clients get one more, or one at
+        all.
+    """
+
+    of_rows: np.ndarray
+    min_per_class: int = 0
+
+
+Splitter = Callable[..., "np.ndarray | Shares"]
 SPLITTERS: Registry[Splitter] = Registry("splitter", "data.splitter")
 
 
@@ -77,9 +95,8 @@ def register_splitter(
     """Decorator: the function is ``data.splitter: <name>``.
 
     It is called as ``splitter(task, **arguments)`` for each domain, with a `Task` and
-    what ``data.splitter_args`` holds, and returns the shares of the domain's rows that
-    the clients get: an array of shape [m], or [m, C] for each class by itself. Shares
-    are 0 or more and add up to at most 1; what is left over no client gets.
+    what ``data.splitter_args`` holds, and returns the `Shares` of the domain's rows
+    that the clients get, or only their `of_rows`.
 
     Parameters
     ----------
@@ -104,7 +121,16 @@ def _above_zero(largest: float = math.inf) -> Rule:
     return rule
 
 
-_ALPHA = Key("alpha", None, "Of the Dirichlet distribution.", _above_zero())
+_SKEW = (
+    Key("alpha", None, "Of the Dirichlet distribution.", _above_zero()),
+    Key(
+        "min_per_class",
+        0.0,
+        "Rows of each class that every client of a domain is dealt before the rest is "
+        "divided in those proportions, as far as they go.",
+        whole(0),
+    ),
+)
 
 
 @register_splitter("iid")
@@ -113,12 +139,12 @@ def _iid(task: Task) -> np.ndarray:
     return np.full(len(task.members), 1 / len(task.members))
 
 
-@register_splitter("lda", [_ALPHA])
-def _lda(task: Task, alpha: float) -> np.ndarray:
+@register_splitter("lda", _SKEW)
+def _lda(task: Task, alpha: float, min_per_class: int) -> Shares:
     """Each class in proportions ~ Dirichlet(alpha) over a domain's clients."""
     rng, m = task.generator("lda"), len(task.members)
     columns = [_dirichlet(rng, alpha, m) for _ in range(task.num_classes)]
-    return np.stack(columns, axis=1)
+    return Shares(np.stack(columns, axis=1), min_per_class)
 
 
 @register_splitter(
@@ -138,47 +164,63 @@ def _domain(task: Task, fraction: float) -> np.ndarray:
     return np.full(m, fraction)
 
 
-@register_splitter("lds", [_ALPHA])
-def _lds(task: Task, alpha: float) -> np.ndarray:
+@register_splitter("lds", _SKEW)
+def _lds(task: Task, alpha: float, min_per_class: int) -> Shares:
     """Each class in proportions ~ Dirichlet(alpha) over the clients of all domains."""
     matrix = lds_matrix(task.client_num, task.num_classes, alpha, task.seed)
-    return matrix[[number - 1 for number in task.members]]
+    return Shares(matrix[[number - 1 for number in task.members]], min_per_class)
 
 
-def find_shares(name: str, args, task: Task) -> np.ndarray:
-    """The shares [m] or [m, C] that the splitter called `name` gives.
+def find_shares(name: str, args, task: Task) -> Shares:
+    """The shares that the splitter called `name` gives.
 
     Raises
     ------
     ConfigError
         As `read_arguments`; shares that are none.
     """
-    shares = SPLITTERS.find(name)(task, **read_arguments(name, args))
-    m, num_classes = len(task.members), task.num_classes
-    if shares.shape not in ((m,), (m, num_classes)) or not (
-        (shares >= 0).all() and (shares.sum(axis=0) <= 1 + _ROUNDING).all()
+    given = SPLITTERS.find(name)(task, **read_arguments(name, args))
+    shares = given if isinstance(given, Shares) else Shares(given)
+    of_rows, m, num_classes = shares.of_rows, len(task.members), task.num_classes
+    if of_rows.shape not in ((m,), (m, num_classes)) or not (
+        (of_rows >= 0).all() and (of_rows.sum(axis=0) <= 1 + _ROUNDING).all()
     ):
         raise ConfigError(
             f"data.splitter: '{name}' must give shares of shape ({m},) or "
-            f"({m}, {num_classes}), 0 or more and at most 1 in all, got {shares}"
+            f"({m}, {num_classes}), 0 or more and at most 1 in all, got {of_rows}"
+        )
+    if whole(0)(shares.min_per_class):
+        raise ConfigError(
+            f"data.splitter: min_per_class of '{name}' {whole(0)(shares.min_per_class)}"
         )
     return shares
 
 
-def divide_rows(labels: np.ndarray, shares: np.ndarray, task: Task) -> list[np.ndarray]:
-    """Disjoint ascending row numbers for each member.
-
-    `shares` is [m] (of all rows, whatever their class) or [m, C] (of each class).
-    """
-    order = task.generator("train").permutation(len(labels))
-    if shares.ndim == 1:
-        pieces = _cut(order, shares)
+def divide_rows(labels: np.ndarray, shares: Shares, task: Task) -> list[np.ndarray]:
+    """Disjoint ascending row numbers for each member."""
+    order, m = task.generator("train").permutation(len(labels)), len(task.members)
+    order, hands = _deal(order, labels, m * shares.min_per_class, m)
+    if shares.of_rows.ndim == 1:
+        pieces = _cut(order, shares.of_rows)
     else:
         by_class = [
-            _cut(order[labels[order] == c], column) for c, column in enumerate(shares.T)
+            _cut(order[labels[order] == c], column)
+            for c, column in enumerate(shares.of_rows.T)
         ]
         pieces = [np.concatenate(parts) for parts in zip(*by_class)]
-    return [np.sort(piece) for piece in pieces]
+    return [np.sort(np.concatenate(parts)) for parts in zip(pieces, hands)]
+
+
+def _deal(
+    order: np.ndarray, labels: np.ndarray, most: int, m: int
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Deal the first rows of each class, `most` at most, to `m` clients in turn.
+
+    Returns the rows that are left, in `order`, and each client's.
+    """
+    firsts = [order[labels[order] == c][:most] for c in np.unique(labels)]
+    hands = [np.concatenate([order[:0], *(f[k::m] for f in firsts)]) for k in range(m)]
+    return order[~np.isin(order, np.concatenate([order[:0], *hands]))], hands
 
 
 def _cut(rows: np.ndarray, shares: np.ndarray) -> list[np.ndarray]:

@@ -68,9 +68,10 @@ class EmbeddedEngine:
         self.clients = {k: handler.client for k, handler in self._handlers.items()}
         client_domains = {held.number: held.domain for held in data.clients}
         self.server = Server(client_domains, settings.server)
-        unseen = {domain.name: domain.test for domain in data.unseen}
-        tests = data.test_sets() if settings.plan.server_evaluates else unseen
-        self.coordinator = Coordinator(self.server, settings.plan, tests)
+        rows = data.server_rows(
+            settings.plan.evaluation.splits, settings.plan.server_evaluates
+        )
+        self.coordinator = Coordinator(self.server, settings.plan, rows)
         handshake = Handshake(
             tuple(data.class_names), data.dim, data.encoder, settings.agreed
         )
@@ -92,6 +93,8 @@ class EmbeddedEngine:
             yield history.round0
             yield from list(history.rounds)
             for number in range(len(history.rounds) + 1, self.settings.rounds + 1):
+                if history.stopped_early:
+                    break
                 history.note(self._carry(coordinator.round(number)))
                 yield history.rounds[-1]
             if self.settings.server.calibration is not None:

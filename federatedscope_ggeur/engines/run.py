@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from federatedscope_ggeur.cfg_ggeur.check import check_embedding_dim
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     base_method,
-    method_notes,
     options_of,
+    run_notes,
 )
 from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings, run_settings
 from federatedscope_ggeur.data import (
@@ -20,6 +21,7 @@ from federatedscope_ggeur.data import (
     load_data,
     partition,
     torch_threads,
+    validation_share,
 )
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order
 from federatedscope_ggeur.reporting import (
@@ -59,6 +61,7 @@ class Run:
     def __init__(self, cfg, data: FederatedData | None = None, order: Order = sorted):
         self.cfg = cfg
         self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
+        check_embedding_dim(cfg, self.data.dim)
         self.settings = run_settings(
             cfg, self.data.num_classes, self.data.dim, len(self.data.clients)
         )
@@ -86,7 +89,7 @@ class Run:
                 "note: step 2 adds nothing, there is one domain; "
                 "ggeur.prototypes: client takes the other clients' prototypes instead"
             )
-        return lines + [f"note: {note}" for note in method_notes(cfg)]
+        return lines + [f"note: {note}" for note in run_notes(cfg)]
 
     def follow(self, watch: Watch) -> Results:
         """Run to the end, calling `watch` with the record of round 0, of each round,
@@ -145,10 +148,10 @@ def load_data_set(cfg) -> DataSet:
     Raises
     ------
     ConfigError, DataError
-        As `load_data`.
+        As `load_data`; embeddings that ``ggeur.embedding_dim`` does not fit.
     """
     with torch_threads(int(cfg.ggeur.num_threads)):
-        return load_data(
+        dataset = load_data(
             cfg.data.type,
             cfg.data.root,
             cfg.data.splits,
@@ -156,6 +159,8 @@ def load_data_set(cfg) -> DataSet:
             encoding_settings(cfg.ggeur),
             options_of(find_reader(cfg.data.type), cfg.ggeur),
         )
+    check_embedding_dim(cfg, dataset.dim)
+    return dataset
 
 
 def divide(cfg, dataset: DataSet) -> FederatedData:
@@ -168,6 +173,7 @@ def divide(cfg, dataset: DataSet) -> FederatedData:
             splitter_args=cfg.data.splitter_args,
             seed=cfg.seed,
             unseen_domains=cfg.ggeur.unseen_domains,
+            validation=validation_share(cfg.data.splits),
         )
         return _pooled(cfg, data)
 
@@ -180,8 +186,10 @@ def _pooled(cfg, data: FederatedData) -> FederatedData:
 def _pooled_lines(data: FederatedData) -> list[str]:
     rows = len(data.clients[0].train)
     lines = [f"all domains' rows in one place: 1 client, {rows} rows to train on"]
+    val, tests = data.rows("val"), data.test_sets()
     for domain in data.domains:
-        lines.append(f"domain {domain}: {len(data.test_sets()[domain])} rows to test")
+        rows = _row_counts(0, len(val[domain]), len(tests[domain]))
+        lines.append(f"domain {domain}: {rows}")
     return lines
 
 
@@ -189,20 +197,29 @@ def _domain_lines(data: FederatedData) -> list[str]:
     lines = []
     for domain in data.domains:
         held = [client for client in data.clients if client.domain == domain]
-        train, test = (
-            sum(len(getattr(client, part)) for client in held)
-            for part in ("train", "test")
+        rows = _row_counts(
+            *(
+                sum(len(getattr(client, split)) for client in held)
+                for split in ("train", "val", "test")
+            )
         )
         who = f"{len(held)} client{'s' if len(held) > 1 else ''}"
-        lines.append(
-            f"domain {domain}: {who}, {train} rows to train on, {test} to test"
-        )
+        lines.append(f"domain {domain}: {who}, {rows}")
     return lines
+
+
+def _row_counts(train: int, val: int, test: int) -> str:
+    """The rows of each split; of those to train on and to validate only if any."""
+    counts = [(train, "to train on"), (val, "for validation"), (test, "to test")]
+    shown = [(n, use) for n, use in counts if n or use == "to test"]
+    first, *others = shown
+    return ", ".join([f"{first[0]} rows {first[1]}", *(f"{n} {u}" for n, u in others)])
 
 
 def _begun(cfg, data: FederatedData) -> Results:
     unseen = [domain.name for domain in data.unseen]
     return Results.begun(
+        notes=run_notes(cfg),
         engine="embedded",
         config=to_plain(cfg),
         seed=cfg.seed,
@@ -211,7 +228,7 @@ def _begun(cfg, data: FederatedData) -> Results:
         class_names=list(data.class_names),
         encoder=data.encoder,
         clients=[
-            ClientInfo(c.number, c.domain, len(c.train), len(c.test))
+            ClientInfo(c.number, c.domain, len(c.train), len(c.test), len(c.val))
             for c in data.clients
         ],
     )

@@ -2,7 +2,13 @@
 
 from federatedscope_ggeur.federation.calibration import CalibrationSettings
 from federatedscope_ggeur.federation.client import Client, ClientSettings, MemoryBudget
-from federatedscope_ggeur.federation.evaluation import Score, evaluate
+from federatedscope_ggeur.federation.evaluation import (
+    SPLITS,
+    EarlyStopSettings,
+    EvaluationSettings,
+    Score,
+    evaluate,
+)
 from federatedscope_ggeur.federation.optimizers import OptimizerSettings
 from federatedscope_ggeur.federation.server import Server, ServerSettings
 from federatedscope_ggeur.federation.task import Task

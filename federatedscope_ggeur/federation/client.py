@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError, setting
 from federatedscope_ggeur.federation.evaluation import evaluate
 from federatedscope_ggeur.federation.messages import (
@@ -58,6 +60,8 @@ class ClientSettings:
         The rows that n_k counts: of the set trained on, or the client's own.
     closed_form : ClosedForm, optional
         As the server's.
+    scored : tuple of str
+        The splits of its own rows that it scores a head on.
     """
 
     task: Task
@@ -66,6 +70,7 @@ class ClientSettings:
     min_samples: int
     weight: str
     closed_form: ClosedForm | None = None
+    scored: tuple[str, ...] = ("test",)
 
 
 class MemoryBudget:
@@ -257,17 +262,15 @@ class Client:
         return ClientUpdate(self.number, number, params, result.steps, upload)
 
     def score(
-        self, broadcast: Broadcast, features: Tensor, labels: Tensor
+        self, broadcast: Broadcast, rows: Mapping[str, Embeddings]
     ) -> ScoreReport:
-        """Score `eval_params` of a round on the client's test rows [n, D], [n]."""
-        score = evaluate(self.model, self.eval_params(broadcast), features, labels)
-        return ScoreReport(
-            self.number,
-            broadcast.round_number,
-            score.correct,
-            score.total,
-            score.loss_sum,
-        )
+        """Score `eval_params` of a round on rows of the client's, by split."""
+        params = self.eval_params(broadcast)
+        scores = {
+            split: evaluate(self.model, params, held.features, held.labels)
+            for split, held in rows.items()
+        }
+        return ScoreReport(self.number, broadcast.round_number, scores)
 
     def eval_params(self, broadcast: Broadcast) -> Tensor:
         """The client's weights [P] after a round: those broadcast, or its own."""

@@ -1,10 +1,12 @@
-"""`evaluate`: scores of a head on test rows, as counts that can be added."""
+"""Scores of a head, as counts that can be added, and FederatedScope's metrics."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -13,6 +15,89 @@ from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.models import Model
 
 _CHUNK_ROWS = 8192
+
+#: What a head can be scored on, in FederatedScope's words.
+SPLITS = ("train", "val", "test")
+#: FederatedScope's metrics, and whether a larger one is better.
+METRICS = {
+    "acc": True,
+    "correct": True,
+    "loss": False,
+    "avg_loss": False,
+    "total": False,
+}
+
+
+@dataclass(frozen=True)
+class EarlyStopSettings:
+    """FederatedScope's rule of early stopping (``EarlyStopper``).
+
+    Attributes
+    ----------
+    patience : int
+        Evaluations without an improvement after which the run ends; 0: it never does.
+    delta : float
+        What a metric must improve by.
+    mode : {"best", "mean"}
+        Compared with the best value so far, or with the mean of the `patience` values
+        before.
+    """
+
+    patience: int = 0
+    delta: float = 0.0
+    mode: str = "best"
+
+    def stops_after(self, values: Sequence[float], larger_is_better: bool) -> bool:
+        """Whether a run ends at the last of its metric's `values`.
+
+        With "best" a value that is not better than the best by at least `delta` counts
+        one, and any other starts the count again, as the best from then on: so does an
+        equal one if `delta` is 0, and NaN.
+        """
+        sign = 1 if larger_is_better else -1
+
+        def falls_short(value: float, of: float) -> bool:
+            return sign * value < sign * of + self.delta
+
+        if self.patience == 0 or not values:
+            return False
+        if self.mode == "mean":
+            before = values[-self.patience - 1 : -1]
+            enough = len(values) > self.patience
+            return enough and falls_short(values[-1], float(np.mean(before)))
+        best, count = values[0], 0
+        for value in values[1:]:
+            if falls_short(value, best):
+                count += 1
+            else:
+                best, count = value, 0
+        return count >= self.patience
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """What is scored, and what follows from it.
+
+    Attributes
+    ----------
+    splits : tuple of str
+        On which rows of theirs clients score a head; of `SPLITS`.
+    key : str
+        The metric that says which round is best: ``<split>_<metric>``.
+    average : {"weighted_avg", "avg"}
+        Of clients' metrics: by their rows, or all alike.
+    early_stop : EarlyStopSettings
+    """
+
+    splits: tuple[str, ...] = ("test",)
+    key: str = "val_loss"
+    average: str = "weighted_avg"
+    early_stop: EarlyStopSettings = EarlyStopSettings()
+
+    @property
+    def validation_key(self) -> str:
+        """The same metric on validation rows: nothing of ours is chosen on others."""
+        return f"val_{self.key.partition('_')[2]}"
 
 
 @dataclass(frozen=True)
@@ -35,6 +120,48 @@ class Score:
         """Fraction of rows classified rightly; None without rows."""
         return self.correct / self.total if self.total else None
 
+    def metrics(self, split: str) -> dict[str, float]:
+        """The `METRICS` by FederatedScope's names, such as ``"val_acc"``."""
+        total = max(self.total, 1)
+        return {
+            f"{split}_acc": self.correct / total,
+            f"{split}_correct": self.correct,
+            f"{split}_loss": self.loss_sum,
+            f"{split}_avg_loss": self.loss_sum / total,
+            f"{split}_total": self.total,
+        }
+
+
+def average_metrics(
+    scores: Iterable[Mapping[str, Score]], average: str
+) -> dict[str, float]:
+    """Clients' metrics averaged as FederatedScope's ``Results_<average>`` are.
+
+    Parameters
+    ----------
+    scores : iterable of mapping from split to Score
+        One of each client. A split in which a client has no rows does not count.
+    average : {"weighted_avg", "avg"}
+        By the rows of the split, or all clients alike. Counts are never weighted.
+    """
+    held: dict[str, list[Score]] = {}
+    for own in scores:
+        for split, score in own.items():
+            if score.total:
+                held.setdefault(split, []).append(score)
+    averaged = {}
+    for split, found in held.items():
+        rows = np.array([float(score.total) for score in found])
+        metrics = [score.metrics(split) for score in found]
+        for name in metrics[0]:
+            values = np.array([float(own[name]) for own in metrics])
+            is_count = name in (f"{split}_total", f"{split}_correct")
+            if average == "weighted_avg" and not is_count:
+                averaged[name] = float(np.sum(values * rows) / np.sum(rows))
+            else:
+                averaged[name] = float(np.mean(values))
+    return averaged
+
 
 def evaluate(model: Model, params: Tensor, features: Tensor, labels: Tensor) -> Score:
     """Score of a head with weights `params` [P] on features [n, D] and labels [n].
@@ -54,7 +181,7 @@ def evaluate(model: Model, params: Tensor, features: Tensor, labels: Tensor) -> 
             score += Score(correct, len(y), loss)
     if not math.isfinite(score.loss_sum):
         raise GGEURError(
-            f"the test loss is {score.loss_sum}: training diverged; lower "
+            f"the loss is {score.loss_sum}: training diverged; lower "
             f"{setting('optimizer.lr')} or set {setting('grad_clip')}"
         )
     return score

@@ -177,7 +177,7 @@ class Server:
             if self._components is not None:
                 self._components.add(upload.statistics, upload.client, upload.domain)
             if upload.loss is not None:
-                self.compression.add(upload)
+                self.compression.add(upload, self.settings.closed_form is not None)
             if 2 in self.settings.steps:
                 self.prototype_book.add(upload.client, upload.statistics)
 
@@ -311,21 +311,22 @@ class Server:
         return due or round_number == settings.total_rounds
 
     def aggregate_scores(
-        self, reports: Iterable[ScoreReport], among: Collection[int] | None = None
+        self,
+        reports: Iterable[ScoreReport],
+        split: str = "test",
+        among: Collection[int] | None = None,
     ) -> dict[str, Score]:
-        """Scores of a round by domain, of the clients `among` (default: all)."""
+        """Scores of a split by domain, of the clients `among` (default: all)."""
         among = self.client_domains if among is None else among
         domains = dict.fromkeys(d for k, d in self.client_domains.items() if k in among)
         scores = {domain: Score() for domain in domains}
         for report in in_client_order(reports):
-            if report.client in among:
-                scores[self.client_domains[report.client]] += Score(
-                    report.correct, report.total, report.loss_sum
-                )
+            if report.client in among and split in report.scores:
+                scores[self.client_domains[report.client]] += report.scores[split]
         return scores
 
     def score(self, features: Tensor, labels: Tensor) -> Score:
-        """Score the global head on test rows [n, D], [n] that the server holds."""
+        """Score the global head on rows [n, D], [n] that the server holds."""
         return evaluate(self.model, self.params, features, labels)
 
     def _context(self, round_number: int) -> ServerContext:

@@ -3,8 +3,6 @@
 from federatedscope_ggeur.geometry.augmentation import (
     AugmentationSettings,
     AugmentedSet,
-    PerAnchorSizes,
-    TotalSizes,
     augment,
 )
 from federatedscope_ggeur.geometry.compressed import (
@@ -17,5 +15,11 @@ from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
 from federatedscope_ggeur.geometry.rounded_rows import ROW_DTYPES, RoundedRows
 from federatedscope_ggeur.geometry.scatter import thin_factor
 from federatedscope_ggeur.geometry.shape import GeometricShape, shape_similarity
+from federatedscope_ggeur.geometry.sizes import (
+    PerAnchorSizes,
+    ReleaseSizes,
+    Sizes,
+    TotalSizes,
+)
 from federatedscope_ggeur.geometry.statistics import LARGEST_EMBEDDING, ClassStatistics
 from federatedscope_ggeur.geometry.summed import SummedStatistics

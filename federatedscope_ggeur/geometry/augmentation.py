@@ -16,63 +16,11 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry.shape import SCALES, GeometricShape
+from federatedscope_ggeur.geometry.sizes import Sizes, TotalSizes
 from federatedscope_ggeur.rng import torch_generator
 
 NOISES = ("fixed", "fresh")
-
-
-@dataclass(frozen=True)
-class TotalSizes:
-    """The paper's way of saying sizes: totals for each class.
-
-    Attributes
-    ----------
-    step1 : int
-        Originals and new rows together; originals are kept even if they are more.
-    step2 : int
-        New rows for each prototype.
-    """
-
-    step1: int
-    step2: int
-
-    def around_samples(self, n: int) -> int:
-        return max(0, self.step1 - n) if n else 0
-
-    def around_prototype(self) -> int:
-        return self.step2
-
-    def kept(self, rows: int) -> int:
-        return rows
-
-
-@dataclass(frozen=True)
-class PerAnchorSizes:
-    """The plugin document's way: new rows for each anchor, then a random cut.
-
-    Attributes
-    ----------
-    per_sample : int
-        New rows around each embedding (`num_generated_per_sample`).
-    per_prototype : int
-        New rows around each prototype (`num_generated_per_prototype`).
-    target : int or None
-        Rows of a class that a random cut leaves, originals included
-        (`target_size_per_class`); None for no cut.
-    """
-
-    per_sample: int
-    per_prototype: int
-    target: int | None = None
-
-    def around_samples(self, n: int) -> int:
-        return n * self.per_sample
-
-    def around_prototype(self) -> int:
-        return self.per_prototype
-
-    def kept(self, rows: int) -> int:
-        return rows if self.target is None else min(rows, self.target)
+_PAPERS = TotalSizes(500, 500)
 
 
 @dataclass(frozen=True)
@@ -83,7 +31,7 @@ class AugmentationSettings:
     ----------
     steps : tuple of int
         ``()`` for the originals alone, ``(1,)`` single-domain, ``(1, 2)`` multi-domain.
-    sizes : TotalSizes or PerAnchorSizes
+    sizes : TotalSizes, ReleaseSizes or PerAnchorSizes
     scale : {"covariance", "eigenvalue"}
         See `GeometricShape.basis`.
     noise : {"fixed", "fresh"}
@@ -91,7 +39,7 @@ class AugmentationSettings:
     """
 
     steps: tuple[int, ...] = (1, 2)
-    sizes: TotalSizes | PerAnchorSizes = TotalSizes(500, 500)
+    sizes: Sizes = _PAPERS
     scale: str = "covariance"
     noise: str = "fixed"
 
@@ -188,6 +136,14 @@ class _Block:
         step2 = torch.arange(len(self.prototypes)).repeat_interleave(self.around_each)
         return torch.cat([step1, len(self.own) + step2])
 
+    def kept(self, generator: torch.Generator) -> Tensor:
+        """The drawn rows that the cut leaves, in order: originals while they fit."""
+        n = len(self.own)
+        if self.rows <= n:
+            return torch.randperm(n, generator=generator)[: self.rows].sort().values
+        new = torch.randperm(self.new, generator=generator)[: self.rows - n]
+        return torch.cat([torch.arange(n), n + new.sort().values])
+
 
 def _make_block(
     c: int,
@@ -279,5 +235,4 @@ class AugmentedSet:
             new.addmm_(noise, basis)
         if cut:
             generator = torch_generator(self.seed, block.label, "cut", drawn_for)
-            keep = torch.randperm(block.drawn, generator=generator)[: block.rows]
-            torch.index_select(full, 0, keep.sort().values, out=target)
+            torch.index_select(full, 0, block.kept(generator), out=target)

@@ -206,6 +206,21 @@ class CompressedStatistics:
             self.counts, means, scatter=_spread(rows, even)
         )
 
+    def coarser(self) -> CompressedStatistics:
+        """As they would be with half as many directions, of those that are here."""
+        if self.factor is None:
+            return self
+        held, dim = self.factor.rows(), self.factor.numbers.shape[1]
+        own, rank = held.square().sum(dim=1), len(held) // 2
+        squares = own + self._even()
+        left_out = self.left_out + float(squares[rank:].sum())
+        short = squares - left_out / (dim - rank)
+        share = torch.where(own > 0, short.clamp(min=0) / own, 0 * own).sqrt()[:rank]
+        factor = RoundedRows(
+            self.factor.numbers[:rank], self.factor.scales[:rank] * share
+        )
+        return CompressedStatistics(self.counts, self.means, factor, left_out)
+
     @property
     def energy(self) -> float:
         """Trace of the scatter that is restored."""

@@ -1,17 +1,16 @@
 """What a run leaves behind: the results schema, its files, the table and the curve."""
 
 from federatedscope_ggeur.reporting.plots import draw_curve
-from federatedscope_ggeur.reporting.results import (
-    SCHEMA_VERSION,
+from federatedscope_ggeur.reporting.records import (
+    Chosen,
     ClientCompression,
     ClientInfo,
     CompressionRecord,
     Final,
-    Results,
     Round0,
     RoundRecord,
-    numbers,
 )
+from federatedscope_ggeur.reporting.results import SCHEMA_VERSION, Results, numbers
 from federatedscope_ggeur.reporting.run import new_run_folder, write_run
 from federatedscope_ggeur.reporting.summary import average, summarise
 from federatedscope_ggeur.reporting.tables import (

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.reporting.results import (
+from federatedscope_ggeur.reporting.records import (
     Final,
     Round0,
     RoundRecord,

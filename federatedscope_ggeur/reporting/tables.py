@@ -104,6 +104,8 @@ def _remarks(results: Results) -> list[str]:
         f"sent {final.bytes_up / 1e6:.2f} MB up, {final.bytes_down / 1e6:.2f} MB down"
         f"{' (round 0 included)' if results.round0 else ''}; {final.seconds:.1f} s"
     )
+    if results.stopped_early is not None:
+        lines.append(f"stopped early, after round {results.stopped_early}")
     if results.status != "finished":
         done = results.rounds[-1].round if results.rounds else 0
         lines.append(f"{results.status} after round {done}")
@@ -123,6 +125,9 @@ def _columns(results: Results) -> list[tuple[str, dict[str, float | None]]]:
             (f"round {last.round}" if last else "last round", last and last.accuracy),
             (f"mean of last {len(trained.rounds)} evaluated", trained.accuracy),
         ]
+    chosen = results.final.chosen
+    if chosen is not None:
+        columns.append((f"round {chosen.round} by {chosen.key}", chosen.accuracy))
     if results.calibrated is not None:
         title = f"calibrated {results.calibrated.method}"
         columns.append((title, results.calibrated.accuracy))

@@ -52,6 +52,8 @@ def test_every_key_is_described():
         ("steps", 1),
         ("steps", [3]),
         ("scale", "sqrt"),
+        ("sizes", "papers"),
+        ("embedding_dim", 0.0),
         ("noise", "none"),
         ("prototypes", "class"),
         ("step1_size", 2.5),
@@ -91,10 +93,38 @@ def test_sizes_in_both_ways_contradict_each_other():
 
 def test_the_document_s_sizes_must_be_whole():
     cfg = yacs_config(target_size_per_class=50.0, num_generated_per_sample=5.0)
-    with pytest.raises(ConfigError, match="num_generated_per_prototype"):
+    with pytest.raises(ConfigError, match=r"num_generated_per_prototype.*ggeur\.sizes"):
         check_ggeur_cfg(cfg)
     cfg.ggeur.steps = [1]
     check_ggeur_cfg(cfg)
+    check_ggeur_cfg(yacs_config(sizes="document", target_size_per_class=50.0))
+
+
+SIZE_KEYS = (
+    "step1_size",
+    "step2_size",
+    "target_size_per_class",
+    "num_generated_per_sample",
+    "num_generated_per_prototype",
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "takes"),
+    [
+        ("paper", SIZE_KEYS[:2]),
+        ("release", SIZE_KEYS[:3]),
+        ("document", SIZE_KEYS[2:]),
+    ],
+)
+def test_a_rule_of_sizes_takes_its_own_numbers_alone(rule, takes):
+    check_ggeur_cfg(yacs_config(sizes=rule, **dict.fromkeys(takes, 7.0)))
+    for name in set(SIZE_KEYS) - set(takes):
+        cfg = yacs_config(sizes=rule, **{name: 7.0})
+        with pytest.raises(
+            ConfigError, match=rf"ggeur\.{name}: .*ggeur\.sizes: {rule}"
+        ):
+            check_ggeur_cfg(cfg)
 
 
 def test_use_and_method_go_together():

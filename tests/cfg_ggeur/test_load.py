@@ -124,8 +124,14 @@ def test_the_config_is_frozen(quickstart):
          r"dataloader\.shuffle"),
         (["train.optimizer.momentum", "[0.9]"], r"train\.optimizer: torch refuses"),
         (["federate.method", "FedAvg"], r"federate\.method"),
-        (["early_stop.patience", "5"], r"early_stop\.patience"),
-        (["eval.split", "['test', 'val']"], r"eval\.split"),
+        (["early_stop.patience", "5"], r"early_stop\.patience: must be 0 with .*test_"),
+        (["early_stop.patience", "-1"], r"early_stop\.patience"),
+        (["early_stop.delta", "-0.5"], r"early_stop\.delta"),
+        (["early_stop.improve_indicator_mode", "last"], r"improve_indicator_mode"),
+        (["eval.split", "['test', 'dev']"], r"eval\.split"),
+        (["eval.split", "[]"], r"eval\.split"),
+        (["eval.report", "['group_avg']"], r"eval\.report"),
+        (["eval.best_res_update_round_wise_key", "val_f1"], r"round_wise_key.*val_f1"),
         (["model.dropout", "1.0"], r"model\.dropout"),
         (["train.batch_or_epoch", "step"], "batch_or_epoch"),
         (["train.optimizer.type", "Rprop"], r"train\.optimizer\.type"),
@@ -184,7 +190,7 @@ def test_a_setting_without_a_value_is_named(quickstart):
 def test_a_bare_config_says_what_fs_defaults_do_not_fit():
     with pytest.raises(ConfigError) as caught:
         load_config(None)
-    for name in ("trainer.type", "model.type", "criterion.type", "early_stop.patience"):
+    for name in ("trainer.type", "model.type", "criterion.type"):
         assert name in str(caught.value)
 
 

@@ -15,12 +15,13 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     base_method,
-    method_notes,
     part_settings,
+    run_notes,
 )
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.geometry import PerAnchorSizes, ReleaseSizes, TotalSizes
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Moon
 from federatedscope_ggeur.settings import Key
 
@@ -56,6 +57,37 @@ def test_every_method_runs_and_has_an_effect(model, steps, hidden):
     for i, first in enumerate(names):
         for second in names[i + 1 :]:
             assert not torch.equal(heads[first], heads[second]), (first, second)
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps", "expected"),
+    [
+        ({}, [1], TotalSizes(2000, 500)),
+        ({}, [1, 2], TotalSizes(500, 500)),
+        ({"step1_size": 30}, [1, 2], TotalSizes(30, 500)),
+        ({"sizes": "paper"}, [1], TotalSizes(2000, 500)),
+        ({"sizes": "paper", "step2_size": 40}, [1, 2], TotalSizes(500, 40)),
+        ({"sizes": "release"}, [1], TotalSizes(500, 500)),
+        ({"sizes": "release", "step1_size": 5000}, [1], TotalSizes(5000, 500)),
+        ({"sizes": "release"}, [1, 2], ReleaseSizes(500, 500, 2000)),
+        ({"sizes": "release", "target_size_per_class": 60}, [1],
+         ReleaseSizes(500, 500, 60)),
+        ({"sizes": "release", "step1_size": 50, "step2_size": 40,
+          "target_size_per_class": 60}, [1, 2], ReleaseSizes(50, 40, 60)),
+        ({"sizes": "document"}, [1, 2], PerAnchorSizes(50, 50)),
+        ({"sizes": "document", "target_size_per_class": 60}, [1, 2],
+         PerAnchorSizes(50, 50, 60)),
+        ({"num_generated_per_sample": 3, "num_generated_per_prototype": 4}, [1, 2],
+         PerAnchorSizes(3, 4)),
+        ({"num_generated_per_sample": 3, "target_size_per_class": 60}, [1],
+         PerAnchorSizes(3, 50, 60)),
+    ],
+)  # fmt: skip
+def test_each_rule_of_sizes_has_its_numbers(config, settings, steps, expected):
+    words = ["ggeur.step1_size", -1, "ggeur.step2_size", -1, "ggeur.steps", steps]
+    words += [part for k, v in settings.items() for part in (f"ggeur.{k}", v)]
+    found = run_settings(config(*words), 12, 16, 3).client.augmentation.sizes
+    assert found == expected
 
 
 def another(key: Key, value):
@@ -154,9 +186,9 @@ class TestSwitches:
 
     def test_fedprox_without_a_weight_says_so(self, quickstart):
         chosen = ["ggeur.base_method", "fedprox"]
-        (note,) = method_notes(load_config(quickstart, chosen))
+        (note,) = run_notes(load_config(quickstart, chosen))
         assert note.startswith("fedprox.mu is 0")
-        assert not method_notes(load_config(quickstart, [*chosen, "fedprox.mu", "1"]))
+        assert not run_notes(load_config(quickstart, [*chosen, "fedprox.mu", "1"]))
 
 
 @pytest.mark.parametrize(

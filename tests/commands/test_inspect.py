@@ -107,16 +107,18 @@ def test_classes_that_nobody_holds_and_withheld_pairs_are_said(inspect, tmp_path
     assert "uploaded" not in printed
 
 
-def test_similarities_are_those_of_equation_3(quickstart, tmp_path):
+@pytest.mark.parametrize("centred", [True, False])
+def test_similarities_are_those_of_equation_3(quickstart, tmp_path, centred):
     words = write_domains(tmp_path / "data", [(40, 50, 60)] * 3)
     dataset = load_data_set(load_config(quickstart, words))
 
     def directions(rows, c):
         x = rows.features[rows.labels == c].double().numpy()
-        values, vectors = np.linalg.eigh(np.cov(x.T, bias=True))
+        sigma = np.cov(x.T, bias=True) if centred else x.T @ x / len(x)
+        values, vectors = np.linalg.eigh(sigma)
         return vectors[:, np.argsort(values)[::-1][:5]]
 
-    found = similarities(dataset, "two")
+    found = similarities(dataset, "two", centred)
     domains = {domain.name: domain.train for domain in dataset.domains}
     assert [pair.second for pair in found] == ["one", "three"]
     for pair in found:
@@ -151,6 +153,20 @@ def test_equal_shapes_are_found(inspect, tmp_path):
         assert value["two", c, "one", "10"[int(c)]] < 2.5
         assert value["two", c, "three", c] < 2.5
     assert re.search(r"two and one: same class (4\.9|5\.0)", printed)
+
+
+def test_which_form_of_equation_1_it_draws_is_said(inspect, tmp_path):
+    """Classes 1 are not alike, but their means are, which lie far from 0."""
+    data = write_domains(tmp_path / "data", [(60, 60)] * 2, shapes=(0, 1))
+    found = []
+    for words, form in (([], "Eq. 1 centred"), (["--uncentred"], "Eq. 1 as printed")):
+        out = tmp_path / form
+        _, printed, _ = inspect(*data, *words, out=out)
+        assert f"similarity of shapes ({form}" in printed
+        rows = lines(out / "similarity.csv")[1:]
+        found += [float(row[4]) for row in rows if row[1] == row[3] == "1"]
+    centred, uncentred = found
+    assert uncentred > centred + 0.2
 
 
 def test_random_directions_are_as_alike_as_chance_says():

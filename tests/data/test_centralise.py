@@ -65,3 +65,15 @@ def test_clients_without_rows_are_no_problem():
     divided = divide(make_dataset((2,), (2,)), "lda", [{"alpha": 1e-6}], clients=6)
     (client,) = centralise(divided).clients
     assert sorted(numbers(client.train)) == [0, 1]
+
+
+def test_rows_for_validation_stay_apart_too():
+    divided = divide(make_dataset(), clients=5, validation=0.2)
+    pooled = centralise(divided)
+    (client,) = pooled.clients
+    assert len(client.val) == 0
+    for name, rows in divided.rows("val").items():
+        assert len(rows) > 0
+        assert numbers(pooled.rows("val")[name]) == numbers(rows)
+    assert list(pooled.rows("train")) == ["all domains"]
+    assert numbers(pooled.rows("train")["all domains"]) == numbers(client.train)

@@ -29,7 +29,7 @@ def test_unknown_type_lists_the_known_ones(name):
 
 def test_splits_are_checked_before_reading():
     with pytest.raises(ConfigError, match=r"data\.splits"):
-        load_data("embeddings@ggeur", "/nowhere", [0.8, 0.1, 0.1], 0)
+        load_data("embeddings@ggeur", "/nowhere", [0.8, 0.1], 0)
 
 
 def test_bundled_digits_need_no_root():

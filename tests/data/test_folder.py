@@ -218,7 +218,7 @@ def test_bad_text_files_are_refused(tmp_path, name, content, message):
 def test_impossible_splits_are_refused(tmp_path):
     save(tmp_path / "photo.npz")
     with pytest.raises(ConfigError, match=r"data\.splits"):
-        read_embeddings_folder(tmp_path, [0.8, 0.1, 0.1], 0)
+        read_embeddings_folder(tmp_path, [0.8, 0.3, 0.1], 0)
 
 
 OPTIONAL = ["class_names.txt", "encoder.txt"]

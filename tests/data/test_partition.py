@@ -21,6 +21,7 @@ SPLITTERS = {
     "domain": [{"fraction": 0.02}],
     "lds": [{"alpha": 0.3}],
 }
+SKEWED = ("lda", "lds")
 
 
 def numbered(n, domain, classes, start=0.0):
@@ -145,6 +146,76 @@ def test_domain_fraction_and_its_default():
     assert [len(c.train) for c in data.clients] == [100, 50]
 
 
+def held(client, classes=4):
+    return client.train.labels.bincount(minlength=classes).tolist()
+
+
+@settings(max_examples=60)
+@given(
+    sizes,
+    st.integers(0, 12),
+    st.sampled_from(SKEWED),
+    st.sampled_from([1e-6, 0.1, 5.0]),
+    st.integers(1, 4),
+    st.integers(0, 99),
+)
+def test_min_per_class_deals_to_every_client(
+    train, more, splitter, alpha, minimum, seed
+):
+    """All of a class that has enough; of one that has not, to the first clients."""
+    dataset = make_dataset(train, train)
+    args = [{"alpha": alpha, "min_per_class": minimum}]
+    clients = len(dataset.domains) + more
+    data = divide(dataset, splitter, args, clients=clients, seed=seed)
+    for domain in dataset.domains:
+        mine = [c for c in data.clients if c.domain == domain.name]
+        rows = [row for c in mine for row in numbers(c.train)]
+        assert len(rows) == len(set(rows))
+        assert set(rows) <= set(numbers(domain.train))
+        if splitter == "lda":
+            assert len(rows) == len(domain.train)
+        for c, n in enumerate(domain.train.labels.bincount(minlength=4).tolist()):
+            dealt = [held(client)[c] for client in mine]
+            assert min(dealt) >= min(minimum, n // len(mine))
+            if n < len(mine) * minimum:
+                each, first = divmod(n, len(mine))
+                assert dealt == [each + (k < first) for k in range(len(mine))]
+
+
+@pytest.mark.parametrize("splitter", SKEWED)
+def test_min_per_class_leaves_the_proportions_of_the_rest(splitter):
+    """With and without it, the same Dirichlet matrix."""
+    dataset = make_dataset((4000, 3000), (10, 10))
+    without, given = (
+        divide(dataset, splitter, [{"alpha": 0.5, **more}], clients=6, seed=3)
+        for more in ({}, {"min_per_class": 20})
+    )
+    for before, after in zip(without.clients, given.clients):
+        domain = next(d for d in dataset.domains if d.name == before.domain)
+        for c, n in enumerate(domain.train.labels.bincount().tolist()):
+            share = held(before)[c] / n
+            assert abs(held(after)[c] - 20 - share * (n - 60)) <= 2
+
+
+@pytest.mark.parametrize("splitter", SKEWED)
+def test_min_per_class_0_is_without_it(splitter):
+    dataset = make_dataset()
+    plain, zero = (
+        train_numbers(divide(dataset, splitter, [{"alpha": 0.1, **more}], clients=6))
+        for more in ({}, {"min_per_class": 0})
+    )
+    assert plain == zero
+
+
+def test_partitions_stay_as_they_were():
+    """Rows of client 1 that this very call gave before there was `min_per_class`."""
+    dataset = make_dataset((20,), (3,))
+    args = [{"alpha": 0.5}]
+    found = {name: divide(dataset, name, args, clients=3) for name in SKEWED}
+    rows = {name: train_numbers(data)[0] for name, data in found.items()}
+    assert rows == {"lda": [3, 9, 10, 12], "lds": [0, 4, 7, 15, 16, 17]}
+
+
 def test_lds_follows_the_matrix_within_each_domain():
     dataset = make_dataset((400, 300), (10, 10))
     data = divide(dataset, "lds", [{"alpha": 0.5}], clients=6, seed=3)
@@ -229,6 +300,15 @@ def test_another_domain_changes_nothing_for_the_first():
         ({"splitter": "lda", "args": [{"beta": 0.1}]}, r"splitter_args.*beta.*alpha"),
         ({"splitter": "lda", "args": {"alpha": 0.1}}, r"splitter_args.*\[\{'alpha'"),
         ({"splitter": "lda", "args": [{"alpha": 1}, {}]}, r"splitter_args"),
+        (
+            {"splitter": "lda", "args": [{"alpha": 1, "min_per_class": -1}]},
+            r"splitter_args.*min_per_class must be a whole number",
+        ),
+        (
+            {"splitter": "lds", "args": [{"alpha": 1, "min_per_class": 0.5}]},
+            r"splitter_args.*min_per_class must be a whole number",
+        ),
+        ({"splitter": "lda", "args": [{"min_per_class": 1}]}, r"alpha must be given"),
         ({"splitter": "iid", "args": [{"alpha": 1}]}, r"splitter_args.*no arguments"),
         ({"splitter": "domain", "args": [{"fraction": 0}]}, r"args.*at most 1"),
         ({"splitter": "domain", "args": [{"fraction": 1.1}]}, r"args.*at most 1"),
@@ -252,3 +332,39 @@ def test_impossible_settings_are_refused_by_key(change, message):
 def test_too_few_clients_are_refused_for_every_splitter(splitter):
     with pytest.raises(ConfigError, match=r"federate\.client_num"):
         divide(make_dataset(), splitter, clients=1)
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(sorted(SPLITTERS)), st.floats(0.05, 0.6), st.integers(0, 99))
+def test_each_client_sets_rows_of_its_own_aside(splitter, share, seed):
+    dataset = make_dataset((60, 45), (20, 30))
+    whole = divide(dataset, splitter, clients=5, seed=seed)
+    data = divide(dataset, splitter, clients=5, seed=seed, validation=share)
+    for before, held in zip(whole.clients, data.clients):
+        assert numbers(held.test) == numbers(before.test)
+        both = [*numbers(held.train), *numbers(held.val)]
+        assert sorted(both) == sorted(numbers(before.train))
+        classes = before.train.labels.bincount()
+        spare = int((classes - 1).clamp(min=0).sum())
+        assert len(held.val) == min(round(share * len(before.train)), spare)
+        assert set(held.train.labels.tolist()) == set(before.train.labels.tolist())
+    again = divide(dataset, splitter, clients=5, seed=seed, validation=share)
+    assert [numbers(c.val) for c in again.clients] == [
+        numbers(c.val) for c in data.clients
+    ]
+    assert all(len(client.val) == 0 for client in whole.clients)
+
+
+def test_what_a_server_scores_is_by_split_and_domain():
+    dataset = make_dataset((60, 45, 30), (20, 30, 10))
+    names = [domain.name for domain in dataset.domains]
+    data = divide(dataset, clients=4, validation=0.25, unseen_domains=names[2:])
+    rows = data.server_rows(["test", "val"], seen=True)
+    assert list(rows["test"]) == names
+    assert list(rows["val"]) == names[:2]
+    assert {k: len(v) for k, v in rows["val"].items()} == {
+        name: sum(len(c.val) for c in data.clients if c.domain == name)
+        for name in names[:2]
+    }
+    assert data.server_rows(["val"], seen=False) == {"val": {}}
+    assert list(data.server_rows(["test"], seen=False)["test"]) == names[2:]

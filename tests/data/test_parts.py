@@ -18,6 +18,7 @@ from federatedscope_ggeur.data import (
     EncoderSettings,
     EncodingSettings,
     ExtractionSettings,
+    Shares,
     check_encoder,
     embed_data,
     find_reader,
@@ -192,6 +193,37 @@ class TestSplitter:
     def test_wrong_arguments_are_refused(self, args, message):
         with pytest.raises(ConfigError, match=rf"data\.splitter_args: .*{message}"):
             read_arguments("first", args)
+
+    @pytest.mark.parametrize("shape", [(2,), (2, 10)])
+    def test_deals_rows_beforehand(self, shape):
+        @register_splitter("nothing_but")
+        def split(task):
+            """Three rows of each class to everyone, and none besides."""
+            return Shares(np.zeros(shape), min_per_class=3)
+
+        data = partition(
+            read_digits_quickstart(SPLITS, 0),
+            client_num=8,
+            splitter="nothing_but",
+            splitter_args=[],
+            seed=0,
+        )
+        for client in data.clients:
+            assert client.train.labels.bincount().tolist() == [3] * 10
+
+    def test_wrong_rows_beforehand_are_refused(self):
+        @register_splitter("owing")
+        def split(task):
+            return Shares(np.zeros(len(task.members)), min_per_class=-1)
+
+        with pytest.raises(ConfigError, match="min_per_class of 'owing' must be a"):
+            partition(
+                read_digits_quickstart(SPLITS, 0),
+                client_num=4,
+                splitter="owing",
+                splitter_args=[],
+                seed=0,
+            )
 
     @pytest.mark.parametrize(("first", "rest"), [(1.5, 0), (0.6, 0.5)])
     def test_shares_of_more_than_all_are_refused(self, first, rest):

@@ -6,8 +6,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.data import Embeddings, check_splits
-from federatedscope_ggeur.data.split import deal_evenly, split_domain, stratified_split
+from federatedscope_ggeur.data import Embeddings, check_splits, validation_share
+from federatedscope_ggeur.data.split import (
+    deal_evenly,
+    hold_out,
+    split_domain,
+    stratified_split,
+)
 from federatedscope_ggeur.errors import ConfigError, DataError
 
 labels_of_any_mix = st.lists(st.integers(0, 6), max_size=80).map(
@@ -75,7 +80,6 @@ def test_domain_too_small_to_split_is_refused():
 @pytest.mark.parametrize(
     ("splits", "message"),
     [
-        ([0.8, 0.1, 0.1], r"data\.splits.*val.*only train and test"),
         ([0.7, 0.3], r"data\.splits.*three numbers"),
         (0.7, r"data\.splits.*three numbers"),
         (["0.7", 0.0, 0.3], r"data\.splits.*three numbers"),
@@ -91,6 +95,38 @@ def test_impossible_splits_are_refused(splits, message):
         check_splits(splits)
 
 
-@pytest.mark.parametrize("splits", [[0.7, 0.0, 0.3], (0.9, 0, 0.1), [0.1, 0.0, 0.1]])
+@pytest.mark.parametrize("splits", [[0.7, 0.0, 0.3], (0.9, 0, 0.1), [0.8, 0.1, 0.1]])
 def test_good_splits_pass(splits):
     check_splits(splits)
+
+
+class TestHoldOut:
+    """Rows for validation, of one client."""
+
+    @given(
+        st.lists(st.integers(0, 30), min_size=1, max_size=6),
+        st.floats(0, 0.9),
+        st.integers(0, 99),
+    )
+    def test_are_disjoint_and_no_class_loses_its_last(self, sizes, share, seed):
+        labels = np.repeat(np.arange(len(sizes)), sizes)
+        rng = np.random.default_rng(seed)
+        rng.shuffle(labels)
+        train, val = hold_out(labels, share, rng)
+        both = np.concatenate([train, val])
+        assert sorted(both.tolist()) == list(range(len(labels)))
+        spare = sum(max(0, n - 1) for n in sizes)
+        assert len(val) == min(round(share * len(labels)), spare)
+        for c, n in enumerate(sizes):
+            held = int((labels[val] == c).sum())
+            assert held <= max(0, n - 1)
+            wanted = len(val) * max(0, n - 1) / max(1, spare)
+            assert abs(held - wanted) <= 1
+
+    def test_validation_takes_its_part_of_what_is_not_for_testing(self):
+        assert validation_share([0.6, 0.2, 0.2]) == pytest.approx(0.25)
+        assert validation_share([0.7, 0.0, 0.3]) == 0
+        domain = split_domain(numbered(100), [0.6, 0.2, 0.2], 0)
+        assert (len(domain.train), len(domain.test)) == (80, 20)
+        same = split_domain(numbered(100), [0.8, 0.0, 0.2], 0)
+        assert numbers(same.train) == numbers(domain.train)

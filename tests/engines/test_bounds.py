@@ -37,7 +37,7 @@ def kept_heads(run: Run) -> dict[int, torch.Tensor]:
 def figures(run: Run) -> dict:
     """The numbers of a run, without its settings."""
     kept = numbers(run.history.results())
-    return {key: value for key, value in kept.items() if key != "config"}
+    return {k: value for k, value in kept.items() if k not in ("config", "notes")}
 
 
 class TestLocal:

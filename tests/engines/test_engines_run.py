@@ -46,6 +46,15 @@ def test_wrong_settings_are_named(config):
         run(config(), overrides={"nosuch.key": 1})
 
 
+def test_the_dimensions_that_were_asked_for_are_checked(config):
+    given = load_federated_data(config())
+    assert run(config("ggeur.embedding_dim", 16)).rounds
+    wrong = config("ggeur.embedding_dim", 512)
+    for data in (None, given):
+        with pytest.raises(ConfigError, match=r"embedding_dim: is 512, .* have 16 dim"):
+            run(wrong, data)
+
+
 @pytest.mark.parametrize(
     "settings",
     [

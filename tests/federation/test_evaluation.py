@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation import Score, evaluate
+from federatedscope_ggeur.federation.evaluation import average_metrics
 from federatedscope_ggeur.models import ModelSettings, build_model, to_vector
 
 
@@ -63,3 +64,38 @@ def test_a_loss_beyond_numbers_is_an_error_that_says_what_to_do(model):
     params = torch.full_like(to_vector(model), 3e38)
     with pytest.raises(GGEURError, match=r"diverged.*train\.optimizer\.lr"):
         evaluate(model, params, *make_rows(5))
+
+
+class TestMetrics:
+    def test_have_federatedscopes_names_and_meanings(self):
+        assert Score(3, 4, 2.0).metrics("val") == {
+            "val_acc": 0.75,
+            "val_correct": 3,
+            "val_loss": 2.0,
+            "val_avg_loss": 0.5,
+            "val_total": 4,
+        }
+
+    def test_weighted_are_averages_by_rows_but_for_counts(self):
+        found = average_metrics(
+            [{"val": Score(1, 1, 0.5)}, {"val": Score(1, 3, 2.5)}], "weighted_avg"
+        )
+        assert found == {
+            "val_acc": pytest.approx((1 * 1 + 1 / 3 * 3) / 4),
+            "val_correct": 1.0,
+            "val_loss": pytest.approx((0.5 * 1 + 2.5 * 3) / 4),
+            "val_avg_loss": pytest.approx((0.5 * 1 + 2.5 / 3 * 3) / 4),
+            "val_total": 2.0,
+        }
+
+    def test_plain_averages_count_every_client_once(self):
+        found = average_metrics(
+            [{"val": Score(1, 1, 0.5)}, {"val": Score(0, 3, 2.5)}], "avg"
+        )
+        assert (found["val_acc"], found["val_loss"]) == (0.5, 1.5)
+
+    def test_a_client_without_rows_of_a_split_does_not_count(self):
+        scores = [{"val": Score(), "test": Score(1, 2, 1.0)}, {"val": Score(1, 1, 0.1)}]
+        found = average_metrics(scores, "avg")
+        assert (found["val_acc"], found["test_acc"]) == (1.0, 0.5)
+        assert average_metrics([{"val": Score()}], "avg") == {}

@@ -9,6 +9,7 @@ import pytest
 import torch
 from by_bytes import SGD, Federation, make_client_data, make_rows
 
+from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
 from federatedscope_ggeur.federation.messages import ClientUpdate
@@ -217,13 +218,13 @@ def test_clients_score_what_was_broadcast_as_the_server_does():
     federation.run(1)
     features, labels = make_rows(100, seed=99)
     broadcast = federation.send(federation.server.broadcast(1))
+    rows = Embeddings(features, labels, "somewhere")
     report = federation.send(
-        federation.clients[2].score(broadcast, features, labels), "client 2"
+        federation.clients[2].score(broadcast, {"val": rows}), "client 2"
     )
     score = federation.server.score(features, labels)
     assert (report.client, report.round_number) == (2, 1)
-    assert (report.correct, report.total) == (score.correct, score.total)
-    assert report.loss_sum == score.loss_sum
+    assert report.scores == {"val": score}
 
 
 def test_updates_do_not_alias_what_the_client_trains_next():

@@ -5,7 +5,7 @@ import torch
 from by_bytes import Federation, make_client_data
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation import TrainingSettings
+from federatedscope_ggeur.federation import Score, TrainingSettings
 from federatedscope_ggeur.federation.messages import ScoreReport
 from federatedscope_ggeur.methods import FedAvg, LocalHooks
 
@@ -44,14 +44,16 @@ def test_a_client_that_drop_last_leaves_nothing_to_has_no_say(caplog):
 def test_scores_are_added_up_by_domain_and_checked():
     federation = Federation(make_client_data())
     server = federation.server
-    reports = [ScoreReport(k, 3, k, 2 * k, 0.5) for k in server.client_domains]
+    reports = [
+        ScoreReport(k, 3, {"test": Score(k, 2 * k, 0.5)}) for k in server.client_domains
+    ]
     scores = federation.aggregate_scores(3, reversed(reports))
     assert scores.keys() == set(server.client_domains.values())
     for domain, score in scores.items():
         members = [k for k, found in server.client_domains.items() if found == domain]
         assert score.correct == sum(members)
         assert score.total == 2 * sum(members)
-    for bad in (ScoreReport(99, 3, 0, 1, 0.0), ScoreReport(1, 2, 0, 1, 0.0)):
+    for bad in (ScoreReport(99, 3, {}), ScoreReport(1, 2, {})):
         with pytest.raises(MessageError, match=f"client {bad.client} "):
             federation.aggregate_scores(3, [*reports, bad])
 

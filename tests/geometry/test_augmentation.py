@@ -11,6 +11,7 @@ from federatedscope_ggeur.geometry import (
     AugmentationSettings,
     GeometricShape,
     PerAnchorSizes,
+    ReleaseSizes,
     TotalSizes,
     augment,
 )
@@ -127,18 +128,36 @@ def test_step_2_goes_prototype_by_prototype():
     assert torch.equal(of_class(drawn, 2), torch.stack([own[1]] * 4))
 
 
-def test_the_cut_keeps_different_rows_at_random_and_in_order():
+def test_the_cut_keeps_the_originals_and_new_rows_at_random_and_in_order():
     sizes = PerAnchorSizes(0, 50, target=60)
-    augmented = recipe([0] * 50, [0], shape=flat_shape, sizes=sizes)
+    augmented = recipe([0] * 40, [0], sizes=sizes)
     features, _ = augmented.draw()
-    originals = features[(features < 5).all(dim=1)]
-    positions = [
-        int(torch.nonzero((random_rows(50) == row).all(dim=1))) for row in originals
-    ]
-    assert positions == sorted(set(positions))
-    assert 20 <= len(positions) <= 40
-    other = recipe([0] * 50, [0], shape=flat_shape, sizes=sizes, seed=2)
+    assert torch.equal(features[:40], random_rows(40))
+    uncut, _ = recipe([0] * 40, [0], sizes=PerAnchorSizes(0, 50)).draw()
+    kept = positions(features[40:], uncut[40:])
+    assert kept == sorted(set(kept))
+    assert kept[-1] > 25 > kept[0]  # by chance, not the first ones
+    other = recipe([0] * 40, [0], sizes=sizes, seed=2).draw()[0]
+    assert torch.equal(other[:40], features[:40])
+    assert not torch.equal(other, features)
+
+
+@pytest.mark.parametrize("sizes", [PerAnchorSizes(1, 50, 30), ReleaseSizes(9, 50, 30)])
+def test_the_cut_of_more_originals_than_fit_leaves_some_at_random(sizes):
+    augmented = recipe([0] * 50, [0], sizes=sizes)
+    features, _ = augmented.draw()
+    kept = positions(features, random_rows(50))
+    assert kept == sorted(set(kept))
+    assert kept != list(range(30))
+    other = recipe([0] * 50, [0], sizes=sizes, seed=2)
     assert not torch.equal(features, other.draw()[0])
+    fresh = recipe([0] * 50, [0], sizes=sizes, noise="fresh")
+    assert not torch.equal(fresh.draw(1)[0], fresh.draw(2)[0])
+
+
+def positions(rows, among):
+    """Where each of `rows` stands among others, which hold it once."""
+    return [int(torch.nonzero((among == row).all(dim=1))) for row in rows]
 
 
 @pytest.mark.parametrize("scale", ["covariance", "eigenvalue"])

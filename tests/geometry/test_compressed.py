@@ -204,6 +204,22 @@ def test_more_directions_and_finer_numbers_lose_less():
         assert lost[0] > 0
 
 
+@pytest.mark.parametrize("rank", [0, 1, 2, 7, None])
+@pytest.mark.parametrize("n", [12, 80])
+def test_coarser_is_what_half_as_many_directions_would_have_been(n, rank):
+    held = make(n, n, 20)
+    compressed = CompressedStatistics.of(held, Compression(rank))[0]
+    half = len(compressed.factor.numbers) // 2
+    wanted, loss = restored(held, Compression(half))
+    found = compressed.coarser()
+    assert len(found.factor.numbers) == half
+    assert found.left_out == pytest.approx(loss.left_out, rel=1e-6)
+    size = float(held.scatter().norm())
+    assert (found.restore().scatter() - wanted.scatter()).norm() <= 1e-6 * size
+    alone = CompressedStatistics.of(MeanStatistics.of(held), Compression(rank))[0]
+    assert alone.coarser() is alone
+
+
 def test_rounding_to_int8_costs_no_more_than_the_last_direction_kept():
     held = make(7, 200, 24)
     values = oracle.shape(held.scatter().numpy())[0]

@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.reporting import (
+    Chosen,
+    ClientCompression,
     ClientInfo,
+    CompressionRecord,
     Final,
     Results,
     Round0,
@@ -117,7 +120,7 @@ def edited(results, *path, to):
 @pytest.mark.parametrize(
     ("path", "to", "message"),
     [
-        (["schema_version"], 3, "schema_version.*reads 4, found 3"),
+        (["schema_version"], 4, "schema_version.*reads 5, found 4"),
         (["schema_version"], ..., "schema_version.*found None"),
         (["final"], ..., "results: fields are missing: final"),
         (["rounds", 3, "loss"], ..., r"results\.rounds\[3\].*missing: loss"),
@@ -181,7 +184,13 @@ def test_numbers_do_not_change_the_results(make_results):
     assert results == make_results()
 
 
-@pytest.mark.parametrize("cls", [Results, ClientInfo, Round0, RoundRecord, Final])
+@pytest.mark.parametrize(
+    "cls",
+    [
+        *(Results, ClientInfo, Round0, RoundRecord, Final, Chosen),
+        *(CompressionRecord, ClientCompression),
+    ],
+)
 def test_every_field_is_documented(cls):
     page = Path(__file__).parents[2] / "docs" / "results.md"
     text = page.read_text(encoding="utf-8")

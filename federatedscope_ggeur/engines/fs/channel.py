@@ -23,8 +23,8 @@ from federatedscope_ggeur.transport import (
 )
 
 SERVER = 0
-#: Types of messages beside those of requests and answers; two are FS's own.
-JOIN, FINISH, FAILED = "join_in", "finish", "failed"
+#: Types of messages beside those of requests and answers; FS's own but the last.
+JOIN, CONVERGED, FINISH, FAILED = "join_in", "converged", "finish", "failed"
 _PAUSE = 1.0  # s, between attempts to join again
 
 

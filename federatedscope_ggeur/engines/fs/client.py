@@ -11,6 +11,7 @@ from federatedscope.core.workers import Client as FSClient
 
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.engines.fs.channel import (
+    CONVERGED,
     FAILED,
     FINISH,
     JOIN,
@@ -69,7 +70,7 @@ class GGEURClient(FSClient):
                 kind.message, self.callback_for_request, [*answers, FAILED]
             )
         self.register_handlers(FINISH, self.callback_funcs_for_finish, [None])
-        self.register_handlers("converged", self.callback_funcs_for_converged, [None])
+        self.register_handlers(CONVERGED, self.callback_funcs_for_converged, [None])
 
     def join_in(self):
         """Tell the server who this is and what it must have in common with it."""

@@ -14,6 +14,7 @@ from federatedscope_ggeur.data import (
     ClientData,
     Embeddings,
     FederatedData,
+    validation_share,
 )
 from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
@@ -57,7 +58,7 @@ class ClientSplits(Splits):
     """What one client holds; `memory` and `cache` are shared within the process."""
 
     def __init__(self, held: ClientData, data, memory, cache):
-        splits = {"train": held.train, "test": held.test}
+        splits = {"train": held.train, "val": held.val, "test": held.test}
         super().__init__(splits, data.class_names, data.encoder, data.dim)
         self.held: ClientData = held
         self.memory: MemoryBudget = memory
@@ -65,24 +66,27 @@ class ClientSplits(Splits):
 
 
 class ServerSplits(Splits):
-    """What the server holds: test sets by domain, of all or of unseen domains.
+    """What the server holds: rows by split and domain, see `FederatedData.server_rows`.
 
     `client_num` is what the data were divided by, also where they are in one place.
     """
 
     def __init__(
         self,
-        tests: Mapping[str, Embeddings],
-        unseen: list[str],
+        rows: Mapping[str, Mapping[str, Embeddings]],
         data: FederatedData,
         client_num: int,
     ):
-        every = next(iter(tests.values()), None)
         empty = data.clients[0].test.select([])
-        splits = {"test": empty if every is None else every}
+        # The first domain's stand for all: FS wants one set of rows for a split.
+        splits = {
+            split: next(iter(domains.values()), empty)
+            for split, domains in rows.items()
+        }
         super().__init__(splits, data.class_names, data.encoder, data.dim)
-        self.tests, self.unseen = dict(tests), unseen
-        self.domains = [*data.domains, *unseen]
+        self.rows = rows
+        self.unseen = [domain.name for domain in data.unseen]
+        self.domains = [*data.domains, *self.unseen]
         self.client_num = client_num
 
 
@@ -138,9 +142,8 @@ def _load(config):
 
 
 def _server_splits(config, data: FederatedData) -> ServerSplits:
-    unseen = {domain.name: domain.test for domain in data.unseen}
-    tests = data.test_sets() if server_evaluates(config) else unseen
-    return ServerSplits(tests, list(unseen), data, config.federate.client_num)
+    rows = data.server_rows(config.eval.split, server_evaluates(config))
+    return ServerSplits(rows, data, config.federate.client_num)
 
 
 def _own_data(config, memory: MemoryBudget, cache: GeometryCache) -> ClientSplits:
@@ -156,4 +159,5 @@ def _own_data(config, memory: MemoryBudget, cache: GeometryCache) -> ClientSplit
     if not len(parts["train"]) and not len(parts["test"]):
         raise DataError(f"data.root '{config.data.root}' holds no rows")
     held = ClientData(int(config.ggeur.client_number), name, **parts)
+    held = held.hold_out(validation_share(config.data.splits), config.seed)
     return ClientSplits(held, dataset, memory, cache)

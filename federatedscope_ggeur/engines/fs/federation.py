@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.load import to_plain
-from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings, method_notes
+from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings, run_notes
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     quorum,
     run_settings,
@@ -89,17 +89,17 @@ class Federation:
         role = settings.server
         if method is not None:
             role = replace(role, task=replace(role.task, method=method))
-        tests = self._data.tests if self._data is not None else {}
+        rows = self._data.rows if self._data is not None else {}
         server = Server(members.client_domains, role)
         self.coordinator = Coordinator(
-            server, settings.plan, tests, members, self._dismiss
+            server, settings.plan, rows, members, self._dismiss
         )
         path, save_to, progress = settings.restore_from, settings.save_to, None
         if path:
             progress = restore(path, self.coordinator, handshake)
         writer = CheckpointWriter(save_to, handshake, progress) if save_to else None
         self.history = History(self.coordinator, self._begun(), writer, progress)
-        for note in method_notes(cfg):
+        for note in run_notes(cfg):
             logger.info(note)
         atexit.register(self.write_unfinished)
 
@@ -141,11 +141,12 @@ class Federation:
         plain.clear_aux_info()  # what FS keeps beside the settings
         config = to_plain(plain)
         if server_evaluates(cfg):
-            domains = list(data.tests)
+            domains = data.domains
         if data is not None:
             # Where the data are in one place, FS's own says 1.
             config["federate"]["client_num"] = data.client_num
         return Results.begun(
+            notes=run_notes(cfg),
             engine=f"federatedscope {cfg.federate.mode}",
             config=config,
             seed=cfg.seed,

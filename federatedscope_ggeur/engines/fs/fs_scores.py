@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
-from federatedscope_ggeur.engines.fs.trainer import fs_metrics
 from federatedscope_ggeur.federation import Score
 from federatedscope_ggeur.federation.messages import ScoreReport
 from federatedscope_ggeur.reporting import RoundRecord
@@ -16,14 +15,19 @@ _AVG, _STD = "test_domain_avg_acc", "test_domain_std_acc"
 
 
 def domain_metrics(
-    record: RoundRecord, scores: Iterable[Score], update_key: str
+    record: RoundRecord, scores: Mapping[str, Mapping[str, Score]], update_key: str
 ) -> dict[str, float]:
-    """FS's metrics of a round: over all test rows, for each domain, and over domains.
+    """FS's metrics of a round: over all rows of each split, and of the test rows also
+    for each domain and over domains.
 
     FS finds its key for best results by the first part of a name that fits. A domain
     whose metric would fit too is spelt with a hyphen.
     """
-    metrics = fs_metrics(sum(scores, Score()))
+    metrics = {}
+    for split, domains in scores.items():
+        score = sum(domains.values(), Score())
+        if score.total:
+            metrics.update(score.metrics(split))
     for domain, accuracy in record.accuracy.items():
         if accuracy is not None:
             metrics[_metric_name(domain, update_key)] = accuracy
@@ -39,13 +43,14 @@ def _metric_name(domain: str, update_key: str) -> str:
     return name.replace("_acc", "-acc") if clash else name
 
 
-def use_plain_floats(monitor) -> None:
-    """Have FS's monitor hand out Python floats, and leave out what is not a number.
+def settle_monitor(monitor) -> None:
+    """Have FS's monitor hand out Python floats, and do without what is not known.
 
     With numpy 2 FS's lines hold ``np.float64(...)`` and with fewer than ten clients
     NaN; neither FS's own reader of these lines nor JSON takes them.
     """
     original = monitor.format_eval_res
+    original_update = monitor.update_best_result
 
     def format_eval_res(*args, **kwargs):
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -53,7 +58,13 @@ def use_plain_floats(monitor) -> None:
             warnings.simplefilter("ignore", RuntimeWarning)
             return _plain(original(*args, **kwargs))
 
+    def update_best_result(best_results, new_results, results_type):
+        # Without rows for validation there is no val_loss, where FS would fail.
+        if any(monitor.round_wise_update_key in name for name in new_results):
+            original_update(best_results, new_results, results_type)
+
     monitor.format_eval_res = format_eval_res
+    monitor.update_best_result = update_best_result
 
 
 def _plain(value):
@@ -66,7 +77,12 @@ def _plain(value):
 def client_metrics(reports: Mapping[int, ScoreReport]) -> dict[int, dict[str, float]]:
     """FS's metrics of what clients scored on their own test rows, by number."""
     return {
-        number: fs_metrics(Score(report.correct, report.total, report.loss_sum))
+        number: {
+            name: value
+            for split, score in report.scores.items()
+            if score.total
+            for name, value in score.metrics(split).items()
+        }
         for number, report in reports.items()
-        if report.total
+        if any(score.total for score in report.scores.values())
     }

@@ -14,6 +14,7 @@ from federatedscope.core.workers import Server as FSServer
 from federatedscope_ggeur.cfg_ggeur.fs_keys import switches
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.engines.fs.channel import (
+    CONVERGED,
     FAILED,
     FINISH,
     JOIN,
@@ -26,7 +27,7 @@ from federatedscope_ggeur.engines.fs.federation import Federation
 from federatedscope_ggeur.engines.fs.fs_scores import (
     client_metrics,
     domain_metrics,
-    use_plain_floats,
+    settle_monitor,
 )
 from federatedscope_ggeur.engines.fs.robust import RULES, RobustFedAvg
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
@@ -63,6 +64,7 @@ class GGEURServer(FSServer):
             changes = {
                 "federate.restore_from": "",
                 "federate.make_global_eval": server_evaluates(config),
+                "early_stop.patience": 0,  # the history says when to stop
                 **{f"{section}.use": False for section in switches()},
             }
             given = for_constructor(config, changes)
@@ -70,7 +72,7 @@ class GGEURServer(FSServer):
         if config is None:
             return
         self._cfg, self.mode = config, config.federate.mode.lower()
-        use_plain_floats(self._monitor)
+        settle_monitor(self._monitor)
         self.federation = Federation(config, data, self._dismiss)
         deadlines = {kind: config.ggeur.deadline[kind.deadline] for kind in KINDS}
         self._driver = Driver(self._send_request, deadlines)
@@ -89,7 +91,7 @@ class GGEURServer(FSServer):
         self.register_handlers(JOIN, self.callback_funcs_for_join_in, requests)
         for message_type in BY_ANSWER:
             self.register_handlers(
-                message_type, self.callback_for_answer, [*requests, "converged", FINISH]
+                message_type, self.callback_for_answer, [*requests, CONVERGED, FINISH]
             )
         self.register_handlers(FAILED, self.callback_for_failure, [None])
 
@@ -199,6 +201,8 @@ class GGEURServer(FSServer):
         def begin_training(is_new: bool) -> None:
             load_vector(server.model, server.params)
             self.state = len(history.rounds)
+            if history.stopped_early:
+                self.total_round_num = self.state
             if is_new and history.round0.closed_form is not None:
                 self.eval()  # which ends a run without rounds
             if self.state < self.total_round_num:
@@ -237,6 +241,12 @@ class GGEURServer(FSServer):
 
     def check_and_save(self):
         """FS's check whether the run is over; before its end comes calibration."""
+        stops = self.federation.history.stopped_early
+        if stops and self.state < self.total_round_num:
+            logger.info("early_stop ends the run after round %d", self.state)
+            self._monitor.global_converged()
+            self._send(CONVERGED, self.federation.membership.connected, (), self.state)
+            self.total_round_num = self.state
         if self.state == self.total_round_num:
             self._calibrate_or(super().check_and_save)
         else:
@@ -276,8 +286,9 @@ class GGEURServer(FSServer):
         """The scores of the round that is over, in FS's files and best results."""
         coordinator, history = self.federation.coordinator, self.federation.history
         key = self._cfg.eval.best_res_update_round_wise_key
-        scores = coordinator.scores.values()
-        line = self._format(domain_metrics(history.last_scored, scores, key))
+        line = self._format(
+            domain_metrics(history.last_scored, coordinator.scores, key)
+        )
         self._monitor.update_best_result(
             self.best_results, line["Results_raw"], results_type="server_global_eval"
         )

@@ -118,7 +118,7 @@ class GGEURTrainer(BaseTrainer):
     def evaluate(self, target_data_split_name="test"):
         """FS's metrics of `model` on a split: acc, correct, loss, avg_loss, total.
 
-        On the server the split "test" is all test sets that it holds.
+        On the server a split is all that it holds of it, of every domain.
         """
         params = to_vector(self.model)
         score = sum(
@@ -128,11 +128,12 @@ class GGEURTrainer(BaseTrainer):
             ),
             Score(),
         )
-        return fs_metrics(score, target_data_split_name)
+        return score.metrics(target_data_split_name)
 
     def _rows(self, split: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        if isinstance(self.data, ServerSplits) and split == "test":
-            return [(rows.features, rows.labels) for rows in self.data.tests.values()]
+        if isinstance(self.data, ServerSplits):
+            held = self.data.rows.get(split, {})
+            return [(rows.features, rows.labels) for rows in held.values()]
         part = self.data[split]
         return [(torch.from_numpy(part["x"]), torch.from_numpy(part["y"]))]
 
@@ -151,15 +152,3 @@ class GGEURTrainer(BaseTrainer):
     def print_trainer_meta_info(self):
         """One line about the trainer."""
         return f"{type(self).__name__}({type(self.model).__name__})"
-
-
-def fs_metrics(score: Score, split: str = "test") -> dict[str, float]:
-    """A score by the names of FS's metrics."""
-    total = max(score.total, 1)
-    return {
-        f"{split}_acc": score.correct / total,
-        f"{split}_correct": score.correct,
-        f"{split}_loss": score.loss_sum,
-        f"{split}_avg_loss": score.loss_sum / total,
-        f"{split}_total": score.total,
-    }

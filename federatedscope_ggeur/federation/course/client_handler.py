@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from federatedscope_ggeur.data import ClientData, Embeddings
@@ -59,8 +59,8 @@ class ClientHandler:
     Parameters
     ----------
     client : Client
-    test : Embeddings
-        The client's own test rows.
+    rows : mapping from split to Embeddings
+        The client's own rows that it scores a head on.
     cache : GeometryCache
         Shared by the clients of a process.
     store : ClientStore, optional
@@ -72,12 +72,12 @@ class ClientHandler:
     def __init__(
         self,
         client: Client,
-        test: Embeddings,
+        rows: Mapping[str, Embeddings],
         cache: GeometryCache,
         store: ClientStore | None = None,
         answers: Collection[RequestKind] = KINDS,
     ):
-        self.client, self._test = client, test
+        self.client, self._rows = client, dict(rows)
         self._cache, self._store, self._answers = cache, store, answers
         self._begun = False
         self._calibrated: Broadcast | None = None
@@ -95,10 +95,12 @@ class ClientHandler:
     ) -> ClientHandler:
         """Of a client that holds so much; states go to a checkpoint at `save_to`."""
         number, train = held.number, held.train
-        rows = train.features, train.labels
-        client = Client(number, held.domain, *rows, settings, memory)
+        client = Client(
+            number, held.domain, train.features, train.labels, settings, memory
+        )
+        rows = {split: getattr(held, split) for split in settings.scored}
         store = ClientStore(save_to, number) if save_to else None
-        return cls(client, held.test, cache, store, answers)
+        return cls(client, rows, cache, store, answers)
 
     def answer(self, kind: RequestKind, parts: Sequence[bytes]) -> tuple[bytes, ...]:
         """The answer to a `Request` of this kind; empty where none is due.
@@ -139,8 +141,8 @@ class ClientHandler:
         return update
 
     def evaluate(self, broadcast: Broadcast) -> ScoreReport:
-        """Scores on the client's own test rows."""
-        return self.client.score(broadcast, self._test.features, self._test.labels)
+        """Scores on the client's own rows."""
+        return self.client.score(broadcast, self._rows)
 
     def leave_one_out(self, message: LeaveOneOut) -> HitCounts:
         """Hit counts of the candidates for a head in closed form, for one set of

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from federatedscope_ggeur.data import Embeddings
@@ -38,7 +38,11 @@ from federatedscope_ggeur.federation.course.requests import (
     Requests,
     decode_answer,
 )
-from federatedscope_ggeur.federation.evaluation import Score
+from federatedscope_ggeur.federation.evaluation import (
+    EvaluationSettings,
+    Score,
+    average_metrics,
+)
 from federatedscope_ggeur.federation.messages import LeaveOneOut, ScoreReport
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.server import Server
@@ -62,12 +66,14 @@ class Plan:
     quorum : int or None
         The run ends with an error when fewer clients are there; None: than all.
     server_evaluates : bool
-        The server scores its own test sets; else every client scores its own.
+        The server scores rows of its own; else every client scores its own.
+    evaluation : EvaluationSettings
     """
 
     round0_window: int
     quorum: int | None
     server_evaluates: bool
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
 
 class Coordinator:
@@ -77,8 +83,9 @@ class Coordinator:
     ----------
     server : Server
     plan : Plan
-    tests : mapping from domain to Embeddings
-        Test sets of the server: all domains' if it evaluates, else the unseen ones'.
+    rows : mapping from split to mapping from domain to Embeddings
+        What the server scores a head on: all domains' rows if it evaluates, else the
+        test sets of the unseen ones.
     membership : Membership, optional
         Who is there; default: all clients, from the start.
     dismiss : callable (client number, reason)
@@ -86,10 +93,10 @@ class Coordinator:
 
     Attributes
     ----------
-    scores : dict from domain to Score
+    scores : dict from split to dict from domain to Score
         Of the last evaluation.
     reports : dict from client number to ScoreReport
-        What clients scored in it on their own test rows, unseen clients included.
+        What clients scored in it on their own rows, unseen clients included.
     geometry, init_broadcast : bytes
         What round 0 sends to everyone; empty where there is none.
     """
@@ -98,7 +105,7 @@ class Coordinator:
         self,
         server: Server,
         plan: Plan,
-        tests: Mapping[str, Embeddings],
+        rows: Mapping[str, Mapping[str, Embeddings]],
         membership: Membership | None = None,
         dismiss: Callable[[int, str], None] = lambda number, reason: None,
     ):
@@ -107,11 +114,11 @@ class Coordinator:
             membership = Membership.of(server.client_domains, plan.quorum)
         self.membership = membership
         membership.begin(server.participants)
-        self.scores: dict[str, Score] = {}
+        self.scores: dict[str, dict[str, Score]] = {}
         self.reports: dict[int, ScoreReport] = {}
         self.geometry = b""
         self.init_broadcast = b""
-        self._tests, self._dismiss = tests, dismiss
+        self._rows, self._dismiss = rows, dismiss
         self._down = self._up = 0
         self._refusal: MessageError | None = None
 
@@ -167,7 +174,7 @@ class Coordinator:
             self.server.step(number, updates)
         else:
             logger.warning("round %d: no client trained, the head stays", number)
-        scored = dict.fromkeys(("accuracy", "avg", "std", "loss", "unseen_clients"))
+        scored: dict[str, Any] = dict.fromkeys(("accuracy", "avg", "std", "loss"))
         if self.server.evaluates(number):
             scored = yield from self._evaluate(number)
         return record(scored, clients=[update.client for update in updates])
@@ -277,30 +284,46 @@ class Coordinator:
 
     def _evaluate(self, number: int) -> Requests[dict]:
         """Score the head; the fields of a record that say how well it did."""
-        server = self.server
-        scores: dict[str, Score] = {}
+        server, evaluation = self.server, self.plan.evaluation
+        self.scores = {split: {} for split in evaluation.splits}
         unseen = None
         if not self.plan.server_evaluates:
             asked = self._broadcast(number, self.membership.here(server.client_domains))
             reports = yield from self._ask(EVALUATE, number, asked)
             self.reports = {report.client: report for report in reports}
-            scores = server.aggregate_scores(reports, server.participants)
+            for split in evaluation.splits:
+                self.scores[split] = server.aggregate_scores(
+                    reports, split, server.participants
+                )
             if server.unseen:
-                unseen = server.aggregate_scores(reports, server.unseen)
-        for name, test in self._tests.items():
-            scores[name] = server.score(test.features, test.labels)
-        self.scores = scores
-        accuracy = _accuracy(scores)
+                unseen = server.aggregate_scores(reports, "test", server.unseen)
+        for split, domains in self._rows.items():
+            for name, rows in domains.items():
+                score = server.score(rows.features, rows.labels)
+                self.scores.setdefault(split, {})[name] = score
+        tests = self.scores.get("test", {})
+        accuracy = _accuracy(tests)
         avg, std = average(accuracy)
-        rows = sum(score.total for score in scores.values())
-        loss = sum(score.loss_sum for score in scores.values()) / rows if rows else None
+        total = sum(tests.values(), Score())
         return {
             "accuracy": accuracy,
             "avg": avg,
             "std": std,
-            "loss": loss,
+            "loss": total.loss_sum / total.total if total.total else None,
             "unseen_clients": None if unseen is None else _accuracy(unseen),
+            "metrics": self._metrics(),
         }
+
+    def _metrics(self) -> dict[str, float]:
+        """FederatedScope's metrics of the last evaluation: averages over clients, or
+        those of all rows where the server evaluates."""
+        each: list[Mapping[str, Score]]
+        if self.plan.server_evaluates:
+            each = [{s: sum(d.values(), Score()) for s, d in self.scores.items()}]
+        else:
+            unseen = set(self.server.unseen)
+            each = [r.scores for k, r in self.reports.items() if k not in unseen]
+        return average_metrics(each, self.plan.evaluation.average)
 
     def _start_record(
         self, number: int, spent: float = 0.0, down: int = 0, up: int = 0

@@ -12,8 +12,15 @@ from federatedscope_ggeur.federation.course.checkpoint import (
     Progress,
 )
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
+from federatedscope_ggeur.federation.evaluation import METRICS
 from federatedscope_ggeur.models import Model
-from federatedscope_ggeur.reporting import Results, Round0, RoundRecord, summarise
+from federatedscope_ggeur.reporting import (
+    Chosen,
+    Results,
+    Round0,
+    RoundRecord,
+    summarise,
+)
 from federatedscope_ggeur.reporting.results import Status
 
 
@@ -64,6 +71,36 @@ class History:
             self._writer.write(self._coordinator, self.round0, self.rounds)
 
     @property
+    def stopped_early(self) -> bool:
+        """Whether ``early_stop`` ends the run here, before all rounds are over."""
+        evaluation = self._coordinator.plan.evaluation
+        over = len(self.rounds) == self._coordinator.server.settings.total_rounds
+        if over or not self.rounds or not self.rounds[-1].evaluated:
+            return False
+        values = [value for _, value in self._tracked(evaluation.key)]
+        larger = _larger_is_better(evaluation.key)
+        return evaluation.early_stop.stops_after(values, larger)
+
+    def _tracked(self, key: str) -> list[tuple[RoundRecord, float]]:
+        """The rounds in which the metric `key` is known, and its values."""
+        return [
+            (record, record.metrics[key])
+            for record in self.rounds
+            if record.metrics is not None and key in record.metrics
+        ]
+
+    def _chosen(self) -> Chosen | None:
+        """The round that validation chooses."""
+        key = self._coordinator.plan.evaluation.validation_key
+        tracked = self._tracked(key)
+        if not tracked:
+            return None
+        sign = 1 if _larger_is_better(key) else -1
+        best, value = max(tracked, key=lambda found: sign * found[1])
+        accuracy = best.accuracy or {}
+        return Chosen(best.round, key, value, accuracy, best.avg, best.std)
+
+    @property
     def last_scored(self) -> RoundRecord | None:
         """The record of what was scored last; None before the first."""
         closed_form = self.round0.closed_form if self.round0 else None
@@ -71,13 +108,15 @@ class History:
 
     def results(self, status: Status = "finished") -> Results:
         """What is known so far; `status` is finished, interrupted or failed."""
+        final = summarise(self.rounds, self.round0, self.calibrated)
         return replace(
             self._results,
             status=status,
             round0=self.round0,
             rounds=list(self.rounds),
             calibrated=self.calibrated,
-            final=summarise(self.rounds, self.round0, self.calibrated),
+            final=replace(final, chosen=self._chosen()),
+            stopped_early=self.rounds[-1].round if self.stopped_early else None,
             model=self._model(),
         )
 
@@ -93,3 +132,7 @@ class History:
         model, names = self._model(), json.dumps(self._results.class_names)
         metadata = {"class_names": names, "encoder": self._results.encoder}
         return None if model is None else save_safetensors(model.state_dict(), metadata)
+
+
+def _larger_is_better(key: str) -> bool:
+    return METRICS[key.partition("_")[2]]

@@ -46,9 +46,9 @@ def pack_compressed(
 
 def take_compressed(
     message: wire.Message, counts: Tensor, schema: MessageSchema
-) -> tuple[Pooled, CompressionLoss]:
-    """What `pack_compressed` put into a message with these counts [C]: the statistics
-    restored, and what was lost.
+) -> tuple[CompressedStatistics, CompressionLoss]:
+    """What `pack_compressed` put into a message with these counts [C], and what was
+    lost by it.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def take_compressed(
     held = CompressedStatistics(counts, means, factor, left_out)
     lost = {n: message.number(f"lost.{n}", _LARGEST_ENERGY * dim) for n in _LOST}
     loss = CompressionLoss(energy=held.energy, left_out=left_out, **lost)
-    return held.restore(), loss
+    return held, loss
 
 
 def _take_factor(

@@ -8,11 +8,12 @@ uses it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.federation.evaluation import SPLITS, Score
 from federatedscope_ggeur.federation.messages import wire
 from federatedscope_ggeur.federation.messages.schema import MessageSchema
 from federatedscope_ggeur.geometry import GeometricShape
@@ -207,27 +208,42 @@ class ClientUpdate:
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """A client's test result: counts, so that the server can add them up by domain."""
+    """A client's scores: counts, so that the server can add them up by domain.
+
+    Attributes
+    ----------
+    client, round_number : int
+    scores : mapping from split ("train", "val" or "test") to Score
+    """
 
     client: int
     round_number: int
-    correct: int
-    total: int
-    loss_sum: float
+    scores: Mapping[str, Score]
 
     def to_bytes(self) -> bytes:
-        return wire.pack("score", dict(self.__dict__), {})
+        numbers = {
+            "client": self.client,
+            "round_number": self.round_number,
+            "splits": list(self.scores),
+        }
+        for split, score in self.scores.items():
+            numbers.update({f"{split}_{k}": v for k, v in asdict(score).items()})
+        return wire.pack("score", numbers, {})
 
     @classmethod
     def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> ScoreReport:
         message = wire.unpack(data, "score", sender)
-        correct, total = message.integer("correct"), message.integer("total")
-        if correct > total:
-            raise message.refuse("correct", f"{correct} of {total} rows")
-        return cls(
-            message.client(),
-            message.integer("round_number"),
-            correct,
-            total,
-            message.number("loss_sum"),
-        )
+        splits = message.texts("splits")
+        if not set(splits) <= set(SPLITS):
+            raise message.refuse("splits", f"{splits!r:.80} are not among {SPLITS}")
+        scores = {}
+        for split in splits:
+            fields = (f"{split}_{name}" for name in ("correct", "total", "loss_sum"))
+            right, rows, loss = fields
+            score = Score(
+                message.integer(right), message.integer(rows), message.number(loss)
+            )
+            if score.correct > score.total:
+                raise message.refuse(right, f"{score.correct} of {score.total} rows")
+            scores[split] = score
+        return cls(message.client(), message.integer("round_number"), scores)

@@ -21,6 +21,7 @@ from federatedscope_ggeur.federation.messages.schema import (
 from federatedscope_ggeur.geometry import (
     LARGEST_EMBEDDING,
     ClassStatistics,
+    CompressedStatistics,
     CompressionLoss,
     MeanStatistics,
     SummedStatistics,
@@ -65,7 +66,9 @@ class StatisticsUpload:
         On arrival those that are restored, where they were compressed.
     form : StatisticsForm
     loss : CompressionLoss or None
-        On arrival what compression has cost.
+        On arrival what compression has cost,
+    compressed : CompressedStatistics or None
+        and what the statistics were restored from.
     """
 
     client: int
@@ -73,6 +76,7 @@ class StatisticsUpload:
     statistics: Statistics
     form: StatisticsForm = EACH_CLASS
     loss: CompressionLoss | None = None
+    compressed: CompressedStatistics | None = None
 
     @classmethod
     def of(
@@ -108,14 +112,15 @@ class StatisticsUpload:
             raise message.refuse("counts", f"counts must lie in 1..{wire.LARGEST}")
         held = torch.zeros(num_classes, dtype=I64)
         held[labels] = counts
-        loss = None
+        loss = compressed = None
         statistics: Statistics
         if form.compression is not None:
-            statistics, loss = take_compressed(message, held, schema)
+            compressed, loss = take_compressed(message, held, schema)
+            statistics = compressed.restore()
         else:
             statistics = _take_whole(message, held, schema)
         client, domain = message.client(), message.text("domain")
-        return cls(client, domain, statistics, form, loss)
+        return cls(client, domain, statistics, form, loss, compressed)
 
 
 def _dtype(form: StatisticsForm) -> torch.dtype:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
 
-VERSION = 2
+VERSION = 3
 
 #: More rows, rounds or steps than any run has; sums of such numbers stay exact.
 LARGEST = 2**40

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -85,12 +84,10 @@ class RidgeRegression(ClosedForm):
     def __init__(self, **settings: Any):
         super().__init__(**settings)
         if self.alpha is not None and self.strength is not None:
-            raise ConfigError(f"ggeur.ridge.alpha: {EXCLUSIVE}")
-
-    @classmethod
-    def setting_problems(cls, values: Mapping[str, object]) -> list[tuple[str, str]]:
-        both = values.get("alpha") != NOT_SET and values.get("strength") != NOT_SET
-        return [("alpha", EXCLUSIVE)] if both else []
+            raise ConfigError(
+                "ggeur.ridge.alpha: cannot go with ggeur.ridge.strength, which says "
+                "the same relative to the embeddings; set one of them"
+            )
 
     @property
     def is_open(self) -> bool:
@@ -138,10 +135,3 @@ class RidgeRegression(ClosedForm):
                 f"ggeur.ridge.{name}"
             )
         return root
-
-
-#: Why alpha and strength do not go together.
-EXCLUSIVE = (
-    "cannot go with ggeur.ridge.strength, which says the same relative to the "
-    "embeddings; set one of them"
-)

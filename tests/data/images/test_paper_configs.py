@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from image_miniatures import (
     draw_tree,
@@ -16,9 +17,12 @@ from image_miniatures import (
     write_tiny_imagenet,
     write_usps,
 )
+from safetensors.torch import load
 
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
+from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.run import Run, load_federated_data
+from federatedscope_ggeur.geometry import GeometricShape, augment
 
 EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"
 FILES = sorted(EXAMPLES.glob("*.yaml"))
@@ -126,6 +130,11 @@ def test_it_runs_on_a_miniature_of_its_data_set(name, tmp_path):
         ("officehome", 60, []),
         ("officehome", 4, ["data.splitter_args", "[{'alpha': 0.5}]"]),
         ("cifar10", 100, ["data.splitter_args", "[{'alpha': 0.01}]"]),
+        (
+            "cifar10",
+            10,
+            ["data.splitter_args", "[{'alpha': 0.01, 'min_per_class': 1}]"],
+        ),
         ("pacs", 3, ["ggeur.unseen_domains", "['sketch']"]),
         ("pacs", 4, ["data.splitter", "lds", "data.splitter_args", "[{'alpha': 0.1}]"]),
     ],
@@ -139,6 +148,61 @@ def test_the_variants_that_the_comments_name(name, clients, words, tmp_path):
     data = load_federated_data(cfg)
     assert len(data.clients) == clients
     assert len(data.unseen) == ("ggeur.unseen_domains" in words)
+
+
+#: Sizes of the published code, by config: a class of 0, 3 and 700 rows, prototypes 3.
+RELEASE = {
+    "cifar10": ("5000", (0, 5000, 5000)),
+    "cifar100": ("500", (0, 500, 700)),
+    "tiny_imagenet": ("500", (0, 500, 700)),
+    "digits": ("", (1500, 2000, 2000)),
+    "office_caltech": ("", (1500, 2000, 2000)),
+    "pacs": ("", (1500, 2000, 2000)),
+    "officehome": ("50 50 50", (50, 50, 50)),
+}
+
+
+@pytest.mark.parametrize("name", RELEASE)
+def test_the_release_s_sizes_that_the_comments_name(name):
+    numbers, expected = RELEASE[name]
+    keys = ("step1_size", "step2_size", "target_size_per_class")
+    words = [part for k, v in zip(keys, numbers.split()) for part in (f"ggeur.{k}", v)]
+    words = ["ggeur.sizes", "release", *words]
+    head = path(name).read_text(encoding="utf-8").partition("\nexpname: ")[0]
+    assert " ".join(words) in " ".join(head.replace("#", "").split())
+    cfg = load_config(path(name), words)
+    augmentation = run_settings(cfg, 10, 2, 4).client.augmentation
+    for n, rows in zip((0, 3, 700), expected):
+        drawn = augment(
+            torch.zeros(n, 2),
+            torch.zeros(n, dtype=torch.int64),
+            {0: GeometricShape.from_covariance(torch.eye(2))},
+            torch.zeros(3, 2),
+            torch.zeros(3, dtype=torch.int64),
+            augmentation,
+            seed=0,
+        )
+        assert drawn.rows == rows
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "tiny_imagenet"])
+def test_label_skew_deals_a_row_of_each_class_to_everyone(name):
+    data = load_config(path(name)).data
+    assert (data.splitter, data.splitter_args) == (
+        "lda", [{"alpha": 0.1, "min_per_class": 1}],
+    )  # fmt: skip
+
+
+def test_dropout_does_not_reach_a_linear_head(quickstart):
+    short = ["federate.total_round_num", "2"]
+    heads = []
+    for words in ([], ["model.dropout", "0.5"]):
+        one = Run(load_config(quickstart, [*short, *words]))
+        one.follow(lambda record: None)
+        heads.append(load(one.history.head_bytes()))
+    assert all(load_config(file).model.dropout == 0 for file in FILES)
+    assert heads[0].keys() == heads[1].keys()
+    assert all(torch.equal(heads[0][name], heads[1][name]) for name in heads[0])
 
 
 def test_the_baseline_and_step_1_alone(tmp_path):

@@ -90,6 +90,32 @@ def test_a_server_without_data_gets_an_empty_model(get):
     assert not list(model.parameters())
 
 
+@pytest.mark.parametrize(
+    "role",
+    [
+        [],
+        distributed("client", data_idx=1),
+        distributed("client", data_idx=-1, number=2, domain="a"),
+        [*distributed("server"), "federate.make_global_eval", True],
+    ],
+    ids=["standalone", "client", "own data", "server"],
+)
+def test_embeddings_have_the_dimensions_that_were_asked_for(get, role):
+    get("ggeur.embedding_dim", 16, also=role)
+    with pytest.raises(ConfigError, match=r"ggeur\.embedding_dim: is 512"):
+        get("ggeur.embedding_dim", 512, also=role)
+
+
+def test_rows_are_dealt_beforehand_as_on_the_embedded_engine(get, config):
+    args = [{"alpha": 0.01, "min_per_class": 1}]
+    settings = ["data.splitter", "lds", "data.splitter_args", args]
+    settings += ["federate.client_num", 6]
+    data, _ = get(*settings)
+    for held in load_federated_data(config(*settings)).clients:
+        assert same(data[held.number], held)
+        assert len(held.train.labels.unique()) == 12
+
+
 def test_other_types_are_left_to_fs(federatedscope):
     from federatedscope_ggeur.engines.fs.registration import find_data, find_model
 

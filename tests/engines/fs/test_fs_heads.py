@@ -14,6 +14,8 @@ ALONE = {kind: ["ggeur.closed_form", kind] for kind in CLOSED_FORMS}
 START = ["ggeur.closed_form", "lda", "ggeur.init", "closed_form"]
 CCVR = ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 30]
 MLP = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
+COMPRESSED = ["ggeur.statistics", "compressed", "ggeur.compressed.rank", 3]
+POOLED = ["ggeur.geometry", "pooled"]
 BY_SERVER = ["federate.make_global_eval", True]
 
 
@@ -22,6 +24,12 @@ BY_SERVER = ["federate.make_global_eval", True]
     [
         *ALONE.values(),
         [*ALONE["ridge"], "ggeur.statistics", "summed"],
+        [*ALONE["ncm"], "ggeur.statistics", "means"],
+        [*ALONE["lda"], *COMPRESSED],
+        [*ALONE["ncm"], *COMPRESSED, "ggeur.compressed.dtype", "float16"],
+        POOLED,
+        [*POOLED, *COMPRESSED, "ggeur.compressed.dtype", "float32"],
+        [*START, *POOLED, "ggeur.statistics", "summed"],
         [
             *ALONE["qda"], *BY_SERVER,
             "federate.client_num", 5, "ggeur.privacy.min_samples", 1,
@@ -49,6 +57,8 @@ def test_standalone_ends_with_the_same_head(fs, config, settings):
     [
         *ALONE.values(),
         [*ALONE["ridge"], "ggeur.statistics", "summed"],
+        [*ALONE["ncm"], "ggeur.statistics", "means"],
+        [*START, *POOLED, *COMPRESSED],
         [*START, *CCVR],
         [*CCVR, *MLP],
         *(["ggeur.augmentation", added] for added in AUGMENTATIONS),

@@ -70,7 +70,7 @@ class TestAClientHandler:
     def test_refuses_what_they_do_not(self, kind):
         client, cache = carrier().handlers[1].client, GeometryCache()
         none = Embeddings(client.features[:0], client.labels[:0], client.domain)
-        handler = ClientHandler(client, none, cache, answers=(TRAIN,))
+        handler = ClientHandler(client, {"test": none}, cache, answers=(TRAIN,))
         parts = (b"x",) * len(kind.parts)
         problem = f"'{kind.name}' is nothing that this client"
         with pytest.raises(MessageError, match=problem):

@@ -104,7 +104,14 @@ VALID = {
     ),
     ScoreReport: (
         "score",
-        {"client": 3, "round_number": 1, "correct": 2, "total": 5, "loss_sum": 0.5},
+        {
+            "client": 3,
+            "round_number": 1,
+            "splits": ["val"],
+            "val_correct": 2,
+            "val_total": 5,
+            "val_loss_sum": 0.5,
+        },
         {},
     ),
 }

@@ -66,16 +66,17 @@ def test_what_scores_rows_is_made_once_for_clients_of_one_form():
         ("domains", torch.tensor([0, 2])),
         ("labels", torch.tensor([0, CLASSES])),
         ("scatter", torch.full((10,), 1e50, dtype=torch.float64)),
+        ("scatter", torch.ones(DIM, DIM, dtype=torch.float64)),
     ],
 )
 def test_components_that_cannot_be_are_refused(field, tensor):
-    assert (
-        refusal(LeaveOneOut, pack(LeaveOneOut, tensors={field: tensor})).field == field
-    )
+    data = pack(LeaveOneOut, tensors={field: tensor})
+    assert refusal(LeaveOneOut, data).field == field
 
 
 def test_components_of_one_place_twice_are_refused():
-    twice = {"labels": torch.tensor([1, 1]), "clients": torch.tensor([1, 1])}
+    names = ("labels", "clients", "domains")
+    twice = {name: torch.tensor([0, 0]) for name in names}
     assert refusal(LeaveOneOut, pack(LeaveOneOut, tensors=twice)).field == "labels"
 
 

@@ -95,7 +95,13 @@ def test_clients_and_rounds_count_from_one(name):
 
 
 def test_more_right_than_rows_is_refused():
-    assert refusal(ScoreReport, pack(ScoreReport, {"correct": 6})).field == "correct"
+    spoilt = pack(ScoreReport, {"val_correct": 6})
+    assert refusal(ScoreReport, spoilt).field == "val_correct"
+
+
+def test_scores_of_rows_that_nobody_has_are_refused():
+    spoilt = pack(ScoreReport, {"splits": ["val", "dev"]})
+    assert refusal(ScoreReport, spoilt).field == "splits"
 
 
 def test_a_weight_that_no_client_can_have_is_refused():

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation import Score
 from federatedscope_ggeur.federation.messages import (
     ClientUpdate,
     PrepareReply,
@@ -135,8 +136,9 @@ def test_updates_come_of_those_drawn_in_their_round():
 
 
 def test_scores_come_of_clients_in_their_round():
-    assert validate_scores(ScoreReport(2, 4, 1, 2, 0.5), 4, DOMAINS) is None
+    scores = {"test": Score(1, 2, 0.5)}
+    assert validate_scores(ScoreReport(2, 4, scores), 4, DOMAINS) is None
     for client, number, field in ((3, 4, "client"), (2, 3, "round_number")):
-        report = ScoreReport(client, number, 1, 2, 0.5)
+        report = ScoreReport(client, number, scores)
         found = refusal(validate_scores, report, 4, DOMAINS)
         assert found == (f"client {client}", field)

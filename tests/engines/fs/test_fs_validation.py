@@ -1,0 +1,152 @@
+"""Validation and early stopping in FederatedScope: rows, rounds, files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from early_stop_oracle import RULES, VALUES, first_stop, stops_at
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from processes import check_same_head
+from standalone import assert_same
+
+from federatedscope_ggeur.engines.run import Run
+
+VALIDATED = [
+    "data.splits", [0.5, 0.2, 0.3],
+    "eval.split", ["test", "val"],
+    "eval.best_res_update_round_wise_key", "val_loss",
+]  # fmt: skip
+STOPPING = [
+    *VALIDATED,
+    "federate.total_round_num", 12,
+    "early_stop.patience", 2,
+    # Nothing improves by so much: the run ends after three evaluations.
+    "early_stop.delta", 1e6,
+    "ggeur.privacy.min_samples", 1,
+]  # fmt: skip
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(RULES, VALUES, st.booleans())
+def test_a_run_stops_where_fs_s_own_stopper_says(federatedscope, rule, values, larger):
+    from federatedscope.core.monitors.early_stopper import EarlyStopper
+
+    theirs = EarlyStopper(rule.patience, rule.delta, rule.mode, larger)
+    lengths = range(1, len(values) + 1)
+    ends = (n for n in lengths if theirs.track_and_check(values[:n]))
+    assert first_stop(rule, values, larger) == next(ends, None)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        ["federate.make_global_eval", True],
+        ["federate.unseen_clients_rate", 0.25],
+        ["ggeur.base_method", "local"],
+        ["ggeur.base_method", "centralised"],
+        ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 20],
+        ["ggeur.closed_form", "lda", "ggeur.init", "closed_form"],
+        ["eval.freq", 2],
+        ["eval.report", ["avg", "raw"]],
+    ],
+    ids=str,
+)
+def test_the_same_rows_choose_and_stop(fs, config, more):
+    there = fs.run(*STOPPING, *more)
+    assert_same(there, Run(config(*STOPPING, *more)))
+    assert there.results.stopped_early == (6 if "eval.freq" in more else 3)
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    st.sampled_from(["val_loss", "val_acc"]),
+    st.integers(1, 3),
+    st.sampled_from([0.0, 0.01]),
+    st.sampled_from(["best", "mean"]),
+    st.sampled_from([0.1, 1.0, 3.0]),
+    st.integers(0, 99),
+)
+def test_a_run_ends_where_the_plain_rule_says(
+    fs, fleet, embedded, config, key, patience, delta, mode, lr, seed
+):
+    """Of FederatedScope's own file, which holds the curve of a run to its end."""
+    common = [
+        *VALIDATED,
+        "eval.best_res_update_round_wise_key", key,
+        "train.optimizer.lr", lr,
+        "federate.total_round_num", 8,
+        "seed", seed,
+    ]  # fmt: skip
+    rule = [
+        "early_stop.patience", patience,
+        "early_stop.delta", delta,
+        "early_stop.improve_indicator_mode", mode,
+    ]  # fmt: skip
+    whole = fs.run(*common, "early_stop.patience", 0)
+    curve = [
+        line["Results_weighted_avg"][key]
+        for line in whole.lines()
+        if "Results_weighted_avg" in line
+    ]
+    assert len(curve) == 8
+    wanted = stops_at(curve, patience, delta, mode, key == "val_acc") or 8
+    there = fs.run(*common, *rule)
+    assert len(there.results.rounds) == wanted
+    assert len(Run(config(*common, *rule)).follow(lambda _: None).rounds) == wanted
+    one = fleet(*common, *rule)
+    server = one.server()
+    clients = [one.client(number) for number in (1, 2, 3, 4)]
+    check_same_head(server, clients, embedded(*common, *rule))
+    reached = len(server.results["rounds"])
+    expected = len(embedded(*common, *rule)[0]["rounds"])
+    assert reached == expected
+
+
+def test_distributed_stops_in_the_same_round(fleet, embedded):
+    one = fleet(*STOPPING)
+    server = one.server()
+    clients = [one.client(number) for number in (1, 2, 3, 4)]
+    expected = embedded(*STOPPING)
+    check_same_head(server, clients, expected)
+    assert server.results["stopped_early"] == expected[0]["stopped_early"] == 3
+    assert "early_stop ends the run" in server.output
+
+
+def test_fs_s_own_files_hold_validation(fs):
+    there = fs.run(*VALIDATED, "federate.total_round_num", 4)
+    averaged = [
+        line["Results_weighted_avg"]
+        for line in there.lines()
+        if "Results_weighted_avg" in line
+    ]
+    ours = [record.metrics for record in there.results.rounds]
+    assert [line["val_loss"] for line in averaged] == [m["val_loss"] for m in ours]
+    (final,) = (line for line in there.lines() if line["Round"] == "Final")
+    best = final["Results_raw"]["client_summarized_weighted_avg"]
+    assert best["val_loss"] == min(metrics["val_loss"] for metrics in ours)
+
+
+def test_fs_s_default_key_without_rows_is_no_error(fs, config):
+    settings = [
+        "eval.best_res_update_round_wise_key", "val_loss",
+        "eval.split", ["test", "val"],
+        "early_stop.patience", 2,
+    ]  # fmt: skip
+    there = fs.run(*settings)
+    assert_same(there, Run(config(*settings)))
+    assert "there is no val_loss" in there.log
+
+
+def test_trainers_score_validation_rows(fs):
+    there = fs.set_up(*VALIDATED)
+    client = there.runner.client[1]
+    found = client.trainer.evaluate("val")
+    assert found["val_total"] == len(there.data[1]["val"]["y"]) > 0
+    assert np.isfinite(found["val_loss"])
