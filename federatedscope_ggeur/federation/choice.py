@@ -32,7 +32,7 @@ def choose_by_hits(
     `share` is what `confounded_share` has said.
     """
     candidates, rows = form.candidates(), sum(count.rows for count in counts)
-    details: dict[str, Any] = {"confounded_share": share, "left_out_rows": rows}
+    details: dict[str, Any] = {"confounded_share": share, "scored_rows": rows}
     if not rows:
         return form.untuned(), {"chosen_by": "default", **details}
     hits = torch.stack([count.hits for count in counts]).sum(dim=0)

@@ -163,10 +163,12 @@ class Client:
         allowed = apply_min_count(statistics, self.settings.min_samples)
         return StatisticsUpload.of(self.number, self.domain, allowed, form)
 
-    def hit_counts(self, message: LeaveOneOut) -> HitCounts:
+    def hit_counts(
+        self, message: LeaveOneOut, validation: Embeddings | None = None
+    ) -> HitCounts:
         """Round 0: how many of its rows each candidate for the head in closed form
         classifies rightly. A row is left out of what it is in; one of a class that was
-        withheld is in nothing."""
+        withheld is in nothing, and neither are those for `validation`."""
         form, names = self.settings.closed_form, message.components.domain_names
         if form is None or self.domain not in names:
             raise MessageError(
@@ -174,12 +176,17 @@ class Client:
                 field="domains",
                 sender="the server",
             )
+        where = self.number, names.index(self.domain)
         inside = (self._counts >= self.settings.min_samples)[self.labels]
-        rows = Rows(
-            self.features, self.labels, self.number, names.index(self.domain), inside
-        )
-        hits = left_out_hits(message.scores(form), rows)
-        return HitCounts(self.number, len(self.labels), hits)
+        scores = message.scores(form)
+        own = Rows(self.features, self.labels, *where, inside)
+        hits, total = left_out_hits(scores, own), len(own)
+        if validation is not None and len(validation):
+            x, y = validation.features, validation.labels
+            nowhere = torch.zeros(len(y), dtype=torch.bool)
+            hits += left_out_hits(scores, Rows(x, y, *where, nowhere))
+            total += len(y)
+        return HitCounts(self.number, total, hits)
 
     def prepare(
         self, geometry: Geometry | None, prototypes: Prototypes | None

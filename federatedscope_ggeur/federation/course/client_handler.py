@@ -154,7 +154,7 @@ class ClientHandler:
         if self._left_out is not None and not self._left_out.equals(message):
             raise _refusal("kind", "hit counts a second time, for other components")
         self._left_out = message
-        return self.client.hit_counts(message)
+        return self.client.hit_counts(message, self._rows.get("val"))
 
     def calibrate(self, broadcast: Broadcast) -> StatisticsUpload:
         """Statistics of what the last layer takes in, at one set of weights only.

@@ -89,8 +89,8 @@ STATISTICS = RequestKind(
     always=False,
 )
 LEAVE_ONE_OUT = RequestKind(
-    name="leave_one_out",
-    message="leave_one_out",
+    name="hit_counts",
+    message="components",
     deadline="round0",
     parts=(LeaveOneOut,),
     respond=lambda handler, message: handler.leave_one_out(message),

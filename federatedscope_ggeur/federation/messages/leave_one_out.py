@@ -108,7 +108,7 @@ class HitCounts:
     ----------
     client : int
     rows : int
-        All its rows, those of withheld classes included.
+        All its rows, those of withheld classes and those for validation included.
     hits : Tensor of shape (candidates,), int64
     """
 

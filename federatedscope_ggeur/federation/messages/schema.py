@@ -76,7 +76,7 @@ class MessageSchema:
         pooled_geometry: bool = False,
     ) -> MessageSchema:
         """The schema of a federation that trains `model` by `method`."""
-        size = num_parameters(model) if method.federated else 0
+        size: int | None = num_parameters(model) if method.federated else 0
         if method.federated and not model.fixed_size:
             size = None
         shape = model.num_classes, model.in_features

@@ -216,9 +216,9 @@ class FedCOFLeftOut:
         return answers
 
     def _none(self, x: Tensor) -> _Change:
-        size = torch.full((len(x),), self._spread.size(self._spread.total))
+        size = self._spread.size(self._spread.total)
         return _Change(
-            size.double(),
+            torch.full((len(x),), size, dtype=torch.float64),
             self._origin.expand(len(x), 1, -1),
             torch.tensor([self._spread.total], dtype=torch.float64),
         )

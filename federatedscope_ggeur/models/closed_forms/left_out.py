@@ -106,7 +106,8 @@ class DiscriminantLeftOut:
             distances = self._distances(x, z, inverse, b, growth, own)
             return self._by_class(log_priors - distances / 2)
 
-        return [scores(1.0 if g is None else g) for g in self._shrinkages or [None]]
+        # Nearest means have no scatter, and with that no share of it matters.
+        return [scores(g) for g in self._shrinkages or [1.0]]
 
     def _distances(self, x, z, inverse, b, growth, own) -> Tensor:
         """Squared distances of n rows to all components: shape (n, J)."""
@@ -188,7 +189,7 @@ class RidgeLeftOut:
         targets = torch.zeros(len(own), len(parts.counts), dtype=torch.float64)
         index = torch.nonzero(inside).flatten()
         targets[index, own[index]] = 1
-        growth = inside * (n / max(n - 1, 1))
+        growth = inside.double() * (n / max(n - 1, 1))
         trace = self._values.sum()
         left = trace - growth * x.square().sum(dim=1)
         flat = left <= ROUNDING * trace

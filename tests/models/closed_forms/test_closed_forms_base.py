@@ -4,7 +4,6 @@ Each one's numbers stand in its own test; the base's and the registry's here.
 """
 
 import json
-from pathlib import Path
 
 import closed_form_oracle as oracle
 import numpy as np
@@ -29,8 +28,6 @@ from federatedscope_ggeur.models import (
 )
 from federatedscope_ggeur.models.closed_forms import linear_head
 from federatedscope_ggeur.settings import Key, positive
-
-DOCS = Path(__file__).parents[3] / "docs" / "heads.md"
 
 
 @st.composite
@@ -221,17 +218,3 @@ def test_what_each_form_needs_says_what_it_takes():
     assert [name for name, form in CLOSED_FORMS.items() if form().per_class] == [
         name for name, need in needs.items() if need == "class"
     ]
-
-
-def test_the_docs_table_is_that_of_the_registry():
-    lines = []
-    for name, form in CLOSED_FORMS.items():
-        own = [f"`ggeur.{name}.{k.name}` {_shown(k.default)}" for k in form.SETTINGS]
-        own += [f"those of `{other}`" for other in form.READS]
-        settled = " ".join([", ".join(own), "|"]).strip()
-        lines.append(f"| `{name}` | {form.meaning} | {settled} {form.source} |")
-    assert "\n".join(lines) in DOCS.read_text(encoding="utf-8")
-
-
-def _shown(default):
-    return "-1 (by rule)" if default == -1 else default
