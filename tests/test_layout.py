@@ -64,6 +64,8 @@ ELSEWHERE = {
     "geometry/scatter.py": "geometry/test_thin_factor.py",
     "methods/tensors.py": "methods/test_methods_base.py",
     "models/base.py": "models/test_heads.py",
+    "models/closed_forms/choices.py": "models/closed_forms/test_auto.py",
+    "models/closed_forms/components.py": "models/closed_forms/test_left_out.py",
     "models/build.py": "models/test_heads.py",
     "models/linear.py": "models/test_heads.py",
     "models/mlp.py": "models/test_heads.py",

@@ -10,14 +10,16 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.errors import GGEURError, MessageError, setting
 from federatedscope_ggeur.federation.divergence import not_finite, remedy
 from federatedscope_ggeur.federation.evaluation import evaluate
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
     Geometry,
+    HitCounts,
     InitBroadcast,
+    LeaveOneOut,
     PrepareReply,
     Prototypes,
     ScoreReport,
@@ -41,7 +43,8 @@ from federatedscope_ggeur.geometry import (
 )
 from federatedscope_ggeur.methods import LocalContext, LocalOutcome
 from federatedscope_ggeur.methods.base import Tensors
-from federatedscope_ggeur.models import CPU, fold
+from federatedscope_ggeur.models import CPU, ClosedForm, fold
+from federatedscope_ggeur.models.closed_forms import Rows, left_out_hits
 from federatedscope_ggeur.rng import derive_seed
 
 logger = logging.getLogger(__name__)
@@ -62,6 +65,8 @@ class ClientSettings:
         The rows that n_k counts: of the set trained on, or the client's own.
     sends_statistics : bool
         Whether round 0 asks for class statistics.
+    closed_form : ClosedForm, optional
+        As the server's.
     scored : tuple of str
         The splits of its own rows that it scores a head on.
     """
@@ -72,6 +77,7 @@ class ClientSettings:
     min_samples: int
     weight: str
     sends_statistics: bool = False
+    closed_form: ClosedForm | None = None
     scored: tuple[str, ...] = ("test",)
 
 
@@ -182,6 +188,31 @@ class Client:
     ) -> StatisticsUpload:
         allowed = apply_min_count(statistics, self.settings.min_samples)
         return StatisticsUpload.of(self.number, self.domain, allowed, form)
+
+    def hit_counts(
+        self, message: LeaveOneOut, validation: Embeddings | None = None
+    ) -> HitCounts:
+        """Round 0: how many of its rows each candidate for the head in closed form
+        classifies rightly. A row is left out of what it is in; one of a class that was
+        withheld is in nothing, and neither are those for `validation`."""
+        form, names = self.settings.closed_form, message.components.domain_names
+        if form is None or self.domain not in names:
+            raise MessageError(
+                f"{self.domain!r} is not among {names}",
+                field="domains",
+                sender="the server",
+            )
+        where = self.number, names.index(self.domain)
+        inside = (self._counts >= self.settings.min_samples)[self.labels]
+        scores = message.scores(form)
+        own = Rows(self.features, self.labels, *where, inside)
+        hits, total = left_out_hits(scores, own), len(own)
+        if validation is not None and len(validation):
+            x, y = validation.features, validation.labels
+            nowhere = torch.zeros(len(y), dtype=torch.bool)
+            hits += left_out_hits(scores, Rows(x, y, *where, nowhere))
+            total += len(y)
+        return HitCounts(self.number, total, hits)
 
     def prepare(
         self,

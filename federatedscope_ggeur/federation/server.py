@@ -48,6 +48,7 @@ from federatedscope_ggeur.models import (
     to_vector,
     unfold,
 )
+from federatedscope_ggeur.models.closed_forms import ComponentBook, Components
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,8 @@ class Server:
         What is trained in; raw until `make_space`.
     statistics : ClassStatistics or SummedStatistics
         The merged statistics of all clients so far.
-    uploaded : set of int
-        The clients whose statistics are in it.
+    uploaded_rows : dict from client number to int
+        The clients whose statistics are in it, and the rows that these are of.
     space_maker : SpaceMaker
         What `make_space` makes it of.
     compression : CompressionLog
@@ -160,9 +161,19 @@ class Server:
             seed = self.task.seed
             self.calibration = Calibration(self.model, settings.calibration, seed)
         self.prototype_book = PrototypeBook(self.client_domains, settings.prototypes)
-        self.uploaded: set[int] = set()
+        self.uploaded_rows: dict[int, int] = {}
+        self._components: ComponentBook | None = None
+        form = settings.closed_form
+        if form is not None and (form.is_open or not form.partition_free):
+            names = tuple(dict.fromkeys(self.client_domains.values()))
+            self._components = ComponentBook(names)
         self.compression = CompressionLog()
         self.prepare_replies: dict[int, PrepareReply] = {}
+
+    @property
+    def uploaded(self) -> set[int]:
+        """The clients whose statistics are in `statistics`."""
+        return set(self.uploaded_rows)
 
     @property
     def needs_statistics(self) -> bool:
@@ -194,8 +205,10 @@ class Server:
     def add_statistics(self, uploads: Iterable[StatisticsUpload]) -> None:
         """Fold in the uploads of one window, in client order (Eq. 4)."""
         for upload in in_client_order(uploads):
-            self.uploaded.add(upload.client)
+            self.uploaded_rows[upload.client] = int(upload.statistics.counts.sum())
             self.statistics = self.statistics + upload.statistics
+            if self._components is not None:
+                self._components.add(upload.statistics, upload.client, upload.domain)
             if upload.loss is not None:
                 self.compression.add(upload, self.settings.closed_form is not None)
             self.space_maker.add_statistics(upload.statistics)
@@ -234,7 +247,10 @@ class Server:
         StatisticsError
             The statistics do not allow that head; it says what to do.
         """
-        solved = form.solve(self.statistics)
+        parts = None
+        if self._components is not None and self.uploaded:
+            parts = self._components.components()
+        solved = form.solve(self.statistics, parts, self.task.seed)
         self.start_from(to_vector(solved.model))
         if self.compression.uploads:
             self.compression.note_head(form, solved, self.statistics)
@@ -243,6 +259,19 @@ class Server:
     def start_from(self, params: Tensor) -> None:
         """Begin, before the space is made, with weights [P] on raw embeddings."""
         self.params, self._given = params, True
+
+    @property
+    def candidates(self) -> tuple[ClosedForm, ...]:
+        """What a head in closed form may be, where clients' rows decide."""
+        form = self.settings.closed_form
+        return () if form is None else form.candidates()
+
+    def components(self) -> Components | None:
+        """What clients have sent, where rows are to be left out of it."""
+        form = self.settings.closed_form
+        if self._components is None or form is None or not form.is_open:
+            return None
+        return self._components.components() if self.statistics.classes else None
 
     def add_prepare_reply(self, reply: PrepareReply) -> None:
         """Note what a client counts for and what its method sends once.

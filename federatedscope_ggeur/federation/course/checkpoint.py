@@ -177,7 +177,8 @@ def _restore(
     for name in _SENT:
         held = started.tensor(name, torch.uint8, (None,))
         setattr(coordinator, name, held.numpy().tobytes())
-    params = progress.tensor("trained", torch.float32, server.params.shape)
+    size = len(server.params) if server.model.fixed_size else None
+    params = progress.tensor("trained", torch.float32, (size,))
     records = json.loads(progress.text("records"))
     done = Progress(
         from_json_value(Round0, records["round0"], "round0"),

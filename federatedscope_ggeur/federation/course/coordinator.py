@@ -12,16 +12,24 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.federation.choice import (
+    Choice,
+    choose_by_hits,
+    choose_untuned,
+    is_confounded,
+    recorded,
+)
 from federatedscope_ggeur.federation.course.exchange import Exchange
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.course.requests import (
     CALIBRATE,
     EVALUATE,
     INIT_BROADCAST,
+    LEAVE_ONE_OUT,
     PREPARE,
     STATISTICS,
     TOTALS,
@@ -38,10 +46,13 @@ from federatedscope_ggeur.federation.evaluation import (
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
+    LeaveOneOut,
     ScoreReport,
 )
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.server import Server
+from federatedscope_ggeur.models import ClosedForm
+from federatedscope_ggeur.models.closed_forms import confounded_share
 from federatedscope_ggeur.reporting import Round0, RoundRecord, average
 
 logger = logging.getLogger(__name__)
@@ -134,11 +145,16 @@ class Coordinator:
         if server.needs_statistics:
             for window in windows(server.participants, self.plan.round0_window):
                 pairs += yield from self._collect(window, sizes)
-        chosen, solving = {}, 0.0
-        form = server.settings.closed_form
+        chosen, solving, sizes_of_choice = {}, 0.0, (0, 0)
+        form, exchange = server.settings.closed_form, self._exchange
         if form is not None:
-            before = time.perf_counter()
-            chosen, solving = server.solve(form), time.perf_counter() - before
+            before, exchange.down, exchange.up = time.perf_counter(), 0, 0
+            taken, how = yield from self._choose(form)
+            chosen, solving = server.solve(taken), time.perf_counter() - before
+            chosen, sizes_of_choice = (
+                recorded(chosen, how),
+                (exchange.down, exchange.up),
+            )
         totals_up = (yield from self._make_space()) if server.needs_space else 0
         if server.settings.steps:
             self.geometry = server.geometry().to_bytes()
@@ -149,7 +165,7 @@ class Coordinator:
         seconds = time.perf_counter() - started - solving
         closed_form = None
         if form is not None:
-            record = self._start_record(0, spent=solving)
+            record = self._start_record(0, solving, *sizes_of_choice)
             scored = yield from self._evaluate(0)
             closed_form = record(scored, method=form.name, details=chosen)
         start_loss = closed_form.loss if closed_form is not None else None
@@ -239,6 +255,23 @@ class Coordinator:
         uploads = yield from self._ask(STATISTICS, 0, asked, sizes)
         self.server.add_statistics(uploads)
         return sum(len(upload.statistics.classes) for upload in uploads)
+
+    def _choose(self, form: ClosedForm) -> Requests[Choice]:
+        """What clients' rows say of a head in closed form that is open."""
+        components = self.server.components()
+        if components is None:
+            return form, {}
+        share = confounded_share(components)
+        if is_confounded(share):
+            return choose_untuned(form, share)
+        components = components.merged(form.grain)
+        if form.NEEDS == "means":
+            components = replace(components, scatter=None)
+        asked = self.membership.here(sorted(self.server.uploaded))
+        message = LeaveOneOut(components).to_bytes()
+        parts = dict.fromkeys(asked, (message,))
+        counts = yield from self._ask(LEAVE_ONE_OUT, 0, parts)
+        return choose_by_hits(form, counts, share)
 
     def _make_space(self) -> Requests[int]:
         """The space that is trained in; the bytes up that were for it alone."""
@@ -338,12 +371,12 @@ class Coordinator:
         return average_metrics(each, self.plan.evaluation.average)
 
     def _start_record(
-        self, number: int, spent: float = 0.0
+        self, number: int, spent: float = 0.0, down: int = 0, up: int = 0
     ) -> Callable[..., RoundRecord]:
-        """Count bytes and seconds, beside those `spent`, from now; what comes back
-        makes the record of them and of the scores."""
+        """Count seconds and bytes from now, beside those `spent`, `down` and `up`; what
+        comes back makes the record of them and of the scores."""
         started = time.perf_counter() - spent
-        self._exchange.down = self._exchange.up = 0
+        self._exchange.down, self._exchange.up = down, up
 
         def record(scored: dict[str, Any], clients=(), **made_by: Any) -> RoundRecord:
             return RoundRecord(

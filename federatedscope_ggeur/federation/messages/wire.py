@@ -184,6 +184,10 @@ class Message:
             raise self.refuse(field, "holds NaN or infinity")
         return tensor
 
+    def has(self, field: str) -> bool:
+        """Whether there is a tensor `field`."""
+        return field in self._tensors
+
     def only(self, fields: Collection[str]) -> None:
         """Refuse a tensor that is not among `fields`."""
         unknown = sorted(self._tensors.keys() - set(fields))
