@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
+from federatedscope_ggeur.cfg_ggeur.statistics_form import STATISTICS_KEYS
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
 from federatedscope_ggeur.errors import ConfigError, name_settings
@@ -21,7 +22,6 @@ from federatedscope_ggeur.settings import (
     not_negative,
     one_of,
     positive,
-    positive_share,
     steps,
     text,
     whole,
@@ -225,45 +225,7 @@ _RUN_KEYS = (
         "are no rounds of training.",
         shared=True,
     ),
-    _choice(
-        "statistics",
-        ("class", "summed", "means", "compressed"),
-        "What clients send in round 0 beside counts and means, at most: class, a "
-        "scatter for each class; summed, one summed over classes, which is enough for "
-        "most closed forms; means, nothing; compressed, the first directions of the "
-        "summed one, in few bits.",
-        shared=True,
-    ),
-    Key(
-        "compressed.rank",
-        170.0,
-        "Compressed statistics: directions of the scatter, at most; -1: as many as "
-        "compressed.energy asks for.",
-        whole(1, not_set_allowed=True),
-        shared=True,
-    ),
-    Key(
-        "compressed.energy",
-        0.95,
-        "Compressed statistics: share of a client's scatter that the directions hold, "
-        "above 0 and at most 1, if compressed.rank allows.",
-        positive_share,
-        shared=True,
-    ),
-    _choice(
-        "compressed.dtype",
-        ("int8", "float16", "float32"),
-        "Compressed statistics: what means and directions are rounded to, with one "
-        "scale a row.",
-        shared=True,
-    ),
-    _choice(
-        "geometry",
-        ("class", "pooled"),
-        "Shapes that the server sends for GGEUR's steps: class, one for each class; "
-        "pooled, one for all, of the scatter within classes.",
-        shared=True,
-    ),
+    *STATISTICS_KEYS,
     _choice(
         "calibrate",
         ("none", "ccvr"),
