@@ -171,6 +171,7 @@ class TestRequests:
         "ClientUpdate",
         "ScoreReport",
         "HitCounts",
+        "TotalsUpload",
     )
     #: Rooms that carry requests.
     CARRY = ("federation", "engines")

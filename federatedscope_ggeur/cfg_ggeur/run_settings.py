@@ -31,7 +31,7 @@ from federatedscope_ggeur.federation import (
     Task,
     TrainingSettings,
 )
-from federatedscope_ggeur.federation.course.coordinator import Plan
+from federatedscope_ggeur.federation.course.plan import Plan
 from federatedscope_ggeur.federation.course.requests import (
     CALIBRATE,
     KINDS,

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.calibration import (
     Calibration,
-    CalibrationSettings,
 )
 from federatedscope_ggeur.federation.compression_log import CompressionLog
 from federatedscope_ggeur.federation.divergence import not_finite, remedy
@@ -34,14 +31,13 @@ from federatedscope_ggeur.federation.messages.statistics_upload import (
 )
 from federatedscope_ggeur.federation.prototypes import PrototypeBook
 from federatedscope_ggeur.federation.sampling import draw_clients
+from federatedscope_ggeur.federation.settings import ServerSettings
 from federatedscope_ggeur.federation.space_maker import SpaceMaker
-from federatedscope_ggeur.federation.task import Task
 from federatedscope_ggeur.geometry import (
     Space,
 )
 from federatedscope_ggeur.methods import ServerContext, Update, initial_weights
 from federatedscope_ggeur.models import (
-    CPU,
     ClosedForm,
     fold,
     load_vector,
@@ -49,51 +45,6 @@ from federatedscope_ggeur.models import (
     unfold,
 )
 from federatedscope_ggeur.models.closed_forms import ComponentBook, Components
-
-
-@dataclass(frozen=True)
-class ServerSettings:
-    """What the server is told before it starts.
-
-    Attributes
-    ----------
-    task : Task
-    steps : tuple of int
-        Of the augmentation: none needs no statistics, 2 needs prototypes.
-    prototypes : {"domain", "client"}
-        One prototype for a class and other domain, or for a class and other client.
-    sample_client_num : int
-        Clients drawn each round.
-    ignore_weight : bool
-        Average with equal weights in place of n_k.
-    total_rounds, eval_every : int
-        Rounds in all; the head is scored every so many, and after the last one.
-    unseen_client_num : int
-        Clients that take no part in round 0 or in training and are only scored.
-    closed_form : ClosedForm, optional
-        The head in closed form that round 0 ends with.
-    calibration : CalibrationSettings, optional
-        What is done to the head after the last round.
-    device : torch.device
-        Where the head is scored on rows that the server holds. All else that the
-        server works out, it does on the CPU.
-    rate : float, optional
-        The clients' learning rate, for what is said where training diverges.
-    """
-
-    task: Task
-    steps: tuple[int, ...]
-    prototypes: str
-    sample_client_num: int
-    ignore_weight: bool
-    total_rounds: int
-    eval_every: int
-    unseen_client_num: int = 0
-    closed_form: ClosedForm | None = None
-    calibration: CalibrationSettings | None = None
-    device: torch.device = CPU
-    rate: float | None = None
-
 
 FromClient = TypeVar(
     "FromClient",

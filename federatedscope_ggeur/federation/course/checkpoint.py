@@ -151,11 +151,9 @@ def restore(
         if _is_safetensors(data):
             return _restore(path, data, coordinator, handshake)
         if server.settings.closed_form is not None:
-            raise _refusal(
-                path,
-                f"it holds weights alone, and {setting('closed_form')} puts others in "
-                "their place; take one of the two",
-            )
+            others = f"{setting('closed_form')} puts others in their place"
+            problem = f"it holds weights alone, and {others}; take one of the two"
+            raise _refusal(path, problem)
         server.start_from(_weights_of_fs(path, server.model, server.task.method))
         return None
     except ConfigError:

@@ -7,11 +7,7 @@ from typing import Any
 
 from federatedscope_ggeur.data import ClientData, Embeddings
 from federatedscope_ggeur.errors import MessageError, setting
-from federatedscope_ggeur.federation.client import (
-    Client,
-    ClientSettings,
-    MemoryBudget,
-)
+from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.course.checkpoint import ClientStore
 from federatedscope_ggeur.federation.course.requests import (
     KINDS,
@@ -19,6 +15,7 @@ from federatedscope_ggeur.federation.course.requests import (
     PREPARE,
     RequestKind,
 )
+from federatedscope_ggeur.federation.memory import MemoryBudget
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
@@ -29,6 +26,7 @@ from federatedscope_ggeur.federation.messages import (
     ScoreReport,
     StatisticsUpload,
 )
+from federatedscope_ggeur.federation.settings import ClientSettings
 
 #: The settings that say what a client answers.
 _ASKED_BY = ("steps", "closed_form", "space", "calibrate")

@@ -12,7 +12,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from federatedscope_ggeur.data import Embeddings
@@ -25,6 +25,7 @@ from federatedscope_ggeur.federation.choice import (
 )
 from federatedscope_ggeur.federation.course.exchange import Exchange
 from federatedscope_ggeur.federation.course.membership import Membership
+from federatedscope_ggeur.federation.course.plan import Plan
 from federatedscope_ggeur.federation.course.requests import (
     CALIBRATE,
     EVALUATE,
@@ -39,7 +40,6 @@ from federatedscope_ggeur.federation.course.requests import (
 )
 from federatedscope_ggeur.federation.divergence import DivergenceWatch, largest
 from federatedscope_ggeur.federation.evaluation import (
-    EvaluationSettings,
     Score,
     average_metrics,
 )
@@ -58,27 +58,6 @@ from federatedscope_ggeur.reporting import Round0, RoundRecord, average
 logger = logging.getLogger(__name__)
 
 _NOTHING_SENT = {"geometry_bytes_down": 0, "prototypes_bytes_down": 0}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a federation is carried out.
-
-    Attributes
-    ----------
-    round0_window : int
-        Clients asked at a time in round 0.
-    quorum : int or None
-        The run ends with an error when fewer clients are there; None: than all.
-    server_evaluates : bool
-        The server scores rows of its own; else every client scores its own.
-    evaluation : EvaluationSettings
-    """
-
-    round0_window: int
-    quorum: int | None
-    server_evaluates: bool
-    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
 
 class Coordinator:
