@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 from federatedscope_ggeur.cfg_ggeur.check import local_optimizer, sizes_rule
 from federatedscope_ggeur.cfg_ggeur.devices import training_device
-from federatedscope_ggeur.cfg_ggeur.keys import to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     agreed_settings,
     base_method,
     method_of,
     options_of,
 )
+from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_form
+from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.data import (
     ENCODERS,
     EncoderSettings,
@@ -35,16 +36,18 @@ from federatedscope_ggeur.federation.course.requests import (
     CALIBRATE,
     KINDS,
     STATISTICS,
+    TOTALS,
     RequestKind,
 )
-from federatedscope_ggeur.federation.messages import StatisticsForm
 from federatedscope_ggeur.geometry import (
     AugmentationSettings,
     PerAnchorSizes,
     ReleaseSizes,
     Sizes,
+    SpaceSettings,
     TotalSizes,
 )
+from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.models import ModelSettings, build_closed_form
 from federatedscope_ggeur.reporting import TrackingSettings
 from federatedscope_ggeur.settings import NOT_SET
@@ -79,16 +82,19 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
     """The settings in `cfg` for data of `num_classes` and `dim`, on any engine."""
     ggeur, steps = cfg.ggeur, augmentation_steps(cfg.ggeur)
     sizes, kind = _sizes(ggeur, steps), ggeur.closed_form
-    # A head in closed form inverts statistics: they travel exactly then.
-    form = StatisticsForm(summed=ggeur.statistics == "summed", exact=kind != "none")
+    form = statistics_form(ggeur)
     method, training = method_of(cfg), training_settings(cfg)
-    task = Task(num_classes, dim, model_settings(cfg), method, cfg.seed, form)
+    pooled = ggeur.geometry == "pooled"
+    space = SpaceSettings(ggeur.space, ggeur.whitened.shrinkage)
+    model = model_settings(cfg)
+    task = Task(num_classes, dim, model, method, cfg.seed, form, pooled, space)
     client = ClientSettings(
         task,
         augmentation=AugmentationSettings(steps, sizes, ggeur.scale, ggeur.noise),
         training=training,
         min_samples=int(ggeur.privacy.min_samples),
         weight=ggeur.weight,
+        sends_statistics=STATISTICS in answered_requests(ggeur),
         scored=tuple(cfg.eval.split),
     )
     server = ServerSettings(
@@ -266,8 +272,16 @@ def augmentation_steps(ggeur) -> tuple[int, ...]:
 def answered_requests(ggeur) -> frozenset[RequestKind]:
     """What a client of these settings answers."""
     answered = {kind for kind in KINDS if kind.always}
-    if augmentation_steps(ggeur) or ggeur.closed_form != "none":
+    federated = METHODS.find(ggeur.base_method).federated
+    trains_in = "raw" if only_closed_form(ggeur) else ggeur.space
+    if (
+        augmentation_steps(ggeur)
+        or ggeur.closed_form != "none"
+        or (federated and trains_in == "whitened")
+    ):
         answered.add(STATISTICS)
+    if trains_in != "raw" and (federated or STATISTICS in answered):
+        answered.add(TOTALS)
     if ggeur.calibrate != "none":
         answered.add(CALIBRATE)
     return frozenset(answered)

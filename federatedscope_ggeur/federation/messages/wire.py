@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -183,6 +183,12 @@ class Message:
         if dtype.is_floating_point and not torch.isfinite(tensor).all():
             raise self.refuse(field, "holds NaN or infinity")
         return tensor
+
+    def only(self, fields: Collection[str]) -> None:
+        """Refuse a tensor that is not among `fields`."""
+        unknown = sorted(self._tensors.keys() - set(fields))
+        if unknown:
+            raise self.refuse(f"{unknown[0]:.80}", "no such tensor belongs to this")
 
     def tensors_under(self, prefix: str) -> dict[str, Tensor]:
         """All tensors named ``<prefix>.<name>``, by name: finite, of plain dtypes."""

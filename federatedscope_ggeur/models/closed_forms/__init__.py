@@ -2,12 +2,15 @@
 
 from federatedscope_ggeur.models.closed_forms.base import (
     CLOSED_FORMS,
+    NEEDS,
     ClosedForm,
     Seen,
     Solved,
+    Statistics,
     build_closed_form,
     linear_head,
     register_closed_form,
+    weight_error_limit,
 )
 from federatedscope_ggeur.settings import import_modules
 

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar, Union
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, StatisticsError, setting
-from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+from federatedscope_ggeur.geometry import (
+    ClassStatistics,
+    ErrorLimits,
+    MeanStatistics,
+    SummedStatistics,
+)
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.settings import NOT_SET, Key, Registry, one_of
@@ -22,7 +28,11 @@ from federatedscope_ggeur.settings import NOT_SET, Key, Registry, one_of
 #: How far below those of the seen classes the offset of an unseen class lies.
 BELOW = 10.0
 
-Statistics = Union[ClassStatistics, SummedStatistics]
+#: What a closed form needs of the statistics, the least first: counts and means alone,
+#: one within-class scatter pooled over classes, or one for each class.
+NEEDS = ("means", "pooled", "class")
+
+Statistics = Union[ClassStatistics, SummedStatistics, MeanStatistics]
 Part = TypeVar("Part", bound="type[ClosedForm]")
 
 CLOSED_FORMS: Registry[type[ClosedForm]] = Registry("closed form", "closed_form")
@@ -33,6 +43,8 @@ def register_closed_form(name: str) -> Callable[[Part], Part]:
     ``ggeur.<name>.<setting>``."""
 
     def register(part: Part) -> Part:
+        if part.NEEDS not in NEEDS:
+            raise TypeError(f"{name}.NEEDS is {part.NEEDS!r}, none of {NEEDS}")
         part.name = name
         CLOSED_FORMS.add(name, part)
         return part
@@ -80,18 +92,27 @@ class Seen:
     means: Tensor  # [C', D]
     origin: Tensor  # [D], the mean of all samples
     offsets: Tensor  # [C', D], class means less the origin
-    within: Tensor  # [D, D], the within-class scatter
 
     @classmethod
     def of(cls, statistics: Statistics) -> Seen:
-        classes, summed = statistics.classes, statistics
-        if isinstance(summed, ClassStatistics):
-            summed = SummedStatistics.from_classes(summed)
-        counts, means = summed.counts[classes].double(), summed.means[classes]
+        classes = statistics.classes
+        counts, means = statistics.counts[classes].double(), statistics.means[classes]
         total = float(counts.sum())
         origin = (counts / total) @ means
-        offsets, within = means - origin, summed.scatter()
-        return cls(statistics, classes, counts, total, means, origin, offsets, within)
+        return cls(statistics, classes, counts, total, means, origin, means - origin)
+
+    @cached_property
+    def within(self) -> Tensor:
+        """The within-class scatter: shape (D, D); forms of NEEDS "pooled" or more."""
+        held = self.statistics
+        if isinstance(held, MeanStatistics):
+            raise StatisticsError(
+                "a within-class scatter is needed, but the statistics are counts and "
+                "means alone"
+            )
+        if isinstance(held, ClassStatistics):
+            held = SummedStatistics.from_classes(held)
+        return held.scatter()
 
     @property
     def dim(self) -> int:
@@ -103,11 +124,11 @@ class Seen:
         return self.statistics.num_classes
 
     def scatter(self, c: int) -> Tensor:
-        """Of class c alone: shape (D, D); `per_class` asks for statistics with it."""
-        if isinstance(self.statistics, SummedStatistics):
+        """Of class c alone: shape (D, D); for forms of NEEDS "class"."""
+        if not isinstance(self.statistics, ClassStatistics):
             raise StatisticsError(
                 "a covariance for each class is needed, but the statistics are summed "
-                "over classes"
+                "over classes, or means alone"
             )
         return self.statistics.scatter(c)
 
@@ -137,8 +158,8 @@ class ClosedForm:
     SETTINGS : tuple of Key
     READS : tuple of str
         Other closed forms whose settings it takes as well.
-    per_class : bool
-        Whether it needs a scatter for each class, not only their sum.
+    NEEDS : {"means", "pooled", "class"}
+        What it needs of the statistics; no more than that has to be sent.
     trainable : bool
         Whether training can go on from its model.
 
@@ -153,7 +174,7 @@ class ClosedForm:
     source: ClassVar[str] = ""
     SETTINGS: ClassVar[tuple[Key, ...]] = ()
     READS: ClassVar[tuple[str, ...]] = ()
-    per_class: ClassVar[bool] = False
+    NEEDS: ClassVar[str] = "pooled"
     trainable: ClassVar[bool] = True
 
     def __init__(self, **settings: Any):
@@ -169,6 +190,11 @@ class ClosedForm:
         if settings:
             raise TypeError(f"{self.name} has no setting {', '.join(settings)}")
 
+    @property
+    def per_class(self) -> bool:
+        """Whether it needs a scatter for each class, not only their sum."""
+        return self.NEEDS == "class"
+
     @classmethod
     def build_model(cls, in_features: int, num_classes: int) -> Model:
         """A model of the kind that it works out, with whatever parameters."""
@@ -183,6 +209,14 @@ class ClosedForm:
             The statistics do not allow it.
         """
         raise NotImplementedError
+
+    def error_limit(
+        self, statistics: Statistics, solved: Solved, limits: ErrorLimits
+    ) -> float | None:
+        """The most that the weights of `solved` are off by, relative to their length,
+        where the `statistics` it was solved from may be off by as much as `limits`;
+        None where that cannot be told, or not to be below 1."""
+        return None
 
     def solve(self, statistics: Statistics) -> Solved:
         """The model of all clients' merged statistics.
@@ -217,6 +251,42 @@ class ClosedForm:
             "left_out": seen.num_classes - len(seen.classes),
         }
         return Solved(model.eval().requires_grad_(False), {**report, **details})
+
+
+def weight_error_limit(
+    model: Model, seen: Seen, means: float, matrix: float = 0.0, least: float = 1.0
+) -> float | None:
+    """The most that the weights w' of a linear head are off by, ``|w' - w| / |w'|``.
+
+    Parameters
+    ----------
+    model : LinearHead
+        With ``A' w'_c = mu'_c`` up to what all classes share.
+    seen : Seen
+    means : float
+        Limit of the root of ``sum_c n_c |mu'_c - mu_c|^2``.
+    matrix : float
+        Limit of ``|A' - A|``.
+    least : float
+        No eigenvalue of A is smaller.
+
+    Returns
+    -------
+    float or None
+        None where it is 1 or more, and so says nothing.
+
+    Notes
+    -----
+    ``A (w' - w) = (mu' - mu) - (A' - A) w'``, so that
+    ``|w' - w| <= (|mu' - mu| + |A' - A| |w'|) / least``.
+    """
+    weight = model.classifier.weight[seen.classes].double()
+    length = float((weight - weight.mean(dim=0)).norm())
+    if length == 0 or least <= 0:
+        return None
+    moved = means / float(seen.counts.min()) ** 0.5
+    limit = (moved / length + matrix) / least
+    return limit if limit < 1 else None
 
 
 def priors_key(meaning: str) -> Key:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.geometry import ErrorLimits
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
     ClosedForm,
     Seen,
+    Solved,
+    Statistics,
     linear_head,
     priors_key,
     register_closed_form,
+    weight_error_limit,
 )
 from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
 from federatedscope_ggeur.settings import NOT_SET, Key, fraction
@@ -58,6 +62,25 @@ class LinearDiscriminant(ClosedForm):
         directions = torch.cholesky_solve(seen.offsets.T, root).T
         scores = discriminant(seen, directions, seen.log_priors(self.priors))
         return linear_head(*scores, seen), {**report, "priors": self.priors}
+
+    def error_limit(
+        self, statistics: Statistics, solved: Solved, limits: ErrorLimits
+    ) -> float | None:
+        """By ``A = (1 - g) W / (N - C) + g tr(W) / ((N - C) D) I`` at the g that was
+        set or chosen (as if that were known exactly)."""
+        seen = Seen.of(statistics)
+        degrees, share = seen.total - len(seen.classes), solved.report["shrinkage"]
+        if degrees <= 0 or not isinstance(share, float):
+            return None
+        size = float(seen.within.trace()) / degrees / seen.dim
+        size_limit = limits.trace / degrees / seen.dim
+        matrix = (1 - share) * limits.scatter / degrees + share * size_limit
+        smallest = float(torch.linalg.eigvalsh(seen.within)[0].clamp(min=0)) / degrees
+        # Of A itself, which is at least its spherical part; or of A' less the error.
+        least = max(
+            share * (size - size_limit), (1 - share) * smallest + share * size - matrix
+        )
+        return weight_error_limit(solved.model, seen, limits.means, matrix, least)
 
 
 def discriminant(

@@ -51,7 +51,7 @@ class QuadraticDiscriminant(ClosedForm):
         priors_key("QDA: as lda.priors."),
     )
     READS = ("lda",)
-    per_class = True
+    NEEDS = "class"
     trainable = False
 
     shrinkage: float

@@ -17,7 +17,9 @@ from federatedscope_ggeur.federation.messages import (
     PrepareReply,
     Prototypes,
     ScoreReport,
+    SpaceBroadcast,
     StatisticsUpload,
+    TotalsUpload,
     wire,
 )
 
@@ -25,6 +27,8 @@ CLASSES, DIM, PARAMS = 3, 4, 10
 SCHEMA = MessageSchema(CLASSES, DIM, PARAMS)
 PAYLOADS = (
     StatisticsUpload,
+    TotalsUpload,
+    SpaceBroadcast,
     Geometry,
     Prototypes,
     PrepareReply,
@@ -47,6 +51,20 @@ VALID = {
             "factors": torch.ones(1, DIM),
             # The identity, as its upper triangle.
             "triangles": torch.tensor([[1.0, 0, 0, 0, 1, 0, 0, 1, 0, 1]]),
+        },
+    ),
+    TotalsUpload: (
+        "totals",
+        {"client": 3, "count": 7, "spread": 2.5, "within": 0.0},
+        {"mean": torch.ones(DIM, dtype=torch.float64)},
+    ),
+    SpaceBroadcast: (
+        "space",
+        {"kind": "whitened", "scale": 1.0},
+        {
+            "centre": torch.ones(DIM, dtype=torch.float64),
+            # The identity, as its upper triangle.
+            "triangle": torch.tensor([1.0, 0, 0, 0, 1, 0, 0, 1, 0, 1]),
         },
     ),
     Geometry: (

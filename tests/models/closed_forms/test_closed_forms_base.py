@@ -199,6 +199,26 @@ def test_one_of_your_own(monkeypatch):
         Toy(slope=0)
 
 
+def test_a_need_that_nothing_meets_is_refused(monkeypatch):
+    monkeypatch.setattr(CLOSED_FORMS, "_parts", dict(CLOSED_FORMS))
+
+    class Toy(ClosedForm):
+        NEEDS = "everything"
+
+    with pytest.raises(TypeError, match=r"toy\.NEEDS is 'everything'"):
+        register_closed_form("toy")(Toy)
+    assert "toy" not in CLOSED_FORMS
+
+
+def test_what_each_form_needs_says_what_it_takes():
+    needs = {name: form.NEEDS for name, form in CLOSED_FORMS.items()}
+    known = {"ncm": "means", "lda": "pooled", "ridge": "pooled", "qda": "class"}
+    assert needs.items() >= known.items()
+    assert [name for name, form in CLOSED_FORMS.items() if form().per_class] == [
+        name for name, need in needs.items() if need == "class"
+    ]
+
+
 def test_the_docs_table_is_that_of_the_registry():
     lines = []
     for name, form in CLOSED_FORMS.items():
