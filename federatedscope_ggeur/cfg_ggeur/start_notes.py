@@ -90,7 +90,7 @@ def _training_notes(
 ) -> list[str]:
     notes = _few_batches(cfg, settings, rows)
     task, training = settings.client.task, settings.client.training
-    if cfg.ggeur.get("space", "raw") == "raw" and task.model.hidden == 0:
+    if cfg.ggeur.space == "raw" and task.model.hidden == 0:
         median = median_rows(rows.tolist())
         batches = settings.rounds * training.batches(median)
         norm = held.mean_square_norm

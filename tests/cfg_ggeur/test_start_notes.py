@@ -44,6 +44,7 @@ def test_step_2_without_sources_stands_in_the_results(config):
     ("settings", "said"),
     [
         (["train.optimizer.lr", "1e-6"], True),
+        (["train.optimizer.lr", "1e-6", "ggeur.space", "standard"], False),
         (["train.optimizer.lr", "1e-6", "ggeur.mlp_hidden_dim", 4], False),
         (["train.optimizer.lr", "1e-6", "ggeur.closed_form", "lda"], False),
         ([], False),

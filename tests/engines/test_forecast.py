@@ -28,6 +28,8 @@ def both(config, *settings):
         ["ggeur.steps", "[]"],
         ["ggeur.augmentation", "fedmix", "ggeur.steps", "[]"],
         ["ggeur.base_method", "scaffold"],
+        ["ggeur.space", "standard"],
+        ["ggeur.space", "standard", "ggeur.steps", "[]"],
         ["ggeur.base_method", "fedproto", "ggeur.steps", "[1]"],
         ["ggeur.calibrate", "ccvr", "ggeur.mlp_hidden_dim", 4],
         ["ggeur.closed_form", "lda"],
