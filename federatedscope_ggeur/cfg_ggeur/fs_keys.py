@@ -20,6 +20,9 @@ from federatedscope_ggeur.settings import Rule, not_negative, one_of, rule_of
 
 LARGEST = 2**31 - 1  # FS sends whole numbers in 32 bits
 
+#: The plugin's names in FS's registries.
+HEAD, TRAINER = "ggeur_head", "ggeur_trainer"
+
 
 @dataclass(frozen=True)
 class FSKey:
@@ -41,6 +44,12 @@ def _anything(value) -> str:
 def _only(*accepted) -> Rule:
     wanted = " or ".join(repr(value) for value in accepted)
     return rule_of(f"the plugin takes only {wanted}", lambda value: value in accepted)
+
+
+def _own(ours: str, default: str) -> Rule:
+    """The plugin's own; FS's default is nobody's choice and becomes that."""
+    problem = f"the plugin has its own; write {ours}, or leave the line out"
+    return rule_of(problem, lambda value: value in (ours, default))
 
 
 def _at_least(minimum) -> Rule:
@@ -83,8 +92,9 @@ HONOURED = (
     FSKey("expname", "", _anything),
     FSKey("expname_tag", "", _anything),
     FSKey("verbose", 1, _anything),
-    FSKey("device", -1, _anything),  # FS reads it with use_gpu: True only
-    FSKey("federate.client_num", 0, _at_least(1)),
+    FSKey("use_gpu", False, _anything),
+    FSKey("device", -1, _anything),  # read with use_gpu: True only
+    FSKey("federate.client_num", 0, _at_least(0)),
     FSKey("federate.sample_client_num", -1, _unset_or(0, LARGEST)),
     FSKey("federate.sample_client_rate", -1.0, _unset_or(0, 1)),
     FSKey("federate.unseen_clients_rate", 0.0, _rate),
@@ -109,6 +119,11 @@ HONOURED = (
     FSKey("train.optimizer.lr", 0.1, _at_least(0)),
     FSKey("grad.grad_clip", -1.0, _anything),
     FSKey("eval.freq", 1, _at_least(1)),
+    FSKey("eval.count_flops", True, _anything),  # where FS's own trainers run
+    FSKey("wandb.use", False, _anything),
+    FSKey("wandb.name_user", "", _anything),
+    FSKey("wandb.name_project", "", _anything),
+    FSKey("wandb.online_track", True, _anything),
     FSKey("eval.metrics", [], _metrics),
     FSKey("eval.split", ["test", "val"], _some_of(SPLITS, least=1)),
     FSKey("eval.report", list(_FORMS), _some_of(_FORMS)),
@@ -121,9 +136,8 @@ HONOURED = (
 #: Accepted at FS's default alone.
 _AT_DEFAULT = """
 backend: torch
-use_gpu: false
-federate: {share_local_model: false, data_weighted_aggr: false, online_aggr: false,
-  merge_test_data: false, merge_val_data: false, use_ss: false, sampler: uniform}
+federate: {data_weighted_aggr: false, merge_test_data: false, merge_val_data: false,
+  use_ss: false, sampler: uniform}
 vertical: {use: false}
 asyn: {use: false}
 fedopt: {annealing: false}
@@ -134,9 +148,8 @@ attack: {attack_method: ''}
 quantization: {method: none}
 personalization: {local_param: []}
 feat_engr: {type: ''}
-data: {args: [], save_data: false, server_holds_all: false, subsample: 1.0,
-  consistent_label_distribution: true, transform: []}
-dataloader: {type: base, num_workers: 0, pin_memory: false}
+data: {server_holds_all: false, consistent_label_distribution: true}
+dataloader: {type: base}
 model: {use_bias: true}
 regularizer: {type: ''}
 train: {scheduler: {type: ''}}
@@ -162,11 +175,10 @@ FIXED = (
     FSKey("federate.use_diff", False, _only(False), _anything),
     FSKey("federate.process_num", 1, _only(1), _one_process),
     FSKey("distribute.use", False, _only(False), _anything),
-    FSKey("wandb.use", False, _only(False), _anything),
-    FSKey("model.type", "lr", _only("ggeur_head")),
-    FSKey("criterion.type", "MSELoss", _only("CrossEntropyLoss")),
-    FSKey("trainer.type", "general", _only("ggeur_trainer")),
-    FSKey("eval.count_flops", True, _only(False)),
+    # FS's default stands for the plugin's own; see `fs_defaults`.
+    FSKey("model.type", "lr", _own(HEAD, "lr")),
+    FSKey("criterion.type", "MSELoss", _own("CrossEntropyLoss", "MSELoss")),
+    FSKey("trainer.type", "general", _own(TRAINER, "general")),
 )
 
 

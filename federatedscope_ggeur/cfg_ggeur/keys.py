@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
 from federatedscope_ggeur.errors import ConfigError, name_settings
@@ -259,6 +260,12 @@ _RUN_KEYS = (
         "Bytes of augmented sets that a process keeps; the rest is redrawn each round.",
         not_negative,
     ),
+    Key(
+        "tensorboard",
+        False,
+        "Write each round's scores into the run folder for TensorBoard, too.",
+        one_of(True, False),
+    ),
     PLUGINS,
 )
 
@@ -278,6 +285,7 @@ name_settings(
         "save_to": "federate.save_to",
         "total_rounds": "federate.total_round_num",
         "unseen_client_num": "federate.unseen_clients_rate",
+        "wandb": "wandb.use",
     }
 )
 
@@ -373,6 +381,12 @@ def extend_ggeur_cfg(cfg) -> None:
     add_key(cfg, "ggeur.use", False)
     for key in all_keys():
         add_key(cfg, f"ggeur.{key.name}", key.default)
+    for part in (*METHODS.values(), *AUGMENTATIONS.values()):
+        own = {
+            f"{part.name}.{k.name}": f"{section_of(part)}.{k.name}"
+            for k in part.SETTINGS
+        }
+        name_settings(own)
 
 
 def add_key(node, dotted: str, default: object) -> None:
@@ -392,3 +406,8 @@ def get_key(node, dotted: str):
         node = node[part]
     # FS wraps some values, with a description, until its config is ready to run.
     return node.value if hasattr(node, "description") else node
+
+
+def to_plain(cfg: Mapping) -> dict:
+    """The config as nested plain dicts."""
+    return {k: to_plain(v) if isinstance(v, Mapping) else v for k, v in cfg.items()}

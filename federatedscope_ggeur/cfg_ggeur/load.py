@@ -12,6 +12,7 @@ import torch
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur.check import ggeur_problems, method_problems
+from federatedscope_ggeur.cfg_ggeur.fs_defaults import OTHER_KEYS, settle_defaults
 from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     OPEN_SECTION,
     FSKey,
@@ -19,10 +20,18 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     open_sections,
     settings_in,
 )
-from federatedscope_ggeur.cfg_ggeur.keys import add_key, extend_ggeur_cfg, get_key
+from federatedscope_ggeur.cfg_ggeur.keys import (
+    add_key,
+    extend_ggeur_cfg,
+    get_key,
+    to_plain,
+)
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins, plugins_in
-from federatedscope_ggeur.cfg_ggeur.run_settings import encoder_settings
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    divides_by_domain,
+    encoder_settings,
+)
 from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten, literal, read_yaml
 from federatedscope_ggeur.data import (
     check_encoder,
@@ -32,6 +41,7 @@ from federatedscope_ggeur.data import (
 )
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import find_config
+from federatedscope_ggeur.reporting import missing_package
 
 _HINT = "'federatedscope-ggeur configs' lists configs to start from."
 
@@ -82,6 +92,7 @@ def load_config(
         place += " or behind it" if place and overrides else ""
         raise ConfigError("\n".join([f"wrong settings{place}:", *problems, _HINT]))
     settle_switches(cfg)
+    settle_defaults(cfg)
     cfg.freeze()
     return cfg
 
@@ -134,17 +145,40 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
         lambda: find_reader(cfg.data.type),
         lambda: cfg.ggeur.use and check_encoder(encoder_settings(cfg.ggeur)),
         lambda: check_splits(cfg.data.splits),
-        lambda: read_arguments(cfg.data.splitter, cfg.data.splitter_args),
+        lambda: (
+            divides_by_domain(cfg)
+            or read_arguments(cfg.data.splitter, cfg.data.splitter_args)
+        ),
     )
     problems += filter(None, map(_refusal, checks))
     problems += _optimizer_problems(cfg.train.optimizer)
+    if cfg.federate.client_num == 0 and not divides_by_domain(cfg):
+        problems.append(
+            "federate.client_num: must be set with data.splitter or federate.mode: "
+            "distributed; without both there is one client for each domain"
+        )
     if cfg.train.batch_or_epoch == "batch" and not cfg.dataloader.shuffle:
         problems.append(
             "dataloader.shuffle: must be True with train.batch_or_epoch: batch; "
             "augmented rows stand class by class, and only the first would be seen"
         )
-    problems += [*ggeur_problems(cfg), *method_problems(cfg)]
+    problems += _tracking_problems(cfg)
+    said = {problem.partition(":")[0] for problem in problems}
+    problems += (p for p in ggeur_problems(cfg) if p.partition(":")[0] not in said)
+    problems += method_problems(cfg)
     return [f"  {problem}" for problem in problems]
+
+
+def _tracking_problems(cfg: CfgNode) -> Iterator[str]:
+    """Packages that are not there; clients of a distributed run need none."""
+    if cfg.federate.mode == "distributed" and cfg.distribute.get("role") == "client":
+        return
+    chosen = {"wandb": ("wandb.use", cfg.wandb.use)}
+    if cfg.ggeur.use:
+        chosen["tensorboard"] = ("ggeur.tensorboard", cfg.ggeur.tensorboard)
+    for package, (key, wanted) in chosen.items():
+        if wanted is True and (problem := missing_package(package)):
+            yield f"{key}: {problem}"
 
 
 def _problem(key: FSKey, cfg: CfgNode, on_fs: bool) -> str:
@@ -154,13 +188,14 @@ def _problem(key: FSKey, cfg: CfgNode, on_fs: bool) -> str:
         return ""  # FS strips a section whose `use` is False, down to that
     # FS itself takes a list where its default is a whole number, and the reverse.
     if type(value) is not type(key.default):
-        return _not_of_type(value, key.default)
+        return not_of_type(value, key.default)
     if not _is_finite(value):
         return f"must be finite, got {value!r}"
     return (key.on_fs if on_fs and key.on_fs is not None else key.rule)(value)
 
 
-def _not_of_type(value: object, default: object) -> str:
+def not_of_type(value: object, default: object) -> str:
+    """What is wrong with a value that is of another type than its key's default."""
     wanted = type(default).__name__
     return f"expected {wanted}, got {type(value).__name__} {value!r}"
 
@@ -173,14 +208,12 @@ def _refusal(check: Callable[[], None]) -> str:
     return ""
 
 
-def to_plain(cfg: CfgNode) -> dict:
-    """The config as nested plain dicts."""
-    return {k: to_plain(v) if isinstance(v, Mapping) else v for k, v in cfg.items()}
-
-
 def _set(cfg: CfgNode, dotted: str, value: object) -> str:
     """Set one key; what is wrong with it, "" if nothing."""
     section, _, name = dotted.rpartition(".")
+    other = OTHER_KEYS.get(dotted)
+    if other is not None:
+        add_key(cfg, dotted, other.default)
     try:
         node = get_key(cfg, section) if section else cfg
     except (KeyError, TypeError):
@@ -201,9 +234,9 @@ def _set(cfg: CfgNode, dotted: str, value: object) -> str:
         return f"is a section, it takes keys below it, not {value!r}"
     cast = _cast(value, node[name])
     if type(cast) is not type(node[name]):
-        return _not_of_type(value, node[name])
+        return not_of_type(value, node[name])
     node[name] = cast
-    return ""
+    return other.rule(cast) if other is not None else ""
 
 
 def _is_finite(value: object) -> bool:

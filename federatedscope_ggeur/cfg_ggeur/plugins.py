@@ -64,25 +64,41 @@ def load_plugins_of(arguments: Sequence[str]) -> None:
 
     A command line or file that FederatedScope will refuse names none.
     """
+    try:
+        path, given = _parsed(arguments)
+    except ConfigError:
+        path, given = None, []
+    load_plugins(plugins_in(given), path and path.parent)
+
+
+def settings_of(arguments: Sequence[str]) -> list[tuple[str, object]]:
+    """Keys, with dots, and values in the file and on the command line of FS's main.py.
+
+    Raises
+    ------
+    ConfigError
+        The command line is none, or the file cannot be read.
+    """
+    return _parsed(arguments)[1]
+
+
+def _parsed(arguments: Sequence[str]) -> tuple[Path | None, list[tuple[str, object]]]:
     parser = _Parser(add_help=False)
     parser.add_argument("--cfg")
     parser.add_argument("--client_cfg")
     parser.add_argument("--help", nargs="?")
     parser.add_argument("settings", nargs=argparse.REMAINDER)
-    path, given = None, []
-    try:
-        options = parser.parse_args(list(arguments))
-        given = [*zip(options.settings[::2], options.settings[1::2])]
-        if options.cfg:
-            path, given = Path(options.cfg), [*read_yaml(options.cfg), *given]
-    except (ConfigError, argparse.ArgumentError):
-        pass
-    load_plugins(plugins_in(given), path and path.parent)
+    options = parser.parse_args(list(arguments))
+    words = options.settings
+    given = list(zip(words[::2], words[1::2]))
+    if not options.cfg:
+        return None, given
+    return Path(options.cfg), [*read_yaml(options.cfg), *given]
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str):
-        raise argparse.ArgumentError(None, message)
+        raise ConfigError(message)
 
 
 @cache

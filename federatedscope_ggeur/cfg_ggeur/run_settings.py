@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from federatedscope_ggeur.cfg_ggeur.check import local_optimizer, sizes_rule
+from federatedscope_ggeur.cfg_ggeur.devices import training_device
+from federatedscope_ggeur.cfg_ggeur.keys import to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     agreed_settings,
     base_method,
@@ -49,6 +51,7 @@ from federatedscope_ggeur.models import (
     ModelSettings,
     build_closed_form,
 )
+from federatedscope_ggeur.reporting import TrackingSettings
 from federatedscope_ggeur.settings import NOT_SET
 
 #: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).
@@ -70,6 +73,7 @@ class RunSettings:
     restore_from: str
     agreed: Mapping[str, str]
     answers: frozenset[RequestKind]
+    tracking: TrackingSettings
 
     @property
     def rounds(self) -> int:
@@ -104,6 +108,8 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         eval_every=cfg.eval.freq,
         closed_form=closed_form,
         calibration=_calibration(ggeur, training),
+        device=training.device,
+        rate=training.optimizer.lr,
     )
     return RunSettings(
         client=client,
@@ -120,7 +126,42 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         restore_from=cfg.federate.restore_from,
         agreed=agreed_settings(cfg),
         answers=answered_requests(ggeur),
+        tracking=tracking_settings(cfg),
     )
+
+
+def tracking_settings(cfg) -> TrackingSettings:
+    """Who is told of the run's numbers; W&B with what FS begins a run with."""
+    if not cfg.wandb.use:
+        return TrackingSettings(cfg.ggeur.tensorboard)
+    wandb, method = cfg.wandb, cfg.federate.method
+    begun = {
+        "project": wandb.name_project or None,
+        "entity": wandb.name_user or None,
+        "config": to_plain(cfg),
+        "group": cfg.data.type,
+        "job_type": method,
+        "name": experiment_name(cfg),
+        "notes": f"{method}, {experiment_name(cfg)}",
+    }
+    return TrackingSettings(cfg.ggeur.tensorboard, True, wandb.online_track, begun)
+
+
+def experiment_name(cfg) -> str:
+    """FS's name for an experiment: `expname`, or one made of its main settings."""
+    name = cfg.expname or (
+        f"{cfg.federate.method}_{cfg.model.type}_on_{cfg.data.type}"
+        f"_lr{cfg.train.optimizer.lr}_lstep{cfg.train.local_update_steps}"
+    )
+    return f"{name}_{cfg.expname_tag}" if cfg.expname_tag else name
+
+
+def divides_by_domain(cfg) -> bool:
+    """Whether every domain is one client: nobody said how many, or how to divide."""
+    unsaid = not (
+        cfg.federate.client_num or cfg.data.splitter or cfg.data.splitter_args
+    )
+    return unsaid and cfg.federate.mode == "standalone"
 
 
 def server_evaluates(cfg) -> bool:
@@ -174,6 +215,7 @@ def training_settings(cfg) -> TrainingSettings:
         shuffle=cfg.dataloader.shuffle,
         drop_last=cfg.dataloader.drop_last,
         grad_clip=cfg.grad.grad_clip,
+        device=training_device(cfg),
     )
 
 
@@ -271,8 +313,9 @@ def encoder_settings(ggeur) -> EncoderSettings:
     )
 
 
-def encoding_settings(ggeur) -> EncodingSettings:
-    """Encoder, extraction and cache of `cfg.ggeur`."""
+def encoding_settings(ggeur, auto: str = "auto") -> EncodingSettings:
+    """Encoder, extraction and cache of `cfg.ggeur`; `auto` is the device where
+    ``ggeur.encoder.device`` says auto."""
     chosen = ggeur.encoder
     return EncodingSettings(
         encoder_settings(ggeur),
@@ -281,7 +324,7 @@ def encoding_settings(ggeur) -> EncodingSettings:
             num_workers=_whole(chosen.num_workers),
             num_threads=_whole(chosen.num_threads),
         ),
-        device=chosen.device,
+        device=auto if chosen.device == "auto" else chosen.device,
         cache=chosen.cache,
         float16=chosen.float16_cache,
         hash_files=chosen.hash_files,

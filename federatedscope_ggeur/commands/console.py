@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name
 from federatedscope_ggeur.commands import INTERRUPTED
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError
@@ -46,7 +47,7 @@ def run_with_files(cfg) -> int:
     """
     with shown_on_console(cfg.verbose > 0):
         run = Run(cfg)
-    folder = new_run_folder(cfg.outdir, _experiment_name(cfg))
+    folder = new_run_folder(cfg.outdir, experiment_name(cfg))
     log = _logging_to(folder / "log.txt", verbose=cfg.verbose > 0)
     with log, _stoppable() as ignore_stops:
         try:
@@ -77,7 +78,7 @@ def _follow(run: Run, folder: Path) -> None:
     # tqdm's None: shown on a terminal only.
     hidden = None if run.cfg.verbose > 0 and run.settings.rounds else True
     with tqdm(total=run.settings.rounds, unit="round", disable=hidden) as bar:
-        run.follow(lambda record: _show(record, bar))
+        run.follow(lambda record: _show(record, bar), folder)
 
 
 def _write(run: Run, folder: Path, status: str) -> None:
@@ -134,15 +135,6 @@ def _show(record: Round0 | RoundRecord, bar: tqdm) -> None:
         f"{record.loss}, {record.seconds:.3f} s, {record.bytes_up} bytes up, "
         f"{record.bytes_down} down"
     )
-
-
-def _experiment_name(cfg) -> str:
-    """FS's name for an experiment: `expname`, or one made of its main settings."""
-    name = cfg.expname or (
-        f"{cfg.federate.method}_{cfg.model.type}_on_{cfg.data.type}"
-        f"_lr{cfg.train.optimizer.lr}_lstep{cfg.train.local_update_steps}"
-    )
-    return f"{name}_{cfg.expname_tag}" if cfg.expname_tag else name
 
 
 class _LogFile(logging.FileHandler):

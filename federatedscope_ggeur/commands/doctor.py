@@ -85,7 +85,7 @@ def _accelerator() -> str:
     if torch.cuda.is_available():
         return (
             f"accelerator: {torch.cuda.get_device_name(0)} (encoders use it; heads are "
-            "trained on the CPU)"
+            "trained on it with use_gpu: True)"
         )
     return "accelerator: none, and none is needed for heads on embeddings"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings
@@ -23,7 +24,7 @@ def embed(arguments: Sequence[str]) -> int:
         "After an interruption, the same command goes on where it stopped.",
     ).parse_intermixed_args(arguments)
     cfg = load_config(options.cfg, options.settings)
-    data, encoding = cfg.data, encoding_settings(cfg.ggeur)
+    data, encoding = cfg.data, encoding_settings(cfg.ggeur, encoder_device(cfg))
     with shown_on_console(cfg.verbose > 0):
         try:
             own = options_of(find_reader(data.type), cfg.ggeur)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.check import check_embedding_dim
+from federatedscope_ggeur.cfg_ggeur.devices import device_notes, encoder_device
+from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     base_method,
     options_of,
     run_notes,
 )
-from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings, run_settings
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    divides_by_domain,
+    encoding_settings,
+    run_settings,
+)
 from federatedscope_ggeur.data import (
     DataSet,
     FederatedData,
@@ -29,7 +36,10 @@ from federatedscope_ggeur.reporting import (
     Results,
     Round0,
     RoundRecord,
+    Tracking,
 )
+
+logger = logging.getLogger(__name__)
 
 #: What is told of round 0, of each round, and of calibration.
 Watch = Callable[["Round0 | RoundRecord"], object]
@@ -76,6 +86,9 @@ class Run:
             f"data: {cfg.data.type}, {data.num_classes} classes, {data.dim} "
             f"dimensions, encoder {data.encoder}"
         ]
+        device = self.settings.client.training.device
+        if device.type != "cpu":
+            lines.append(f"training on {device}")
         lines += _pooled_lines(data) if data.is_centralised else _domain_lines(data)
         lines += [
             f"domain {domain.name}: unseen, {len(domain.test)} rows to test"
@@ -89,13 +102,25 @@ class Run:
                 "note: step 2 adds nothing, there is one domain; "
                 "ggeur.prototypes: client takes the other clients' prototypes instead"
             )
-        return lines + [f"note: {note}" for note in run_notes(cfg)]
+        notes = [*idle_notes(cfg), *run_notes(cfg)]
+        return lines + [f"note: {note}" for note in notes]
 
-    def follow(self, watch: Watch) -> Results:
+    def follow(self, watch: Watch, folder: Path | None = None) -> Results:
         """Run to the end, calling `watch` with the record of round 0, of each round,
-        and of the calibrated head."""
-        for record in self.engine.run():
-            watch(record)
+        and of the calibrated head.
+
+        `folder` is the run's, for TensorBoard's files.
+        """
+        for note in device_notes(self.cfg):
+            logger.warning(note)
+        tracking, done = Tracking(self.settings.tracking, folder), False
+        try:
+            for record in self.engine.run():
+                tracking.note(record)
+                watch(record)
+            done = True
+        finally:
+            tracking.close(failed=not done)
         return self.history.results()
 
 
@@ -156,7 +181,7 @@ def load_data_set(cfg) -> DataSet:
             cfg.data.root,
             cfg.data.splits,
             cfg.seed,
-            encoding_settings(cfg.ggeur),
+            encoding_settings(cfg.ggeur, encoder_device(cfg)),
             options_of(find_reader(cfg.data.type), cfg.ggeur),
         )
     check_embedding_dim(cfg, dataset.dim)
@@ -165,11 +190,15 @@ def load_data_set(cfg) -> DataSet:
 
 def divide(cfg, dataset: DataSet) -> FederatedData:
     """The clients' shares of `dataset`, as `cfg` says."""
+    client_num, splitter = cfg.federate.client_num, cfg.data.splitter
+    if divides_by_domain(cfg):
+        names = {domain.name for domain in dataset.domains}
+        client_num, splitter = len(names - set(cfg.ggeur.unseen_domains)), "iid"
     with torch_threads(int(cfg.ggeur.num_threads)):
         data = partition(
             dataset,
-            client_num=cfg.federate.client_num,
-            splitter=cfg.data.splitter,
+            client_num=client_num,
+            splitter=splitter,
             splitter_args=cfg.data.splitter_args,
             seed=cfg.seed,
             unseen_domains=cfg.ggeur.unseen_domains,

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError, setting
+from federatedscope_ggeur.federation.divergence import not_finite, remedy
 from federatedscope_ggeur.federation.evaluation import evaluate
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
@@ -38,7 +39,7 @@ from federatedscope_ggeur.geometry import (
 )
 from federatedscope_ggeur.methods import LocalContext, LocalOutcome
 from federatedscope_ggeur.methods.base import Tensors
-from federatedscope_ggeur.models import ClosedForm
+from federatedscope_ggeur.models import CPU, ClosedForm
 from federatedscope_ggeur.models.closed_forms import Rows, left_out_hits
 from federatedscope_ggeur.rng import derive_seed
 
@@ -133,6 +134,8 @@ class Client:
         self.task = settings.task
         self.model = self.task.build_model()
         self.schema = self.task.schema(self.model)
+        self._device = settings.training.device
+        self.model.to(self._device)
         self.recipe: AugmentedSet | None = None
         self.aggregation_weight = 0.0
         #: The method's own tensors on this client, by the round that left them.
@@ -152,7 +155,7 @@ class Client:
         """After the last round: those of what the last layer takes in, likewise."""
         model = self.model.at(broadcast.params)
         with torch.no_grad():
-            inputs = model.last_input(self.features)
+            inputs = model.last_input(self.features.to(self._device)).cpu()
         classes = self.task.num_classes
         statistics = ClassStatistics.from_embeddings(inputs, self.labels, classes)
         return self._upload(statistics, self.task.statistics.by_class)
@@ -236,12 +239,12 @@ class Client:
         Raises
         ------
         GGEURError
-            Training diverged to NaN or infinity.
+            Training diverged to NaN or infinity, or to what the method cannot send.
         """
         number, settings = broadcast.round_number, self.settings
         features, labels = self._training_set(number)
         context = self._context(number, broadcast.params, broadcast.download)
-        hooks = self.task.method.local(context)
+        hooks = self.task.method.local(_moved(context, self._device))
         seed = derive_seed(self.task.seed, self.number, "fit", number)
         result = fit(
             self.model,
@@ -252,18 +255,20 @@ class Client:
             seed,
             hooks,
         )
-        if not torch.isfinite(result.params).all():
-            raise GGEURError(
-                f"client {self.number}, round {number}: training diverged, the weights "
-                f"hold NaN or infinity; lower {setting('optimizer.lr')} "
-                f"(now {settings.training.optimizer.lr}) or set {setting('grad_clip')}"
-            )
+        self._check(number, not_finite(result.params, {}))
         upload: Tensors = {}
         if hooks.finish is not None:
-            outcome = LocalOutcome(result.params, result.steps, features, labels)
+            trained = result.params.to(self._device)
+            outcome = LocalOutcome(trained, result.steps, features, labels)
             upload, state = hooks.finish(outcome)
+            # The server's own check, here where it is known what to do.
+            problem = self.task.method.upload_problem(upload, self.model)
+            self._check(
+                number, not_finite(result.params, {**upload, **state}) or problem
+            )
+            upload = {name: t.cpu() for name, t in upload.items()}
             # The set may be drawn into memory that other clients use next.
-            kept = {name: t.detach().clone() for name, t in state.items()}
+            kept = {n: t.detach().to(CPU, copy=True) for n, t in state.items()}
             self.states = _newest({**self.states, number: kept}, number)
         params = result.params if self.task.method.federated else result.params[:0]
         return ClientUpdate(self.number, number, params, result.steps, upload)
@@ -272,9 +277,11 @@ class Client:
         self, broadcast: Broadcast, rows: Mapping[str, Embeddings]
     ) -> ScoreReport:
         """Score `eval_params` of a round on rows of the client's, by split."""
-        params = self.eval_params(broadcast)
+        params, device = self.eval_params(broadcast), self._device
         scores = {
-            split: evaluate(self.model, params, held.features, held.labels)
+            split: evaluate(
+                self.model, params, held.features, held.labels, device, self._remedy
+            )
             for split, held in rows.items()
         }
         return ScoreReport(self.number, broadcast.round_number, scores)
@@ -285,6 +292,17 @@ class Client:
         context = self._context(number, broadcast.params, broadcast.download)
         context = replace(context, state=self._state_before(number + 1))
         return self.task.method.eval_params(context)
+
+    def _check(self, round_number: int, problem: str) -> None:
+        if problem:
+            raise GGEURError(
+                f"client {self.number}, round {round_number}: training diverged, "
+                f"{problem}; {self._remedy}"
+            )
+
+    @property
+    def _remedy(self) -> str:
+        return remedy(self.task.method, self.settings.training.optimizer.lr)
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -305,10 +323,10 @@ class Client:
         recipe = self.recipe
         try:
             if recipe.same_every_round and self._memory.reserve(recipe.nbytes):
-                self._kept = recipe.draw(round_number)
+                self._kept = self._on_device(recipe.draw(round_number))
                 return self._kept
             scratch = self._memory.scratch(recipe.rows, self.features.shape[1])
-            return recipe.draw(round_number, out=scratch)
+            return self._on_device(recipe.draw(round_number, out=scratch))
         except (MemoryError, RuntimeError) as error:
             raise GGEURError(
                 f"client {self.number}: its augmented set of {recipe.rows} rows "
@@ -316,6 +334,10 @@ class Client:
                 f"{setting('step1_size')} and {setting('step2_size')}, or what is set "
                 "in their place"
             ) from error
+
+    def _on_device(self, rows: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        features, labels = rows
+        return features.to(self._device), labels.to(self._device)
 
     def _context(self, round_number, broadcast, download) -> LocalContext:
         return LocalContext(
@@ -331,6 +353,24 @@ class Client:
             self.settings.training.optimizer,
             self.task.seed,
         )
+
+
+def _moved(context: LocalContext, device: torch.device) -> LocalContext:
+    """The same with its tensors on `device`; there training needs them."""
+
+    def there(tensors: Tensors) -> Tensors:
+        return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+    if device == CPU:
+        return context
+    return replace(
+        context,
+        broadcast=context.broadcast.to(device),
+        download=there(context.download),
+        init_broadcast=there(context.init_broadcast),
+        state=there(context.state),
+        counts=context.counts.to(device),
+    )
 
 
 def _newest(states: dict, last: int) -> dict:

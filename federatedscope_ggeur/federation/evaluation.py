@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import GGEURError, setting
-from federatedscope_ggeur.models import Model
+from federatedscope_ggeur.models import CPU, Model
 
 _CHUNK_ROWS = 8192
 
@@ -120,6 +120,11 @@ class Score:
         """Fraction of rows classified rightly; None without rows."""
         return self.correct / self.total if self.total else None
 
+    @property
+    def mean_loss(self) -> float | None:
+        """Mean cross-entropy; None without rows."""
+        return self.loss_sum / self.total if self.total else None
+
     def metrics(self, split: str) -> dict[str, float]:
         """The `METRICS` by FederatedScope's names, such as ``"val_acc"``."""
         total = max(self.total, 1)
@@ -163,25 +168,34 @@ def average_metrics(
     return averaged
 
 
-def evaluate(model: Model, params: Tensor, features: Tensor, labels: Tensor) -> Score:
+def evaluate(
+    model: Model,
+    params: Tensor,
+    features: Tensor,
+    labels: Tensor,
+    device: torch.device = CPU,
+    remedy: str = "",
+) -> Score:
     """Score of a head with weights `params` [P] on features [n, D] and labels [n].
+
+    The rows are moved to `device` some at a time.
 
     Raises
     ------
     GGEURError
-        The weights are so large that the loss is NaN or infinite.
+        The weights are so large that the loss is NaN or infinite; it ends with the
+        `remedy`, by default the rate to lower.
     """
-    frozen = model.at(params)
+    frozen = model.at(params).to(device)
     score = Score()
     with torch.inference_mode():
         for x, y in zip(features.split(_CHUNK_ROWS), labels.split(_CHUNK_ROWS)):
+            x, y = x.to(device), y.to(device)
             logits = frozen(x).double()
             correct = int((logits.argmax(dim=1) == y).sum())
             loss = float(F.cross_entropy(logits, y, reduction="sum"))
             score += Score(correct, len(y), loss)
     if not math.isfinite(score.loss_sum):
-        raise GGEURError(
-            f"the loss is {score.loss_sum}: training diverged; lower "
-            f"{setting('optimizer.lr')} or set {setting('grad_clip')}"
-        )
+        remedy = remedy or f"lower {setting('optimizer.lr')}"
+        raise GGEURError(f"the loss is {score.loss_sum}: training diverged; {remedy}")
     return score

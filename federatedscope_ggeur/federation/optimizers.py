@@ -82,7 +82,7 @@ class FlatAdam:
     ):
         self.buffer = torch.zeros_like(vector)
         means, squares = torch.zeros_like(vector), torch.zeros_like(vector)
-        steps = torch.zeros((), dtype=torch.float32)
+        steps = torch.zeros((), dtype=torch.float32, device=vector.device)
         self.step = partial(
             adam,
             *([vector], [self.buffer], [means], [squares], [], [steps]),

@@ -15,6 +15,7 @@ from federatedscope_ggeur.federation.calibration import (
     CalibrationSettings,
 )
 from federatedscope_ggeur.federation.compression_log import CompressionLog
+from federatedscope_ggeur.federation.divergence import not_finite, remedy
 from federatedscope_ggeur.federation.evaluation import Score, evaluate
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
@@ -40,6 +41,7 @@ from federatedscope_ggeur.geometry import (
 )
 from federatedscope_ggeur.methods import ServerContext, Update, initial_weights
 from federatedscope_ggeur.models import (
+    CPU,
     ClosedForm,
     load_vector,
     to_vector,
@@ -74,6 +76,11 @@ class ServerSettings:
         The head in closed form that round 0 ends with.
     calibration : CalibrationSettings, optional
         What is done to the head after the last round.
+    device : torch.device
+        Where the head is scored on rows that the server holds. All else that the
+        server works out, it does on the CPU.
+    rate : float, optional
+        The clients' learning rate, for what is said where training diverges.
     """
 
     task: Task
@@ -86,6 +93,8 @@ class ServerSettings:
     unseen_client_num: int = 0
     closed_form: ClosedForm | None = None
     calibration: CalibrationSettings | None = None
+    device: torch.device = CPU
+    rate: float | None = None
 
 
 FromClient = TypeVar(
@@ -293,7 +302,13 @@ class Server:
         return Broadcast(round_number, params, method.download(self.method_state))
 
     def step(self, round_number: int, updates: Iterable[ClientUpdate]) -> None:
-        """The method's server step over the updates of a round, in client order."""
+        """The method's server step over the updates of a round, in client order.
+
+        Raises
+        ------
+        GGEURError
+            It diverged to NaN or infinity.
+        """
         context = self._context(round_number)
         weights = context.aggregation_weights
         taken = [
@@ -303,6 +318,12 @@ class Server:
         self.params, self.method_state = self.task.method.step(
             self.params, taken, self.method_state, context
         )
+        problem = not_finite(self.params, self.method_state)
+        if problem:
+            raise GGEURError(
+                f"round {round_number}: after the server's step {problem}: training "
+                f"diverged; {self._remedy}"
+            )
 
     def evaluates(self, round_number: int) -> bool:
         """Whether the head is scored after this round."""
@@ -327,7 +348,18 @@ class Server:
 
     def score(self, features: Tensor, labels: Tensor) -> Score:
         """Score the global head on rows [n, D], [n] that the server holds."""
-        return evaluate(self.model, self.params, features, labels)
+        return evaluate(
+            self.model,
+            self.params,
+            features,
+            labels,
+            self.settings.device,
+            self._remedy,
+        )
+
+    @property
+    def _remedy(self) -> str:
+        return remedy(self.task.method, self.settings.rate)
 
     def _context(self, round_number: int) -> ServerContext:
         replies = in_client_order(self.prepare_replies.values())

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.federation.optimizers import OptimizerSettings
 from federatedscope_ggeur.methods.base import Batch, LocalHooks
-from federatedscope_ggeur.models import Model, add_autograd_gradient, bind_vector
+from federatedscope_ggeur.models import CPU, Model, add_autograd_gradient, bind_vector
 from federatedscope_ggeur.rng import derive_seed, torch_generator
 
 # Rows gathered at once: few enough to stay in the cache, enough to spread the cost.
@@ -34,6 +34,8 @@ class TrainingSettings:
         Leave out an epoch's last, smaller batch.
     grad_clip : float
         Largest norm of a gradient; none if not positive.
+    device : torch.device
+        Where the arithmetic is done. Draws are the CPU's on any device.
     """
 
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
@@ -43,11 +45,12 @@ class TrainingSettings:
     shuffle: bool = True
     drop_last: bool = False
     grad_clip: float = -1.0
+    device: torch.device = CPU
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """Parameters of shape (P,) after `steps` mini-batches."""
+    """Parameters of shape (P,), on the CPU, after `steps` mini-batches."""
 
     params: Tensor
     steps: int
@@ -69,7 +72,7 @@ def fit(
     head : Head
         Its parameters become views of the result.
     start : Tensor of shape (P,)
-        Left as it is.
+        Left as it is. It and the set may lie on any device.
     features : Tensor of shape (n, D), float32
         With n = 0 nothing is trained and `start` comes back after 0 steps.
     labels : Tensor of shape (n,), int64
@@ -77,10 +80,12 @@ def fit(
     seed : int
         Decides the order of rows and the dropout.
     hooks : LocalHooks, optional
-        What a method adds to plain cross-entropy.
+        What a method adds to plain cross-entropy; its tensors lie on the settings'
+        device.
     """
-    hooks = hooks or LocalHooks()
-    params = start.detach().clone()
+    hooks, device = hooks or LocalHooks(), settings.device
+    params = start.detach().to(device, copy=True)
+    features, labels = features.to(device), labels.to(device)
     bind_vector(model, params)
     model.train()
     optimizer = settings.optimizer.build(params)
@@ -96,7 +101,7 @@ def fit(
                 step(x, y)
                 steps += 1
     model.eval()
-    return FitResult(params, steps)
+    return FitResult(params.cpu(), steps)
 
 
 def _batches(
@@ -112,7 +117,9 @@ def _batches(
         left *= per_epoch
     gathered = max(1, _GATHER_ROWS // size) * size
     while left > 0:
-        rows = torch.randperm(n, generator=order) if settings.shuffle else None
+        rows = None
+        if settings.shuffle:
+            rows = torch.randperm(n, generator=order).to(features.device)
         for first in range(0, usable, gathered):
             last = min(first + gathered, usable)
             if rows is None:

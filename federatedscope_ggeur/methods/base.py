@@ -244,6 +244,9 @@ class Method:
     #: True where one client must hold all clients' rows.
     pools_data: ClassVar[bool] = False
 
+    #: Own settings to lower where training diverges.
+    lower_if_diverging: ClassVar[tuple[str, ...]] = ()
+
     #: True where a robust mean can stand in for all that it does; never inherited.
     robust: ClassVar[bool] = False
 
@@ -263,6 +266,10 @@ class Method:
                 setattr(self, key.name, key.read(value))
         if given or len(values) > len(self.SETTINGS):
             raise TypeError(f"{self.name} has no such settings: {values}, {settings}")
+
+    def settings_to_lower(self) -> list[str]:
+        """Own settings to lower where training diverges, as ``<method>.<setting>``."""
+        return [f"{self.name}.{name}" for name in self.lower_if_diverging]
 
     @classmethod
     def setting_problems(cls, settings: Mapping[str, object]) -> Iterable[Problem]:
@@ -341,8 +348,9 @@ class Method:
 
 
 def initial_weights(model: Model, seed: int) -> Tensor:
-    """The weights [P] that a run of `seed` begins with; those of `model` stay."""
-    return to_vector(copy.deepcopy(model).reset(torch_generator(seed, "head")))
+    """The weights [P] that a run of `seed` begins with, on the CPU; `model` stays."""
+    fresh = copy.deepcopy(model).cpu()  # where draws are made
+    return to_vector(fresh.reset(torch_generator(seed, "head")))
 
 
 def weighted_mean(params: Tensor, updates: Sequence[Update]) -> Tensor:

@@ -51,6 +51,9 @@ class Combined(Method):
     def _each(self, of: Callable[[Method, str], Mapping]) -> dict:
         return _named({whose: of(part, whose) for whose, part in self.parts.items()})
 
+    def settings_to_lower(self):
+        return [n for part in self.parts.values() for n in part.settings_to_lower()]
+
     def init_upload_shapes(self, model):
         return self._each(lambda part, whose: part.init_upload_shapes(model))
 

@@ -22,6 +22,7 @@ class FedAvgM(Method):
         Key("momentum", 0.9, "The server's momentum.", below(1.0)),
         Key("lr", 1.0, "The server's learning rate.", positive),
     )
+    lower_if_diverging = ("lr",)
 
     momentum: float
     lr: float

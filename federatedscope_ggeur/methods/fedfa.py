@@ -79,7 +79,7 @@ class FedFA(Method):
         def transform(x, y):
             if torch.rand((), generator=generator) >= self.probability:
                 return x
-            noise = torch.randn(x.shape, generator=generator)
+            noise = torch.randn(x.shape, generator=generator).to(x.device)
             return x + noise * ((gamma + 1) * x.var(dim=0, unbiased=False)).sqrt()
 
         return LocalHooks(transform=transform)

@@ -145,8 +145,9 @@ class FedGen(Method):
 
     def _draw(self, classes, size, rng) -> tuple[Tensor, Tensor]:
         """Labels [size], evenly of `classes`, and noise [size, noise_dim]."""
-        labels = classes[torch.randint(len(classes), (size,), generator=rng)]
-        return labels, torch.randn(size, self.noise_dim, generator=rng)
+        drawn = torch.randint(len(classes), (size,), generator=rng)
+        noise = torch.randn(size, self.noise_dim, generator=rng)
+        return classes[drawn.to(classes.device)], noise.to(classes.device)
 
     def generator_of(self, model: Model) -> Generator:
         """The generator of what the last layer of `model` takes in."""

@@ -50,6 +50,7 @@ class FedOpt(Method):
         Key("betas", None, "Of the others; [0.9, 0.99] if not set.", _betas),
         Key("eps", None, "Of the others; 0.001 if not set.", positive),
     )
+    lower_if_diverging = ("lr",)
 
     type: str
     lr: float

@@ -45,6 +45,7 @@ class FedProto(Method):
             not_negative,
         ),
     )
+    lower_if_diverging = ("strength",)
 
     strength: float
 

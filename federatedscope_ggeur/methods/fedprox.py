@@ -18,6 +18,7 @@ class FedProx(Method):
     source = "Li 2020"
     SECTION = "fedprox"
     SETTINGS = (Key("mu", 0.0, "Weight of the proximal term.", not_negative),)
+    lower_if_diverging = ("mu",)
 
     mu: float
 

@@ -47,6 +47,7 @@ class Scaffold(Method):
         ),
     )
     keeps_state = True
+    lower_if_diverging = ("server_lr",)
 
     server_lr: float
 

@@ -1,6 +1,7 @@
 """Classifiers on embeddings, trained or worked out in closed form."""
 
 from federatedscope_ggeur.models.base import (
+    CPU,
     Model,
     add_autograd_gradient,
     bind_vector,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+CPU = torch.device("cpu")
 Accumulator = Callable[[Tensor, Tensor], None]
 
 

@@ -6,6 +6,7 @@ from federatedscope_ggeur.reporting.records import (
     ClientCompression,
     ClientInfo,
     CompressionRecord,
+    Divergence,
     Final,
     Round0,
     RoundRecord,
@@ -15,7 +16,13 @@ from federatedscope_ggeur.reporting.run import new_run_folder, write_run
 from federatedscope_ggeur.reporting.summary import average, summarise
 from federatedscope_ggeur.reporting.tables import (
     NO_HEAD,
+    divergence_line,
     metrics_csv,
     record_lines,
     results_table,
+)
+from federatedscope_ggeur.reporting.tracking import (
+    Tracking,
+    TrackingSettings,
+    missing_package,
 )

@@ -237,3 +237,32 @@ class Final:
     bytes_down: int
     seconds: float
     chosen: Optional[Chosen] = None
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Training that diverged and stayed finite, as the first round shows it from which
+    on every evaluated one does.
+
+    Attributes
+    ----------
+    round : int
+    client : int or None
+        Of that round's clients the one with the largest weights or, where weights stay
+        with the clients, the largest loss; None if the server's step did it.
+    rate : float or None
+        The clients' learning rate.
+    loss, first_loss : float or None
+        Mean loss after that round on the test rows (on those for validation where
+        test rows are not scored), and after the first round that was evaluated.
+    largest_weight : float or None
+        Of all that clients sent and the global model's after that round; None where
+        weights stay with the clients.
+    """
+
+    round: int
+    client: Optional[int]
+    rate: Optional[float]
+    loss: Optional[float]
+    first_loss: Optional[float]
+    largest_weight: Optional[float]

@@ -15,6 +15,7 @@ from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
 from federatedscope_ggeur.reporting.records import (
     ClientInfo,
+    Divergence,
     Final,
     Round0,
     RoundRecord,
@@ -58,6 +59,8 @@ class Results:
     calibrated : RoundRecord or None
         The head calibrated after the last round (``ggeur.calibrate``).
     final : Final
+    diverged : Divergence or None
+        None where training did not diverge.
     stopped_early : int or None
         The round after which ``early_stop`` ended the run.
     notes : list of str
@@ -82,6 +85,7 @@ class Results:
     rounds: list[RoundRecord]
     calibrated: Optional[RoundRecord]
     final: Final
+    diverged: Optional[Divergence] = None
     stopped_early: Optional[int] = None
     notes: list[str] = field(default_factory=list)
     model: Any = field(default=None, repr=False, compare=False)

@@ -7,7 +7,13 @@ import io
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from federatedscope_ggeur.reporting.results import Results, Round0, RoundRecord
+from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.reporting.results import (
+    Divergence,
+    Results,
+    Round0,
+    RoundRecord,
+)
 from federatedscope_ggeur.reporting.summary import average, summarise
 
 #: Why a run whose weights stay with the clients leaves no head.
@@ -56,13 +62,28 @@ def _head_line(name: str, record: RoundRecord) -> str:
     return f"{name} {record.method}: AVG {score}{about}; {record.seconds:.2f} s"
 
 
+def divergence_line(found: Divergence) -> str:
+    """Where and how training diverged, in one line for a person."""
+    who = "the server's step" if found.client is None else f"client {found.client}"
+    if found.rate is not None:
+        who += f", {setting('optimizer.lr')} {found.rate:g}"
+    seen = []
+    if found.loss is not None:
+        seen.append(f"loss {found.loss:.3g}")
+        if found.first_loss is not None and found.first_loss != found.loss:
+            seen[-1] += f", {found.first_loss:.3g} at first"
+    if found.largest_weight is not None:
+        seen.append(f"largest weight {found.largest_weight:.3g}")
+    return f"training diverged in round {found.round} ({who}): {'; '.join(seen)}"
+
+
 def results_table(results: Results) -> str:
     """The table that a run prints at its end.
 
     One row for each domain (a star marks those that no client holds), then AVG and
     STD over domains, all in percent; then what was sent (1 MB = 10^6 bytes) and how
-    long it took; then where the run broke off, if it did. A number that does not exist
-    is shown as "-".
+    long it took; then where training diverged or the run broke off, if it did. A number
+    that does not exist is shown as "-".
     """
     head, rows, summary = _cells(results)
     return "\n".join([*_aligned(head, rows, summary), *_remarks(results)])
@@ -105,6 +126,8 @@ def _remarks(results: Results) -> list[str]:
         f"sent {final.bytes_up / 1e6:.2f} MB up, {final.bytes_down / 1e6:.2f} MB down"
         f"{' (round 0 included)' if results.round0 else ''}; {final.seconds:.1f} s"
     )
+    if results.diverged is not None:
+        lines.append(divergence_line(results.diverged))
     if results.stopped_early is not None:
         lines.append(f"stopped early, after round {results.stopped_early}")
     if results.status != "finished":

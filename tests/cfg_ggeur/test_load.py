@@ -107,7 +107,13 @@ def test_the_config_is_frozen(quickstart):
         (["federate", "3"], "federate: is a section"),
         (["ggeur.step1_size", "2.5"], r"step1_size.*whole number"),
         (["federate.mode", "distributed"], r"federate\.mode.*standalone"),
-        (["use_gpu", "True"], "use_gpu"),
+        (["use_gpu", "2"], "use_gpu"),
+        (["model.type", "convnet2"], r"model\.type.*write ggeur_head, or leave"),
+        (["trainer.type", "cvtrainer"], r"trainer\.type.*write ggeur_trainer"),
+        (["criterion.type", "NLLLoss"], r"criterion\.type.*write CrossEntropyLoss"),
+        (["data.batch_size", "32"], r"data\.batch_size.*dataloader\.batch_size"),
+        (["aggregator.robust_rule", "krum"], r"aggregator\.robust_rule.*embedded"),
+        (["data.splitter", "''"], r"data\.splitter"),
         (["federate.client_num", "0"], r"federate\.client_num"),
         (["federate.sample_client_rate", "1.5"], r"federate\.sample_client_rate"),
         (["federate.sample_client_num", "0"], r"federate\.sample_client_num"),
@@ -152,7 +158,7 @@ def test_all_problems_are_listed_at_once(quickstart):
     wrong = {
         "no.key": "1",
         "seed": "x",
-        "use_gpu": "True",
+        "model.type": "convnet2",
         "data.type": "toy",
         "data.splitter": "metis",
         "data.splits": "[1, 2]",
@@ -187,11 +193,13 @@ def test_a_setting_without_a_value_is_named(quickstart):
         load_config(quickstart, ["federate.client_num"])
 
 
-def test_a_bare_config_says_what_fs_defaults_do_not_fit():
+def test_a_bare_config_says_what_must_be_set():
     with pytest.raises(ConfigError) as caught:
         load_config(None)
-    for name in ("trainer.type", "model.type", "criterion.type"):
+    for name in ("federate.method", "data.type"):
         assert name in str(caught.value)
+    for name in ("trainer.type", "model.type", "criterion.type"):
+        assert name not in str(caught.value)
 
 
 @pytest.mark.parametrize("content", ["a: [1", "- 1\n- 2\n", "just a text"])

@@ -1,10 +1,17 @@
 import csv
 import io
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
-from federatedscope_ggeur.reporting import metrics_csv, results_table
+from federatedscope_ggeur.errors import name_settings
+from federatedscope_ggeur.reporting import (
+    Divergence,
+    Results,
+    metrics_csv,
+    results_table,
+)
 
 
 def test_table(make_results):
@@ -75,6 +82,33 @@ def test_a_notebook_shows_the_same_table(make_results):
     ]
     text = results_table(results).splitlines()
     assert list(below.itertext()) == text[-3:]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (
+            Divergence(2, 10, 0.5, 20.0, 1.25, 7.5e6),
+            "training diverged in round 2 (client 10, train.optimizer.lr 0.5): loss "
+            "20, 1.25 at first; largest weight 7.5e+06",
+        ),
+        (
+            Divergence(1, None, None, None, None, 2e3),
+            "training diverged in round 1 (the server's step): largest weight 2e+03",
+        ),
+        (
+            Divergence(1, 1, 10.0, 9e4, 9e4, None),
+            "training diverged in round 1 (client 1, train.optimizer.lr 10): loss "
+            "9e+04",
+        ),
+    ],
+)
+def test_table_says_where_training_diverged(make_results, found, said):
+    name_settings({"optimizer.lr": "train.optimizer.lr"})  # as cfg_ggeur does
+    results = make_results([{"clean": 0.5}, {"clean": 0.1}], diverged=found)
+    assert results_table(results).splitlines()[-1] == said
+    assert Results.from_json(results.to_json()) == results
+    assert "diverged" not in results_table(replace(results, diverged=None))
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])

@@ -70,7 +70,7 @@ ENCODER_KEYS = (
         "encoder.device",
         "auto",
         "Where the encoder computes: auto (a GPU if there is one), cpu, cuda, cuda:1. "
-        "Heads are trained on the CPU.",
+        "Heads are trained where use_gpu and device say.",
         _device,
     ),
     Key("encoder.batch_size", 64.0, "Images that it computes at a time.", whole(1)),

@@ -11,18 +11,25 @@ from __future__ import annotations
 import logging
 
 from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg, get_key
+from federatedscope_ggeur.cfg_ggeur.fs_defaults import (
+    settle_defaults,
+    unsettle_defaults,
+)
 from federatedscope_ggeur.cfg_ggeur.fs_keys import FS_RULES
 from federatedscope_ggeur.cfg_ggeur.load import config_problems
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
+from federatedscope_ggeur.cfg_ggeur.run_settings import divides_by_domain
 from federatedscope_ggeur.engines.fs.robust import robust_problems
 from federatedscope_ggeur.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
-#: Settings that FS's checks rewrite. It would keep what it wrote when a later override
-#: changes the number of clients, and would hide from `check` what was asked for.
+#: Settings that FS's checks, or `_Merge` for their sake, rewrite. FS would keep what it
+#: wrote when a later override changes the number of clients, and would hide from
+#: `check` what was asked for.
 _REWRITTEN = {
-    "federate": ("sample_client_num", "process_num"),
+    "federate": ("client_num", "sample_client_num", "process_num"),
+    "data": ("splitter",),
     "model": ("type",),
     "trainer": ("type",),
 }
@@ -33,12 +40,14 @@ class _Merge:
 
     def __init__(self):
         self._asked: list[tuple[str, str, object]] = []
+        self._settled: list[str] = []
 
     def before(self, cfg) -> None:
         # FS's own checks come behind ours where the plugin was registered first.
         checks = cfg.__cfg_check_funcs__
         checks.append(checks.pop(checks.index(self.after)))
         if not cfg.ggeur.use:
+            unsettle_defaults(cfg, self._settled)
             return
         self._asked = [
             (section, name, cfg[section][name])
@@ -46,6 +55,9 @@ class _Merge:
             for name in names
         ]
         found = problems(cfg)
+        if divides_by_domain(cfg):
+            # FS will not have it of data that are not its own.
+            cfg.federate.client_num, cfg.data.splitter = 1, "iid"
         if found:
             self._speak_first(cfg, found)
 
@@ -68,6 +80,7 @@ class _Merge:
             if (name, value) != ("process_num", 1):
                 cfg[section][name] = value
         settle_switches(cfg)
+        self._settled += settle_defaults(cfg)
 
 
 def extend_config(cfg) -> None:

@@ -6,21 +6,29 @@ this process (distributed). Splits are arrays, so that a client with no rows wor
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
-from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
+from federatedscope_ggeur.cfg_ggeur.devices import device_notes
+from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    divides_by_domain,
+    server_evaluates,
+)
 from federatedscope_ggeur.data import (
-    SUFFIX,
     ClientData,
     Embeddings,
     FederatedData,
     validation_share,
 )
 from federatedscope_ggeur.engines.fs.config import check
+from federatedscope_ggeur.engines.fs.setup import follow_fs_logging
 from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.federation import MemoryBudget
 from federatedscope_ggeur.federation.course.client_handler import GeometryCache
+
+logger = logging.getLogger(__name__)
 
 
 class Splits(dict):
@@ -91,7 +99,7 @@ class ServerSplits(Splits):
 
 
 def load_fs_data(config, client_cfgs=None):
-    """FS's data function: (data, config); None for a ``data.type`` of another kind.
+    """FS's data function: (data, config).
 
     Raises
     ------
@@ -100,9 +108,13 @@ def load_fs_data(config, client_cfgs=None):
     DataError
         The data cannot be used as they are.
     """
-    if not config.data.type.lower().endswith(SUFFIX):
-        return None
     check(config)
+    follow_fs_logging()
+    # Here, where what was asked for still stands in the config.
+    for note in idle_notes(config):
+        logger.info("note: %s", note)
+    for note in device_notes(config):
+        logger.warning(note)
     data = _load(config)
     # FS seeds its global generators by a constant while data are loaded.
     from federatedscope.core.auxiliaries.utils import setup_seed
@@ -113,7 +125,10 @@ def load_fs_data(config, client_cfgs=None):
         if config.federate.mode == "standalone":
             held = data[0]
             # FS makes as many clients as this says.
+            by_domain = divides_by_domain(config)
             config.federate.client_num = len(data) - 1
+            if by_domain:
+                config.data.splitter = "iid"  # what it came to
         config.model.out_channels = held.num_classes
         config.model.input_shape = (held.dim,)
     config.model.hidden = int(config.ggeur.mlp_hidden_dim)
@@ -143,7 +158,8 @@ def _load(config):
 
 def _server_splits(config, data: FederatedData) -> ServerSplits:
     rows = data.server_rows(config.eval.split, server_evaluates(config))
-    return ServerSplits(rows, data, config.federate.client_num)
+    client_num = config.federate.client_num or len(data.domains)
+    return ServerSplits(rows, data, client_num)
 
 
 def _own_data(config, memory: MemoryBudget, cache: GeometryCache) -> ClientSplits:

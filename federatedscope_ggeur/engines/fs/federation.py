@@ -34,6 +34,7 @@ from federatedscope_ggeur.reporting import (
     Results,
     Round0,
     RoundRecord,
+    Tracking,
     record_lines,
     results_table,
     write_run,
@@ -101,11 +102,15 @@ class Federation:
         self.history = History(self.coordinator, self._begun(), writer, progress)
         for note in run_notes(cfg):
             logger.info(note)
+        # FS has begun the W&B run, and tells of its own lines.
+        folder = Path(cfg.outdir)
+        self._tracking = Tracking(settings.tracking, folder, begins=False)
         atexit.register(self.write_unfinished)
 
     def note(self, record: Round0 | RoundRecord) -> None:
         """Something is over: into the history, and of a round the log has its own."""
         self.history.note(record)
+        self._tracking.note(record)
         if isinstance(record, Round0) or record.method is not None:
             for line in record_lines(record):
                 logger.info("%s", line)
@@ -119,6 +124,7 @@ class Federation:
             The results as a table, for a person.
         """
         atexit.unregister(self.write_unfinished)
+        self._tracking.close(failed=status != "finished")
         results, head = self.history.results(status), self.history.head_bytes()
         write_run(self._cfg.outdir, results, head)
         if head is None:

@@ -20,6 +20,7 @@ from federatedscope_ggeur.engines.fs.install import (
     importable_package,
     missing_packages,
 )
+from federatedscope_ggeur.engines.fs.user_errors import user_error
 from federatedscope_ggeur.errors import ConfigError
 
 _CONFIG_MODULE = "federatedscope.core.configs.config"
@@ -76,6 +77,11 @@ def launch(
         # As Python does where FS's main ends a program; read by what writes our files.
         sys.last_type = KeyboardInterrupt
         raise
+    except Exception as error:
+        told = user_error(error, arguments)
+        if told is None or told is error:
+            raise
+        raise told from error
     finally:
         sys.argv = before
     return 0

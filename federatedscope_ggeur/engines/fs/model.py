@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
+from federatedscope_ggeur.cfg_ggeur.fs_keys import HEAD
 from federatedscope_ggeur.models import ModelSettings, build_model
-
-MODEL = "ggeur_head"
 
 
 def fs_model(model_config, input_shape) -> nn.Module | None:
@@ -17,7 +16,7 @@ def fs_model(model_config, input_shape) -> nn.Module | None:
     ``input_shape``. On a server without data they are unknown until clients join; it
     gets an empty module, in whose place the worker puts the head.
     """
-    if model_config.type.lower() != MODEL:
+    if model_config.type.lower() != HEAD:
         return None
     if not input_shape:
         return nn.Module()

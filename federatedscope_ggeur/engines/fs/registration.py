@@ -14,6 +14,24 @@ from federatedscope_ggeur.errors import ConfigError
 
 METHOD = "ggeur"
 
+#: Warnings of FS's that are false here: who gives one, its beginning, and a part of it.
+FALSE_ALARMS = (
+    # Wrappers of FS's own trainers do not act on ours, which has no use for them.
+    ("core.auxiliaries.trainer_builder", "Hook-like plug-in", "GGEURTrainer"),
+    # FS's aggregator stands by for robust means; else the role's server step is used.
+    (
+        "core.auxiliaries.aggregator_builder",
+        "Aggregator for method ggeur is not implemented",
+        "",
+    ),
+    # Without a GPU FS sets one process to none, which to it is the same.
+    (
+        "core.configs.cfg_fl_setting",
+        "We found the number of gpu is insufficient",
+        "process_num=0",
+    ),
+)
+
 
 def register(arguments: Sequence[str] | None = None) -> None:
     """Register the plugin; a second call changes nothing, but loads what is new in
@@ -25,6 +43,10 @@ def register(arguments: Sequence[str] | None = None) -> None:
         if arguments is None:  # FS's main, which would show all of the way here
             raise SystemExit(f"error: {error}") from error
         raise
+    if arguments is None:
+        from federatedscope_ggeur.engines.fs.user_errors import install_hook
+
+        install_hook()
     if "ggeur" in registries.config_dict:
         return
     # These import what this process' FS needs to be ready for: config last.
@@ -33,9 +55,8 @@ def register(arguments: Sequence[str] | None = None) -> None:
     registries.register_data("ggeur", find_data)
     registries.register_model("ggeur", find_model)
     registries.register_config("ggeur", extend_config)
-    logging.getLogger("federatedscope.core.auxiliaries.trainer_builder").addFilter(
-        _no_hook_warning
-    )
+    for module, *_ in FALSE_ALARMS:
+        logging.getLogger(f"federatedscope.{module}").addFilter(_is_no_false_alarm)
 
 
 def extend_config(cfg) -> None:
@@ -66,7 +87,8 @@ def find_trainer(trainer_type: str) -> type | None:
 
 def find_data(config, client_cfgs=None):
     """The data and config of ``data.type: <name>@ggeur``."""
-    if not config.data.type.lower().endswith("@ggeur"):
+    # With another type FS would download data, only for the plugin to refuse them.
+    if not (config.ggeur.use or config.data.type.lower().endswith("@ggeur")):
         return None
     from federatedscope_ggeur.engines.fs.data import load_fs_data
 
@@ -80,7 +102,11 @@ def find_model(model_config, input_shape):
     return fs_model(model_config, input_shape)
 
 
-def _no_hook_warning(record: logging.LogRecord) -> bool:
-    """FS says for every client that wrappers of its own trainers do not act on ours."""
-    message = str(record.msg)
-    return not (message.startswith("Hook-like plug-in") and "GGEURTrainer" in message)
+def _is_no_false_alarm(record: logging.LogRecord) -> bool:
+    message = record.getMessage()
+    return not any(
+        record.name == f"federatedscope.{module}"
+        and message.startswith(beginning)
+        and part in message
+        for module, beginning, part in FALSE_ALARMS
+    )

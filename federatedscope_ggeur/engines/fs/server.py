@@ -68,6 +68,7 @@ class GGEURServer(FSServer):
                 **{f"{section}.use": False for section in switches()},
             }
             given = for_constructor(config, changes)
+            kwargs["device"] = "cpu"  # of FS's own model; the role has its device
         super().__init__(ID, state, given, data, *args, **kwargs)
         if config is None:
             return

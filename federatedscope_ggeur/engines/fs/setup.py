@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from federatedscope_ggeur.federation.evaluation import METRICS
+
 
 def for_constructor(config, changes: Mapping[str, object] | None = None):
     """A copy of the config for FS's constructor, with some ``<section>.<key>`` changed.
@@ -15,7 +17,9 @@ def for_constructor(config, changes: Mapping[str, object] | None = None):
     """
     copy = config.clone()
     copy.defrost()
-    for name, value in {"federate.mode": "", **(changes or {})}.items():
+    # FS's monitor fails on results of metrics that it was not told of.
+    own = {"federate.mode": "", "eval.metrics": list(METRICS)}
+    for name, value in {**own, **(changes or {})}.items():
         section, key = name.split(".")
         copy[section][key] = value
     copy.freeze(inform=False, save=False, check_cfg=False)

@@ -7,6 +7,7 @@ import logging
 import torch
 from federatedscope.core.trainers.base_trainer import BaseTrainer
 
+from federatedscope_ggeur.cfg_ggeur.fs_keys import TRAINER
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.fs.data import ClientSplits, ServerSplits, Splits
 from federatedscope_ggeur.errors import ConfigError, GGEURError
@@ -18,8 +19,6 @@ from federatedscope_ggeur.federation.messages import Broadcast
 from federatedscope_ggeur.models import load_vector, to_vector
 
 logger = logging.getLogger(__name__)
-
-TRAINER = "ggeur_trainer"
 
 
 class GGEURTrainer(BaseTrainer):

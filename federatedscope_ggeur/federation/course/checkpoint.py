@@ -92,6 +92,7 @@ class CheckpointWriter:
         records = {
             "round0": as_json_value(round0, "round0"),
             "rounds": as_json_value(rounds, "rounds"),
+            "divergence": coordinator.divergence.state(),
         }
         tensors = {"params": server.params, **wire.under("method", server.method_state)}
         numbers = {"run": self._run, "records": json.dumps(records)}
@@ -179,6 +180,7 @@ def _restore(
         from_json_value(list[RoundRecord], records["rounds"], "rounds"),
         progress.text("run"),
     )
+    coordinator.divergence.load(records["divergence"])
     last, wanted = len(done.rounds), server.settings.total_rounds
     if last > wanted:
         problem = f"it is of round {last} and {setting('total_rounds')} is {wanted}"

@@ -11,24 +11,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.choice import (
-    Choice,
-    choose_by_hits,
-    choose_untuned,
-    is_confounded,
-    recorded,
-)
+from federatedscope_ggeur.federation.course.choice import choose, recorded
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.course.requests import (
     CALIBRATE,
     EVALUATE,
     INIT_BROADCAST,
-    LEAVE_ONE_OUT,
     PREPARE,
     STATISTICS,
     TRAIN,
@@ -38,16 +31,18 @@ from federatedscope_ggeur.federation.course.requests import (
     Requests,
     decode_answer,
 )
+from federatedscope_ggeur.federation.divergence import DivergenceWatch, largest
 from federatedscope_ggeur.federation.evaluation import (
     EvaluationSettings,
     Score,
     average_metrics,
 )
-from federatedscope_ggeur.federation.messages import LeaveOneOut, ScoreReport
+from federatedscope_ggeur.federation.messages import (
+    ClientUpdate,
+    ScoreReport,
+)
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.server import Server
-from federatedscope_ggeur.models import ClosedForm
-from federatedscope_ggeur.models.closed_forms import confounded_share
 from federatedscope_ggeur.reporting import Round0, RoundRecord, average
 
 logger = logging.getLogger(__name__)
@@ -99,6 +94,8 @@ class Coordinator:
         What clients scored in it on their own rows, unseen clients included.
     geometry, init_broadcast : bytes
         What round 0 sends to everyone; empty where there is none.
+    divergence : DivergenceWatch
+        Whether training has diverged by now.
     """
 
     def __init__(
@@ -118,6 +115,10 @@ class Coordinator:
         self.reports: dict[int, ScoreReport] = {}
         self.geometry = b""
         self.init_broadcast = b""
+        settings = server.settings
+        self.divergence = DivergenceWatch(
+            server.task.num_classes, server.task.method, settings.rate
+        )
         self._rows, self._dismiss = rows, dismiss
         self._down = self._up = 0
         self._refusal: MessageError | None = None
@@ -139,7 +140,8 @@ class Coordinator:
         form = server.settings.closed_form
         if form is not None:
             before, self._down, self._up = time.perf_counter(), 0, 0
-            taken, how = yield from self._choose(form)
+            here = self.membership.here(sorted(server.uploaded))
+            taken, how = yield from choose(form, server, here, self._ask)
             chosen, solving = server.solve(taken), time.perf_counter() - before
             chosen, sizes_of_choice = recorded(chosen, how), (self._down, self._up)
         clients, sent = sorted(server.uploaded), _NOTHING_SENT
@@ -152,6 +154,8 @@ class Coordinator:
             record = self._start_record(0, solving, *sizes_of_choice)
             scored = yield from self._evaluate(0)
             closed_form = record(scored, method=form.name, details=chosen)
+        start_loss = closed_form.loss if closed_form is not None else None
+        self.divergence.begin(server.params, start_loss)
         return Round0(
             clients=clients,
             seconds=seconds,
@@ -177,6 +181,7 @@ class Coordinator:
         scored: dict[str, Any] = dict.fromkeys(("accuracy", "avg", "std", "loss"))
         if self.server.evaluates(number):
             scored = yield from self._evaluate(number)
+            self._look_for_divergence(number, updates)
         return record(scored, clients=[update.client for update in updates])
 
     def calibrate(self) -> Requests[RoundRecord]:
@@ -240,23 +245,6 @@ class Coordinator:
         self.server.add_statistics(uploads)
         return sum(len(upload.statistics.classes) for upload in uploads)
 
-    def _choose(self, form: ClosedForm) -> Requests[Choice]:
-        """What clients' rows say of a head in closed form that is open."""
-        components = self.server.components()
-        if components is None:
-            return form, {}
-        share = confounded_share(components)
-        if is_confounded(share):
-            return choose_untuned(form, share)
-        components = components.merged(form.grain)
-        if form.NEEDS == "means":
-            components = replace(components, scatter=None)
-        asked = self.membership.here(sorted(self.server.uploaded))
-        message = LeaveOneOut(components).to_bytes()
-        parts = dict.fromkeys(asked, (message,))
-        counts = yield from self._ask(LEAVE_ONE_OUT, 0, parts)
-        return choose_by_hits(form, counts, share)
-
     def _prepare(self, numbers: list[int]) -> Requests[tuple[int, int, int]]:
         """Prepare clients for training; bytes of geometry, prototypes, replies."""
         geometry = prototypes = 0
@@ -309,10 +297,27 @@ class Coordinator:
             "accuracy": accuracy,
             "avg": avg,
             "std": std,
-            "loss": total.loss_sum / total.total if total.total else None,
+            "loss": total.mean_loss,
             "unseen_clients": None if unseen is None else _accuracy(unseen),
             "metrics": self._metrics(),
         }
+
+    def _look_for_divergence(
+        self, number: int, updates: Collection[ClientUpdate]
+    ) -> None:
+        """By the loss on the test rows or, where they are not scored, others."""
+        totals = {s: sum(d.values(), Score()) for s, d in self.scores.items()}
+        split = next(
+            (s for s in ("test", "val") if totals.get(s, Score()).total), "train"
+        )
+        scores = {k: r.scores.get(split, Score()) for k, r in self.reports.items()}
+        self.divergence.look(
+            number,
+            totals.get(split, Score()).mean_loss,
+            self.server.params,
+            {update.client: largest(update.params) for update in updates},
+            {k: s.mean_loss for k, s in scores.items() if s.mean_loss is not None},
+        )
 
     def _metrics(self) -> dict[str, float]:
         """FederatedScope's metrics of the last evaluation: averages over clients, or

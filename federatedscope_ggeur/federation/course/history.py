@@ -117,6 +117,7 @@ class History:
             calibrated=self.calibrated,
             final=replace(final, chosen=self._chosen()),
             stopped_early=self.rounds[-1].round if self.stopped_early else None,
+            diverged=self._coordinator.divergence.found,
             model=self._model(),
         )
 
@@ -125,14 +126,29 @@ class History:
         return server.model.at(self._params) if server.task.method.federated else None
 
     def head_bytes(self) -> bytes | None:
-        """The model after the last record as safetensors, with class names.
+        """The model after the last record as safetensors, with class names; the same
+        bytes for the same model.
 
         None where every client has a model of its own: its weights do not travel.
         """
         model, names = self._model(), json.dumps(self._results.class_names)
         metadata = {"class_names": names, "encoder": self._results.encoder}
-        return None if model is None else save_safetensors(model.state_dict(), metadata)
+        if model is None:
+            return None
+        return _with_metadata(save_safetensors(model.state_dict()), metadata)
 
 
 def _larger_is_better(key: str) -> bool:
     return METRICS[key.partition("_")[2]]
+
+
+def _with_metadata(data: bytes, metadata: dict[str, str]) -> bytes:
+    """Safetensors `data` with `metadata` in its order.
+
+    safetensors' own writer puts several entries into another order in every process.
+    """
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = {"__metadata__": metadata, **json.loads(data[8:end])}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8 bytes
+    return len(text).to_bytes(8, "little") + text + data[end:]

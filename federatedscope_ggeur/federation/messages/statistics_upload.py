@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Union
 
 import torch
@@ -134,7 +136,7 @@ def _scatter_tensors(
     dim = statistics.dim
     upper = torch.triu_indices(dim, dim)
     factors, triangles, ranks = [torch.zeros(0, dim, dtype=dtype)], [], []
-    for factor, matrix in _scatters(statistics):
+    for factor, matrix in _scatters(statistics, dtype):
         if factor is not None:
             factors.append(factor.to(dtype))
             ranks.append(len(factor))
@@ -150,20 +152,32 @@ def _scatter_tensors(
     }
 
 
-def _scatters(statistics: ClassStatistics | SummedStatistics):
+def _scatters(statistics: ClassStatistics | SummedStatistics, dtype: torch.dtype):
     """For each scatter its thin factor, or else the matrix: Sigma of a class, or the
     scatter summed over classes."""
-    if isinstance(statistics, SummedStatistics):
-        if statistics.classes:
-            smaller = statistics.factor_is_smaller
-            factor = statistics.factor() if smaller else None
-            yield factor, None if smaller else statistics.scatter()
+    held = statistics
+    if isinstance(held, SummedStatistics):
+        if held.classes:
+            yield _form(held.factor_is_smaller, held.factor, held.scatter, dtype)
         return
-    for c in statistics.classes:
-        if statistics.factor_is_smaller(c):
-            yield statistics.factor(c), None
-        else:
-            yield None, statistics.covariance(c)
+    for c in held.classes:
+        factor, matrix = partial(held.factor, c), partial(held.covariance, c)
+        yield _form(held.factor_is_smaller(c), factor, matrix, dtype)
+
+
+def _form(
+    factor_is_smaller: bool,
+    factor: Callable[[], Tensor],
+    matrix: Callable[[], Tensor],
+    dtype: torch.dtype,
+) -> tuple[Tensor | None, Tensor | None]:
+    """The factor or the matrix, whichever is smaller and keeps its digits in `dtype`:
+    a matrix holds squares, which underflow first."""
+    if not factor_is_smaller:
+        squares = matrix()
+        if not 0 < squares.diag().max() < torch.finfo(dtype).tiny:
+            return None, squares
+    return factor(), None
 
 
 def _take_whole(

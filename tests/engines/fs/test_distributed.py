@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 
@@ -13,9 +14,15 @@ from federatedscope_ggeur.transport import make_token
 EVERYONE = (1, 2, 3, 4)
 
 
+ALARM = re.compile(r"\b(?:WARNING|ERROR|CRITICAL)\b.*")
+
+
 def check_same(server, clients, expected):
-    """Everyone ended well, with the numbers and the head of the `expected` run."""
+    """Everyone ended well and without alarm, with the numbers and the head of the
+    `expected` run."""
     check_same_head(server, clients, expected)
+    assert [ALARM.findall(w.output) for w in clients] == [[]] * len(clients)
+    assert not ALARM.findall(server.output)
     results, _ = expected
     assert numbers(server.results) == numbers(results)
     assert server.results["engine"] == "federatedscope distributed"

@@ -197,7 +197,7 @@ def test_every_example_has_the_same_values(federatedscope, example):
             "method: ggeur\n  process_num: 2",
             ["federate.process_num", "1"],
         ),
-        ("type: ggeur_head", "type: lr", ["model.type", "ggeur_head"]),
+        ("type: ggeur_head", "type: convnet2", ["model.type", "ggeur_head"]),
         (
             "total_round_num: 20",
             "total_round_num: -5",

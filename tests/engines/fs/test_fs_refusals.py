@@ -28,7 +28,6 @@ WRONG = {
     "hpo.pfedhpo.use": [True],
     "personalization.local_param": ["['fc']"],
     "attack.attack_method": ["DLG"],
-    "federate.online_aggr": [True],
     "vertical.use": [True],
     "finetune.before_eval": [True],
     "federate.process_num": [2],
@@ -36,7 +35,9 @@ WRONG = {
     "fedopt.use": [True],
     "aggregator.robust_rule": ["mean"],
     "model.model_num_per_trainer": [2],
-    "federate.share_local_model": [True],
+    "model.type": ["convnet2"],
+    "trainer.type": ["cvtrainer"],
+    "criterion.type": ["NLLLoss"],
     "early_stop.patience": [5],
     "ggeur.steps": ["[3]"],
     # A list in place of a number, which FS takes.

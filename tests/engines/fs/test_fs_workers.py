@@ -262,12 +262,31 @@ def test_the_last_head_comes_to_every_client(fs):
     assert all(state[name].equal(there.model[name]) for name in state)
 
 
-@pytest.mark.parametrize(("trainer", "heard"), [("GGEURTrainer", 0), ("Mine", 1)])
-def test_fs_warns_of_the_trainers_of_others_as_ever(federatedscope, trainer, heard):
+HOOKS = "Hook-like plug-in functions cannot be enabled when using <x.{}>"
+AGGREGATOR = "Aggregator for method {} is not implemented. Will use default one"
+PROCESSES = "We found the number of gpu is insufficient, thus cfg.federate.{}"
+
+
+@pytest.mark.parametrize(
+    ("module", "said", "false", "true"),
+    [
+        ("core.auxiliaries.trainer_builder", HOOKS, "GGEURTrainer", "Mine"),
+        ("core.auxiliaries.aggregator_builder", AGGREGATOR, "ggeur", "mine"),
+        ("core.configs.cfg_fl_setting", PROCESSES, "process_num=0", "process_num=2"),
+    ],
+)
+def test_fs_warns_of_what_is_not_ours_as_ever(
+    federatedscope, module, said, false, true
+):
     from federatedscope_ggeur.engines.fs import register
 
     register()
-    builder = logging.getLogger("federatedscope.core.auxiliaries.trainer_builder")
-    said = f"Hook-like plug-in functions cannot be enabled when using <x.{trainer}>"
-    record = builder.makeRecord(builder.name, logging.WARNING, "", 0, said, (), None)
-    assert bool(builder.filter(record)) == heard
+    logger = logging.getLogger(f"federatedscope.{module}")
+
+    def heard(what):
+        text, level = said.format(what), logging.WARNING
+        record = logger.makeRecord(logger.name, level, "", 0, text, (), None)
+        return bool(logger.filter(record))
+
+    assert not heard(false)
+    assert heard(true)

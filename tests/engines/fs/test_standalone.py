@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from every_method import words
 from standalone import assert_same, outcome, set_up
@@ -11,6 +13,7 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.methods import METHODS
 
+ALARM = re.compile(r"\b(?:WARNING|ERROR|CRITICAL)\b.*")
 EIGHT = ["federate.client_num", 8]
 SIX = ["federate.client_num", 6]
 
@@ -63,6 +66,7 @@ def test_every_method_is_the_same_on_both(fs, config, method):
     assert_same(there, Run(config(*settings)))
     switch = switch_of(METHODS[method])
     assert not switch or there.config[switch].use
+    assert not ALARM.findall(there.log)
 
 
 def test_the_quickstart_is_the_same_from_its_own_file(fs, quickstart):

@@ -1,6 +1,9 @@
 """What a history keeps of a run: records, results, the model they are of."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -91,6 +94,48 @@ def test_the_head_s_file_names_classes_and_encoder(carried):
     about = header["__metadata__"]
     assert json.loads(about["class_names"]) == ["a", "b", "c", "d"]
     assert about["encoder"] == "none"
+
+
+HEAD = """
+import sys
+import torch
+sys.path[:0] = {paths}
+from carrier import carrier
+from test_history import begun
+from federatedscope_ggeur.federation.course.history import History
+torch.set_num_threads(1)
+carried = carrier()
+history = History(carried.coordinator, begun())
+round0, rounds = carried.run(1)
+history.note(round0)
+history.note(rounds[0])
+sys.stdout.buffer.write(history.head_bytes())
+"""
+
+
+def test_the_head_s_file_is_the_same_bytes_in_every_process():
+    script = HEAD.format(paths=[path for path in sys.path if path])
+    heads = []
+    for seed in ("1", "2"):
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=env, capture_output=True, check=True
+        )
+        heads.append(done.stdout)
+    assert heads[0] == heads[1]
+    assert len(load(heads[0])) == 2
+
+
+def test_the_head_s_header_is_in_a_fixed_order_and_padded_as_the_format_wants(carried):
+    """Where safetensors' own writer orders by chance, two processes may agree."""
+    data = History(carried.coordinator, begun()).head_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = data[8 : 8 + length].decode()
+    assert length % 8 == 0
+    names = list(json.loads(header))
+    assert names[0] == "__metadata__"
+    assert names[1:] == sorted(names[1:])
+    assert list(json.loads(header)["__metadata__"]) == ["class_names", "encoder"]
 
 
 @pytest.mark.parametrize(

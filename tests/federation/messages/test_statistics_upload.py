@@ -19,10 +19,10 @@ SUMMED = StatisticsForm("pooled")
 BOTH = StatisticsForm("pooled", exact=True)
 
 
-def statistics(sizes, seed=0):
+def statistics(sizes, seed=0, scale=1.0):
     generator = torch.Generator().manual_seed(seed)
     labels = torch.tensor([c for c, n in enumerate(sizes) for _ in range(n)])
-    features = torch.randn(len(labels), DIM, generator=generator) + 3
+    features = (torch.randn(len(labels), DIM, generator=generator) + 3) * scale
     return ClassStatistics.from_embeddings(features, labels.long(), CLASSES)
 
 
@@ -76,6 +76,23 @@ def test_a_summed_scatter_arrives(sizes, form):
     tolerance = 1e-13 if form.exact else 1e-6
     error = (arrived.scatter() - held.scatter()).abs().max()
     assert error <= tolerance * held.scatter().abs().max()
+
+
+@settings(max_examples=100)
+@given(
+    sizes=SIZES,
+    form=st.sampled_from([StatisticsForm(), EXACT, SUMMED, BOTH]),
+    exponent=st.floats(-30, 10),
+)
+def test_embeddings_of_any_scale_arrive(sizes, form, exponent):
+    """Also where float32 cannot hold the squares of them."""
+    held, arrived, _ = sent(statistics(sizes, scale=10.0**exponent), form)
+    assert torch.equal(arrived.means, held.means)
+    tolerance = 1e-13 if form.exact else 1e-6
+    by_class = [()] if form.content == "pooled" else [(c,) for c in held.classes]
+    for c in by_class:
+        wanted, found = held.scatter(*c), arrived.scatter(*c)
+        assert (found - wanted).abs().max() <= tolerance * wanted.abs().max()
 
 
 def test_summed_takes_fewer_bytes_and_exact_more():

@@ -1,0 +1,44 @@
+"""FederatedScope's (FS's) `use_gpu` and `device`: where models are trained."""
+
+from __future__ import annotations
+
+import torch
+
+from federatedscope_ggeur.errors import ConfigError
+
+
+def training_device(cfg) -> torch.device:
+    """Where models are trained and scored: the CPU, or with ``use_gpu`` a GPU.
+
+    The one of number ``device``, or where that is negative the one with most free
+    memory, as in FS. Where torch sees no GPU it is the CPU; see `device_notes`.
+
+    Raises
+    ------
+    ConfigError
+        There is no GPU of that number.
+    """
+    if not cfg.use_gpu or not torch.cuda.is_available():
+        return torch.device("cpu")
+    number, count = cfg.device, torch.cuda.device_count()
+    if number >= count:
+        raise ConfigError(
+            f"device: there is no GPU {number}, torch sees {count}; take a number from "
+            f"0 to {count - 1}, or -1 for the one with most free memory"
+        )
+    if number < 0:
+        number = max(range(count), key=lambda n: torch.cuda.mem_get_info(n)[0])
+    return torch.device("cuda", number)
+
+
+def encoder_device(cfg) -> str:
+    """What ``ggeur.encoder.device: auto`` stands for: the GPU of ``use_gpu``."""
+    device = training_device(cfg)
+    return "auto" if device.type == "cpu" else str(device)
+
+
+def device_notes(cfg) -> list[str]:
+    """That there is no GPU although one is asked for, in FS's words."""
+    if not cfg.use_gpu or torch.cuda.is_available():
+        return []
+    return ["No GPU found for your device, set cfg.use_gpu=False"]

@@ -1,0 +1,137 @@
+"""A user's mistakes under FederatedScope's (FS's) own main: told, not traced.
+
+FS's main lets every exception through. Errors of the plugin are shown as its own
+command shows them; so is what FS says while it reads the settings of a run of the
+plugin. All other errors stay as they are.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path, PurePath
+
+from federatedscope_ggeur.cfg_ggeur import get_key
+from federatedscope_ggeur.cfg_ggeur.load import not_of_type
+from federatedscope_ggeur.cfg_ggeur.plugins import settings_of
+from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten, literal
+from federatedscope_ggeur.engines.fs.config import problems
+from federatedscope_ggeur.errors import ConfigError, GGEURError
+
+_CONFIGS = ("federatedscope", "core", "configs")
+
+
+def install_hook() -> None:
+    """Show what ends this process by `user_error`; a second call changes nothing."""
+    before = sys.excepthook
+    if getattr(before, "is_of_the_plugin", False):
+        return
+
+    def show(kind, error, trace) -> None:
+        told = user_error(error, sys.argv[1:])
+        if told is None:
+            before(kind, error, trace)
+        else:
+            print(f"error: {told}", file=sys.stderr)
+
+    show.is_of_the_plugin = True  # type: ignore[attr-defined]
+    sys.excepthook = show
+
+
+def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | None:
+    """What to tell of an error that ended FS's main; None where it is not ours.
+
+    Parameters
+    ----------
+    error : BaseException
+    arguments : sequence of str
+        The command line of main.py, without the program.
+    """
+    if isinstance(error, GGEURError):
+        return error
+    if not isinstance(error, Exception) or not _while_reading_settings(error):
+        return None
+    try:
+        given = settings_of(arguments)
+        if not _asks_for_the_plugin(given):
+            return None
+        found = _wrong_settings(given)
+    except ConfigError as unreadable:
+        return unreadable if _mentions_the_plugin(arguments) else None
+    except Exception:  # nothing that goes wrong here may hide the error itself
+        return None
+    if not found:
+        found = [f"  {_first_line(error)}"]
+    words = [word for word in arguments if word.startswith("client")]
+    if any(not word.startswith("client_") for word in words):
+        found.append(
+            "  FederatedScope takes words that begin with 'client' for settings of one "
+            f"client; write \"'{words[0]}'\", with both pairs of quotes"
+        )
+    return ConfigError("\n".join(["wrong settings:", *found]))
+
+
+def _while_reading_settings(error: BaseException) -> bool:
+    """Whether FS's config, its checks included, raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(PurePath(f.filename).parent.parts[-3:] == _CONFIGS for f in frames)
+
+
+def _mentions_the_plugin(arguments: Sequence[str]) -> bool:
+    """Whether the command line does, or a file on it; of no use for more than that."""
+    texts = list(arguments)
+    for word in arguments:
+        with suppress(OSError, ValueError):
+            texts.append(Path(word).read_text(encoding="utf-8"))
+    return any("ggeur" in text for text in texts)
+
+
+def _asks_for_the_plugin(given: Sequence[tuple[str, object]]) -> bool:
+    values = dict(given)
+    return (
+        literal(values.get("ggeur.use")) is True
+        or str(values.get("federate.method")).lower() == "ggeur"
+        or str(values.get("data.type")).lower().endswith("@ggeur")
+    )
+
+
+def _wrong_settings(given: Sequence[tuple[str, object]]) -> list[str]:
+    """All that FS's config will not take, then all that the plugin will not."""
+    from federatedscope.core.configs.config import CN, global_cfg
+
+    cfg, found = global_cfg.clone(), []
+    for key, value in given:
+        if key.startswith("client"):
+            continue  # a setting of one client
+        one = CN(new_allowed=True)
+        *path, name = key.split(".")
+        node = one
+        for part in path:
+            node[part] = CN(new_allowed=True)
+            node = node[part]
+        node[name] = literal(value)
+        try:
+            cfg.merge_from_other_cfg(one, check_cfg=False)
+        except (KeyError, ValueError, AttributeError, AssertionError, TypeError):
+            found.append(f"  {key}: {_problem(cfg, key, literal(value))}")
+    return found + [line for line in problems(cfg) if line not in found]
+
+
+def _problem(cfg, key: str, value: object) -> str:
+    try:
+        default = get_key(cfg, key)
+    except (KeyError, TypeError):
+        known = [name for name, _ in flatten(cfg) if "__" not in name]
+        close = get_close_matches(key, known, n=1, cutoff=0.75)
+        return "there is no such key" + (f"; did you mean {close[0]}?" if close else "")
+    if hasattr(default, "items"):
+        return f"is a section, it takes keys below it, not {value!r}"
+    return not_of_type(value, default)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error.args[0]) if error.args else type(error).__name__
+    return (text.splitlines() or [type(error).__name__])[0]

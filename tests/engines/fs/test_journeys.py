@@ -1,0 +1,241 @@
+"""What a user of FederatedScope (FS) tries first, with the real checkout."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pictures import write_images
+from standalone import as_before, assert_same, merged, new_config, outcome, set_up
+
+from federatedscope_ggeur.cfg_ggeur.fs_defaults import OTHER_KEYS
+from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.engines.run import Run
+
+ROOT = Path(__file__).parents[3]
+DOMAINS = ("cloud", "day", "dusk", "fog", "night")
+
+# The conversion in the docs
+
+
+def documented_diff() -> list[str]:
+    text = (ROOT / "docs" / "federatedscope.md").read_text(encoding="utf-8")
+    (diff,) = re.findall(r"^```diff\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return diff.splitlines()
+
+
+def applied(diff: list[str], lines: list[str]) -> list[str]:
+    """`lines` after a diff whose ``@@`` skips some; what it takes out must be there."""
+    after, left, skips = [], list(lines), False
+    for line in diff:
+        mark, content = line[:1], line[1:]
+        if line == "@@":
+            skips = True
+        elif mark == "+":
+            after.append(content)
+        else:
+            while skips and left[0] != content:
+                after.append(left.pop(0))
+            assert left[0] == content
+            skips = False
+            left.pop(0)
+            after += [content] if mark == " " else []
+    return after + left
+
+
+def changed_lines(diff: list[str]) -> int:
+    """Added, removed or edited."""
+    runs = re.findall(r"-*\+*", "".join(line[:1] for line in diff))
+    return sum(max(run.count("-"), run.count("+")) for run in runs)
+
+
+def test_lines_are_counted_as_people_do():
+    assert changed_lines([" a", "-b", "+c", " d", "+e", "+f", " g", "-h"]) == 4
+    assert changed_lines(["-a", "-b", "+c", "+d"]) == 2
+
+
+def write_embeddings(folder: Path) -> Path:
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    for name in DOMAINS:
+        features = rng.normal(size=(60, 8)) + 3 * np.eye(8)[labels]
+        np.savez(folder / f"{name}.npz", features=features.astype("f4"), labels=labels)
+    return folder
+
+
+@pytest.fixture(params=["image_folder@ggeur", "embeddings@ggeur"])
+def converted(request, federatedscope, tmp_path, monkeypatch):
+    """FS's femnist.yaml after the diff, and settings for a short run on small data."""
+    monkeypatch.chdir(tmp_path)
+    checkout = Path(federatedscope.__file__).parents[3]
+    given = checkout / "scripts" / "example_configs" / "femnist.yaml"
+    diff = [
+        line.replace("image_folder@ggeur", request.param) for line in documented_diff()
+    ]
+    assert changed_lines(diff) <= 6
+    lines = applied(diff, given.read_text(encoding="utf-8").splitlines())
+    path = tmp_path / "femnist_ggeur.yaml"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    root = Path("my_images")
+    if request.param == "embeddings@ggeur":
+        write_embeddings(root)
+    else:
+        write_images(root, DOMAINS, per_class=15, size=(12, 10))
+    short = ["federate.total_round_num", "12", "ggeur.encoder.name", "pixels"]
+    short += ["ggeur.step1_size", "20", "ggeur.step2_size", "10", "eval.freq", "3"]
+    return path, short
+
+
+def test_femnist_on_one_s_own_data_in_standalone_mode(converted, caplog):
+    path, settings = converted
+    with as_before():
+        there = set_up(path, [*settings, "outdir", "exp"]).go()
+    here = Run(load_config(path, settings))
+    assert len(here.data.clients) == len(DOMAINS)
+    assert_same(there, here)
+    assert there.results.final.chosen.key == "val_loss"
+    (note,) = {line for line in here.describe() if "do nothing here" in line}
+    for name in ("data.subsample", "data.transform", "model.hidden", "out_channels"):
+        assert name in note
+    assert note in there.log
+    assert "No GPU found for your device, set cfg.use_gpu=False" in there.log
+
+
+def test_femnist_on_one_s_own_data_in_distributed_mode(converted, fork_server):
+    from processes import Fleet, numbers
+
+    path, settings = converted
+    number = str(len(DOMAINS))
+    divided = ["federate.client_num", number, "data.splitter", "iid"]
+    absolute = ["data.root", str(Path("my_images").resolve()), "expname", "femnist"]
+    cache = ["ggeur.encoder.cache", str(Path("embeddings_cache").resolve())]
+    settings = [*settings, *divided, *absolute, *cache]
+    here = Run(load_config(path, settings)).follow(lambda record: None)
+    folder = Path("fleet").resolve()
+    folder.mkdir()
+    fleet = Fleet(fork_server, folder, path, settings)
+    server = fleet.server()
+    clients = [fleet.client(k) for k in range(1, len(DOMAINS) + 1)]
+    try:
+        assert [worker.wait() for worker in (server, *clients)] == [0] * 6, str(fleet)
+    finally:
+        fleet.end()
+    there = json.loads((server.folder / "exp/femnist/results.json").read_text())
+    assert numbers(there) == numbers(json.loads(here.to_json()))
+
+
+# Defaults
+
+
+def test_every_key_of_fs_is_known_with_its_default(federatedscope):
+    def keys(node, prefix=""):
+        for name, value in node.items():
+            if name.startswith("__") or name in ("is_ready_for_run", "ggeur"):
+                continue
+            if isinstance(value, type(node)):
+                yield from keys(value, f"{prefix}{name}.")
+            else:
+                default = value.value if hasattr(value, "description") else value
+                yield prefix + name, default
+
+    theirs = dict(keys(new_config()))
+    ours = {key.name: key.default for key in [*fs_keys(), *OTHER_KEYS.values()]}
+    assert {name: ours.get(name, "unknown") for name in theirs} == theirs
+
+
+LEAST = """\
+federate: {method: ggeur, total_round_num: 2}
+data: {type: digits_quickstart@ggeur, splits: [0.6, 0.2, 0.2]}
+ggeur: {use: True, step1_size: 20, step2_size: 10}
+"""
+
+
+@pytest.fixture
+def least(federatedscope, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "least.yaml"
+    path.write_text(LEAST)
+    with as_before():
+        yield path
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        ["federate.share_local_model", "True", "federate.online_aggr", "True"],
+        ["ggeur.unseen_domains", "['noisy']"],
+        ["ggeur.base_method", "centralised"],
+    ],
+    ids=str,
+)
+def test_a_file_needs_only_what_differs(least, settings):
+    there = set_up(least, settings).go()
+    assert there.config.model.type == "ggeur_head"
+    assert_same(there, Run(load_config(least, settings)))
+
+
+def test_without_the_plugin_fs_has_its_own_defaults_back(least):
+    off = ["ggeur.use", "False", "federate.method", "FedAvg", "data.type", "toy"]
+    cfg = merged(least, off)
+    theirs = new_config(plugin=False)
+    for section in ("model", "trainer", "criterion"):
+        assert cfg[section].type == theirs[section].type
+
+
+# Weights & Biases, TensorBoard
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setattr(sys, "stderr", sys.stderr)  # FS puts another in its place
+    wandb.teardown()  # it remembers the folder of its first run
+    yield wandb
+    wandb.teardown()
+
+
+@pytest.mark.parametrize("server", ["True", "False"])
+def test_wandb_in_offline_mode(offline, least, server):
+    words = ["wandb.use", "True", "wandb.name_project", "p", "wandb.name_user", "me"]
+    run = set_up(least, [*words, "federate.make_global_eval", server]).go()
+    offline.finish()
+    (kept,) = Path("wandb").glob("offline-run-*/*.wandb")
+    content = kept.read_bytes()
+    ours = b"test_domain_avg_acc", b"test_inverted_acc"
+    theirs = b"Server #, Round", b"best_server_global_eval/"
+    for name in (*ours, *theirs):
+        assert name in content
+    assert (b"Results_weighted_avg/test_acc" in content) == (server == "False")
+    assert outcome(run.results) == outcome(
+        Run(load_config(least, ["federate.make_global_eval", server])).follow(
+            lambda record: None
+        )
+    )
+
+
+@pytest.mark.parametrize("server", ["True", "False"])
+def test_fs_can_read_every_line(least, server):
+    from federatedscope.core.auxiliaries.logging import logfile_2_wandb_dict
+
+    run = set_up(least, ["federate.make_global_eval", server]).go()
+    with (run.folder / "eval_results.log").open() as lines:
+        rounds, ended, _, best = logfile_2_wandb_dict(lines, raw_out=False)
+    assert ended
+    assert {found["Server #, Round"] for found in rounds} >= {1, 2}
+    assert best["server_global_eval/test_acc"] > 0
+
+
+def test_tensorboard_in_fs_s_run_folder(least):
+    pytest.importorskip("tensorboard")
+    run = set_up(least, ["ggeur.tensorboard", "True"]).go()
+    (events,) = run.folder.glob("events.out.tfevents.*")
+    assert b"test_domain_avg_acc" in events.read_bytes()

@@ -1,0 +1,166 @@
+"""FederatedScope's (FS's) own main.py with the plugin enabled: mistakes are told.
+
+A checkout of links stands in for the real one, so that the plugin can be enabled in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from federatedscope_ggeur.commands.enable import enable
+
+ROOT = Path(__file__).parents[3]
+
+#: Settings behind the quickstart, and the lines of the error.
+WRONG = {
+    ("ggeur.steps", "[3]"): ["ggeur.steps: must be [], [1], [2] or [1, 2], got [3]"],
+    ("ggeur.stepz", "[1]"): [
+        "ggeur.stepz: there is no such key; did you mean ggeur.steps?"
+    ],
+    ("federate.clientnum", "3"): [
+        "federate.clientnum: there is no such key; did you mean federate.client_num?"
+    ],
+    ("ggeur.step1_size", "many"): ["ggeur.step1_size: expected float, got str 'many'"],
+    ("federate.total_round_num", "ten"): [
+        "federate.total_round_num: expected int, got str 'ten'"
+    ],
+    ("model.type", "convnet2"): [
+        "model.type: the plugin has its own; write ggeur_head"
+    ],
+    ("trainer.type", "cvtrainer"): [
+        "trainer.type: the plugin has its own; write ggeur_"
+    ],
+    ("data.type", "femnist"): ["data.type 'femnist'"],
+    ("data.splitter", "''"): ["data.splitter"],
+    ("federate.client_num", "0"): ["federate.client_num: must be set with data.split"],
+    ("federate.method", "FedAvg"): ["federate.method: the plugin takes only 'ggeur'"],
+    ("fedswa.use", "True", "ggeur.scale", "big", "no.key", "1"): [
+        "no.key: there is no such key",
+        "fedswa.use: the plugin takes only False",
+        "ggeur.scale: must be",
+    ],
+    ("distribute.role", "client", "seed", "1"): [
+        "Type mismatch",
+        "write \"'client'\", with both pairs of quotes",
+    ],
+    ("federate.use_diff", "True"): ["Once FedEx is adopted"],
+    ("federate.total_round_num",): ["odd length"],
+}
+#: What FS itself says of its own settings stays as it is; of a file that should hold
+#: the plugin's, the plugin speaks.
+OTHER_FILES = {
+    ("--cfg", "broken.yaml"): "error: broken.yaml is not valid YAML",
+    ("--cfg", "toy.yaml", "federate.clientnum", "3"): "Traceback",
+    ("--cfg", "nowhere.yaml"): "Traceback",
+}
+BROKEN = "ggeur: {use: True"
+TOY = "data: {type: toy}\nmodel: {type: lr}\nfederate: {client_num: 2}\n"
+
+#: Imports all once; every process of a run ends as main.py's would.
+PROGRAM = """\
+import json, os, runpy, sys
+main, cases = sys.argv[1], json.loads(sys.argv[2])
+runpy.run_path(main)
+for number, words in enumerate(cases):
+    if not os.fork():
+        sys.argv = [main, *words]
+        output = os.open(f"output_{number}", os.O_WRONLY | os.O_CREAT)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        runpy.run_path(main, run_name="__main__")
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+@pytest.fixture(scope="session")
+def enabled(federatedscope, tmp_path_factory) -> Path:
+    """A checkout of FS in which the plugin is enabled."""
+    real = Path(federatedscope.__file__).parents[2]
+    package = tmp_path_factory.mktemp("enabled") / "federatedscope"
+    for folder in (package, package / "contrib", package / "contrib" / "configs"):
+        folder.mkdir()
+        for path in (real / folder.relative_to(package)).iterdir():
+            if path.name not in ("contrib", "configs") or path.parts[-2] == "core":
+                (folder / path.name).symlink_to(path)
+    assert enable([str(package.parent)]) == 0
+    return package.parent
+
+
+@pytest.fixture(scope="module")
+def ends(enabled, tmp_path_factory):
+    """Each run's exit status and output, by its words."""
+    if not hasattr(os, "fork"):
+        pytest.skip("the runs are forked, which this system cannot")
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "toy.yaml").write_text(TOY)
+    (folder / "broken.yaml").write_text(BROKEN)
+    quickstart = str(ROOT / "scripts" / "example_configs" / "ggeur_quickstart.yaml")
+    cases = {words: ["--cfg", quickstart, *words] for words in WRONG}
+    cases.update({words: list(words) for words in OTHER_FILES})
+    main = str(enabled / "federatedscope" / "main.py")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, main, json.dumps(list(cases.values()))],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(enabled)])},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    outputs = [(folder / f"output_{n}").read_text() for n in range(len(cases))]
+    return dict(zip(cases, zip(map(int, done.stdout.split()), outputs)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", WRONG, ids=" ".join)
+def test_a_wrong_setting_is_told_and_not_traced(ends, words):
+    status, output = ends[words]
+    assert status == 1
+    assert "Traceback" not in output
+    error = output[output.index("error: ") :].splitlines()
+    assert error[0] == "error: wrong settings:"
+    assert len(error) == 1 + len(WRONG[words]), error
+    for line, wanted in zip(error[1:], WRONG[words]):
+        assert wanted in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", OTHER_FILES, ids=" ".join)
+def test_files_that_are_not_ours_or_cannot_be_read(ends, words):
+    status, output = ends[words]
+    assert status == 1
+    assert OTHER_FILES[words] in output
+
+
+def test_ours_and_ctrl_c_are_told_apart():
+    from federatedscope_ggeur.engines.fs.user_errors import user_error
+    from federatedscope_ggeur.errors import DataError
+
+    ours = DataError("no rows")
+    assert user_error(ours, []) is ours
+    assert user_error(KeyboardInterrupt(), []) is None
+    assert user_error(ValueError("of a library"), ["ggeur.use", "True"]) is None
+
+
+def test_the_hook_passes_on_what_it_does_not_show(monkeypatch, capsys):
+    from federatedscope_ggeur.engines.fs.user_errors import install_hook
+    from federatedscope_ggeur.errors import DataError
+
+    passed = []
+    monkeypatch.setattr(sys, "excepthook", lambda *error: passed.append(error[1]))
+    install_hook()
+    hook = sys.excepthook
+    install_hook()
+    assert sys.excepthook is hook
+    interrupt, ours = KeyboardInterrupt(), DataError("no rows")
+    hook(KeyboardInterrupt, interrupt, None)
+    hook(DataError, ours, None)
+    assert passed == [interrupt]
+    assert capsys.readouterr().err == "error: no rows\n"

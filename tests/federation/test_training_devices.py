@@ -1,0 +1,184 @@
+"""Training and scoring on a device: the numbers of the CPU, which keeps all the rest.
+
+Where there is no GPU, one that is not there stands in (elsewhere.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from by_bytes import CLASSES, Federation, make_client_data, make_rows
+from elsewhere import GPU, Elsewhere, MixedDevices
+from every_method import ADDED, FEDERATED
+
+from federatedscope_ggeur import load_config, run
+from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.federation import (
+    CalibrationSettings,
+    OptimizerSettings,
+    TrainingSettings,
+    evaluate,
+    fit,
+)
+from federatedscope_ggeur.methods import METHODS, build_method
+from federatedscope_ggeur.models import CPU, ModelSettings, build_model, to_vector
+
+needs_gpu = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="torch sees no GPU on this machine"
+)
+ALL = {
+    **FEDERATED,
+    "local": METHODS["local"](),
+    **{f"fedavg + {name}": build_method("fedavg", name) for name in ADDED},
+    "scaffold + fedgen": build_method("scaffold", "fedgen", {"steps": 3.0}),
+}
+MODELS = {"linear": ModelSettings(), "mlp": ModelSettings(hidden=6, dropout=0.2)}
+LOCAL = TrainingSettings(
+    OptimizerSettings("SGD", 0.05, {"momentum": 0.9, "weight_decay": 1e-3}),
+    2,
+    "epoch",
+    8,
+)
+OPTIMIZERS = {
+    "SGD": OptimizerSettings("SGD", 0.1, {"momentum": 0.9}),
+    "Adam": OptimizerSettings("Adam", 0.01),
+    "AMSGrad": OptimizerSettings("Adam", 0.01, {"amsgrad": True}),
+}
+
+
+@pytest.fixture
+def gpu():
+    """A GPU, or what stands in for one."""
+    if torch.cuda.is_available():
+        yield None
+    elif not hasattr(torch.Tensor, "untyped_storage"):
+        pytest.skip("the stand-in for a GPU needs torch 2")
+    else:
+        with Elsewhere() as mode:
+            yield mode
+
+
+def rounds(method, device, **options):
+    """Weights after each of three rounds, client states, and what clients score."""
+    training = replace(options.pop("training", LOCAL), device=device)
+    federation = Federation(make_client_data(), method, training=training, **options)
+    weights = federation.run(3)
+    broadcast = federation.send(federation.server.broadcast(3))
+    test = {"test": Embeddings(*make_rows(30, seed=9), "any")}
+    reports = [c.score(broadcast, test) for c in federation.clients.values()]
+    scores = [report.scores["test"].loss_sum for report in reports]
+    states = [client.state for client in federation.clients.values()]
+    return weights, states, scores
+
+
+def assert_close(ours, theirs):
+    if isinstance(ours, torch.Tensor):
+        assert ours.device == CPU
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+    elif isinstance(ours, dict):
+        assert ours.keys() == theirs.keys()
+        for name in ours:
+            assert_close(ours[name], theirs[name])
+    elif isinstance(ours, list):
+        for one, other in zip(ours, theirs):
+            assert_close(one, other)
+    else:
+        assert ours == pytest.approx(theirs, rel=1e-3)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", ALL)
+def test_every_method_gives_what_it_gives_on_the_cpu(name, model, request):
+    options = {"model": MODELS[model], "steps": (1,)}
+    here = rounds(ALL[name], CPU, **options)
+    request.getfixturevalue("gpu")
+    there = rounds(ALL[name], GPU, **options)
+    for ours, theirs in zip(there, here):
+        assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("clip", [-1.0, 0.1])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("model", MODELS)
+def test_training_goes_as_on_the_cpu(model, optimizer, clip, shuffle, request):
+    settings = TrainingSettings(
+        OPTIMIZERS[optimizer], 2, "epoch", 8, shuffle=shuffle, grad_clip=clip
+    )
+    rows = make_rows(30, seed=1)
+
+    def trained(device):
+        head = build_model(rows[0].shape[1], CLASSES, MODELS[model])
+        head.reset(torch.Generator().manual_seed(1))
+        start, own = to_vector(head), replace(settings, device=device)
+        return fit(head, start, *rows, own, seed=3).params
+
+    here = trained(CPU)
+    request.getfixturevalue("gpu")
+    assert_close(trained(GPU), here)
+
+
+def test_sets_that_are_drawn_again_and_calibration(request):
+    """No memory to keep a set in; the server trains the last layer on draws."""
+    options = {"memory": 0, "noise": "fresh", "steps": (1, 2)}
+    calibration = CalibrationSettings(10, 2, LOCAL)
+
+    def calibrated(device):
+        own = replace(calibration, training=replace(LOCAL, device=device))
+        federation = Federation(
+            make_client_data(),
+            training=replace(LOCAL, device=device),
+            calibration=own,
+            model=MODELS["mlp"],
+            **options,
+        )
+        weights = federation.run(2)
+        broadcast = federation.server.broadcast(3)
+        clients = federation.clients.values()
+        federation.server.calibration.add(
+            [client.last_input_statistics(broadcast) for client in clients]
+        )
+        return [weights, federation.server.calibration.run(federation.server.params)[0]]
+
+    here = calibrated(CPU)
+    request.getfixturevalue("gpu")
+    assert_close(calibrated(GPU), here)
+
+
+def test_rows_are_scored_as_on_the_cpu(request):
+    model = build_model(6, CLASSES, MODELS["mlp"])
+    rows, params = make_rows(40, seed=2), to_vector(model)
+    here = evaluate(model, params, *rows)
+    request.getfixturevalue("gpu")
+    there = evaluate(model, params, *rows, GPU)
+    assert (there.correct, there.total) == (here.correct, here.total)
+    assert there.loss_sum == pytest.approx(here.loss_sum, rel=1e-5)
+
+
+def test_the_stand_in_tells_devices_apart(gpu):
+    """What torch refuses on a real GPU."""
+    x = torch.ones(3)
+    there = x.to(GPU)
+    assert (x.device, there.device) == (CPU, GPU)
+    generator = torch.Generator()
+    for mixed in (
+        lambda: x + there,
+        lambda: x[there.long()],
+        lambda: there.add_(x),
+        lambda: there.uniform_(generator=generator),
+    ):
+        with pytest.raises((MixedDevices, RuntimeError)):
+            mixed()
+    assert (there[:2] * 2).device == GPU
+    assert (there.cpu() + x).device == CPU
+
+
+@needs_gpu
+@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
+def test_a_run_with_use_gpu_agrees_with_the_cpu(quickstart, method):
+    settings = {"ggeur.base_method": method, "ggeur.encoder.device": "cpu"}
+    here = run(load_config(quickstart, settings))
+    there = run(load_config(quickstart, {**settings, "use_gpu": True}))
+    assert there.final.last.avg == pytest.approx(here.final.last.avg, abs=1e-4)
