@@ -18,6 +18,7 @@ MODULES = sorted(
 )
 #: Module -> the file that tests it, where that is another than its own.
 ELSEWHERE = {
+    "cfg_ggeur/described.py": "cfg_ggeur/test_check.py",
     "cfg_ggeur/fs_keys.py": "engines/fs/test_fs_config.py",
     "cfg_ggeur/keys.py": "cfg_ggeur/test_check.py",
     "cfg_ggeur/run_settings.py": "cfg_ggeur/test_method_settings.py",
@@ -43,6 +44,7 @@ ELSEWHERE = {
     "data/images/office_caltech.py": "data/images/test_office.py",
     "data/images/office_home.py": "data/images/test_office.py",
     "data/splitters.py": "data/test_partition.py",
+    "engines/meter.py": "engines/test_forecast.py",
     "engines/fs/channel.py": "engines/fs/test_rogue_workers.py",
     "engines/fs/client.py": "engines/fs/test_fs_workers.py",
     "engines/fs/federation.py": "engines/fs/test_fs_outputs.py",
@@ -52,6 +54,8 @@ ELSEWHERE = {
     "engines/fs/server.py": "engines/fs/test_fs_workers.py",
     "engines/fs/setup.py": "engines/fs/test_fs_outputs.py",
     "federation/client.py": "federation/test_roles.py",
+    "federation/course/exchange.py": "federation/course/test_coordinator.py",
+    "federation/global_shapes.py": "federation/test_round_zero.py",
     "federation/messages/schema.py": "federation/messages/test_payloads.py",
     "federation/prototypes.py": "federation/test_round_zero.py",
     "federation/server.py": "federation/test_roles.py",

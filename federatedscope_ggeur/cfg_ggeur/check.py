@@ -24,6 +24,7 @@ from federatedscope_ggeur.settings import NOT_SET
 _TOTALS = ("step1_size", "step2_size")
 _OF_THE_HEAD = {
     *("closed_form", "init", "statistics", "geometry", "calibrate", "mlp_hidden_dim"),
+    "space",
 }
 _TARGET = ("target_size_per_class",)
 _PER_ANCHOR = ("num_generated_per_sample", "num_generated_per_prototype", *_TARGET)
@@ -233,6 +234,8 @@ def _augmentation_problems(ggeur, added: type[Method]) -> Iterator[str]:
             yield f"ggeur.calibrate: must be none {why}"
         if ggeur.init == "closed_form":
             yield f"ggeur.init: must be random {why}"
+        if ggeur.space == "whitened":
+            yield f"ggeur.space: must be standard or raw {why}"
 
 
 def _evaluation_problems(cfg) -> Iterator[str]:

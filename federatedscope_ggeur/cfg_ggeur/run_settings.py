@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from federatedscope_ggeur.cfg_ggeur.check import local_optimizer, sizes_rule
 from federatedscope_ggeur.cfg_ggeur.devices import training_device
-from federatedscope_ggeur.cfg_ggeur.keys import to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     agreed_settings,
     base_method,
@@ -16,6 +15,7 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
     options_of,
 )
 from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_form
+from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.data import (
     ENCODERS,
     EncoderSettings,
@@ -37,6 +37,7 @@ from federatedscope_ggeur.federation.course.requests import (
     KINDS,
     LEAVE_ONE_OUT,
     STATISTICS,
+    TOTALS,
     RequestKind,
 )
 from federatedscope_ggeur.geometry import (
@@ -44,8 +45,10 @@ from federatedscope_ggeur.geometry import (
     PerAnchorSizes,
     ReleaseSizes,
     Sizes,
+    SpaceSettings,
     TotalSizes,
 )
+from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.models import (
     ClosedForm,
     ModelSettings,
@@ -87,13 +90,16 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
     form = statistics_form(ggeur)
     method, training = method_of(cfg), training_settings(cfg)
     pooled = ggeur.geometry == "pooled"
-    task = Task(num_classes, dim, model_settings(cfg), method, cfg.seed, form, pooled)
+    space = SpaceSettings(ggeur.space, ggeur.whitened.shrinkage)
+    model = model_settings(cfg)
+    task = Task(num_classes, dim, model, method, cfg.seed, form, pooled, space)
     client = ClientSettings(
         task,
         augmentation=AugmentationSettings(steps, sizes, ggeur.scale, ggeur.noise),
         training=training,
         min_samples=int(ggeur.privacy.min_samples),
         weight=ggeur.weight,
+        sends_statistics=STATISTICS in answered_requests(ggeur),
         closed_form=closed_form,
         scored=tuple(cfg.eval.split),
     )
@@ -281,8 +287,16 @@ def augmentation_steps(ggeur) -> tuple[int, ...]:
 def answered_requests(ggeur) -> frozenset[RequestKind]:
     """What a client of these settings answers."""
     answered = {kind for kind in KINDS if kind.always}
-    if augmentation_steps(ggeur) or ggeur.closed_form != "none":
+    federated = METHODS.find(ggeur.base_method).federated
+    trains_in = "raw" if only_closed_form(ggeur) else ggeur.space
+    if (
+        augmentation_steps(ggeur)
+        or ggeur.closed_form != "none"
+        or (federated and trains_in == "whitened")
+    ):
         answered.add(STATISTICS)
+    if trains_in != "raw" and (federated or STATISTICS in answered):
+        answered.add(TOTALS)
     form = _closed_form(ggeur)
     if form is not None and form.is_open:
         answered.add(LEAVE_ONE_OUT)

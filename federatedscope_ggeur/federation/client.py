@@ -23,23 +23,27 @@ from federatedscope_ggeur.federation.messages import (
     PrepareReply,
     Prototypes,
     ScoreReport,
+    SpaceBroadcast,
     StatisticsUpload,
+    TotalsUpload,
 )
 from federatedscope_ggeur.federation.messages.schema import (
     StatisticsForm,
 )
-from federatedscope_ggeur.federation.privacy import apply_min_count
+from federatedscope_ggeur.federation.privacy import apply_min_count, rows_for_totals
 from federatedscope_ggeur.federation.task import Task
 from federatedscope_ggeur.federation.training import TrainingSettings, fit
 from federatedscope_ggeur.geometry import (
     AugmentationSettings,
     AugmentedSet,
     ClassStatistics,
+    Space,
+    Totals,
     augment,
 )
 from federatedscope_ggeur.methods import LocalContext, LocalOutcome
 from federatedscope_ggeur.methods.base import Tensors
-from federatedscope_ggeur.models import CPU, ClosedForm
+from federatedscope_ggeur.models import CPU, ClosedForm, fold
 from federatedscope_ggeur.models.closed_forms import Rows, left_out_hits
 from federatedscope_ggeur.rng import derive_seed
 
@@ -59,6 +63,8 @@ class ClientSettings:
         The min-count threshold of what goes up of a class.
     weight : {"augmented", "original"}
         The rows that n_k counts: of the set trained on, or the client's own.
+    sends_statistics : bool
+        Whether round 0 asks for class statistics.
     closed_form : ClosedForm, optional
         As the server's.
     scored : tuple of str
@@ -70,6 +76,7 @@ class ClientSettings:
     training: TrainingSettings
     min_samples: int
     weight: str
+    sends_statistics: bool = False
     closed_form: ClosedForm | None = None
     scored: tuple[str, ...] = ("test",)
 
@@ -117,6 +124,9 @@ class Client:
     ----------
     schema : MessageSchema
         To decode the server's messages against.
+    space : Space
+        What it trains in, from `prepare` on: its training set and weights are there.
+        All else, `features` too, is of raw embeddings.
     """
 
     def __init__(
@@ -134,6 +144,7 @@ class Client:
         self.task = settings.task
         self.model = self.task.build_model()
         self.schema = self.task.schema(self.model)
+        self.space = Space.raw(self.task.dim)
         self._device = settings.training.device
         self.model.to(self._device)
         self.recipe: AugmentedSet | None = None
@@ -151,8 +162,20 @@ class Client:
         )
         return self._upload(statistics, self.task.statistics)
 
+    def totals(self) -> TotalsUpload:
+        """Round 0: how the rows lie that may be told of, for the space."""
+        least, sends = self.settings.min_samples, self.settings.sends_statistics
+        told = rows_for_totals(self.labels, self._counts, least, sends)
+        within = 0.0
+        if sends and self.task.statistics.content == "means":
+            for c in torch.nonzero(self._counts >= least).flatten().tolist():
+                within += Totals.of_rows(self.features[self.labels == c]).spread
+        totals = Totals.of_rows(self.features[told])
+        return TotalsUpload(self.number, totals, within)
+
     def last_input_statistics(self, broadcast: Broadcast) -> StatisticsUpload:
-        """After the last round: those of what the last layer takes in, likewise."""
+        """After the last round: those of what the last layer takes in, likewise, with
+        the weights of a model on raw embeddings."""
         model = self.model.at(broadcast.params)
         with torch.no_grad():
             inputs = model.last_input(self.features.to(self._device)).cpu()
@@ -192,16 +215,22 @@ class Client:
         return HitCounts(self.number, total, hits)
 
     def prepare(
-        self, geometry: Geometry | None, prototypes: Prototypes | None
+        self,
+        geometry: Geometry | None,
+        prototypes: Prototypes | None,
+        space: SpaceBroadcast | None = None,
     ) -> PrepareReply:
         """Round 0: set up the recipe of the training set from what came down.
 
-        Without geometry (no steps) the client trains on its own rows.
+        Without geometry (no steps) the client trains on its own rows. Geometry and
+        prototypes are in the space that came with them.
         """
+        self.space = self._own_space() if space is None else space.space
+        features = self.space.features(self.features)
         if prototypes is None:
-            prototypes = Prototypes(self.labels[:0], self.features[:0])
+            prototypes = Prototypes(self.labels[:0], features[:0])
         self.recipe = augment(
-            self.features,
+            features,
             self.labels,
             geometry.shapes if geometry else {},
             prototypes.prototypes,
@@ -225,7 +254,7 @@ class Client:
             weight = 0
         context = self._context(0, torch.zeros(0), {})
         method = self.task.method
-        init_upload = method.init_upload(self.features, self.labels, context)
+        init_upload = method.init_upload(features, self.labels, context)
         self.aggregation_weight = float(weight)
         return PrepareReply(self.number, self.aggregation_weight, init_upload)
 
@@ -287,11 +316,13 @@ class Client:
         return ScoreReport(self.number, broadcast.round_number, scores)
 
     def eval_params(self, broadcast: Broadcast) -> Tensor:
-        """The client's weights [P] after a round: those broadcast, or its own."""
-        number = broadcast.round_number
+        """The client's weights [P] on raw embeddings after a round: those broadcast, or
+        its own."""
+        number, method = broadcast.round_number, self.task.method
         context = self._context(number, broadcast.params, broadcast.download)
         context = replace(context, state=self._state_before(number + 1))
-        return self.task.method.eval_params(context)
+        params = method.eval_params(context)
+        return fold(self.model, params, self.space) if method.personal else params
 
     def _check(self, round_number: int, problem: str) -> None:
         if problem:
@@ -312,6 +343,14 @@ class Client:
     def _state_before(self, round_number: int) -> dict[str, Tensor]:
         earlier = [number for number in self.states if number < round_number]
         return self.states[max(earlier)] if earlier else {}
+
+    def _own_space(self) -> Space:
+        """Where none came down: raw or, where nobody else trains the client's model, of
+        its own rows."""
+        if self.task.method.federated:
+            return Space.raw(self.task.dim)
+        classes = self.task.num_classes
+        return self.task.space.of_rows(self.features, self.labels, classes)
 
     def _training_set(self, round_number: int) -> tuple[Tensor, Tensor]:
         if self.recipe is None:

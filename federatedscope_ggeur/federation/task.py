@@ -9,8 +9,11 @@ from federatedscope_ggeur.federation.messages.schema import (
     MessageSchema,
     StatisticsForm,
 )
+from federatedscope_ggeur.geometry import SpaceSettings
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import Model, ModelSettings, build_model
+
+_RAW = SpaceSettings("raw")
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class Task:
         How class statistics travel.
     pooled_geometry : bool
         GGEUR draws along one shape for all classes in place of one for each.
+    space : SpaceSettings
+        The space that is trained in.
     """
 
     num_classes: int
@@ -38,6 +43,7 @@ class Task:
     seed: int
     statistics: StatisticsForm = EACH_CLASS
     pooled_geometry: bool = False
+    space: SpaceSettings = _RAW
 
     def build_model(self) -> Model:
         """A model of the task, its parameters as the class leaves them."""

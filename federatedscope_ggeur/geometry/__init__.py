@@ -21,5 +21,7 @@ from federatedscope_ggeur.geometry.sizes import (
     Sizes,
     TotalSizes,
 )
+from federatedscope_ggeur.geometry.spaces import SPACES, Space, SpaceSettings
 from federatedscope_ggeur.geometry.statistics import LARGEST_EMBEDDING, ClassStatistics
 from federatedscope_ggeur.geometry.summed import SummedStatistics
+from federatedscope_ggeur.geometry.totals import Totals

@@ -24,6 +24,7 @@ from federatedscope_ggeur.models.closed_forms import (
     build_closed_form,
     register_closed_form,
 )
+from federatedscope_ggeur.models.folding import fold, unfold
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
 from federatedscope_ggeur.models.mlp import MLPHead

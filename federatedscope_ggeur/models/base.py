@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,9 @@ class Model(nn.Module):
 
     #: The last layer, of weight (C, D'') and bias (C,).
     classifier: nn.Linear
+
+    #: The name of the linear layer that embeddings go into, "" without one.
+    first_layer: ClassVar[str] = ""
 
     #: False where `gradient_accumulator` is worked out by hand.
     uses_autograd = True

@@ -151,6 +151,12 @@ class Round0:
         the method sends up once), over clients.
     init_broadcast_bytes_down : int
         What the method (FedMix) sends back of it, over clients.
+    totals_bytes_up, space_bytes_down : int
+        Totals of rows and the space that is made of them, over clients.
+    space : dict or None
+        What is trained in (``ggeur.space``): its ``kind`` and, of the standard one, the
+        root mean square ``distance`` of rows from its centre. None for raw embeddings,
+        and where every client has a space of its own.
     closed_form : RoundRecord or None
         The head in closed form (``ggeur.closed_form``); its bytes and seconds are not
         in the numbers above.
@@ -167,19 +173,23 @@ class Round0:
     withheld_pairs: Optional[int]
     prepare_bytes_up: int = 0
     init_broadcast_bytes_down: int = 0
+    totals_bytes_up: int = 0
+    space_bytes_down: int = 0
+    space: Optional[dict[str, Any]] = None
     closed_form: Optional[RoundRecord] = None
     compression: Optional[CompressionRecord] = None
 
     @property
     def bytes_up(self) -> int:
         """All bytes from clients to the server before scores."""
-        return sum(self.statistics_bytes_up.values()) + self.prepare_bytes_up
+        statistics = sum(self.statistics_bytes_up.values())
+        return statistics + self.totals_bytes_up + self.prepare_bytes_up
 
     @property
     def bytes_down(self) -> int:
         """All bytes from the server to clients before scores."""
         down = self.geometry_bytes_down + self.prototypes_bytes_down
-        return down + self.init_broadcast_bytes_down
+        return down + self.space_bytes_down + self.init_broadcast_bytes_down
 
 
 @dataclass(frozen=True)

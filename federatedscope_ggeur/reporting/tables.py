@@ -27,6 +27,8 @@ def record_lines(record: Round0 | RoundRecord) -> list[str]:
     if isinstance(record, RoundRecord):
         return [_head_line("calibrated by", record)]
     lines = [_round0_line(record)]
+    if record.space is not None:
+        lines.append(_space_line(record))
     if record.closed_form is not None:
         lines.append(_head_line("closed form", record.closed_form))
     return lines
@@ -46,6 +48,15 @@ def _round0_line(record: Round0) -> str:
         f"client); geometry down {record.geometry_bytes_down / 1e6:.2f} MB, prototypes "
         f"down {record.prototypes_bytes_down / 1e6:.2f} MB; {record.seconds:.2f} s"
     )
+
+
+def _space_line(record: Round0) -> str:
+    """What is trained in, in one line for a person."""
+    up, down = record.totals_bytes_up / 1e6, record.space_bytes_down / 1e6
+    about = {**(record.space or {})}
+    kind = about.pop("kind")
+    details = "".join(f", {name} {value:.3g}" for name, value in about.items())
+    return f"space: {kind}{details}; {up:.2f} MB up, {down:.2f} MB down"
 
 
 def _head_line(name: str, record: RoundRecord) -> str:

@@ -7,6 +7,7 @@ from federatedscope_ggeur.settings.rules import (
     Rule,
     below,
     fraction,
+    is_number,
     names,
     not_negative,
     one_of,

@@ -30,6 +30,9 @@ from federatedscope_ggeur.federation.messages import (
     StatisticsUpload,
 )
 
+#: The settings that say what a client answers.
+_ASKED_BY = ("steps", "closed_form", "space", "calibrate")
+
 
 class GeometryCache:
     """The last geometry decoded, for all clients of a process that get the same; or
@@ -117,7 +120,7 @@ class ClientHandler:
             raise _refusal(
                 "kind",
                 f"{kind.name!r} is nothing that this client's settings have it answer "
-                f"({', '.join(map(setting, ('steps', 'closed_form', 'calibrate')))})",
+                f"({', '.join(map(setting, _ASKED_BY))})",
             )
         if len(parts) != len(kind.parts):
             raise _refusal("parts", f"{kind.name} with {len(parts)} parts")

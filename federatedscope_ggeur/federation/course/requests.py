@@ -23,13 +23,16 @@ from federatedscope_ggeur.federation.messages import (
     PrepareReply,
     Prototypes,
     ScoreReport,
+    SpaceBroadcast,
     StatisticsUpload,
+    TotalsUpload,
 )
 from federatedscope_ggeur.federation.messages.validation import (
     validate_hits,
     validate_prepare_reply,
     validate_scores,
     validate_statistics,
+    validate_totals,
     validate_update,
 )
 from federatedscope_ggeur.federation.server import Server
@@ -88,6 +91,19 @@ STATISTICS = RequestKind(
     ),
     always=False,
 )
+TOTALS = RequestKind(
+    name="totals",
+    message="totals_request",
+    deadline="round0",
+    parts=(),
+    respond=lambda handler: handler.client.totals(),
+    answer_message="totals",
+    answer=TotalsUpload,
+    validate=lambda server, request, upload: validate_totals(
+        upload, server.client_domains, server.space_maker.told
+    ),
+    always=False,
+)
 LEAVE_ONE_OUT = RequestKind(
     name="hit_counts",
     message="components",
@@ -105,7 +121,7 @@ PREPARE = RequestKind(
     name="prepare",
     message="geometry",
     deadline="round0",
-    parts=(Geometry, Prototypes),
+    parts=(Geometry, Prototypes, SpaceBroadcast),
     respond=lambda handler, *parts: handler.client.prepare(*parts),
     answer_message="prepare_reply",
     answer=PrepareReply,
@@ -165,6 +181,7 @@ CALIBRATE = RequestKind(
 KINDS = (
     STATISTICS,
     LEAVE_ONE_OUT,
+    TOTALS,
     PREPARE,
     INIT_BROADCAST,
     TRAIN,

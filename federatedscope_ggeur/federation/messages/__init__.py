@@ -18,4 +18,8 @@ from federatedscope_ggeur.federation.messages.schema import (
     MessageSchema,
     StatisticsForm,
 )
+from federatedscope_ggeur.federation.messages.space import (
+    SpaceBroadcast,
+    TotalsUpload,
+)
 from federatedscope_ggeur.federation.messages.statistics_upload import StatisticsUpload

@@ -18,6 +18,7 @@ from federatedscope_ggeur.federation.messages.payloads import (
     PrepareReply,
     ScoreReport,
 )
+from federatedscope_ggeur.federation.messages.space import TotalsUpload
 from federatedscope_ggeur.federation.messages.statistics_upload import StatisticsUpload
 from federatedscope_ggeur.federation.messages.wire import shape_problem
 from federatedscope_ggeur.methods import Method, TensorSpec
@@ -37,6 +38,13 @@ def validate_statistics(
             "domain",
             f"{upload.domain!r}, but it joined as {client_domains[upload.client]!r}",
         )
+
+
+def validate_totals(
+    upload: TotalsUpload, client_domains: Mapping[int, str], told: Collection[int]
+) -> None:
+    """A first upload."""
+    _require_known(upload.client, client_domains, upload.client in told)
 
 
 def validate_hits(

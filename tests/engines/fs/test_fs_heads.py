@@ -24,6 +24,7 @@ MLP = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
 COMPRESSED = ["ggeur.statistics", "compressed", "ggeur.compressed.rank", 3]
 POOLED = ["ggeur.geometry", "pooled"]
 BY_SERVER = ["federate.make_global_eval", True]
+STANDARD, WHITENED = ["ggeur.space", "standard"], ["ggeur.space", "whitened"]
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,15 @@ BY_SERVER = ["federate.make_global_eval", True]
             ["ggeur.augmentation", added, "ggeur.base_method", "feddyn", *MLP]
             for added in AUGMENTATIONS
         ),
+        *([*space, "ggeur.steps", steps] for space in (STANDARD, WHITENED)
+          for steps in ([], [1, 2])),
+        [*STANDARD, *START, *CCVR, *BY_SERVER],
+        [*WHITENED, *CCVR, *MLP],
+        [*STANDARD, "ggeur.augmentation", "fedmix", "ggeur.base_method", "scaffold"],
+        [
+            *STANDARD, "federate.client_num", 8,
+            "federate.unseen_clients_rate", 0.25, "ggeur.privacy.min_samples", 5,
+        ],
     ],
     ids=str,
 )  # fmt: skip
@@ -70,6 +80,9 @@ def test_standalone_ends_with_the_same_head(fs, config, settings):
         [*START, *CCVR],
         [*CCVR, *MLP],
         *(["ggeur.augmentation", added] for added in AUGMENTATIONS),
+        STANDARD,
+        [*WHITENED, *MLP],
+        [*STANDARD, *START, *CCVR],
     ],
     ids=str,
 )

@@ -110,6 +110,8 @@ class TestWithoutFaults:
 
 
 class TestRefusedAnswers:
+    """What `Exchange` does not take."""
+
     @pytest.mark.parametrize(("fault", "field"), REFUSED.items())
     def test_a_small_quorum_goes_on_with_the_others(self, fault, field):
         carried = carrier(quorum=3)

@@ -19,7 +19,9 @@ from federatedscope_ggeur.federation.messages import (
     PrepareReply,
     Prototypes,
     ScoreReport,
+    SpaceBroadcast,
     StatisticsUpload,
+    TotalsUpload,
     wire,
 )
 
@@ -27,6 +29,8 @@ CLASSES, DIM, PARAMS = 3, 4, 10
 SCHEMA = MessageSchema(CLASSES, DIM, PARAMS)
 PAYLOADS = (
     StatisticsUpload,
+    TotalsUpload,
+    SpaceBroadcast,
     Geometry,
     Prototypes,
     PrepareReply,
@@ -51,6 +55,20 @@ VALID = {
             "factors": torch.ones(1, DIM),
             # The identity, as its upper triangle.
             "triangles": torch.tensor([[1.0, 0, 0, 0, 1, 0, 0, 1, 0, 1]]),
+        },
+    ),
+    TotalsUpload: (
+        "totals",
+        {"client": 3, "count": 7, "spread": 2.5, "within": 0.0},
+        {"mean": torch.ones(DIM, dtype=torch.float64)},
+    ),
+    SpaceBroadcast: (
+        "space",
+        {"kind": "whitened", "scale": 1.0},
+        {
+            "centre": torch.ones(DIM, dtype=torch.float64),
+            # The identity, as its upper triangle.
+            "triangle": torch.tensor([1.0, 0, 0, 0, 1, 0, 0, 1, 0, 1]),
         },
     ),
     Geometry: (
