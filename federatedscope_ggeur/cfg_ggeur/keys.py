@@ -22,6 +22,7 @@ from federatedscope_ggeur.settings import (
     not_negative,
     one_of,
     positive,
+    positive_share,
     steps,
     text,
     whole,
