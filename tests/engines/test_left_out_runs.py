@@ -92,7 +92,7 @@ def test_a_stopped_run_goes_on_with_what_was_chosen(config, tmp_path, kind):
 
 
 def test_confounded_labels_and_domains_are_noted(config):
-    results = run(config("ggeur.closed_form", "lda", "federate.client_num", 6))
+    results = run(config("ggeur.closed_form", "lda", *SIX[4:]))
     details = results.round0.closed_form.details
     assert details["shrinkage"] == 0.3
     assert details["shrinkage_rule"] == details["chosen_by"] == "default"

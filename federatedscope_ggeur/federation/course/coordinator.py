@@ -12,17 +12,10 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.federation.choice import (
-    Choice,
-    choose_by_hits,
-    choose_untuned,
-    is_confounded,
-    recorded,
-)
+from federatedscope_ggeur.federation.course.choice import choose, recorded
 from federatedscope_ggeur.federation.course.exchange import Exchange
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.course.plan import Plan
@@ -30,7 +23,6 @@ from federatedscope_ggeur.federation.course.requests import (
     CALIBRATE,
     EVALUATE,
     INIT_BROADCAST,
-    LEAVE_ONE_OUT,
     PREPARE,
     STATISTICS,
     TOTALS,
@@ -46,13 +38,10 @@ from federatedscope_ggeur.federation.evaluation import (
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
-    LeaveOneOut,
     ScoreReport,
 )
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.server import Server
-from federatedscope_ggeur.models import ClosedForm
-from federatedscope_ggeur.models.closed_forms import confounded_share
 from federatedscope_ggeur.reporting import Round0, RoundRecord, average
 
 logger = logging.getLogger(__name__)
@@ -128,7 +117,8 @@ class Coordinator:
         form, exchange = server.settings.closed_form, self._exchange
         if form is not None:
             before, exchange.down, exchange.up = time.perf_counter(), 0, 0
-            taken, how = yield from self._choose(form)
+            here = self.membership.here(sorted(server.uploaded))
+            taken, how = yield from choose(form, server, here, self._ask)
             chosen, solving = server.solve(taken), time.perf_counter() - before
             chosen, sizes_of_choice = (
                 recorded(chosen, how),
@@ -234,23 +224,6 @@ class Coordinator:
         uploads = yield from self._ask(STATISTICS, 0, asked, sizes)
         self.server.add_statistics(uploads)
         return sum(len(upload.statistics.classes) for upload in uploads)
-
-    def _choose(self, form: ClosedForm) -> Requests[Choice]:
-        """What clients' rows say of a head in closed form that is open."""
-        components = self.server.components()
-        if components is None:
-            return form, {}
-        share = confounded_share(components)
-        if is_confounded(share):
-            return choose_untuned(form, share)
-        components = components.merged(form.grain)
-        if form.NEEDS == "means":
-            components = replace(components, scatter=None)
-        asked = self.membership.here(sorted(self.server.uploaded))
-        message = LeaveOneOut(components).to_bytes()
-        parts = dict.fromkeys(asked, (message,))
-        counts = yield from self._ask(LEAVE_ONE_OUT, 0, parts)
-        return choose_by_hits(form, counts, share)
 
     def _make_space(self) -> Requests[int]:
         """The space that is trained in; the bytes up that were for it alone."""

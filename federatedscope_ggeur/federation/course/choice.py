@@ -1,16 +1,26 @@
-"""Which head in closed form the rows that clients have left out speak for."""
+"""Which head in closed form the rows that clients have left out speak for.
+
+It belongs to round 0: the one request of it is made here.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from federatedscope_ggeur.federation.messages import HitCounts
+from federatedscope_ggeur.federation.course.requests import (
+    LEAVE_ONE_OUT,
+    RequestKind,
+    Requests,
+)
+from federatedscope_ggeur.federation.messages import HitCounts, LeaveOneOut
+from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.models import ClosedForm
-from federatedscope_ggeur.models.closed_forms import LARGER_PART
+from federatedscope_ggeur.models.closed_forms import LARGER_PART, confounded_share
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +32,29 @@ CONFOUNDED = (
     "the class): rows left out say nothing of a class that a domain lacks, so nothing "
     "was chosen by them; {taken} is taken"
 )
+
+
+#: Kind, round and what goes to whom; the answers that can be used.
+Ask = Callable[[RequestKind, int, Mapping[int, "tuple[bytes, ...]"]], Requests[list]]
+
+
+def choose(
+    form: ClosedForm, server: Server, clients: Collection[int], ask: Ask
+) -> Requests[Choice]:
+    """What a head in closed form that is open becomes; another is itself. The
+    `clients` are asked if need be."""
+    components = server.components()
+    if components is None:
+        return form, {}
+    share = confounded_share(components)
+    if share > LARGER_PART:
+        return choose_untuned(form, share)
+    components = components.merged(form.grain)
+    if form.NEEDS == "means":
+        components = replace(components, scatter=None)
+    message = LeaveOneOut(components).to_bytes()
+    counts = yield from ask(LEAVE_ONE_OUT, 0, dict.fromkeys(clients, (message,)))
+    return choose_by_hits(form, counts, share)
 
 
 def choose_by_hits(
@@ -51,11 +84,6 @@ def recorded(report: dict[str, Any], how: dict[str, Any]) -> dict[str, Any]:
     if how and rule == "set":
         report = {**report, "shrinkage_rule": how["chosen_by"]}
     return {**report, **how}
-
-
-def is_confounded(share: float) -> bool:
-    """Whether rows left out are not to be believed."""
-    return share > LARGER_PART
 
 
 def choose_untuned(form: ClosedForm, share: float) -> Choice:

@@ -10,7 +10,7 @@ from chosen import chosen_federation
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.choice import choose_by_hits
+from federatedscope_ggeur.federation.course.choice import choose_by_hits
 from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
     GeometryCache,
