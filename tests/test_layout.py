@@ -20,6 +20,8 @@ MODULES = sorted(
 ELSEWHERE = {
     "cfg_ggeur/fs_keys.py": "engines/fs/test_fs_config.py",
     "cfg_ggeur/keys.py": "cfg_ggeur/test_check.py",
+    "cfg_ggeur/describe.py": "cfg_ggeur/test_check.py",
+    "cfg_ggeur/nodes.py": "cfg_ggeur/test_check.py",
     "cfg_ggeur/run_settings.py": "cfg_ggeur/test_method_settings.py",
     "cfg_ggeur/yaml_file.py": "cfg_ggeur/test_load.py",
     "commands/inspection.py": "commands/test_inspect.py",

@@ -165,7 +165,10 @@ class TestRequests:
     function."""
 
     TABLE = Path("federation/course/requests.py")
-    ANSWERS = ("StatisticsUpload", "PrepareReply", "ClientUpdate", "ScoreReport")
+    ANSWERS = (
+        *("StatisticsUpload", "TotalsUpload", "PrepareReply"),
+        *("ClientUpdate", "ScoreReport"),
+    )
     #: Rooms that carry requests.
     CARRY = ("federation", "engines")
 

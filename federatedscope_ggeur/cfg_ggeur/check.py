@@ -12,8 +12,9 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     switch_of,
     switches,
 )
-from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
+from federatedscope_ggeur.cfg_ggeur.keys import all_keys
 from federatedscope_ggeur.cfg_ggeur.method_settings import part_settings, parts_in_use
+from federatedscope_ggeur.cfg_ggeur.nodes import get_key
 from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_problems
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import OptimizerSettings

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
+from federatedscope_ggeur.cfg_ggeur.nodes import add_key
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
 from federatedscope_ggeur.errors import ConfigError, name_settings
@@ -364,36 +365,6 @@ def _below(name: str, settings: Iterable[Key]) -> list[Key]:
     return [replace(key, name=f"{name}.{key.name}") for key in settings]
 
 
-def describe_keys() -> str:
-    """Every key with its default and meaning, for a person."""
-    lines = ["ggeur.use = False", "    True switches the plugin on."]
-    for key in all_keys():
-        lines += [f"ggeur.{key.name} = {_shown(key.default)}", f"    {key.meaning}"]
-        for registry in REGISTRIES:
-            if registry.field.endswith(key.name):
-                lines += _parts_of(registry)
-    # What is named by keys of FederatedScope's.
-    lines += [READERS.field, *_parts_of(READERS), *_parts_of(IMAGE_READERS)]
-    lines += [SPLITTERS.field, *_parts_of(SPLITTERS)]
-    for registry in REGISTRIES:
-        for part in registry.values():
-            if getattr(part, "SECTION", ""):
-                for key in part.SETTINGS:
-                    default = "" if key.default is None else f" = {_shown(key.default)}"
-                    lines.append(f"{part.SECTION}.{key.name}{default}")
-                    lines.append(f"    {part.name}: {key.meaning}")
-    return "\n".join(lines)
-
-
-def _parts_of(registry: Registry) -> list[str]:
-    return [f"      {name}: {part.meaning}" for name, part in registry.items()]
-
-
-def _shown(default: object) -> str:
-    is_whole = isinstance(default, float) and default.is_integer()
-    return str(int(default)) if is_whole else str(default)
-
-
 def extend_ggeur_cfg(cfg) -> None:
     """Add what is missing of `cfg.ggeur` to a yacs `CfgNode` or an FS `CN`."""
     add_key(cfg, "ggeur.use", False)
@@ -405,27 +376,3 @@ def extend_ggeur_cfg(cfg) -> None:
             for k in part.SETTINGS
         }
         name_settings(own)
-
-
-def add_key(node, dotted: str, default: object) -> None:
-    """Give a config a key at its default, and the sections above it, if it has none."""
-    *path, name = dotted.split(".")
-    for part in path:
-        if part not in node:
-            node[part] = type(node)()
-        node = node[part]
-    if name not in node:
-        node[name] = list(default) if isinstance(default, list) else default
-
-
-def get_key(node, dotted: str):
-    """The value of e.g. ``"federate.client_num"`` in a config."""
-    for part in dotted.split("."):
-        node = node[part]
-    # FS wraps some values, with a description, until its config is ready to run.
-    return node.value if hasattr(node, "description") else node
-
-
-def to_plain(cfg: Mapping) -> dict:
-    """The config as nested plain dicts."""
-    return {k: to_plain(v) if isinstance(v, Mapping) else v for k, v in cfg.items()}

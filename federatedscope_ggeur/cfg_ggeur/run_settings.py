@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from federatedscope_ggeur.cfg_ggeur.check import local_optimizer, sizes_rule
 from federatedscope_ggeur.cfg_ggeur.devices import training_device
-from federatedscope_ggeur.cfg_ggeur.keys import to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     agreed_settings,
     base_method,
     method_of,
     options_of,
 )
+from federatedscope_ggeur.cfg_ggeur.nodes import to_plain
 from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_form
 from federatedscope_ggeur.data import (
     ENCODERS,
