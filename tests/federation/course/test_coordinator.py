@@ -1,4 +1,7 @@
-"""The course of a federation whose clients fail."""
+"""The course of a federation whose clients fail.
+
+Tests of federation/course/plan.py.
+"""
 
 from copy import deepcopy
 from dataclasses import replace
