@@ -94,6 +94,8 @@ class Run:
             f"domain {domain.name}: unseen, {len(domain.test)} rows to test"
             for domain in data.unseen
         ]
+        if self.settings.rounds:
+            lines.append(f"space to train in: {cfg.ggeur.space}")
         has_step2 = 2 in self.settings.server.steps
         if has_step2 and data.is_centralised:
             lines.append("note: step 2 adds nothing, all rows are in one place")
