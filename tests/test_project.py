@@ -166,8 +166,12 @@ class TestRequests:
 
     TABLE = Path("federation/course/requests.py")
     ANSWERS = (
-        *("StatisticsUpload", "TotalsUpload", "PrepareReply"),
-        *("ClientUpdate", "ScoreReport"),
+        "StatisticsUpload",
+        "PrepareReply",
+        "ClientUpdate",
+        "ScoreReport",
+        "HitCounts",
+        "TotalsUpload",
     )
     #: Rooms that carry requests.
     CARRY = ("federation", "engines")

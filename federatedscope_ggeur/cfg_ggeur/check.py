@@ -12,14 +12,13 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     switch_of,
     switches,
 )
-from federatedscope_ggeur.cfg_ggeur.keys import all_keys
+from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
 from federatedscope_ggeur.cfg_ggeur.method_settings import part_settings, parts_in_use
-from federatedscope_ggeur.cfg_ggeur.nodes import get_key
 from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_problems
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import OptimizerSettings
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
-from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.models import CLOSED_FORMS, build_closed_form
 from federatedscope_ggeur.settings import NOT_SET
 
 _TOTALS = ("step1_size", "step2_size")
@@ -72,6 +71,7 @@ def ggeur_problems(cfg) -> list[str]:
         )
     if not wrong & _OF_THE_HEAD:
         problems += _head_contradictions(ggeur)
+        problems += _form_contradictions(ggeur, wrong)
     if not wrong & {"sizes", *_TOTALS, *_PER_ANCHOR, "steps"}:
         problems += _size_contradictions(ggeur)
     return problems
@@ -114,6 +114,17 @@ def sizes_rule(ggeur) -> str:
 
 def _given(ggeur, names: Sequence[str]) -> list[str]:
     return [f"ggeur.{name}" for name in names if ggeur[name] != NOT_SET]
+
+
+def _form_contradictions(ggeur, wrong: set[str]) -> Iterator[str]:
+    """What the chosen closed form finds in its settings, where none is `wrong`."""
+    form = CLOSED_FORMS.get(ggeur.closed_form)
+    if form is None or {key.split(".")[0] for key in wrong} & {form.name, *form.READS}:
+        return
+    try:
+        build_closed_form(form.name, ggeur)
+    except ConfigError as error:
+        yield str(error)
 
 
 def _size_contradictions(ggeur) -> Iterator[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import yaml
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import HEAD, TRAINER, FSKey
-from federatedscope_ggeur.cfg_ggeur.nodes import get_key
+from federatedscope_ggeur.cfg_ggeur.keys import get_key
 from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten
 from federatedscope_ggeur.settings import Rule, rule_of
 

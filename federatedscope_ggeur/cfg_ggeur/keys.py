@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
-from federatedscope_ggeur.cfg_ggeur.nodes import add_key
+from federatedscope_ggeur.cfg_ggeur.statistics_form import STATISTICS_KEYS
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
 from federatedscope_ggeur.errors import ConfigError, name_settings
@@ -226,45 +226,7 @@ _RUN_KEYS = (
         "are no rounds of training.",
         shared=True,
     ),
-    _choice(
-        "statistics",
-        ("class", "summed", "means", "compressed"),
-        "What clients send in round 0 beside counts and means, at most: class, a "
-        "scatter for each class; summed, one summed over classes, which is enough for "
-        "most closed forms; means, nothing; compressed, the first directions of the "
-        "summed one, in few bits.",
-        shared=True,
-    ),
-    Key(
-        "compressed.rank",
-        170.0,
-        "Compressed statistics: directions of the scatter, at most; -1: as many as "
-        "compressed.energy asks for.",
-        whole(1, not_set_allowed=True),
-        shared=True,
-    ),
-    Key(
-        "compressed.energy",
-        0.95,
-        "Compressed statistics: share of a client's scatter that the directions hold, "
-        "above 0 and at most 1, if compressed.rank allows.",
-        positive_share,
-        shared=True,
-    ),
-    _choice(
-        "compressed.dtype",
-        ("int8", "float16", "float32"),
-        "Compressed statistics: what means and directions are rounded to, with one "
-        "scale a row.",
-        shared=True,
-    ),
-    _choice(
-        "geometry",
-        ("class", "pooled"),
-        "Shapes that the server sends for GGEUR's steps: class, one for each class; "
-        "pooled, one for all, of the scatter within classes.",
-        shared=True,
-    ),
+    *STATISTICS_KEYS,
     _choice(
         "calibrate",
         ("none", "ccvr"),
@@ -298,6 +260,7 @@ name_settings(
         "closed_form": "ggeur.closed_form",
         "drop_last": "dataloader.drop_last",
         "grad_clip": "grad.grad_clip",
+        "local_update_steps": "train.local_update_steps",
         "min_samples": "ggeur.privacy.min_samples",
         "optimizer.lr": "train.optimizer.lr",
         "restore_from": "federate.restore_from",
@@ -376,3 +339,22 @@ def extend_ggeur_cfg(cfg) -> None:
             for k in part.SETTINGS
         }
         name_settings(own)
+
+
+def add_key(node, dotted: str, default: object) -> None:
+    """Give a config a key at its default, and the sections above it, if it has none."""
+    *path, name = dotted.split(".")
+    for part in path:
+        if part not in node:
+            node[part] = type(node)()
+        node = node[part]
+    if name not in node:
+        node[name] = list(default) if isinstance(default, list) else default
+
+
+def get_key(node, dotted: str):
+    """The value of e.g. ``"federate.client_num"`` in a config."""
+    for part in dotted.split("."):
+        node = node[part]
+    # FS wraps some values, with a description, until its config is ready to run.
+    return node.value if hasattr(node, "description") else node

@@ -20,15 +20,23 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     open_sections,
     settings_in,
 )
-from federatedscope_ggeur.cfg_ggeur.keys import extend_ggeur_cfg
+from federatedscope_ggeur.cfg_ggeur.keys import (
+    add_key,
+    extend_ggeur_cfg,
+    get_key,
+)
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
-from federatedscope_ggeur.cfg_ggeur.nodes import add_key, get_key, to_plain
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins, plugins_in
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_by_domain,
     encoder_settings,
 )
-from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten, literal, read_yaml
+from federatedscope_ggeur.cfg_ggeur.yaml_file import (
+    flatten,
+    literal,
+    read_yaml,
+    to_plain,
+)
 from federatedscope_ggeur.data import (
     check_encoder,
     check_splits,

@@ -10,8 +10,7 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     settings_in,
     switch_of,
 )
-from federatedscope_ggeur.cfg_ggeur.keys import all_keys
-from federatedscope_ggeur.cfg_ggeur.nodes import get_key
+from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method, build_method
 from federatedscope_ggeur.models import CLOSED_FORMS
 

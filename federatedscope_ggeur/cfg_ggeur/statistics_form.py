@@ -1,4 +1,4 @@
-"""What of the class statistics travels, from what is needed of them."""
+"""What of the class statistics and shapes travels: keys, checks, the form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,52 @@ from federatedscope_ggeur.federation.messages import StatisticsForm
 from federatedscope_ggeur.geometry import Compression
 from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS, NEEDS
-from federatedscope_ggeur.settings import NOT_SET
+from federatedscope_ggeur.settings import NOT_SET, Key, one_of, positive_share, whole
+
+STATISTICS_KEYS = (
+    Key(
+        "statistics",
+        "class",
+        "What clients send in round 0 beside counts and means, at most: class, a "
+        "scatter for each class; summed, one summed over classes, which is enough for "
+        "most closed forms; means, nothing; compressed, the first directions of the "
+        "summed one, in few bits.",
+        one_of("class", "summed", "means", "compressed"),
+        shared=True,
+    ),
+    Key(
+        "compressed.rank",
+        170.0,
+        "Compressed statistics: directions of the scatter, at most; -1: as many as "
+        "compressed.energy asks for.",
+        whole(1, not_set_allowed=True),
+        shared=True,
+    ),
+    Key(
+        "compressed.energy",
+        0.95,
+        "Compressed statistics: share of a client's scatter that the directions hold, "
+        "above 0 and at most 1, if compressed.rank allows.",
+        positive_share,
+        shared=True,
+    ),
+    Key(
+        "compressed.dtype",
+        "int8",
+        "Compressed statistics: what means and directions are rounded to, with one "
+        "scale a row.",
+        one_of("int8", "float16", "float32"),
+        shared=True,
+    ),
+    Key(
+        "geometry",
+        "class",
+        "Shapes that the server sends for GGEUR's steps: class, one for each class; "
+        "pooled, one for all, of the scatter within classes.",
+        one_of("class", "pooled"),
+        shared=True,
+    ),
+)
 
 #: What statistics hold at most, in the words of the closed forms.
 _HOLDS = {
@@ -27,7 +72,7 @@ def statistics_form(ggeur) -> StatisticsForm:
     """How the statistics of `cfg.ggeur` travel: what nothing needs does not."""
     content = _HOLDS[ggeur.statistics]
     needs = [need for _, need in _needs(ggeur)]
-    # With a scatter for each class go all statistics that training may come to need.
+    # Training may come to need the scatters: by class, they are left out without it.
     if all(need == "means" for need in needs) and (content != "class" or _alone(ggeur)):
         content = "means"
     # A head in closed form inverts statistics: they travel exactly then.

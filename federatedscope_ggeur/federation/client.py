@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.errors import GGEURError, MessageError, setting
 from federatedscope_ggeur.federation.divergence import not_finite, remedy
 from federatedscope_ggeur.federation.evaluation import evaluate
+from federatedscope_ggeur.federation.memory import MemoryBudget
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
     Geometry,
+    HitCounts,
     InitBroadcast,
+    LeaveOneOut,
     PrepareReply,
     Prototypes,
     ScoreReport,
@@ -29,10 +32,9 @@ from federatedscope_ggeur.federation.messages.schema import (
     StatisticsForm,
 )
 from federatedscope_ggeur.federation.privacy import apply_min_count, rows_for_totals
-from federatedscope_ggeur.federation.task import Task
-from federatedscope_ggeur.federation.training import TrainingSettings, fit
+from federatedscope_ggeur.federation.settings import ClientSettings
+from federatedscope_ggeur.federation.training import fit
 from federatedscope_ggeur.geometry import (
-    AugmentationSettings,
     AugmentedSet,
     ClassStatistics,
     Space,
@@ -42,61 +44,10 @@ from federatedscope_ggeur.geometry import (
 from federatedscope_ggeur.methods import LocalContext, LocalOutcome
 from federatedscope_ggeur.methods.base import Tensors
 from federatedscope_ggeur.models import CPU, fold
+from federatedscope_ggeur.models.closed_forms import Rows, left_out_hits
 from federatedscope_ggeur.rng import derive_seed
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ClientSettings:
-    """What every client is told before it starts.
-
-    Attributes
-    ----------
-    task : Task
-    augmentation : AugmentationSettings
-    training : TrainingSettings
-    min_samples : int
-        The min-count threshold of what goes up of a class.
-    weight : {"augmented", "original"}
-        The rows that n_k counts: of the set trained on, or the client's own.
-    sends_statistics : bool
-        Whether round 0 asks for class statistics.
-    scored : tuple of str
-        The splits of its own rows that it scores a head on.
-    """
-
-    task: Task
-    augmentation: AugmentationSettings
-    training: TrainingSettings
-    min_samples: int
-    weight: str
-    sends_statistics: bool = False
-    scored: tuple[str, ...] = ("test",)
-
-
-class MemoryBudget:
-    """Bytes that the augmented sets of one process may take together."""
-
-    def __init__(self, limit: float):
-        self._left = limit
-        self._scratch = torch.empty(0)
-
-    def reserve(self, nbytes: int) -> bool:
-        """Whether `nbytes` still fit; if so they are taken."""
-        if nbytes > self._left:
-            return False
-        self._left -= nbytes
-        return True
-
-    def scratch(self, rows: int, dim: int) -> Tensor:
-        """Memory of shape (rows, dim), float32, for one set at a time to be drawn into.
-
-        It stays the same from call to call while it is large enough.
-        """
-        if self._scratch.numel() < rows * dim:
-            self._scratch = torch.empty(rows * dim)
-        return self._scratch[: rows * dim].view(rows, dim)
 
 
 class Client:
@@ -182,6 +133,31 @@ class Client:
     ) -> StatisticsUpload:
         allowed = apply_min_count(statistics, self.settings.min_samples)
         return StatisticsUpload.of(self.number, self.domain, allowed, form)
+
+    def hit_counts(
+        self, message: LeaveOneOut, validation: Embeddings | None = None
+    ) -> HitCounts:
+        """Round 0: how many of its rows each candidate for the head in closed form
+        classifies rightly. A row is left out of what it is in; one of a class that was
+        withheld is in nothing, and neither are those for `validation`."""
+        form, names = self.settings.closed_form, message.components.domain_names
+        if form is None or self.domain not in names:
+            raise MessageError(
+                f"{self.domain!r} is not among {names}",
+                field="domains",
+                sender="the server",
+            )
+        where = self.number, names.index(self.domain)
+        inside = (self._counts >= self.settings.min_samples)[self.labels]
+        scores = message.scores(form)
+        own = Rows(self.features, self.labels, *where, inside)
+        hits, total = left_out_hits(scores, own), len(own)
+        if validation is not None and len(validation):
+            x, y = validation.features, validation.labels
+            nowhere = torch.zeros(len(y), dtype=torch.bool)
+            hits += left_out_hits(scores, Rows(x, y, *where, nowhere))
+            total += len(y)
+        return HitCounts(self.number, total, hits)
 
     def prepare(
         self,

@@ -57,7 +57,8 @@ class CompressionLog:
         """Note a head in closed form, worked out from all that was added."""
         limits = self._limits(statistics)
         self._head_limit = form.error_limit(statistics, solved, limits)
-        if self._coarser is None:
+        # One of clients' means cannot be worked out from the merged statistics alone.
+        if self._coarser is None or not form.partition_free:
             return
         try:
             coarser = form.solve(self._coarser).model

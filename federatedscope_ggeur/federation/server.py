@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.calibration import (
     Calibration,
-    CalibrationSettings,
 )
 from federatedscope_ggeur.federation.compression_log import CompressionLog
 from federatedscope_ggeur.federation.divergence import not_finite, remedy
@@ -34,65 +31,20 @@ from federatedscope_ggeur.federation.messages.statistics_upload import (
 )
 from federatedscope_ggeur.federation.prototypes import PrototypeBook
 from federatedscope_ggeur.federation.sampling import draw_clients
+from federatedscope_ggeur.federation.settings import ServerSettings
 from federatedscope_ggeur.federation.space_maker import SpaceMaker
-from federatedscope_ggeur.federation.task import Task
 from federatedscope_ggeur.geometry import (
     Space,
 )
 from federatedscope_ggeur.methods import ServerContext, Update, initial_weights
 from federatedscope_ggeur.models import (
-    CPU,
     ClosedForm,
     fold,
     load_vector,
     to_vector,
     unfold,
 )
-
-
-@dataclass(frozen=True)
-class ServerSettings:
-    """What the server is told before it starts.
-
-    Attributes
-    ----------
-    task : Task
-    steps : tuple of int
-        Of the augmentation: none needs no statistics, 2 needs prototypes.
-    prototypes : {"domain", "client"}
-        One prototype for a class and other domain, or for a class and other client.
-    sample_client_num : int
-        Clients drawn each round.
-    ignore_weight : bool
-        Average with equal weights in place of n_k.
-    total_rounds, eval_every : int
-        Rounds in all; the head is scored every so many, and after the last one.
-    unseen_client_num : int
-        Clients that take no part in round 0 or in training and are only scored.
-    closed_form : ClosedForm, optional
-        The head in closed form that round 0 ends with.
-    calibration : CalibrationSettings, optional
-        What is done to the head after the last round.
-    device : torch.device
-        Where the head is scored on rows that the server holds. All else that the
-        server works out, it does on the CPU.
-    rate : float, optional
-        The clients' learning rate, for what is said where training diverges.
-    """
-
-    task: Task
-    steps: tuple[int, ...]
-    prototypes: str
-    sample_client_num: int
-    ignore_weight: bool
-    total_rounds: int
-    eval_every: int
-    unseen_client_num: int = 0
-    closed_form: ClosedForm | None = None
-    calibration: CalibrationSettings | None = None
-    device: torch.device = CPU
-    rate: float | None = None
-
+from federatedscope_ggeur.models.closed_forms import ComponentBook, Components
 
 FromClient = TypeVar(
     "FromClient",
@@ -127,8 +79,8 @@ class Server:
         What is trained in; raw until `make_space`.
     statistics : ClassStatistics or SummedStatistics
         The merged statistics of all clients so far.
-    uploaded : set of int
-        The clients whose statistics are in it.
+    uploaded_rows : dict from client number to int
+        The clients whose statistics are in it, and the rows that these are of.
     space_maker : SpaceMaker
         What `make_space` makes it of.
     compression : CompressionLog
@@ -144,12 +96,7 @@ class Server:
     def __init__(self, client_domains: Mapping[int, str], settings: ServerSettings):
         self.client_domains = dict(sorted(client_domains.items()))
         self.settings, self.task = settings, settings.task
-        self.unseen = draw_clients(
-            list(self.client_domains),
-            settings.unseen_client_num,
-            self.task.seed,
-            "unseen",
-        )
+        self.unseen = unseen_clients(self.client_domains, settings)
         self.participants = [k for k in self.client_domains if k not in self.unseen]
         self.model = self.task.build_model()
         self.params = initial_weights(self.model, self.task.seed)
@@ -165,9 +112,19 @@ class Server:
             seed = self.task.seed
             self.calibration = Calibration(self.model, settings.calibration, seed)
         self.prototype_book = PrototypeBook(self.client_domains, settings.prototypes)
-        self.uploaded: set[int] = set()
+        self.uploaded_rows: dict[int, int] = {}
+        self._components: ComponentBook | None = None
+        form = settings.closed_form
+        if form is not None and (form.is_open or not form.partition_free):
+            names = tuple(dict.fromkeys(self.client_domains.values()))
+            self._components = ComponentBook(names)
         self.compression = CompressionLog()
         self.prepare_replies: dict[int, PrepareReply] = {}
+
+    @property
+    def uploaded(self) -> set[int]:
+        """The clients whose statistics are in `statistics`."""
+        return set(self.uploaded_rows)
 
     @property
     def needs_statistics(self) -> bool:
@@ -199,8 +156,10 @@ class Server:
     def add_statistics(self, uploads: Iterable[StatisticsUpload]) -> None:
         """Fold in the uploads of one window, in client order (Eq. 4)."""
         for upload in in_client_order(uploads):
-            self.uploaded.add(upload.client)
+            self.uploaded_rows[upload.client] = int(upload.statistics.counts.sum())
             self.statistics = self.statistics + upload.statistics
+            if self._components is not None:
+                self._components.add(upload.statistics, upload.client, upload.domain)
             if upload.loss is not None:
                 self.compression.add(upload, self.settings.closed_form is not None)
             self.space_maker.add_statistics(upload.statistics)
@@ -239,7 +198,10 @@ class Server:
         StatisticsError
             The statistics do not allow that head; it says what to do.
         """
-        solved = form.solve(self.statistics)
+        parts = None
+        if self._components is not None and self.uploaded:
+            parts = self._components.components()
+        solved = form.solve(self.statistics, parts, self.task.seed)
         self.start_from(to_vector(solved.model))
         if self.compression.uploads:
             self.compression.note_head(form, solved, self.statistics)
@@ -248,6 +210,19 @@ class Server:
     def start_from(self, params: Tensor) -> None:
         """Begin, before the space is made, with weights [P] on raw embeddings."""
         self.params, self._given = params, True
+
+    @property
+    def candidates(self) -> tuple[ClosedForm, ...]:
+        """What a head in closed form may be, where clients' rows decide."""
+        form = self.settings.closed_form
+        return () if form is None else form.candidates()
+
+    def components(self) -> Components | None:
+        """What clients have sent, where rows are to be left out of it."""
+        form = self.settings.closed_form
+        if self._components is None or form is None or not form.is_open:
+            return None
+        return self._components.components() if self.statistics.classes else None
 
     def add_prepare_reply(self, reply: PrepareReply) -> None:
         """Note what a client counts for and what its method sends once.
@@ -382,6 +357,12 @@ class Server:
         uploads = {reply.client: reply.init_upload for reply in replies}
         seed = self.task.seed
         return ServerContext(round_number, self.model, weights, uploads, seed)
+
+
+def unseen_clients(numbers: Iterable[int], settings: ServerSettings) -> list[int]:
+    """Of the clients `numbers` those that are only scored, drawn by seed."""
+    drawn, seed = settings.unseen_client_num, settings.task.seed
+    return draw_clients(sorted(numbers), drawn, seed, "unseen")
 
 
 def in_client_order(messages: Iterable[FromClient]) -> list[FromClient]:

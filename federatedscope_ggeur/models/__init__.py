@@ -26,5 +26,6 @@ from federatedscope_ggeur.models.closed_forms import (
 )
 from federatedscope_ggeur.models.folding import fold, unfold
 from federatedscope_ggeur.models.linear import LinearHead
+from federatedscope_ggeur.models.mixture import MixtureHead
 from federatedscope_ggeur.models.mlp import MLPHead
 from federatedscope_ggeur.models.quadratic import QuadraticHead

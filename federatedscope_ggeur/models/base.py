@@ -37,6 +37,9 @@ class Model(nn.Module):
     #: False where `gradient_accumulator` is worked out by hand.
     uses_autograd = True
 
+    #: False where it takes parameter vectors of several lengths, see `make_room_for`.
+    fixed_size = True
+
     def __init__(self, in_features: int, num_classes: int):
         super().__init__()
         self.in_features = in_features
@@ -66,6 +69,9 @@ class Model(nn.Module):
                     module.weight.uniform_(-bound, bound, generator=generator)
                     module.bias.uniform_(-bound, bound, generator=generator)
         return self
+
+    def make_room_for(self, size: int) -> None:
+        """Before a vector of `size` parameters is loaded; for models that vary."""
 
     def at(self, vector: Tensor) -> Model:
         """A frozen copy in evaluation mode with the parameters of `vector` [P]."""
@@ -122,6 +128,7 @@ def to_vector(model: Model) -> Tensor:
 
 def load_vector(model: Model, vector: Tensor) -> None:
     """Copy `vector` of shape (P,) into the model's parameters."""
+    model.make_room_for(len(vector))
     with torch.no_grad():
         for parameter, part in zip(model.parameters(), split_vector(model, vector)):
             parameter.copy_(part)

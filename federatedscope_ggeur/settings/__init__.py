@@ -12,6 +12,7 @@ from federatedscope_ggeur.settings.rules import (
     not_negative,
     one_of,
     positive,
+    positive_or_not_set,
     positive_share,
     rule_of,
     steps,

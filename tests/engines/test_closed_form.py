@@ -9,10 +9,12 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.data import ClientData, Embeddings, FederatedData
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError, StatisticsError
+from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.reporting import numbers, results_table
 
 DIM, CLASSES, ROWS = 24, 7, 900
-KINDS = ("ncm", "lda", "qda", "ridge")
+KINDS = tuple(CLOSED_FORMS)
+PARTITION_FREE = tuple(k for k, form in CLOSED_FORMS.items() if form.partition_free)
 
 
 def rows(seed, count):
@@ -69,7 +71,7 @@ def map_str(settings):
 
 @pytest.mark.parametrize("beta", [0.01, 0.1, 0.5])
 @pytest.mark.parametrize("clients", [1, 10, 100])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PARTITION_FREE)
 def test_every_partition_gives_the_pooled_head(solve, kind, clients, beta):
     pooled, expected = solve(kind)
     model, results = solve(kind, clients, beta)

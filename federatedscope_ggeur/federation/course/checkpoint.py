@@ -151,11 +151,9 @@ def restore(
         if _is_safetensors(data):
             return _restore(path, data, coordinator, handshake)
         if server.settings.closed_form is not None:
-            raise _refusal(
-                path,
-                f"it holds weights alone, and {setting('closed_form')} puts others in "
-                "their place; take one of the two",
-            )
+            others = f"{setting('closed_form')} puts others in their place"
+            problem = f"it holds weights alone, and {others}; take one of the two"
+            raise _refusal(path, problem)
         server.start_from(_weights_of_fs(path, server.model, server.task.method))
         return None
     except ConfigError:
@@ -177,7 +175,8 @@ def _restore(
     for name in _SENT:
         held = started.tensor(name, torch.uint8, (None,))
         setattr(coordinator, name, held.numpy().tobytes())
-    params = progress.tensor("trained", torch.float32, server.params.shape)
+    size = len(server.params) if server.model.fixed_size else None
+    params = progress.tensor("trained", torch.float32, (size,))
     records = json.loads(progress.text("records"))
     done = Progress(
         from_json_value(Round0, records["round0"], "round0"),

@@ -12,12 +12,13 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.federation.course.choice import choose, recorded
 from federatedscope_ggeur.federation.course.exchange import Exchange
 from federatedscope_ggeur.federation.course.membership import Membership
+from federatedscope_ggeur.federation.course.plan import Plan
 from federatedscope_ggeur.federation.course.requests import (
     CALIBRATE,
     EVALUATE,
@@ -31,7 +32,6 @@ from federatedscope_ggeur.federation.course.requests import (
 )
 from federatedscope_ggeur.federation.divergence import DivergenceWatch, largest
 from federatedscope_ggeur.federation.evaluation import (
-    EvaluationSettings,
     Score,
     average_metrics,
 )
@@ -47,27 +47,6 @@ from federatedscope_ggeur.reporting import Round0, RoundRecord, average
 logger = logging.getLogger(__name__)
 
 _NOTHING_SENT = {"geometry_bytes_down": 0, "prototypes_bytes_down": 0}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a federation is carried out.
-
-    Attributes
-    ----------
-    round0_window : int
-        Clients asked at a time in round 0.
-    quorum : int or None
-        The run ends with an error when fewer clients are there; None: than all.
-    server_evaluates : bool
-        The server scores rows of its own; else every client scores its own.
-    evaluation : EvaluationSettings
-    """
-
-    round0_window: int
-    quorum: int | None
-    server_evaluates: bool
-    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
 
 class Coordinator:
@@ -134,11 +113,17 @@ class Coordinator:
         if server.needs_statistics:
             for window in windows(server.participants, self.plan.round0_window):
                 pairs += yield from self._collect(window, sizes)
-        chosen, solving = {}, 0.0
-        form = server.settings.closed_form
+        chosen, solving, sizes_of_choice = {}, 0.0, (0, 0)
+        form, exchange = server.settings.closed_form, self._exchange
         if form is not None:
-            before = time.perf_counter()
-            chosen, solving = server.solve(form), time.perf_counter() - before
+            before, exchange.down, exchange.up = time.perf_counter(), 0, 0
+            here = self.membership.here(sorted(server.uploaded))
+            taken, how = yield from choose(form, server, here, self._ask)
+            chosen, solving = server.solve(taken), time.perf_counter() - before
+            chosen, sizes_of_choice = (
+                recorded(chosen, how),
+                (exchange.down, exchange.up),
+            )
         totals_up = (yield from self._make_space()) if server.needs_space else 0
         if server.settings.steps:
             self.geometry = server.geometry().to_bytes()
@@ -149,7 +134,7 @@ class Coordinator:
         seconds = time.perf_counter() - started - solving
         closed_form = None
         if form is not None:
-            record = self._start_record(0, spent=solving)
+            record = self._start_record(0, solving, *sizes_of_choice)
             scored = yield from self._evaluate(0)
             closed_form = record(scored, method=form.name, details=chosen)
         start_loss = closed_form.loss if closed_form is not None else None
@@ -338,12 +323,12 @@ class Coordinator:
         return average_metrics(each, self.plan.evaluation.average)
 
     def _start_record(
-        self, number: int, spent: float = 0.0
+        self, number: int, spent: float = 0.0, down: int = 0, up: int = 0
     ) -> Callable[..., RoundRecord]:
-        """Count bytes and seconds, beside those `spent`, from now; what comes back
-        makes the record of them and of the scores."""
+        """Count seconds and bytes from now, beside those `spent`, `down` and `up`; what
+        comes back makes the record of them and of the scores."""
         started = time.perf_counter() - spent
-        self._exchange.down = self._exchange.up = 0
+        self._exchange.down, self._exchange.up = down, up
 
         def record(scored: dict[str, Any], clients=(), **made_by: Any) -> RoundRecord:
             return RoundRecord(

@@ -16,7 +16,9 @@ from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
     Geometry,
+    HitCounts,
     InitBroadcast,
+    LeaveOneOut,
     MessageSchema,
     PrepareReply,
     Prototypes,
@@ -26,6 +28,7 @@ from federatedscope_ggeur.federation.messages import (
     TotalsUpload,
 )
 from federatedscope_ggeur.federation.messages.validation import (
+    validate_hits,
     validate_prepare_reply,
     validate_scores,
     validate_statistics,
@@ -101,6 +104,19 @@ TOTALS = RequestKind(
     ),
     always=False,
 )
+LEAVE_ONE_OUT = RequestKind(
+    name="hit_counts",
+    message="components",
+    deadline="round0",
+    parts=(LeaveOneOut,),
+    respond=lambda handler, message: handler.leave_one_out(message),
+    answer_message="hit_counts",
+    answer=HitCounts,
+    validate=lambda server, request, counts: validate_hits(
+        counts, server.uploaded_rows, len(server.candidates)
+    ),
+    always=False,
+)
 PREPARE = RequestKind(
     name="prepare",
     message="geometry",
@@ -162,7 +178,16 @@ CALIBRATE = RequestKind(
     schema=lambda server: server.task.calibration_schema(server.model),
     always=False,
 )
-KINDS = (STATISTICS, TOTALS, PREPARE, INIT_BROADCAST, TRAIN, EVALUATE, CALIBRATE)
+KINDS = (
+    STATISTICS,
+    LEAVE_ONE_OUT,
+    TOTALS,
+    PREPARE,
+    INIT_BROADCAST,
+    TRAIN,
+    EVALUATE,
+    CALIBRATE,
+)
 #: By the types of the messages down and up.
 BY_MESSAGE = {kind.message: kind for kind in KINDS}
 BY_ANSWER = {kind.answer_message: kind for kind in KINDS if kind.answer_message}

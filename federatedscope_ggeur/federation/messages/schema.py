@@ -54,8 +54,8 @@ class MessageSchema:
     num_classes : int
     dim : int
         Of the embeddings.
-    num_parameters : int
-        Of the weights that travel.
+    num_parameters : int or None
+        Of the weights that travel; None: the model takes several numbers of them.
     statistics : StatisticsForm
     pooled_geometry : bool
         One shape for all classes goes down in place of one for each.
@@ -63,7 +63,7 @@ class MessageSchema:
 
     num_classes: int
     dim: int
-    num_parameters: int
+    num_parameters: int | None
     statistics: StatisticsForm = EACH_CLASS
     pooled_geometry: bool = False
 
@@ -76,6 +76,8 @@ class MessageSchema:
         pooled_geometry: bool = False,
     ) -> MessageSchema:
         """The schema of a federation that trains `model` by `method`."""
-        size = num_parameters(model) if method.federated else 0
+        size: int | None = num_parameters(model) if method.federated else 0
+        if method.federated and not model.fixed_size:
+            size = None
         shape = model.num_classes, model.in_features
         return cls(*shape, size, statistics, pooled_geometry)

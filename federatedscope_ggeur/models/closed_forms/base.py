@@ -1,11 +1,12 @@
 """What a closed form is: a model worked out from class statistics, without training.
 
-It is a function of the merged statistics alone, so every partition of the data gives
-the same model.
+Most are functions of the merged statistics alone, so every partition of the data gives
+the same model; the others say so (`partition_free`).
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,8 +23,10 @@ from federatedscope_ggeur.geometry import (
     SummedStatistics,
 )
 from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.closed_forms.components import Components
+from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
 from federatedscope_ggeur.models.linear import LinearHead
-from federatedscope_ggeur.settings import NOT_SET, Key, Registry, one_of
+from federatedscope_ggeur.settings import NOT_SET, Key, Registry
 
 #: How far below those of the seen classes the offset of an unseen class lies.
 BELOW = 10.0
@@ -69,7 +72,10 @@ def build_closed_form(
         No such closed form, or a value that it does not take.
     """
     part = CLOSED_FORMS.find(name)
-    own: dict[str, Any] = {k.name: sections[name][k.name] for k in part.SETTINGS}
+    given = sections[name] if part.SETTINGS else {}
+    own: dict[str, Any] = {
+        k.name: given[k.name] for k in part.SETTINGS if k.name in given
+    }
     return part(**own, **{o: build_closed_form(o, sections) for o in part.READS})
 
 
@@ -92,14 +98,26 @@ class Seen:
     means: Tensor  # [C', D]
     origin: Tensor  # [D], the mean of all samples
     offsets: Tensor  # [C', D], class means less the origin
+    components: Components  # by client, where that is known
+    seed: int  # keys every draw
 
     @classmethod
-    def of(cls, statistics: Statistics) -> Seen:
+    def of(
+        cls,
+        statistics: Statistics,
+        components: Components | None = None,
+        seed: int = 0,
+    ) -> Seen:
         classes = statistics.classes
         counts, means = statistics.counts[classes].double(), statistics.means[classes]
         total = float(counts.sum())
         origin = (counts / total) @ means
-        return cls(statistics, classes, counts, total, means, origin, means - origin)
+        offsets = means - origin
+        if components is None:
+            components = Components.of_classes(statistics)
+        return cls(
+            statistics, classes, counts, total, means, origin, offsets, components, seed
+        )
 
     @cached_property
     def within(self) -> Tensor:
@@ -162,6 +180,13 @@ class ClosedForm:
         What it needs of the statistics; no more than that has to be sent.
     trainable : bool
         Whether training can go on from its model.
+    partition_free : bool
+        Whether it is a function of the merged statistics alone.
+    grain : {"class", "domain", "client"}
+        What `components` it is worked out from, and rows are left out of.
+    TUNED : str
+        The setting that is None until leave-one-out has chosen among `GRID`, the most
+        regular value first, or `UNTUNED` stands for it; "" where there is none.
 
     Raises
     ------
@@ -176,6 +201,11 @@ class ClosedForm:
     READS: ClassVar[tuple[str, ...]] = ()
     NEEDS: ClassVar[str] = "pooled"
     trainable: ClassVar[bool] = True
+    partition_free: ClassVar[bool] = True
+    grain: str = "class"
+    TUNED: ClassVar[str] = ""
+    GRID: ClassVar[tuple[float, ...]] = ()
+    UNTUNED: ClassVar[float] = 0.0
 
     def __init__(self, **settings: Any):
         for other in self.READS:
@@ -200,6 +230,59 @@ class ClosedForm:
         """A model of the kind that it works out, with whatever parameters."""
         return LinearHead(in_features, num_classes)
 
+    @classmethod
+    def build_start(cls, in_features: int, num_classes: int) -> Model:
+        """The same where training goes on from it."""
+        return cls.build_model(in_features, num_classes)
+
+    def as_start(self) -> ClosedForm:
+        """It, as a start of training."""
+        return self
+
+    @property
+    def is_open(self) -> bool:
+        """Whether leave-one-out is to choose something of it."""
+        return bool(self.TUNED) and getattr(self, self.TUNED) is None
+
+    @property
+    def chosen(self) -> float:
+        """The value of the setting `TUNED`, or what stands for it."""
+        value = getattr(self, self.TUNED)
+        return self.UNTUNED if value is None else value
+
+    def candidates(self) -> tuple[ClosedForm, ...]:
+        """What leave-one-out chooses among, the most regular first."""
+        if not self.is_open:
+            return (self,)
+        return tuple(self.tuned(value) for value in self.GRID)
+
+    def pick(self, hits: Tensor, rows: int) -> int:
+        """Which of `candidates` is taken, by the `rows` that each has classified
+        rightly: the most, and of equal ones the first."""
+        return int(hits.argmax())
+
+    def tuned(self, value: float) -> ClosedForm:
+        """The same with `value` for the setting `TUNED`."""
+        other = copy.copy(self)
+        setattr(other, self.TUNED, value)
+        return other
+
+    def untuned(self) -> ClosedForm:
+        """What is taken where leave-one-out cannot choose."""
+        return self.tuned(self.UNTUNED) if self.is_open else self
+
+    def described(self) -> dict[str, str | float]:
+        """Its name and the value of the setting `TUNED`, for a person."""
+        named: dict[str, str | float] = {"closed_form": self.name}
+        return {**named, self.TUNED: self.chosen} if self.TUNED else named
+
+    def left_out(self, components: Components) -> LeftOut:
+        """Scores of rows by each of `candidates`, worked out without the row.
+
+        `components` are those of clients; a form that is open must define this.
+        """
+        raise NotImplementedError
+
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         """The model of `build_model`'s kind, and what to report of it.
 
@@ -218,8 +301,16 @@ class ClosedForm:
         None where that cannot be told, or not to be below 1."""
         return None
 
-    def solve(self, statistics: Statistics) -> Solved:
+    def solve(
+        self,
+        statistics: Statistics,
+        components: Components | None = None,
+        seed: int = 0,
+    ) -> Solved:
         """The model of all clients' merged statistics.
+
+        Where it is not `partition_free` it takes the `components` of the clients, too;
+        without any all rows are in one place. `seed` keys draws, where there are any.
 
         Its logits are scores up to a term that all seen classes share: the mean of
         weights and biases (or offsets) over these is zero, which changes no class's
@@ -238,7 +329,7 @@ class ClosedForm:
                 f"there is no {self.name} head of no samples: no client sent "
                 f"statistics of any class; lower {setting('min_samples')}"
             )
-        seen = Seen.of(statistics)
+        seen = Seen.of(statistics, components, seed)
         model, details = self.work_out(seen)
         if not all(torch.isfinite(p).all() for p in model.parameters()):
             raise StatisticsError(
@@ -287,11 +378,6 @@ def weight_error_limit(
     moved = means / float(seen.counts.min()) ** 0.5
     limit = (moved / length + matrix) / least
     return limit if limit < 1 else None
-
-
-def priors_key(meaning: str) -> Key:
-    """The setting `priors`: ``"counts"``, or ``"none"``, the same for all."""
-    return Key("priors", "counts", meaning, one_of("counts", "none"))
 
 
 def linear_head(weight: Tensor, bias: Tensor, seen: Seen) -> LinearHead:

@@ -13,7 +13,12 @@ from federatedscope_ggeur.models.closed_forms.base import (
     register_closed_form,
     weight_error_limit,
 )
+from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.lda import discriminant
+from federatedscope_ggeur.models.closed_forms.left_out import (
+    DiscriminantLeftOut,
+    LeftOut,
+)
 
 
 @register_closed_form("ncm")
@@ -32,3 +37,6 @@ class NearestMean(ClosedForm):
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         scores = discriminant(seen, seen.offsets, seen.log_priors("none"))
         return linear_head(*scores, seen), {}
+
+    def left_out(self, components: Components) -> LeftOut:
+        return DiscriminantLeftOut(components.merged("class"), None, "none")

@@ -8,8 +8,16 @@ from standalone import assert_same
 
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.methods import AUGMENTATIONS
+from federatedscope_ggeur.models import CLOSED_FORMS
 
-ALONE = {kind: ["ggeur.closed_form", kind] for kind in ("ncm", "lda", "qda", "ridge")}
+ALONE = {kind: ["ggeur.closed_form", kind] for kind in CLOSED_FORMS}
+#: By lds labels and domains are confounded, and rows are not asked.
+IID = ["data.splitter", "iid", "data.splitter_args", []]
+ASKED = [
+    [*settings, *IID]
+    for kind, settings in ALONE.items()
+    if CLOSED_FORMS[kind]().is_open
+]
 START = ["ggeur.closed_form", "lda", "ggeur.init", "closed_form"]
 CCVR = ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 30]
 MLP = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
@@ -34,7 +42,10 @@ STANDARD, WHITENED = ["ggeur.space", "standard"], ["ggeur.space", "whitened"]
             *ALONE["qda"], *BY_SERVER,
             "federate.client_num", 5, "ggeur.privacy.min_samples", 1,
         ],
+        *ASKED,
+        [*ALONE["mixture"], *IID, "ggeur.mixture.components", "client"],
         START,
+        [*ALONE["auto"], *IID, "ggeur.init", "closed_form"],
         CCVR,
         [*CCVR, *MLP, *BY_SERVER],
         [*START, *CCVR, "ggeur.base_method", "scaffold"],

@@ -12,7 +12,9 @@ from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
     Geometry,
+    HitCounts,
     InitBroadcast,
+    LeaveOneOut,
     MessageSchema,
     PrepareReply,
     Prototypes,
@@ -36,6 +38,8 @@ PAYLOADS = (
     Broadcast,
     ClientUpdate,
     ScoreReport,
+    LeaveOneOut,
+    HitCounts,
 )
 
 # One valid message of each kind: its numbers and its tensors.
@@ -86,6 +90,24 @@ VALID = {
         "prepare_reply",
         {"client": 3, "aggregation_weight": 5.0},
         {"init_upload.a": torch.ones(2)},
+    ),
+    LeaveOneOut: (
+        "leave_one_out",
+        {"domains": ["art"]},
+        {
+            "labels": torch.tensor([0, 2]),
+            "counts": torch.tensor([2, 9]),
+            "means": torch.ones(2, DIM, dtype=torch.float64),
+            "clients": torch.tensor([1, -1]),
+            "domains": torch.tensor([0, -1]),
+            # The identity, as its upper triangle.
+            "scatter": torch.tensor([1.0, 0, 0, 0, 1, 0, 0, 1, 0, 1]).double(),
+        },
+    ),
+    HitCounts: (
+        "hit_counts",
+        {"client": 3, "rows": 5},
+        {"hits": torch.tensor([5, 0])},
     ),
     InitBroadcast: ("init_broadcast", {}, {"init_broadcast.a": torch.ones(2)}),
     Broadcast: (

@@ -1,4 +1,4 @@
-"""The keys as text, for a person."""
+"""The `ggeur.*` keys for a person to read."""
 
 from __future__ import annotations
 
