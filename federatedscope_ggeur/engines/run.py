@@ -107,6 +107,8 @@ class Run:
             f"domain {domain.name}: unseen, {len(domain.test)} rows to test"
             for domain in data.unseen
         ]
+        if self.settings.rounds:
+            lines.append(f"space to train in: {cfg.ggeur.space}")
         withheld = withheld_line(cfg, self.settings, self.held)
         lines += [withheld] if withheld else []
         notes = [*idle_notes(cfg), *self.notes]
