@@ -1,4 +1,4 @@
-"""Write what the docs list of registered methods, from the registry itself.
+"""Write what the docs list of registered parts, from the registries themselves.
 
     python .ci/docs_tables.py
 
@@ -13,11 +13,12 @@ from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
+from federatedscope_ggeur.models import CLOSED_FORMS, ClosedForm
 from federatedscope_ggeur.settings import Registry
 
 ROOT = Path(__file__).parent.parent
-FILES = (ROOT / "README.md", ROOT / "docs" / "methods.md")
-REGISTRIES = {registry.field: registry for registry in (METHODS, AUGMENTATIONS)}
+FILES = (ROOT / "README.md", ROOT / "docs" / "methods.md", ROOT / "docs" / "heads.md")
+REGISTRIES = {r.field: r for r in (METHODS, AUGMENTATIONS, CLOSED_FORMS)}
 _COLUMNS = (
     "what it does",
     "settings and defaults",
@@ -27,9 +28,26 @@ _COLUMNS = (
 )
 
 
-def table(registry: Registry[type[Method]]) -> str:
+def table(registry: Registry) -> str:
     """A Markdown table with a row for each part."""
-    rows = [
+    rows = _of_closed_forms() if registry is CLOSED_FORMS else _of_methods(registry)
+    lines = [f"| {' | '.join(_cell(text) for text in row)} |" for row in rows]
+    return re.sub(r" +\|", " |", "\n".join(lines))
+
+
+def _of_closed_forms() -> list[tuple[str, ...]]:
+    return [
+        ("`ggeur.closed_form`", "head", "settings and defaults", "needs", "source"),
+        ("---",) * 5,
+        *(
+            (f"`{name}`", form.meaning, settings(form), form.NEEDS, form.source)
+            for name, form in CLOSED_FORMS.items()
+        ),
+    ]
+
+
+def _of_methods(registry: Registry[type[Method]]) -> list[tuple[str, ...]]:
+    return [
         (f"`ggeur.{registry.field}`", *_COLUMNS),
         ("---",) * (len(_COLUMNS) + 1),
         *(
@@ -37,18 +55,21 @@ def table(registry: Registry[type[Method]]) -> str:
             for name, p in registry.items()
         ),
     ]
-    lines = [f"| {' | '.join(_cell(text) for text in row)} |" for row in rows]
-    return re.sub(r" +\|", " |", "\n".join(lines))
 
 
-def settings(part: type[Method]) -> str:
+def settings(part: type[Method] | type[ClosedForm]) -> str:
     """The settings of `part` with their defaults, the section said once."""
-    found, section = [], section_of(part)
+    found, section = [], f"ggeur.{part.name}"
+    if issubclass(part, Method):
+        section = section_of(part)
     for key in part.SETTINGS:
         note = key.meaning[0].lower() + key.meaning[1:].rstrip(".")
         default = f"({note})" if key.default is None else key.read(key.default)
+        default = -1 if default is None else default
         found.append(f"`{section}.{key.name}` {default}")
         section = ""
+    others = [o for o in getattr(part, "READS", ()) if CLOSED_FORMS[o].SETTINGS]
+    found += [f"those of `{other}`" for other in others]
     return ", ".join(found)
 
 

@@ -21,7 +21,11 @@ from federatedscope_ggeur.federation.course.requests import (
     decode_answer,
 )
 from federatedscope_ggeur.federation.sampling import windows
-from federatedscope_ggeur.geometry import AugmentationSettings, TotalSizes
+from federatedscope_ggeur.geometry import (
+    AugmentationSettings,
+    SpaceSettings,
+    TotalSizes,
+)
 from federatedscope_ggeur.methods import FedAvg
 from federatedscope_ggeur.models import ModelSettings
 
@@ -76,17 +80,20 @@ class Federation:
         order=sorted,
         unseen=0,
         calibration=None,
+        space="raw",
     ):
         self.order = order
         method, model = method or FedAvg(), model or ModelSettings()
         sizes = sizes or TotalSizes(12, 5)
-        task = Task(classes, DIM, model, method, seed)
+        space = SpaceSettings(space)
+        task = Task(classes, DIM, model, method, seed, space=space)
         client_settings = ClientSettings(
             task,
             augmentation=AugmentationSettings(tuple(steps), sizes, noise=noise),
             training=training,
             min_samples=min_samples,
             weight=weight,
+            sends_statistics=bool(steps) or space.kind == "whitened",
         )
         server_settings = ServerSettings(
             task,

@@ -13,7 +13,8 @@ from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
     GeometryCache,
 )
-from federatedscope_ggeur.federation.course.coordinator import Coordinator, Plan
+from federatedscope_ggeur.federation.course.coordinator import Coordinator
+from federatedscope_ggeur.federation.course.plan import Plan
 from federatedscope_ggeur.federation.course.requests import Absence
 from federatedscope_ggeur.federation.messages import ClientUpdate
 

@@ -7,12 +7,17 @@ import os
 import sys
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
 from fake_checkout import write_checkout
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+
+# How long an example takes says more of the machine than of the code.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 EXAMPLES = Path(__file__).parent.parent / "scripts" / "example_configs"
 

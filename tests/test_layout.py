@@ -18,6 +18,7 @@ MODULES = sorted(
 )
 #: Module -> the file that tests it, where that is another than its own.
 ELSEWHERE = {
+    "cfg_ggeur/described.py": "cfg_ggeur/test_check.py",
     "cfg_ggeur/fs_keys.py": "engines/fs/test_fs_config.py",
     "cfg_ggeur/keys.py": "cfg_ggeur/test_check.py",
     "cfg_ggeur/run_settings.py": "cfg_ggeur/test_method_settings.py",
@@ -43,6 +44,7 @@ ELSEWHERE = {
     "data/images/office_caltech.py": "data/images/test_office.py",
     "data/images/office_home.py": "data/images/test_office.py",
     "data/splitters.py": "data/test_partition.py",
+    "engines/meter.py": "engines/test_forecast.py",
     "engines/fs/channel.py": "engines/fs/test_rogue_workers.py",
     "engines/fs/client.py": "engines/fs/test_fs_workers.py",
     "engines/fs/federation.py": "engines/fs/test_fs_outputs.py",
@@ -53,6 +55,11 @@ ELSEWHERE = {
     "engines/fs/setup.py": "engines/fs/test_fs_outputs.py",
     "federation/client.py": "federation/test_roles.py",
     "federation/course/client_store.py": "federation/course/test_checkpoint_files.py",
+    "federation/course/exchange.py": "federation/course/test_coordinator.py",
+    "federation/global_shapes.py": "federation/test_round_zero.py",
+    "federation/course/plan.py": "federation/course/test_coordinator.py",
+    "federation/memory.py": "federation/test_roles.py",
+    "federation/settings.py": "federation/test_roles.py",
     "federation/messages/schema.py": "federation/messages/test_payloads.py",
     "federation/prototypes.py": "federation/test_round_zero.py",
     "federation/server.py": "federation/test_roles.py",
@@ -61,6 +68,8 @@ ELSEWHERE = {
     "geometry/scatter.py": "geometry/test_thin_factor.py",
     "methods/tensors.py": "methods/test_methods_base.py",
     "models/base.py": "models/test_heads.py",
+    "models/closed_forms/choices.py": "models/closed_forms/test_auto.py",
+    "models/closed_forms/components.py": "models/closed_forms/test_left_out.py",
     "models/build.py": "models/test_heads.py",
     "models/linear.py": "models/test_heads.py",
     "models/mlp.py": "models/test_heads.py",

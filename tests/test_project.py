@@ -165,7 +165,14 @@ class TestRequests:
     function."""
 
     TABLE = Path("federation/course/requests.py")
-    ANSWERS = ("StatisticsUpload", "PrepareReply", "ClientUpdate", "ScoreReport")
+    ANSWERS = (
+        "StatisticsUpload",
+        "PrepareReply",
+        "ClientUpdate",
+        "ScoreReport",
+        "HitCounts",
+        "TotalsUpload",
+    )
     #: Rooms that carry requests.
     CARRY = ("federation", "engines")
 

@@ -5,9 +5,9 @@
 """
 
 from federatedscope_ggeur.cfg_ggeur.check import check_ggeur_cfg
+from federatedscope_ggeur.cfg_ggeur.described import describe_keys
 from federatedscope_ggeur.cfg_ggeur.keys import (
     all_keys,
-    describe_keys,
     extend_ggeur_cfg,
     get_key,
 )

@@ -14,13 +14,18 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
 )
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
 from federatedscope_ggeur.cfg_ggeur.method_settings import part_settings, parts_in_use
+from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_problems
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import OptimizerSettings
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
-from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.models import CLOSED_FORMS, build_closed_form
 from federatedscope_ggeur.settings import NOT_SET
 
 _TOTALS = ("step1_size", "step2_size")
+_OF_THE_HEAD = {
+    *("closed_form", "init", "statistics", "geometry", "calibrate", "mlp_hidden_dim"),
+    "space",
+}
 _TARGET = ("target_size_per_class",)
 _PER_ANCHOR = ("num_generated_per_sample", "num_generated_per_prototype", *_TARGET)
 #: The keys that each rule of `ggeur.sizes` takes.
@@ -64,8 +69,9 @@ def ggeur_problems(cfg) -> list[str]:
             "federate.method: must be ggeur with ggeur.use: True, got "
             f"{cfg.federate.method!r}"
         )
-    if not wrong & {"closed_form", "init", "statistics", "calibrate", "mlp_hidden_dim"}:
+    if not wrong & _OF_THE_HEAD:
         problems += _head_contradictions(ggeur)
+        problems += _form_contradictions(ggeur, wrong)
     if not wrong & {"sizes", *_TOTALS, *_PER_ANCHOR, "steps"}:
         problems += _size_contradictions(ggeur)
     return problems
@@ -74,11 +80,8 @@ def ggeur_problems(cfg) -> list[str]:
 def _head_contradictions(ggeur) -> Iterator[str]:
     """What cannot go with a head in closed form, or without one."""
     kind, starts = ggeur.closed_form, ggeur.init == "closed_form"
-    summed, calibrate = ggeur.statistics == "summed", ggeur.calibrate
-    form = CLOSED_FORMS.get(kind)
+    form, calibrate = CLOSED_FORMS.get(kind), ggeur.calibrate
     alone = form is not None and not starts
-    uses_shapes = ggeur.augmentation == "ggeur" and bool(ggeur.steps) and not alone
-    per_class = "which needs the covariance of each class"
     if starts and form is None:
         others = [name for name, other in CLOSED_FORMS.items() if other.trainable]
         yield (
@@ -94,26 +97,7 @@ def _head_contradictions(ggeur) -> Iterator[str]:
             f"ggeur.mlp_hidden_dim: must be 0 with ggeur.closed_form: {kind}, which "
             "has no hidden layer"
         )
-    if summed and form is None:
-        others = [name for name, other in CLOSED_FORMS.items() if not other.per_class]
-        yield (
-            f"ggeur.statistics: summed is for ggeur.closed_form: {' or '.join(others)}"
-        )
-    if summed and form is not None and form.per_class:
-        yield (
-            f"ggeur.statistics: must be class with ggeur.closed_form: {kind}, "
-            f"{per_class}"
-        )
-    if summed and starts and uses_shapes:
-        yield (
-            "ggeur.statistics: must be class with ggeur.steps that are not [], which "
-            "need the covariance of each class"
-        )
-    if summed and starts and calibrate != "none":
-        yield (
-            f"ggeur.statistics: must be class with ggeur.calibrate: {calibrate}, "
-            f"{per_class}"
-        )
+    yield from statistics_problems(ggeur)
     if alone and calibrate != "none":
         yield (
             "ggeur.calibrate: must be none with a head in closed form that is not "
@@ -130,6 +114,17 @@ def sizes_rule(ggeur) -> str:
 
 def _given(ggeur, names: Sequence[str]) -> list[str]:
     return [f"ggeur.{name}" for name in names if ggeur[name] != NOT_SET]
+
+
+def _form_contradictions(ggeur, wrong: set[str]) -> Iterator[str]:
+    """What the chosen closed form finds in its settings, where none is `wrong`."""
+    form = CLOSED_FORMS.get(ggeur.closed_form)
+    if form is None or {key.split(".")[0] for key in wrong} & {form.name, *form.READS}:
+        return
+    try:
+        build_closed_form(form.name, ggeur)
+    except ConfigError as error:
+        yield str(error)
 
 
 def _size_contradictions(ggeur) -> Iterator[str]:
@@ -239,6 +234,8 @@ def _augmentation_problems(ggeur, added: type[Method]) -> Iterator[str]:
             yield f"ggeur.calibrate: must be none {why}"
         if ggeur.init == "closed_form":
             yield f"ggeur.init: must be random {why}"
+        if ggeur.space == "whitened":
+            yield f"ggeur.space: must be standard or raw {why}"
 
 
 def _evaluation_problems(cfg) -> Iterator[str]:

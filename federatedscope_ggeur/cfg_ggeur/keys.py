@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
+from federatedscope_ggeur.cfg_ggeur.statistics_form import STATISTICS_KEYS
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
 from federatedscope_ggeur.errors import ConfigError, name_settings
+from federatedscope_ggeur.geometry import SPACES, SpaceSettings
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS, calibration_draws
 from federatedscope_ggeur.settings import (
@@ -20,6 +22,7 @@ from federatedscope_ggeur.settings import (
     not_negative,
     one_of,
     positive,
+    positive_share,
     steps,
     text,
     whole,
@@ -67,6 +70,23 @@ _RUN_KEYS = (
         "Augmentation by GGEUR: [] none, [1] single-domain, [1, 2] multi-domain, [2] "
         "prototypes alone.",
         steps,
+        shared=True,
+    ),
+    _choice(
+        "space",
+        SPACES,
+        "Coordinates that are trained in, made from totals of the clients' rows: "
+        "standard, centred and scaled so that one rate suits all embeddings; raw, the "
+        "embeddings as they are; whitened, equally wide in all directions within "
+        "classes. The model is one on raw embeddings afterwards.",
+        shared=True,
+    ),
+    Key(
+        "whitened.shrinkage",
+        SpaceSettings.shrinkage,
+        "The whitened space: share of the spherical covariance in the common one of "
+        "classes, above 0 and at most 1.",
+        positive_share,
         shared=True,
     ),
     _choice(
@@ -206,13 +226,7 @@ _RUN_KEYS = (
         "are no rounds of training.",
         shared=True,
     ),
-    _choice(
-        "statistics",
-        ("class", "summed"),
-        "Scatters that clients send in round 0: class, one for each class; summed, one "
-        "summed over classes, which is enough for most closed forms.",
-        shared=True,
-    ),
+    *STATISTICS_KEYS,
     _choice(
         "calibrate",
         ("none", "ccvr"),
@@ -246,6 +260,7 @@ name_settings(
         "closed_form": "ggeur.closed_form",
         "drop_last": "dataloader.drop_last",
         "grad_clip": "grad.grad_clip",
+        "local_update_steps": "train.local_update_steps",
         "min_samples": "ggeur.privacy.min_samples",
         "optimizer.lr": "train.optimizer.lr",
         "restore_from": "federate.restore_from",
@@ -313,36 +328,6 @@ def _below(name: str, settings: Iterable[Key]) -> list[Key]:
     return [replace(key, name=f"{name}.{key.name}") for key in settings]
 
 
-def describe_keys() -> str:
-    """Every key with its default and meaning, for a person."""
-    lines = ["ggeur.use = False", "    True switches the plugin on."]
-    for key in all_keys():
-        lines += [f"ggeur.{key.name} = {_shown(key.default)}", f"    {key.meaning}"]
-        for registry in REGISTRIES:
-            if registry.field.endswith(key.name):
-                lines += _parts_of(registry)
-    # What is named by keys of FederatedScope's.
-    lines += [READERS.field, *_parts_of(READERS), *_parts_of(IMAGE_READERS)]
-    lines += [SPLITTERS.field, *_parts_of(SPLITTERS)]
-    for registry in REGISTRIES:
-        for part in registry.values():
-            if getattr(part, "SECTION", ""):
-                for key in part.SETTINGS:
-                    default = "" if key.default is None else f" = {_shown(key.default)}"
-                    lines.append(f"{part.SECTION}.{key.name}{default}")
-                    lines.append(f"    {part.name}: {key.meaning}")
-    return "\n".join(lines)
-
-
-def _parts_of(registry: Registry) -> list[str]:
-    return [f"      {name}: {part.meaning}" for name, part in registry.items()]
-
-
-def _shown(default: object) -> str:
-    is_whole = isinstance(default, float) and default.is_integer()
-    return str(int(default)) if is_whole else str(default)
-
-
 def extend_ggeur_cfg(cfg) -> None:
     """Add what is missing of `cfg.ggeur` to a yacs `CfgNode` or an FS `CN`."""
     add_key(cfg, "ggeur.use", False)
@@ -373,8 +358,3 @@ def get_key(node, dotted: str):
         node = node[part]
     # FS wraps some values, with a description, until its config is ready to run.
     return node.value if hasattr(node, "description") else node
-
-
-def to_plain(cfg: Mapping) -> dict:
-    """The config as nested plain dicts."""
-    return {k: to_plain(v) if isinstance(v, Mapping) else v for k, v in cfg.items()}

@@ -24,7 +24,6 @@ from federatedscope_ggeur.cfg_ggeur.keys import (
     add_key,
     extend_ggeur_cfg,
     get_key,
-    to_plain,
 )
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins, plugins_in
@@ -32,7 +31,12 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_by_domain,
     encoder_settings,
 )
-from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten, literal, read_yaml
+from federatedscope_ggeur.cfg_ggeur.yaml_file import (
+    flatten,
+    literal,
+    read_yaml,
+    to_plain,
+)
 from federatedscope_ggeur.data import (
     check_encoder,
     check_splits,

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 from federatedscope_ggeur.cfg_ggeur.check import local_optimizer, sizes_rule
 from federatedscope_ggeur.cfg_ggeur.devices import training_device
-from federatedscope_ggeur.cfg_ggeur.keys import to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     agreed_settings,
     base_method,
     method_of,
     options_of,
 )
+from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_form
+from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.data import (
     ENCODERS,
     EncoderSettings,
@@ -30,22 +31,29 @@ from federatedscope_ggeur.federation import (
     Task,
     TrainingSettings,
 )
-from federatedscope_ggeur.federation.course.coordinator import Plan
+from federatedscope_ggeur.federation.course.plan import Plan
 from federatedscope_ggeur.federation.course.requests import (
     CALIBRATE,
     KINDS,
+    LEAVE_ONE_OUT,
     STATISTICS,
+    TOTALS,
     RequestKind,
 )
-from federatedscope_ggeur.federation.messages import StatisticsForm
 from federatedscope_ggeur.geometry import (
     AugmentationSettings,
     PerAnchorSizes,
     ReleaseSizes,
     Sizes,
+    SpaceSettings,
     TotalSizes,
 )
-from federatedscope_ggeur.models import ModelSettings, build_closed_form
+from federatedscope_ggeur.methods import METHODS
+from federatedscope_ggeur.models import (
+    ClosedForm,
+    ModelSettings,
+    build_closed_form,
+)
 from federatedscope_ggeur.reporting import TrackingSettings
 from federatedscope_ggeur.settings import NOT_SET
 
@@ -78,17 +86,21 @@ class RunSettings:
 def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettings:
     """The settings in `cfg` for data of `num_classes` and `dim`, on any engine."""
     ggeur, steps = cfg.ggeur, augmentation_steps(cfg.ggeur)
-    sizes, kind = _sizes(ggeur, steps), ggeur.closed_form
-    # A head in closed form inverts statistics: they travel exactly then.
-    form = StatisticsForm(summed=ggeur.statistics == "summed", exact=kind != "none")
+    sizes, closed_form = _sizes(ggeur, steps), _closed_form(ggeur)
+    form = statistics_form(ggeur)
     method, training = method_of(cfg), training_settings(cfg)
-    task = Task(num_classes, dim, model_settings(cfg), method, cfg.seed, form)
+    pooled = ggeur.geometry == "pooled"
+    space = SpaceSettings(ggeur.space, ggeur.whitened.shrinkage)
+    model = model_settings(cfg)
+    task = Task(num_classes, dim, model, method, cfg.seed, form, pooled, space)
     client = ClientSettings(
         task,
         augmentation=AugmentationSettings(steps, sizes, ggeur.scale, ggeur.noise),
         training=training,
         min_samples=int(ggeur.privacy.min_samples),
         weight=ggeur.weight,
+        sends_statistics=STATISTICS in answered_requests(ggeur),
+        closed_form=closed_form,
         scored=tuple(cfg.eval.split),
     )
     server = ServerSettings(
@@ -100,7 +112,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         ignore_weight=cfg.federate.ignore_weight,
         total_rounds=0 if only_closed_form(ggeur) else cfg.federate.total_round_num,
         eval_every=cfg.eval.freq,
-        closed_form=None if kind == "none" else build_closed_form(kind, ggeur),
+        closed_form=closed_form,
         calibration=_calibration(ggeur, training),
         device=training.device,
         rate=training.optimizer.lr,
@@ -191,6 +203,14 @@ def _calibration(ggeur, training: TrainingSettings) -> CalibrationSettings | Non
     return CalibrationSettings(samples, epochs, training)
 
 
+def _closed_form(ggeur) -> ClosedForm | None:
+    """The head in closed form of ``ggeur.closed_form``, as a start where it is one."""
+    if ggeur.closed_form == "none":
+        return None
+    form = build_closed_form(ggeur.closed_form, ggeur)
+    return form if only_closed_form(ggeur) else form.as_start()
+
+
 def training_settings(cfg) -> TrainingSettings:
     """Local training in FS's keys."""
     return TrainingSettings(
@@ -253,8 +273,9 @@ def _sample_client_num(federate, num_clients: int) -> int:
 
 def model_settings(cfg) -> ModelSettings:
     """The model of ``ggeur.mlp_hidden_dim``, or of ``ggeur.closed_form``."""
-    hidden, form = int(cfg.ggeur.mlp_hidden_dim), cfg.ggeur.closed_form
-    return ModelSettings(hidden, cfg.model.dropout, form)
+    ggeur = cfg.ggeur
+    hidden, starts = int(ggeur.mlp_hidden_dim), ggeur.init == "closed_form"
+    return ModelSettings(hidden, cfg.model.dropout, ggeur.closed_form, starts)
 
 
 def augmentation_steps(ggeur) -> tuple[int, ...]:
@@ -266,8 +287,19 @@ def augmentation_steps(ggeur) -> tuple[int, ...]:
 def answered_requests(ggeur) -> frozenset[RequestKind]:
     """What a client of these settings answers."""
     answered = {kind for kind in KINDS if kind.always}
-    if augmentation_steps(ggeur) or ggeur.closed_form != "none":
+    federated = METHODS.find(ggeur.base_method).federated
+    trains_in = "raw" if only_closed_form(ggeur) else ggeur.space
+    if (
+        augmentation_steps(ggeur)
+        or ggeur.closed_form != "none"
+        or (federated and trains_in == "whitened")
+    ):
         answered.add(STATISTICS)
+    if trains_in != "raw" and (federated or STATISTICS in answered):
+        answered.add(TOTALS)
+    form = _closed_form(ggeur)
+    if form is not None and form.is_open:
+        answered.add(LEAVE_ONE_OUT)
     if ggeur.calibrate != "none":
         answered.add(CALIBRATE)
     return frozenset(answered)

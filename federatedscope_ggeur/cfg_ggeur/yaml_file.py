@@ -50,3 +50,8 @@ def literal(value: object) -> object:
         return literal_eval(value)
     except (ValueError, SyntaxError):
         return value
+
+
+def to_plain(cfg: Mapping) -> dict:
+    """The config as nested plain dicts."""
+    return {k: to_plain(v) if isinstance(v, Mapping) else v for k, v in cfg.items()}

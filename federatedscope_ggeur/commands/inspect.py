@@ -24,6 +24,8 @@ from federatedscope_ggeur.commands.inspection import (
 )
 from federatedscope_ggeur.engines.run import divide, load_data_set
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.advice import withheld_text
+from federatedscope_ggeur.federation.holdings import Withheld
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.heatmaps import draw_heatmap
@@ -159,13 +161,9 @@ def _about_holdings(held: Holdings, threshold: int) -> list[str]:
     ]
     if nobody:
         lines.append(f"classes that no client holds: {_some(nobody)}")
-    withheld, pairs = held.withheld(threshold), int((held.counts > 0).sum())
-    if withheld:
-        lines.append(
-            f"(client, class) pairs with fewer than {threshold} rows "
-            f"(ggeur.privacy.min_samples), of which nothing is uploaded: {withheld} of "
-            f"{pairs}"
-        )
+    withheld = Withheld.from_counts(held.counts, threshold)
+    if withheld.pairs:
+        lines.append(withheld_text(withheld))
     return lines
 
 

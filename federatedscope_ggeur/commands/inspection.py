@@ -46,10 +46,6 @@ class Holdings:
         )
         return csv_text([["client", "domain", "rows", *self.class_names], *lines])
 
-    def withheld(self, min_samples: int) -> int:
-        """(client, class) pairs that hold rows, but fewer than `min_samples`."""
-        return int(((self.counts > 0) & (self.counts < min_samples)).sum())
-
 
 @dataclass(frozen=True, eq=False)
 class Similarities:

@@ -10,12 +10,14 @@ from federatedscope_ggeur.commands import COMMANDS, PROGRAM, overview
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import find_config
 
+_DRY_RUN = "--dry-run"
 _EPILOG = f"""\
 other commands:
 {overview()}
 
 examples:
   %(prog)s --cfg ggeur_quickstart.yaml federate.total_round_num 5 ggeur.steps [1]
+  %(prog)s --cfg ggeur_quickstart.yaml --dry-run
   %(prog)s --engine federatedscope --cfg ggeur_quickstart.yaml
 """
 
@@ -29,21 +31,33 @@ def run(arguments: Sequence[str]) -> int:
             parser.error(_what_is_missing(options.settings))
         parser.print_help()
         return 2
-    config = find_config(options.cfg)
+    config, settings = find_config(options.cfg), _without(_DRY_RUN, options.settings)
+    dry_run = options.dry_run or settings != options.settings
     # Imported here: torch takes seconds, and --help needs none of it.
     if options.engine == "federatedscope":
+        if dry_run:
+            raise ConfigError(
+                f"{_DRY_RUN}: the embedded engine does it; its messages are those of "
+                "FederatedScope to the byte, so leave out --engine federatedscope"
+            )
         from federatedscope_ggeur.engines.fs.launch import launch
 
-        return launch(config, options.settings, options.client_cfg)
+        return launch(config, settings, options.client_cfg)
     if options.client_cfg is not None:
         raise ConfigError(
             "--client_cfg: the embedded engine gives all clients the same settings; "
             "run it with --engine federatedscope"
         )
     from federatedscope_ggeur.cfg_ggeur.load import load_config
+
+    cfg = load_config(config, settings)
+    if dry_run:
+        from federatedscope_ggeur.commands.dry_run import show_forecast
+
+        return show_forecast(cfg)
     from federatedscope_ggeur.commands.console import run_with_files
 
-    return run_with_files(load_config(config, options.settings))
+    return run_with_files(cfg)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,6 +80,11 @@ def _parser() -> argparse.ArgumentParser:
         help="YAML file of single clients' settings (FederatedScope only)",
     )
     parser.add_argument(
+        _DRY_RUN,
+        action="store_true",
+        help="only say what it will take: rows, bytes, memory, time; writes nothing",
+    )
+    parser.add_argument(
         "--version", action="version", version=federatedscope_ggeur.__version__
     )
     parser.add_argument(
@@ -75,6 +94,11 @@ def _parser() -> argparse.ArgumentParser:
         help="override settings of the file",
     )
     return parser
+
+
+def _without(word: str, words: Sequence[str]) -> Sequence[str]:
+    """`words` less an option at their end, where argparse takes it for a setting."""
+    return words[:-1] if words and words[-1] == word else words
 
 
 def _what_is_missing(words: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from federatedscope_ggeur.data.encoders import (
     pick_device,
     register_encoder,
 )
-from federatedscope_ggeur.data.encoding import EncodingSettings
+from federatedscope_ggeur.data.encoding import EncodingSettings, Pending
 from federatedscope_ggeur.data.extraction import (
     ExtractionSettings,
     extract,
@@ -29,6 +29,7 @@ from federatedscope_ggeur.data.registry import (
     READERS,
     SUFFIX,
     embed_data,
+    find_pending,
     find_reader,
     is_image_type,
     load_data,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from federatedscope_ggeur.data.cache.entry import Entry, content_key, entry_file
@@ -29,7 +32,11 @@ from federatedscope_ggeur.data.encoders import (
     pick_device,
     resolve,
 )
-from federatedscope_ggeur.data.extraction import ExtractionSettings, hash_contents
+from federatedscope_ggeur.data.extraction import (
+    ExtractionSettings,
+    extract,
+    hash_contents,
+)
 from federatedscope_ggeur.data.images.base import ImageDataSet, ImageReader, Images
 from federatedscope_ggeur.errors import ConfigError, DataError
 
@@ -93,7 +100,57 @@ def encode_images(
         The encoder cannot be had; the cache cannot be written.
     """
     check_encoder(settings.encoder)
-    request = Request(
+    request = _request(data_type, root, settings, options)
+    folder = Path(settings.cache).expanduser()
+    try:
+        images = reader(root, **options)
+    except DataError as error:
+        return read_carried(folder, request, error)
+    return _Encoding(folder, request, settings, images).run()
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Images that a run would embed before anything else.
+
+    Parameters
+    ----------
+    images, total : int
+        Those that are not in the cache, of all.
+    seconds : float or None
+        About how long they take, from one batch; None where the encoder's weights are
+        not on this machine.
+    """
+
+    images: int
+    total: int
+    seconds: float | None
+
+
+def pending_images(
+    data_type: str,
+    reader: ImageReader,
+    root: str,
+    settings: EncodingSettings,
+    options: Mapping[str, object],
+) -> Pending | None:
+    """What `encode_images` would embed; None where all is in the cache.
+
+    Nothing is written or fetched. Parameters and errors as `encode_images`.
+    """
+    check_encoder(settings.encoder)
+    request = _request(data_type, root, settings, options)
+    folder = Path(settings.cache).expanduser()
+    try:
+        images = reader(root, **options)
+    except DataError as error:
+        read_carried(folder, request, error)
+        return None
+    return _Encoding(folder, request, settings, images).pending()
+
+
+def _request(data_type, root, settings: EncodingSettings, options) -> Request:
+    return Request(
         data_type,
         str(root),
         resolve(settings.encoder),
@@ -101,12 +158,6 @@ def encode_images(
         settings.hash_files,
         options,
     )
-    folder = Path(settings.cache).expanduser()
-    try:
-        images = reader(root, **options)
-    except DataError as error:
-        return read_carried(folder, request, error)
-    return _Encoding(folder, request, settings, images).run()
 
 
 @dataclass
@@ -155,16 +206,55 @@ class _Encoding:
             self.seconds,
         )
 
-    def _embed(
-        self, domain: str, split: str, images: Images
-    ) -> tuple[Embeddings, SplitRecord]:
+    def pending(self) -> Pending | None:
+        """What `run` would embed; None if nothing."""
+        parts = [
+            (domain.name, split, images)
+            for domain in self.images.domains
+            for split, images in (("train", domain.train), ("test", domain.test))
+            if images is not None
+        ]
+        total = sum(len(images) for _, _, images in parts)
+        known = self._known is not None and self._is_known_encoder(self._known)
+        here = self._stamp is None or self._stamp.get("weights", "") is not None
+        if not (known or here):  # to know the encoder, its weights would be fetched
+            return Pending(total, total, None)
+        missing = [self._entry(*part)[1].missing(part[2]) for part in parts]
+        if not any(missing):
+            return None
+        seconds = None
+        if here:
+            largest = max(range(len(parts)), key=missing.__getitem__)
+            seconds = sum(missing) * self._seconds_an_image(parts[largest][2])
+        return Pending(sum(missing), total, seconds)
+
+    def _seconds_an_image(self, images: Images) -> float:
+        """Of one batch once processes are started, or of all images if they are few."""
+        settings, rows = self.settings.extraction, []
+        batches, times = extract(self._encoder, images, settings), [time.perf_counter()]
+        with closing(batches):
+            for features in islice(batches, 2):
+                times.append(time.perf_counter())
+                rows.append(len(features))
+        if len(images) > 2 * settings.batch_size:
+            return (times[-1] - times[-2]) / rows[-1]
+        return (times[-1] - times[0]) / sum(rows)
+
+    def _entry(self, domain: str, split: str, images: Images) -> tuple[str, Entry]:
+        """Where the features are, below the cache folder, and what reads them."""
         settings, where = self.settings, (self.images.name, domain, split)
         stamps = images.stamps
         if settings.hash_files:
             stamps = hash_contents(images, settings.extraction)
         key = content_key(self._identity, where, images, stamps, settings.float16)
         file = entry_file(self._identity, where, key)
-        entry = Entry(self.folder / file, key, domain, split)
+        return file, Entry(self.folder / file, key, domain, split)
+
+    def _embed(
+        self, domain: str, split: str, images: Images
+    ) -> tuple[Embeddings, SplitRecord]:
+        settings = self.settings
+        file, entry = self._entry(domain, split, images)
         features = entry.read_if_whole()
         if features is None:
             self._say_if_stale(domain, split, file)
@@ -174,7 +264,7 @@ class _Encoding:
             features = made.features
             self.extracted += made.rows
             self.seconds += made.seconds
-        return features, SplitRecord(file, key, len(features))
+        return features, SplitRecord(file, entry.key, len(features))
 
     def _say_if_stale(self, domain: str, split: str, file: str) -> None:
         before = self._known.files().get((domain, split)) if self._known else None

@@ -7,7 +7,12 @@ from types import MappingProxyType
 
 from federatedscope_ggeur.data.embeddings import DataSet
 from federatedscope_ggeur.data.encoded import Encoded
-from federatedscope_ggeur.data.encoding import EncodingSettings, encode_images
+from federatedscope_ggeur.data.encoding import (
+    EncodingSettings,
+    Pending,
+    encode_images,
+    pending_images,
+)
 from federatedscope_ggeur.data.images import IMAGE_READERS
 from federatedscope_ggeur.data.images.base import ImageReader
 from federatedscope_ggeur.data.parts import filled_in, registered
@@ -125,3 +130,20 @@ def embed_data(
     reader = find_reader(data_type)
     own = filled_in(reader, options)
     return encode_images(data_type, reader, root, encoder or EncodingSettings(), own)
+
+
+def find_pending(
+    data_type: str,
+    root: str,
+    encoder: EncodingSettings | None = None,
+    options: Mapping[str, object] = _NONE,
+) -> Pending | None:
+    """The images that `load_data` would embed first; None where there are none.
+
+    Parameters and errors as `load_data`; nothing is written.
+    """
+    if not is_image_type(data_type):
+        return None
+    reader = find_reader(data_type)
+    own = filled_in(reader, options)
+    return pending_images(data_type, reader, root, encoder or EncodingSettings(), own)

@@ -87,7 +87,7 @@ class EmbeddedEngine:
         coordinator, history = self.coordinator, self.history
         with torch_threads(self.settings.num_threads):
             if history.round0 is not None:
-                self._carry(coordinator.welcome_back())
+                self.carry(coordinator.welcome_back())
             else:
                 history.note(self._round0())
             yield history.round0
@@ -95,14 +95,14 @@ class EmbeddedEngine:
             for number in range(len(history.rounds) + 1, self.settings.rounds + 1):
                 if history.stopped_early:
                     break
-                history.note(self._carry(coordinator.round(number)))
+                history.note(self.carry(coordinator.round(number)))
                 yield history.rounds[-1]
             if self.settings.server.calibration is not None:
-                history.note(self._carry(coordinator.calibrate()))
+                history.note(self.carry(coordinator.calibrate()))
                 yield history.calibrated
 
     def _round0(self) -> Round0:
-        round0 = self._carry(self.coordinator.round0())
+        round0 = self.carry(self.coordinator.round0())
         if not round0.statistics_bytes_up:
             return round0
         held = sum(
@@ -110,7 +110,7 @@ class EmbeddedEngine:
         )
         return replace(round0, withheld_pairs=held - round0.uploaded_pairs)
 
-    def _carry(self, requests: Requests[T]) -> T:
+    def carry(self, requests: Requests[T]) -> T:
         """Bring each request to the clients and their answers back, to the end."""
         replies = None
         while True:

@@ -13,13 +13,13 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     base_method,
     options_of,
-    run_notes,
 )
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_by_domain,
     encoding_settings,
     run_settings,
 )
+from federatedscope_ggeur.cfg_ggeur.start_notes import start_notes, withheld_line
 from federatedscope_ggeur.data import (
     DataSet,
     FederatedData,
@@ -31,6 +31,8 @@ from federatedscope_ggeur.data import (
     validation_share,
 )
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order
+from federatedscope_ggeur.federation.holdings import Holdings
+from federatedscope_ggeur.federation.server import unseen_clients
 from federatedscope_ggeur.reporting import (
     ClientInfo,
     Results,
@@ -61,6 +63,10 @@ class Run:
     ----------
     history : History
         What is over so far: records, results, the model.
+    held : Holdings
+        What the clients that train hold.
+    notes : list of str
+        What a person might expect otherwise.
 
     Raises
     ------
@@ -75,7 +81,14 @@ class Run:
         self.settings = run_settings(
             cfg, self.data.num_classes, self.data.dim, len(self.data.clients)
         )
-        begun = _begun(cfg, self.data)
+        unseen = unseen_clients(
+            [client.number for client in self.data.clients], self.settings.server
+        )
+        trains = [client for client in self.data.clients if client.number not in unseen]
+        self.held = Holdings.of(trains, self.data.num_classes)
+        domains = dict(zip(self.held.numbers, self.held.domains))
+        self.notes = start_notes(cfg, self.settings, domains, self.held)
+        begun = _begun(cfg, self.data, self.notes)
         self.engine = EmbeddedEngine(self.data, self.settings, begun, order)
         self.history = self.engine.history
 
@@ -94,15 +107,11 @@ class Run:
             f"domain {domain.name}: unseen, {len(domain.test)} rows to test"
             for domain in data.unseen
         ]
-        has_step2 = 2 in self.settings.server.steps
-        if has_step2 and data.is_centralised:
-            lines.append("note: step 2 adds nothing, all rows are in one place")
-        elif has_step2 and cfg.ggeur.prototypes == "domain" and len(data.domains) == 1:
-            lines.append(
-                "note: step 2 adds nothing, there is one domain; "
-                "ggeur.prototypes: client takes the other clients' prototypes instead"
-            )
-        notes = [*idle_notes(cfg), *run_notes(cfg)]
+        if self.settings.rounds:
+            lines.append(f"space to train in: {cfg.ggeur.space}")
+        withheld = withheld_line(cfg, self.settings, self.held)
+        lines += [withheld] if withheld else []
+        notes = [*idle_notes(cfg), *self.notes]
         return lines + [f"note: {note}" for note in notes]
 
     def follow(self, watch: Watch, folder: Path | None = None) -> Results:
@@ -245,10 +254,10 @@ def _row_counts(train: int, val: int, test: int) -> str:
     return ", ".join([f"{first[0]} rows {first[1]}", *(f"{n} {u}" for n, u in others)])
 
 
-def _begun(cfg, data: FederatedData) -> Results:
+def _begun(cfg, data: FederatedData, notes: list[str]) -> Results:
     unseen = [domain.name for domain in data.unseen]
     return Results.begun(
-        notes=run_notes(cfg),
+        notes=notes,
         engine="embedded",
         config=to_plain(cfg),
         seed=cfg.seed,

@@ -14,7 +14,7 @@ from federatedscope_ggeur.federation.messages.statistics_upload import (
     StatisticsUpload,
 )
 from federatedscope_ggeur.federation.training import TrainingSettings, fit
-from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.geometry import ClassStatistics, Space
 from federatedscope_ggeur.models import (
     LinearHead,
     Model,
@@ -116,8 +116,17 @@ class Calibration:
         for upload in sorted(uploads, key=lambda upload: upload.client):
             self._statistics = self._statistics + upload.statistics
 
-    def run(self, params: Tensor) -> tuple[Tensor, dict[str, int]]:
+    def run(
+        self, params: Tensor, space: Space | None = None
+    ) -> tuple[Tensor, dict[str, int]]:
         """The calibrated weights of shape (P,), and what there was to draw from.
+
+        Parameters
+        ----------
+        params : Tensor of shape (P,)
+        space : Space, optional
+            What the weights are trained in, if it is not raw: draws for a linear head
+            are made there.
 
         Raises
         ------
@@ -135,6 +144,8 @@ class Calibration:
             "draws_of_a_class": settings.samples,
             "left_out": held.num_classes - len(held.classes),
         }
+        if space is not None and isinstance(self._model, LinearHead):
+            held = space.statistics(held)
         calibrated = calibrate(self._model, params, held, settings, self._seed)
         if not torch.isfinite(calibrated).all():
             raise GGEURError(

@@ -4,93 +4,50 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.errors import GGEURError, MessageError, setting
 from federatedscope_ggeur.federation.divergence import not_finite, remedy
 from federatedscope_ggeur.federation.evaluation import evaluate
+from federatedscope_ggeur.federation.memory import MemoryBudget
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
     Geometry,
+    HitCounts,
     InitBroadcast,
+    LeaveOneOut,
     PrepareReply,
     Prototypes,
     ScoreReport,
+    SpaceBroadcast,
     StatisticsUpload,
+    TotalsUpload,
 )
 from federatedscope_ggeur.federation.messages.schema import (
     StatisticsForm,
 )
-from federatedscope_ggeur.federation.privacy import apply_min_count
-from federatedscope_ggeur.federation.task import Task
-from federatedscope_ggeur.federation.training import TrainingSettings, fit
+from federatedscope_ggeur.federation.privacy import apply_min_count, rows_for_totals
+from federatedscope_ggeur.federation.settings import ClientSettings
+from federatedscope_ggeur.federation.training import fit
 from federatedscope_ggeur.geometry import (
-    AugmentationSettings,
     AugmentedSet,
     ClassStatistics,
-    SummedStatistics,
+    Space,
+    Totals,
     augment,
 )
 from federatedscope_ggeur.methods import LocalContext, LocalOutcome
 from federatedscope_ggeur.methods.base import Tensors
-from federatedscope_ggeur.models import CPU
+from federatedscope_ggeur.models import CPU, fold
+from federatedscope_ggeur.models.closed_forms import Rows, left_out_hits
 from federatedscope_ggeur.rng import derive_seed
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ClientSettings:
-    """What every client is told before it starts.
-
-    Attributes
-    ----------
-    task : Task
-    augmentation : AugmentationSettings
-    training : TrainingSettings
-    min_samples : int
-        The min-count threshold of what goes up of a class.
-    weight : {"augmented", "original"}
-        The rows that n_k counts: of the set trained on, or the client's own.
-    scored : tuple of str
-        The splits of its own rows that it scores a head on.
-    """
-
-    task: Task
-    augmentation: AugmentationSettings
-    training: TrainingSettings
-    min_samples: int
-    weight: str
-    scored: tuple[str, ...] = ("test",)
-
-
-class MemoryBudget:
-    """Bytes that the augmented sets of one process may take together."""
-
-    def __init__(self, limit: float):
-        self._left = limit
-        self._scratch = torch.empty(0)
-
-    def reserve(self, nbytes: int) -> bool:
-        """Whether `nbytes` still fit; if so they are taken."""
-        if nbytes > self._left:
-            return False
-        self._left -= nbytes
-        return True
-
-    def scratch(self, rows: int, dim: int) -> Tensor:
-        """Memory of shape (rows, dim), float32, for one set at a time to be drawn into.
-
-        It stays the same from call to call while it is large enough.
-        """
-        if self._scratch.numel() < rows * dim:
-            self._scratch = torch.empty(rows * dim)
-        return self._scratch[: rows * dim].view(rows, dim)
 
 
 class Client:
@@ -112,6 +69,9 @@ class Client:
     ----------
     schema : MessageSchema
         To decode the server's messages against.
+    space : Space
+        What it trains in, from `prepare` on: its training set and weights are there.
+        All else, `features` too, is of raw embeddings.
     """
 
     def __init__(
@@ -129,6 +89,7 @@ class Client:
         self.task = settings.task
         self.model = self.task.build_model()
         self.schema = self.task.schema(self.model)
+        self.space = Space.raw(self.task.dim)
         self._device = settings.training.device
         self.model.to(self._device)
         self.recipe: AugmentedSet | None = None
@@ -146,34 +107,75 @@ class Client:
         )
         return self._upload(statistics, self.task.statistics)
 
+    def totals(self) -> TotalsUpload:
+        """Round 0: how the rows lie that may be told of, for the space."""
+        least, sends = self.settings.min_samples, self.settings.sends_statistics
+        told = rows_for_totals(self.labels, self._counts, least, sends)
+        within = 0.0
+        if sends and self.task.statistics.content == "means":
+            for c in torch.nonzero(self._counts >= least).flatten().tolist():
+                within += Totals.of_rows(self.features[self.labels == c]).spread
+        totals = Totals.of_rows(self.features[told])
+        return TotalsUpload(self.number, totals, within)
+
     def last_input_statistics(self, broadcast: Broadcast) -> StatisticsUpload:
-        """After the last round: those of what the last layer takes in, likewise."""
+        """After the last round: those of what the last layer takes in, likewise, with
+        the weights of a model on raw embeddings."""
         model = self.model.at(broadcast.params)
         with torch.no_grad():
             inputs = model.last_input(self.features.to(self._device)).cpu()
         classes = self.task.num_classes
         statistics = ClassStatistics.from_embeddings(inputs, self.labels, classes)
-        form = replace(self.task.statistics, summed=False)
-        return self._upload(statistics, form)
+        return self._upload(statistics, self.task.statistics.by_class)
 
     def _upload(
         self, statistics: ClassStatistics, form: StatisticsForm
     ) -> StatisticsUpload:
-        by_class = apply_min_count(statistics, self.settings.min_samples)
-        allowed = SummedStatistics.from_classes(by_class) if form.summed else by_class
-        return StatisticsUpload(self.number, self.domain, allowed, form)
+        allowed = apply_min_count(statistics, self.settings.min_samples)
+        return StatisticsUpload.of(self.number, self.domain, allowed, form)
+
+    def hit_counts(
+        self, message: LeaveOneOut, validation: Embeddings | None = None
+    ) -> HitCounts:
+        """Round 0: how many of its rows each candidate for the head in closed form
+        classifies rightly. A row is left out of what it is in; one of a class that was
+        withheld is in nothing, and neither are those for `validation`."""
+        form, names = self.settings.closed_form, message.components.domain_names
+        if form is None or self.domain not in names:
+            raise MessageError(
+                f"{self.domain!r} is not among {names}",
+                field="domains",
+                sender="the server",
+            )
+        where = self.number, names.index(self.domain)
+        inside = (self._counts >= self.settings.min_samples)[self.labels]
+        scores = message.scores(form)
+        own = Rows(self.features, self.labels, *where, inside)
+        hits, total = left_out_hits(scores, own), len(own)
+        if validation is not None and len(validation):
+            x, y = validation.features, validation.labels
+            nowhere = torch.zeros(len(y), dtype=torch.bool)
+            hits += left_out_hits(scores, Rows(x, y, *where, nowhere))
+            total += len(y)
+        return HitCounts(self.number, total, hits)
 
     def prepare(
-        self, geometry: Geometry | None, prototypes: Prototypes | None
+        self,
+        geometry: Geometry | None,
+        prototypes: Prototypes | None,
+        space: SpaceBroadcast | None = None,
     ) -> PrepareReply:
         """Round 0: set up the recipe of the training set from what came down.
 
-        Without geometry (no steps) the client trains on its own rows.
+        Without geometry (no steps) the client trains on its own rows. Geometry and
+        prototypes are in the space that came with them.
         """
+        self.space = self._own_space() if space is None else space.space
+        features = self.space.features(self.features)
         if prototypes is None:
-            prototypes = Prototypes(self.labels[:0], self.features[:0])
+            prototypes = Prototypes(self.labels[:0], features[:0])
         self.recipe = augment(
-            self.features,
+            features,
             self.labels,
             geometry.shapes if geometry else {},
             prototypes.prototypes,
@@ -197,7 +199,7 @@ class Client:
             weight = 0
         context = self._context(0, torch.zeros(0), {})
         method = self.task.method
-        init_upload = method.init_upload(self.features, self.labels, context)
+        init_upload = method.init_upload(features, self.labels, context)
         self.aggregation_weight = float(weight)
         return PrepareReply(self.number, self.aggregation_weight, init_upload)
 
@@ -259,11 +261,13 @@ class Client:
         return ScoreReport(self.number, broadcast.round_number, scores)
 
     def eval_params(self, broadcast: Broadcast) -> Tensor:
-        """The client's weights [P] after a round: those broadcast, or its own."""
-        number = broadcast.round_number
+        """The client's weights [P] on raw embeddings after a round: those broadcast, or
+        its own."""
+        number, method = broadcast.round_number, self.task.method
         context = self._context(number, broadcast.params, broadcast.download)
         context = replace(context, state=self._state_before(number + 1))
-        return self.task.method.eval_params(context)
+        params = method.eval_params(context)
+        return fold(self.model, params, self.space) if method.personal else params
 
     def _check(self, round_number: int, problem: str) -> None:
         if problem:
@@ -284,6 +288,14 @@ class Client:
     def _state_before(self, round_number: int) -> dict[str, Tensor]:
         earlier = [number for number in self.states if number < round_number]
         return self.states[max(earlier)] if earlier else {}
+
+    def _own_space(self) -> Space:
+        """Where none came down: raw or, where nobody else trains the client's model, of
+        its own rows."""
+        if self.task.method.federated:
+            return Space.raw(self.task.dim)
+        classes = self.task.num_classes
+        return self.task.space.of_rows(self.features, self.labels, classes)
 
     def _training_set(self, round_number: int) -> tuple[Tensor, Tensor]:
         if self.recipe is None:

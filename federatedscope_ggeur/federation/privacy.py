@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from federatedscope_ggeur.geometry import ClassStatistics
 
 
@@ -15,3 +17,28 @@ def apply_min_count(statistics: ClassStatistics, min_samples: int) -> ClassStati
     """
     kept = [c for c in statistics.classes if statistics.counts[c] >= min_samples]
     return statistics.restrict(kept)
+
+
+def rows_for_totals(
+    labels: Tensor, counts: Tensor, min_samples: int, after_statistics: bool
+) -> Tensor:
+    """Which rows the totals of a client may be of: a mask of shape (n,), bool.
+
+    Of its withheld rows, those of classes that it has fewer than `min_samples` of, they
+    are all in or, where they are fewer than `min_samples` themselves, none: totals of
+    all rows, less sums over those of the other classes, which statistics and some
+    methods send, are sums over the withheld ones. Where statistics are sent as well the
+    others are in these, and no second total is made of them.
+
+    Parameters
+    ----------
+    labels : Tensor of shape (n,), int64
+    counts : Tensor of shape (C,), int64
+        The client's rows of each class.
+    min_samples : int
+    after_statistics : bool
+        Whether class statistics are sent in round 0.
+    """
+    withheld = (counts < min_samples)[labels]
+    told = withheld.new_full(labels.shape, not after_statistics) & ~withheld
+    return told | withheld if int(withheld.sum()) >= min_samples else told

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.federation.messages import Prototypes
 from federatedscope_ggeur.federation.messages.statistics_upload import Statistics
+from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.geometry.moments import Means
 
 
@@ -36,8 +37,9 @@ class PrototypeBook:
             means, _ = self._means[source].plus(means)
         self._means[source] = means
 
-    def around(self, client: int) -> Prototypes:
-        """The means of all sources but the client's own, in order of their clients."""
+    def around(self, client: int, space: Space) -> Prototypes:
+        """The means, in `space`, of all sources but the client's own, in order of
+        their clients."""
         own = self._source[client]
         others = [
             self._means[source]
@@ -49,7 +51,7 @@ class PrototypeBook:
         dim = next((m.high.shape[1] for m in self._means.values()), 0)
         return Prototypes(
             torch.cat([torch.zeros(0, dtype=torch.int64), *classes]),
-            torch.cat([torch.zeros(0, dim), *means]).to(torch.float32),
+            space.features(torch.cat([torch.zeros(0, dim), *means])).to(torch.float32),
         )
 
     def tensors(self) -> dict[str, Tensor]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import GGEURError, StatisticsError
+from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.calibration import (
     Calibration,
-    CalibrationSettings,
 )
+from federatedscope_ggeur.federation.compression_log import CompressionLog
 from federatedscope_ggeur.federation.divergence import not_finite, remedy
 from federatedscope_ggeur.federation.evaluation import Score, evaluate
+from federatedscope_ggeur.federation.global_shapes import global_geometry
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
@@ -24,72 +23,35 @@ from federatedscope_ggeur.federation.messages import (
     PrepareReply,
     Prototypes,
     ScoreReport,
+    SpaceBroadcast,
     StatisticsUpload,
 )
-from federatedscope_ggeur.federation.messages.statistics_upload import empty_statistics
+from federatedscope_ggeur.federation.messages.statistics_upload import (
+    empty_statistics,
+)
 from federatedscope_ggeur.federation.prototypes import PrototypeBook
 from federatedscope_ggeur.federation.sampling import draw_clients
-from federatedscope_ggeur.federation.task import Task
-from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
+from federatedscope_ggeur.federation.settings import ServerSettings
+from federatedscope_ggeur.federation.space_maker import SpaceMaker
+from federatedscope_ggeur.geometry import (
+    Space,
+)
 from federatedscope_ggeur.methods import ServerContext, Update, initial_weights
 from federatedscope_ggeur.models import (
-    CPU,
     ClosedForm,
+    fold,
     load_vector,
     to_vector,
+    unfold,
 )
-
-#: Covariances come rounded to float32, which leaves noise of 1e-7 of the largest
-#: eigenvalue at most.
-TRAVEL_PRECISION = 4 * torch.finfo(torch.float32).eps
-
-
-@dataclass(frozen=True)
-class ServerSettings:
-    """What the server is told before it starts.
-
-    Attributes
-    ----------
-    task : Task
-    steps : tuple of int
-        Of the augmentation: none needs no statistics, 2 needs prototypes.
-    prototypes : {"domain", "client"}
-        One prototype for a class and other domain, or for a class and other client.
-    sample_client_num : int
-        Clients drawn each round.
-    ignore_weight : bool
-        Average with equal weights in place of n_k.
-    total_rounds, eval_every : int
-        Rounds in all; the head is scored every so many, and after the last one.
-    unseen_client_num : int
-        Clients that take no part in round 0 or in training and are only scored.
-    closed_form : ClosedForm, optional
-        The head in closed form that round 0 ends with.
-    calibration : CalibrationSettings, optional
-        What is done to the head after the last round.
-    device : torch.device
-        Where the head is scored on rows that the server holds. All else that the
-        server works out, it does on the CPU.
-    rate : float, optional
-        The clients' learning rate, for what is said where training diverges.
-    """
-
-    task: Task
-    steps: tuple[int, ...]
-    prototypes: str
-    sample_client_num: int
-    ignore_weight: bool
-    total_rounds: int
-    eval_every: int
-    unseen_client_num: int = 0
-    closed_form: ClosedForm | None = None
-    calibration: CalibrationSettings | None = None
-    device: torch.device = CPU
-    rate: float | None = None
-
+from federatedscope_ggeur.models.closed_forms import ComponentBook, Components
 
 FromClient = TypeVar(
-    "FromClient", StatisticsUpload, PrepareReply, ClientUpdate, ScoreReport
+    "FromClient",
+    StatisticsUpload,
+    PrepareReply,
+    ClientUpdate,
+    ScoreReport,
 )
 
 
@@ -112,11 +74,17 @@ class Server:
     participants : list of int
         All others, ascending.
     params : Tensor of shape (P,)
-        The global head's weights.
+        The global head's weights, in `space`: those that are trained.
+    space : Space
+        What is trained in; raw until `make_space`.
     statistics : ClassStatistics or SummedStatistics
         The merged statistics of all clients so far.
-    uploaded : set of int
-        The clients whose statistics are in it.
+    uploaded_rows : dict from client number to int
+        The clients whose statistics are in it, and the rows that these are of.
+    space_maker : SpaceMaker
+        What `make_space` makes it of.
+    compression : CompressionLog
+        What it cost that they were compressed, where they were.
     calibration : Calibration or None
         The stage after the last round, where there is one.
     prototype_book : PrototypeBook
@@ -128,15 +96,13 @@ class Server:
     def __init__(self, client_domains: Mapping[int, str], settings: ServerSettings):
         self.client_domains = dict(sorted(client_domains.items()))
         self.settings, self.task = settings, settings.task
-        self.unseen = draw_clients(
-            list(self.client_domains),
-            settings.unseen_client_num,
-            self.task.seed,
-            "unseen",
-        )
+        self.unseen = unseen_clients(self.client_domains, settings)
         self.participants = [k for k in self.client_domains if k not in self.unseen]
         self.model = self.task.build_model()
         self.params = initial_weights(self.model, self.task.seed)
+        self._given = False  # whether `params` are of a model on raw embeddings
+        self.space = Space.raw(self.task.dim)
+        self.space_maker = SpaceMaker(self.task.space, self.task.dim)
         load_vector(self.model, self.params)
         self.schema = self.task.schema(self.model)
         self.statistics = empty_statistics(self.schema)
@@ -146,37 +112,83 @@ class Server:
             seed = self.task.seed
             self.calibration = Calibration(self.model, settings.calibration, seed)
         self.prototype_book = PrototypeBook(self.client_domains, settings.prototypes)
-        self.uploaded: set[int] = set()
+        self.uploaded_rows: dict[int, int] = {}
+        self._components: ComponentBook | None = None
+        form = settings.closed_form
+        if form is not None and (form.is_open or not form.partition_free):
+            names = tuple(dict.fromkeys(self.client_domains.values()))
+            self._components = ComponentBook(names)
+        self.compression = CompressionLog()
         self.prepare_replies: dict[int, PrepareReply] = {}
+
+    @property
+    def uploaded(self) -> set[int]:
+        """The clients whose statistics are in `statistics`."""
+        return set(self.uploaded_rows)
 
     @property
     def needs_statistics(self) -> bool:
         """Whether clients are asked for statistics in round 0."""
-        return bool(self.settings.steps) or self.settings.closed_form is not None
+        settings = self.settings
+        whitens = self.task.method.federated and self.task.space.kind == "whitened"
+        return (
+            bool(settings.steps)
+            or settings.closed_form is not None
+            or (whitens and settings.total_rounds > 0)
+        )
+
+    @property
+    def needs_space(self) -> bool:
+        """Whether round 0 makes a space for all clients to train in.
+
+        Where nobody trains together or sends statistics each client makes its own.
+        """
+        trains = self.settings.total_rounds > 0 and self.task.space.kind != "raw"
+        return trains and (self.task.method.federated or self.needs_statistics)
+
+    @property
+    def raw_params(self) -> Tensor:
+        """The global head's weights [P] on raw embeddings, as all others see it."""
+        return fold(self.model, self.params, self.space)
 
     # round 0
 
     def add_statistics(self, uploads: Iterable[StatisticsUpload]) -> None:
         """Fold in the uploads of one window, in client order (Eq. 4)."""
         for upload in in_client_order(uploads):
-            self.uploaded.add(upload.client)
+            self.uploaded_rows[upload.client] = int(upload.statistics.counts.sum())
             self.statistics = self.statistics + upload.statistics
+            if self._components is not None:
+                self._components.add(upload.statistics, upload.client, upload.domain)
+            if upload.loss is not None:
+                self.compression.add(upload, self.settings.closed_form is not None)
+            self.space_maker.add_statistics(upload.statistics)
             if 2 in self.settings.steps:
                 self.prototype_book.add(upload.client, upload.statistics)
 
+    def make_space(self) -> SpaceBroadcast | None:
+        """Make the space of what clients told; None where it stays raw.
+
+        Raises
+        ------
+        StatisticsError
+            The statistics do not suffice for a whitened space.
+        """
+        self.space = self.space_maker.make(self.statistics)
+        if self._given:
+            self.params = unfold(self.model, self.params, self.space)
+        return None if self.space.is_raw else SpaceBroadcast(self.space)
+
     def geometry(self) -> Geometry:
-        """The global shape of every class that anyone uploaded."""
-        held = self.statistics
-        if not isinstance(held, ClassStatistics):
-            raise StatisticsError("shapes need the covariance of each class")
-        shape = GeometricShape.from_statistics
-        return Geometry({c: shape(held, c, TRAVEL_PRECISION) for c in held.classes})
+        """The global shapes, in the space."""
+        return global_geometry(self.statistics, self.space, self.task.pooled_geometry)
 
     def prototypes(self, client: int) -> Prototypes | None:
-        """Class means of all sources but the client's own; None without step 2."""
+        """Class means, in the space, of all sources but the client's own; None without
+        step 2."""
         if 2 not in self.settings.steps:
             return None
-        return self.prototype_book.around(client)
+        return self.prototype_book.around(client, self.space)
 
     def solve(self, form: ClosedForm) -> dict[str, float | int | str]:
         """Take the head in closed form from the statistics; what was chosen for it.
@@ -186,9 +198,31 @@ class Server:
         StatisticsError
             The statistics do not allow that head; it says what to do.
         """
-        solved = form.solve(self.statistics)
-        self.params = to_vector(solved.model)
+        parts = None
+        if self._components is not None and self.uploaded:
+            parts = self._components.components()
+        solved = form.solve(self.statistics, parts, self.task.seed)
+        self.start_from(to_vector(solved.model))
+        if self.compression.uploads:
+            self.compression.note_head(form, solved, self.statistics)
         return solved.report
+
+    def start_from(self, params: Tensor) -> None:
+        """Begin, before the space is made, with weights [P] on raw embeddings."""
+        self.params, self._given = params, True
+
+    @property
+    def candidates(self) -> tuple[ClosedForm, ...]:
+        """What a head in closed form may be, where clients' rows decide."""
+        form = self.settings.closed_form
+        return () if form is None else form.candidates()
+
+    def components(self) -> Components | None:
+        """What clients have sent, where rows are to be left out of it."""
+        form = self.settings.closed_form
+        if self._components is None or form is None or not form.is_open:
+            return None
+        return self._components.components() if self.statistics.classes else None
 
     def add_prepare_reply(self, reply: PrepareReply) -> None:
         """Note what a client counts for and what its method sends once.
@@ -222,8 +256,13 @@ class Server:
         round0_tensors: Mapping[str, Tensor],
         params: Tensor,
         method_state: Mapping[str, Tensor],
+        space: bytes,
     ) -> None:
-        """Go on where a server of the same clients and settings was stopped."""
+        """Go on where a server of the same clients and settings was stopped.
+
+        `space` is the message that went down; empty where it stayed raw."""
+        if space:
+            self.space = SpaceBroadcast.from_bytes(space, self.schema).space
         self.prepare_replies = dict(prepare_replies)
         self.prototype_book.load(round0_tensors)
         self.params, self.method_state = params, dict(method_state)
@@ -238,8 +277,16 @@ class Server:
         return draw_clients(numbers, wanted, self.task.seed, "sample", round_number)
 
     def broadcast(self, round_number: int) -> Broadcast:
+        """What is trained from."""
+        return self._broadcast(round_number, self.params)
+
+    def model_broadcast(self, round_number: int) -> Broadcast:
+        """The model on raw embeddings, to be scored or kept."""
+        return self._broadcast(round_number, self.raw_params)
+
+    def _broadcast(self, round_number: int, params: Tensor) -> Broadcast:
         method = self.task.method
-        params = self.params if method.federated else self.params[:0]
+        params = params if method.federated else params[:0]
         return Broadcast(round_number, params, method.download(self.method_state))
 
     def step(self, round_number: int, updates: Iterable[ClientUpdate]) -> None:
@@ -291,7 +338,7 @@ class Server:
         """Score the global head on rows [n, D], [n] that the server holds."""
         return evaluate(
             self.model,
-            self.params,
+            self.raw_params,
             features,
             labels,
             self.settings.device,
@@ -310,6 +357,12 @@ class Server:
         uploads = {reply.client: reply.init_upload for reply in replies}
         seed = self.task.seed
         return ServerContext(round_number, self.model, weights, uploads, seed)
+
+
+def unseen_clients(numbers: Iterable[int], settings: ServerSettings) -> list[int]:
+    """Of the clients `numbers` those that are only scored, drawn by seed."""
+    drawn, seed = settings.unseen_client_num, settings.task.seed
+    return draw_clients(sorted(numbers), drawn, seed, "unseen")
 
 
 def in_client_order(messages: Iterable[FromClient]) -> list[FromClient]:

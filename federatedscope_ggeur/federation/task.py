@@ -9,8 +9,11 @@ from federatedscope_ggeur.federation.messages.schema import (
     MessageSchema,
     StatisticsForm,
 )
+from federatedscope_ggeur.geometry import SpaceSettings
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import Model, ModelSettings, build_model
+
+_RAW = SpaceSettings("raw")
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,10 @@ class Task:
         Keys every draw.
     statistics : StatisticsForm
         How class statistics travel.
+    pooled_geometry : bool
+        GGEUR draws along one shape for all classes in place of one for each.
+    space : SpaceSettings
+        The space that is trained in.
     """
 
     num_classes: int
@@ -35,6 +42,8 @@ class Task:
     method: Method
     seed: int
     statistics: StatisticsForm = EACH_CLASS
+    pooled_geometry: bool = False
+    space: SpaceSettings = _RAW
 
     def build_model(self) -> Model:
         """A model of the task, its parameters as the class leaves them."""
@@ -42,10 +51,10 @@ class Task:
 
     def schema(self, model: Model) -> MessageSchema:
         """What received messages are checked against."""
-        return MessageSchema.of(model, self.method, self.statistics)
+        pooled = self.pooled_geometry
+        return MessageSchema.of(model, self.method, self.statistics, pooled)
 
     def calibration_schema(self, model: Model) -> MessageSchema:
         """The same for statistics, by class, of what the last layer takes in."""
-        form = replace(self.statistics, summed=False)
-        schema = replace(self.schema(model), statistics=form)
+        schema = replace(self.schema(model), statistics=self.statistics.by_class)
         return replace(schema, dim=model.classifier.in_features)

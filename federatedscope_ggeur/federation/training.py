@@ -47,6 +47,17 @@ class TrainingSettings:
     grad_clip: float = -1.0
     device: torch.device = CPU
 
+    def batches(self, rows: int) -> int:
+        """The mini-batches of a round on so many rows."""
+        per_epoch = -(-self.usable(rows) // self.batch_size)
+        if self.batch_or_epoch == "epoch" or per_epoch == 0:
+            return self.local_update_steps * per_epoch
+        return self.local_update_steps
+
+    def usable(self, rows: int) -> int:
+        """Of so many rows those that an epoch takes."""
+        return rows - rows % self.batch_size if self.drop_last else rows
+
 
 @dataclass(frozen=True)
 class FitResult:
@@ -108,13 +119,7 @@ def _batches(
     features: Tensor, labels: Tensor, settings: TrainingSettings, order: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
     n, size = len(features), settings.batch_size
-    usable = n - n % size if settings.drop_last else n
-    if usable == 0:
-        return
-    per_epoch = -(-usable // size)
-    left = settings.local_update_steps
-    if settings.batch_or_epoch == "epoch":
-        left *= per_epoch
+    usable, left = settings.usable(n), settings.batches(n)
     gathered = max(1, _GATHER_ROWS // size) * size
     while left > 0:
         rows = None

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -58,6 +59,10 @@ class Means:
         high = means.to(torch.float64).clone()
         high[counts == 0] = 0
         return cls(counts, high, torch.zeros_like(high))
+
+    def mapped(self, centre: Tensor, linear: Callable[[Tensor], Tensor]) -> Means:
+        """Those of the rows ``T (x - centre)``; `linear` gives ``T r`` of rows r."""
+        return Means.rounded(self.counts, linear((self.high - centre) + self.low))
 
     def plus(self, other: Means) -> tuple[Means, Tensor]:
         """Those of both parts together, and the term between their means.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -135,6 +136,16 @@ class Scatter:
         if self.dense is not None:
             return None
         return torch.cat(self.blocks) if len(self.blocks) > 1 else self.blocks[0]
+
+    def trace(self) -> float:
+        """The trace of the scatter."""
+        held = sum(float(block.square().sum()) for block in self.blocks)
+        return held if self.dense is None else held + float(self.dense.trace())
+
+    def mapped(self, linear: Callable[[Tensor], Tensor]) -> Scatter:
+        """``T S T^T`` of the scatter S; `linear` gives ``T r`` of rows r."""
+        dense = None if self.dense is None else linear(linear(self.dense).T)
+        return Scatter(self.dim, dense, tuple(map(linear, self.blocks)))
 
     def factor(self) -> Tensor:
         """The canonical thin factor of shape (rank, D)."""

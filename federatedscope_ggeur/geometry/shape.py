@@ -11,6 +11,7 @@ from torch import Tensor
 from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry.scatter import canonical_signs
 from federatedscope_ggeur.geometry.statistics import ClassStatistics
+from federatedscope_ggeur.geometry.summed import SummedStatistics
 
 SCALES = ("covariance", "eigenvalue")
 
@@ -91,6 +92,27 @@ class GeometricShape:
         if rows is None:
             return cls.from_covariance(statistics.covariance(c), resolution)
         return cls.from_factors([rows], int(statistics.counts[c]))
+
+    @classmethod
+    def pooled(
+        cls, statistics: SummedStatistics, resolution: float | None = None
+    ) -> GeometricShape:
+        """Shape of the one covariance ``sum_c n_c Sigma_c / N`` within all classes.
+
+        Raises
+        ------
+        StatisticsError
+            There are no samples.
+        """
+        total = int(statistics.counts.sum())
+        if not total:
+            raise StatisticsError(
+                "no samples, so there is no covariance within classes"
+            )
+        rows = statistics.stacked_rows()
+        if rows is None:
+            return cls.from_covariance(statistics.scatter() / total, resolution)
+        return cls.from_factors([rows], total)
 
     def basis(self, scale: str = "covariance") -> Tensor:
         """Scaled directions ``s_m xi_m`` as rows: Tensor of shape (r, D).

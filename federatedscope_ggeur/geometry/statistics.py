@@ -6,7 +6,7 @@ data sets put together, and subtracting gives those of what is left.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -154,6 +154,24 @@ class ClassStatistics(Located):
     def factor_is_smaller(self, c: int) -> bool:
         """Whether the thin factor takes fewer numbers than the upper triangle."""
         return self._scatters[c].factor_is_smaller
+
+    def trace(self) -> float:
+        """The trace of the scatters' sum: ``sum_c n_c tr(Sigma_c)``."""
+        return sum(self._scatters[c].trace() for c in self.classes)
+
+    def mapped(
+        self, centre: Tensor, linear: Callable[[Tensor], Tensor]
+    ) -> ClassStatistics:
+        """The statistics of the rows ``T (x - centre)``.
+
+        Parameters
+        ----------
+        centre : Tensor of shape (D,), float64
+        linear : callable (Tensor of shape (r, D)) -> Tensor of shape (r, D)
+            ``T r`` of each row r.
+        """
+        scatters = {c: held.mapped(linear) for c, held in self._scatters.items()}
+        return ClassStatistics(self.located.mapped(centre, linear), scatters)
 
     def restrict(self, classes: Iterable[int]) -> ClassStatistics:
         """The same statistics with every class outside `classes` left out."""

@@ -6,6 +6,8 @@ the law of `ClassStatistics`: adding two gives those of the two data sets togeth
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -106,6 +108,24 @@ class SummedStatistics(Located):
         It is a function of ``W`` alone; see `thin_factor`.
         """
         return self._scatter.factor()
+
+    def stacked_rows(self) -> Tensor | None:
+        """Rows ``R`` of shape (r, D) with ``R^T R = W``, or None if held dense.
+
+        Not canonical: for computations on the spot, never for sending.
+        """
+        return self._scatter.rows()
+
+    def trace(self) -> float:
+        """``tr W``."""
+        return self._scatter.trace()
+
+    def mapped(
+        self, centre: Tensor, linear: Callable[[Tensor], Tensor]
+    ) -> SummedStatistics:
+        """The statistics of the rows ``T (x - centre)``, as of `ClassStatistics`."""
+        located = self.located.mapped(centre, linear)
+        return SummedStatistics(located, self._scatter.mapped(linear))
 
     @property
     def factor_is_smaller(self) -> bool:

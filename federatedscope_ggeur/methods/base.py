@@ -254,9 +254,15 @@ class Method:
     #: class beside them could leave single rows.
     sends_row_means: ClassVar[bool] = False
 
+    #: Whether a client scores weights of its own making: where `eval_params` is a
+    #: subclass's own. They are in the space that it trains in, as `context.broadcast`
+    #: is then, and are folded back into a model on raw embeddings afterwards.
+    personal: bool = False
+
     def __init_subclass__(cls) -> None:
         # What a subclass adds is lost where something else stands in for its mean.
         cls.robust = vars(cls).get("robust", False)
+        cls.personal = cls.eval_params is not Method.eval_params
 
     def __init__(self, *values: Any, **settings: Any):
         given = {**{k.name: v for k, v in zip(self.SETTINGS, values)}, **settings}

@@ -47,6 +47,7 @@ class Combined(Method):
         self.parts = {"base": base, "augmentation": augmentation}
         self.name = f"{base.name} + {augmentation.name}"
         self.keeps_state = base.keeps_state or augmentation.keeps_state
+        self.personal = base.personal
 
     def _each(self, of: Callable[[Method, str], Mapping]) -> dict:
         return _named({whose: of(part, whose) for whose, part in self.parts.items()})

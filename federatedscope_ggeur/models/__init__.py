@@ -19,10 +19,13 @@ from federatedscope_ggeur.models.calibration_draws import (
 )
 from federatedscope_ggeur.models.closed_forms import (
     CLOSED_FORMS,
+    NEEDS,
     ClosedForm,
     build_closed_form,
     register_closed_form,
 )
+from federatedscope_ggeur.models.folding import fold, unfold
 from federatedscope_ggeur.models.linear import LinearHead
+from federatedscope_ggeur.models.mixture import MixtureHead
 from federatedscope_ggeur.models.mlp import MLPHead
 from federatedscope_ggeur.models.quadratic import QuadraticHead

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +31,14 @@ class Model(nn.Module):
     #: The last layer, of weight (C, D'') and bias (C,).
     classifier: nn.Linear
 
+    #: The name of the linear layer that embeddings go into, "" without one.
+    first_layer: ClassVar[str] = ""
+
     #: False where `gradient_accumulator` is worked out by hand.
     uses_autograd = True
+
+    #: False where it takes parameter vectors of several lengths, see `make_room_for`.
+    fixed_size = True
 
     def __init__(self, in_features: int, num_classes: int):
         super().__init__()
@@ -62,6 +69,9 @@ class Model(nn.Module):
                     module.weight.uniform_(-bound, bound, generator=generator)
                     module.bias.uniform_(-bound, bound, generator=generator)
         return self
+
+    def make_room_for(self, size: int) -> None:
+        """Before a vector of `size` parameters is loaded; for models that vary."""
 
     def at(self, vector: Tensor) -> Model:
         """A frozen copy in evaluation mode with the parameters of `vector` [P]."""
@@ -118,6 +128,7 @@ def to_vector(model: Model) -> Tensor:
 
 def load_vector(model: Model, vector: Tensor) -> None:
     """Copy `vector` of shape (P,) into the model's parameters."""
+    model.make_room_for(len(vector))
     with torch.no_grad():
         for parameter, part in zip(model.parameters(), split_vector(model, vector)):
             parameter.copy_(part)

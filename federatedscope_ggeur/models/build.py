@@ -15,13 +15,14 @@ from federatedscope_ggeur.models.mlp import MLPHead
 class ModelSettings:
     """Which model: `hidden` units (0 for the linear head) and their dropout.
 
-    `closed_form` is what it will be worked out by, if not ``"none"``: that says what
-    kind of model it is.
+    `closed_form` is what it will be worked out by, if not ``"none"``, and `starts`
+    whether training goes on from there: they say what kind of model it is.
     """
 
     hidden: int = 0
     dropout: float = 0.0
     closed_form: str = "none"
+    starts: bool = False
 
 
 def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> Model:
@@ -39,7 +40,8 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
                 f"closed_form: the model of {form.name} has no hidden units, got "
                 f"{settings.hidden}"
             )
-        return form.build_model(in_features, num_classes)
+        build = form.build_start if settings.starts else form.build_model
+        return build(in_features, num_classes)
     if settings.hidden == 0:
         return LinearHead(in_features, num_classes)
     return MLPHead(in_features, num_classes, settings.hidden, settings.dropout)

@@ -12,6 +12,7 @@ class LinearHead(Model):
     """Logits ``W x + b``. Its representation is the logits themselves."""
 
     uses_autograd = False
+    first_layer = "classifier"
 
     def __init__(self, in_features: int, num_classes: int):
         super().__init__(in_features, num_classes)

@@ -31,6 +31,8 @@ class MLPHead(Model):
         Probability of a hidden unit being dropped while training, in [0, 1).
     """
 
+    first_layer = "hidden"
+
     def __init__(
         self, in_features: int, num_classes: int, hidden: int, dropout: float = 0.0
     ):

@@ -3,7 +3,9 @@
 from federatedscope_ggeur.reporting.plots import draw_curve
 from federatedscope_ggeur.reporting.records import (
     Chosen,
+    ClientCompression,
     ClientInfo,
+    CompressionRecord,
     Divergence,
     Final,
     Round0,

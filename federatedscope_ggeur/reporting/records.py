@@ -75,6 +75,60 @@ class RoundRecord:
 
 
 @dataclass(frozen=True)
+class ClientCompression:
+    """What compression changed in the statistics of one client, exactly.
+
+    Shares and norms are relative; None where there is nothing to relate them to.
+
+    Attributes
+    ----------
+    left_out : float or None
+        Share of the trace of its scatter W beyond the directions kept.
+    covariance_error : float or None
+        ``|W' - W| / |W'|``, W' being what the server works with (Frobenius norms).
+    rounding_error : float or None
+        The part of it that rounding made: ``|W' - W''| / |W'|``, W'' unrounded.
+    mean_error : float or None
+        Root mean square over rows of how far their class mean was moved, over that of
+        how far it lies from the mean of all.
+    """
+
+    left_out: Optional[float]
+    covariance_error: Optional[float]
+    rounding_error: Optional[float]
+    mean_error: Optional[float]
+
+
+@dataclass(frozen=True)
+class CompressionRecord:
+    """What compression of the statistics (``ggeur.statistics: compressed``) cost.
+
+    Attributes
+    ----------
+    clients : dict of str to ClientCompression
+        By the client's number.
+    left_out : float or None
+        As of a client, over all of them.
+    covariance_error_limit, mean_error_limit : float or None
+        The most that a client's figures of these names can be of the merged statistics.
+    head_error_limit : float or None
+        The most that the weights of the head in closed form are off by, ``|w' - w| /
+        |w'|`` over all classes; None for a head of which this cannot be told, or not
+        to be below 1.
+    head_change_at_half_rank : float or None
+        ``|w'' - w'| / |w'|``, w'' being the weights if each client had sent half as
+        many directions: a measured figure, no limit. None without a head or directions.
+    """
+
+    clients: dict[str, ClientCompression]
+    left_out: Optional[float]
+    covariance_error_limit: Optional[float]
+    mean_error_limit: Optional[float]
+    head_error_limit: Optional[float]
+    head_change_at_half_rank: Optional[float]
+
+
+@dataclass(frozen=True)
 class Round0:
     """What travelled before the first round of training.
 
@@ -97,9 +151,17 @@ class Round0:
         the method sends up once), over clients.
     init_broadcast_bytes_down : int
         What the method (FedMix) sends back of it, over clients.
+    totals_bytes_up, space_bytes_down : int
+        Totals of rows and the space that is made of them, over clients.
+    space : dict or None
+        What is trained in (``ggeur.space``): its ``kind`` and, of the standard one, the
+        root mean square ``distance`` of rows from its centre. None for raw embeddings,
+        and where every client has a space of its own.
     closed_form : RoundRecord or None
         The head in closed form (``ggeur.closed_form``); its bytes and seconds are not
         in the numbers above.
+    compression : CompressionRecord or None
+        What it cost to compress the statistics; None if they were not.
     """
 
     clients: list[int]
@@ -111,18 +173,23 @@ class Round0:
     withheld_pairs: Optional[int]
     prepare_bytes_up: int = 0
     init_broadcast_bytes_down: int = 0
+    totals_bytes_up: int = 0
+    space_bytes_down: int = 0
+    space: Optional[dict[str, Any]] = None
     closed_form: Optional[RoundRecord] = None
+    compression: Optional[CompressionRecord] = None
 
     @property
     def bytes_up(self) -> int:
         """All bytes from clients to the server before scores."""
-        return sum(self.statistics_bytes_up.values()) + self.prepare_bytes_up
+        statistics = sum(self.statistics_bytes_up.values())
+        return statistics + self.totals_bytes_up + self.prepare_bytes_up
 
     @property
     def bytes_down(self) -> int:
         """All bytes from the server to clients before scores."""
         down = self.geometry_bytes_down + self.prototypes_bytes_down
-        return down + self.init_broadcast_bytes_down
+        return down + self.space_bytes_down + self.init_broadcast_bytes_down
 
 
 @dataclass(frozen=True)

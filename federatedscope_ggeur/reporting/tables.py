@@ -27,6 +27,8 @@ def record_lines(record: Round0 | RoundRecord) -> list[str]:
     if isinstance(record, RoundRecord):
         return [_head_line("calibrated by", record)]
     lines = [_round0_line(record)]
+    if record.space is not None:
+        lines.append(_space_line(record))
     if record.closed_form is not None:
         lines.append(_head_line("closed form", record.closed_form))
     return lines
@@ -48,6 +50,15 @@ def _round0_line(record: Round0) -> str:
     )
 
 
+def _space_line(record: Round0) -> str:
+    """What is trained in, in one line for a person."""
+    up, down = record.totals_bytes_up / 1e6, record.space_bytes_down / 1e6
+    about = {**(record.space or {})}
+    kind = about.pop("kind")
+    details = "".join(f", {name} {value:.3g}" for name, value in about.items())
+    return f"space: {kind}{details}; {up:.2f} MB up, {down:.2f} MB down"
+
+
 def _head_line(name: str, record: RoundRecord) -> str:
     """A head made in one go, in one line for a person; `name` says when."""
     score = "-" if record.avg is None else f"{100 * record.avg:.2f}%"
@@ -56,6 +67,7 @@ def _head_line(name: str, record: RoundRecord) -> str:
         if isinstance(value, float)
         else f"{key.replace('_', ' ')} {value}"
         for key, value in record.details.items()
+        if not isinstance(value, list)
     )
     about = f" ({details})" if details else ""
     return f"{name} {record.method}: AVG {score}{about}; {record.seconds:.2f} s"

@@ -86,6 +86,16 @@ positive = rule_of(
     "must be above 0 and finite",
     lambda value: is_number(value) and 0 < value < math.inf,
 )
+positive_or_not_set = _number(
+    "must be above 0 and finite",
+    lambda value: is_number(value) and 0 < value < math.inf,
+    float,
+    not_set_allowed=True,
+)
+positive_share = rule_of(
+    "must be above 0 and at most 1",
+    lambda value: is_number(value) and 0 < value <= 1,
+)
 not_negative = rule_of(
     "must be finite and not negative",
     lambda value: is_number(value) and 0 <= value < math.inf,

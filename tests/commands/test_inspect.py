@@ -100,8 +100,7 @@ def test_classes_that_nobody_holds_and_withheld_pairs_are_said(inspect, tmp_path
     (tmp_path / "data" / "class_names.txt").write_text("few\nmany\nabsent\n")
     _, printed, _ = inspect(*words, "data.splitter_args", "[]")
     assert "classes that no client holds: absent\n" in printed
-    assert "with fewer than 5 rows (ggeur.privacy.min_samples)" in printed
-    assert "nothing is uploaded: 2 of 4" in printed
+    assert "ggeur.privacy.min_samples 5 withholds 2 of 4 (client, class) " in printed
     plain = ["data.splitter_args", "[]", "ggeur.steps", "[]"]
     _, printed, _ = inspect(*words, *plain, out=tmp_path / "plain")
     assert "uploaded" not in printed

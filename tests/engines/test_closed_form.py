@@ -9,10 +9,12 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.data import ClientData, Embeddings, FederatedData
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError, StatisticsError
+from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.reporting import numbers, results_table
 
 DIM, CLASSES, ROWS = 24, 7, 900
-KINDS = ("ncm", "lda", "qda", "ridge")
+KINDS = tuple(CLOSED_FORMS)
+PARTITION_FREE = tuple(k for k, form in CLOSED_FORMS.items() if form.partition_free)
 
 
 def rows(seed, count):
@@ -69,7 +71,7 @@ def map_str(settings):
 
 @pytest.mark.parametrize("beta", [0.01, 0.1, 0.5])
 @pytest.mark.parametrize("clients", [1, 10, 100])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PARTITION_FREE)
 def test_every_partition_gives_the_pooled_head(solve, kind, clients, beta):
     pooled, expected = solve(kind)
     model, results = solve(kind, clients, beta)
@@ -80,13 +82,90 @@ def test_every_partition_gives_the_pooled_head(solve, kind, clients, beta):
     assert results.final.avg > 0.8
 
 
-@pytest.mark.parametrize("kind", ["ncm", "lda", "ridge"])
+@pytest.mark.parametrize("kind", ["lda", "ridge"])
 def test_summed_statistics_give_the_same_head_for_fewer_bytes(solve, kind):
     whole, results = solve(kind, 10, 0.5)
     summed, cheaper = solve(kind, 10, 0.5, "ggeur.statistics", "summed")
     for name, tensor in whole.items():
         assert (summed[name] - tensor).abs().max() <= 1e-6 * tensor.abs().max()
     assert cheaper.round0.bytes_up < 0.7 * results.round0.bytes_up
+
+
+@pytest.mark.parametrize("statistics", ["class", "summed", "means"])
+def test_nearest_means_send_no_covariances(solve, statistics):
+    head, results = solve("ncm", 10, 0.5, "ggeur.statistics", statistics)
+    _, lda = solve("lda", 10, 0.5, "ggeur.statistics", "summed")
+    assert results.round0.uploaded_pairs == lda.round0.uploaded_pairs
+    numbers = results.round0.uploaded_pairs * (DIM + 2) * 8
+    assert results.round0.bytes_up <= numbers + 10 * 500
+    assert results.round0.bytes_up < lda.round0.bytes_up
+    wanted, _ = solve("ncm", 10, 0.5)
+    assert all(torch.equal(head[name], wanted[name]) for name in head)
+
+
+EXACTLY = ["ggeur.compressed.dtype", "float32", "ggeur.compressed.rank", -1]
+EXACTLY += ["ggeur.compressed.energy", 1.0, "ggeur.statistics", "compressed"]
+
+
+@pytest.mark.parametrize("kind", ["ncm", "lda", "ridge"])
+def test_compression_that_keeps_all_gives_the_same_head(solve, kind):
+    whole, expected = solve(kind, 10, 0.5, "ggeur.statistics", "summed")
+    head, results = solve(kind, 10, 0.5, *EXACTLY)
+    for name, tensor in whole.items():
+        assert (head[name] - tensor).abs().max() <= 1e-4 * tensor.abs().max()
+    assert results.final.accuracy == expected.final.accuracy
+    cost = results.round0.compression
+    assert set(cost.clients) == {str(c.number) for c in results.clients}
+    if kind != "ncm":
+        assert cost.left_out == 0
+        assert cost.covariance_error_limit < 1e-5
+        assert all(one.covariance_error < 1e-6 for one in cost.clients.values())
+    assert cost.mean_error_limit < 1e-5
+    if kind != "ridge":
+        assert 0 < cost.head_error_limit < 1e-2
+
+
+def off(head, exact):
+    """Relative error of the weights."""
+    found, wanted = head["classifier.weight"], exact["classifier.weight"]
+    return float((found - wanted).norm() / found.norm())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32"])
+@pytest.mark.parametrize("kind", ["ncm", "lda"])
+def test_what_compression_costs_is_told_truly(solve, kind, dtype):
+    also = ["ggeur.lda.shrinkage", 0.5]
+    keys = [*also, *EXACTLY, "ggeur.compressed.dtype", dtype]
+    exact, expected = solve(kind, 4, 0.5, *also, "ggeur.statistics", "summed")
+    for rank in (-1, 12, 3):
+        head, results = solve(kind, 4, 0.5, *keys, "ggeur.compressed.rank", rank)
+        cost, error = results.round0.compression, off(head, exact)
+        assert results.round0.bytes_up < expected.round0.bytes_up
+        if cost.head_error_limit is None:
+            assert kind == "lda"
+            assert (rank, dtype) != (-1, "float32")
+        else:
+            # The head itself is rounded to float32.
+            assert error <= cost.head_error_limit + 1e-6
+        if kind == "ncm":
+            assert cost.left_out is cost.head_change_at_half_rank is None
+        else:
+            assert (cost.left_out > 0) == (rank > 0)
+            assert cost.head_change_at_half_rank > 0
+
+
+def test_half_the_directions_change_the_head_as_reported(solve):
+    keys = [*EXACTLY, "ggeur.lda.shrinkage", 0.5, "ggeur.compressed.rank"]
+    head, results = solve("lda", 4, 0.5, *keys, 8)
+    half, _ = solve("lda", 4, 0.5, *keys, 4)
+    reported = results.round0.compression.head_change_at_half_rank
+    weights = head["classifier.weight"], half["classifier.weight"]
+    found = float((weights[1] - weights[0]).norm() / weights[0].norm())
+    assert reported == pytest.approx(found, rel=1e-3)
+
+
+def test_whole_statistics_cost_nothing_to_tell(solve):
+    assert solve("lda", 3)[1].round0.compression is None
 
 
 def test_a_closed_form_alone_has_no_rounds(solve):
@@ -196,6 +275,35 @@ def test_a_stopped_run_that_began_in_closed_form_goes_on(config, tmp_path):
             ],
             r"ggeur\.statistics: must be class with ggeur\.steps",
         ),
+        (["ggeur.statistics", "means"], r"ggeur\.statistics: means is for"),
+        (["ggeur.statistics", "compressed"], r"compressed is for .*geometry: pooled"),
+        (
+            ["ggeur.closed_form", "lda", "ggeur.statistics", "means"],
+            r"ggeur\.statistics: must be class or summed or compressed with "
+            r"ggeur\.closed_form: lda, for which the scatter within classes is needed",
+        ),
+        (
+            ["ggeur.closed_form", "qda", "ggeur.statistics", "compressed"],
+            r"ggeur\.statistics: must be class with ggeur\.closed_form: qda",
+        ),
+        (
+            [
+                "ggeur.closed_form", "ncm", "ggeur.init", "closed_form",
+                "ggeur.statistics", "means", "ggeur.geometry", "pooled",
+            ],
+            r"must be class or summed or compressed with ggeur\.steps",
+        ),
+        (
+            [
+                "ggeur.geometry", "pooled", "ggeur.statistics", "summed",
+                "ggeur.calibrate", "ccvr",
+            ],
+            r"ggeur\.statistics: must be class with ggeur\.calibrate: ccvr",
+        ),
+        (["ggeur.geometry", "shared"], r"ggeur\.geometry: must be one of"),
+        (["ggeur.compressed.dtype", "int4"], r"ggeur\.compressed\.dtype: must be"),
+        (["ggeur.compressed.rank", 0], r"ggeur\.compressed\.rank: must be"),
+        (["ggeur.compressed.energy", 0.0], r"ggeur\.compressed\.energy: must be"),
         (
             ["ggeur.closed_form", "lda", "ggeur.calibrate", "ccvr"],
             r"ggeur\.calibrate: must be none",

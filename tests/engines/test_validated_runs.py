@@ -208,7 +208,7 @@ class TestWithoutValidationRows:
         note = f"there is no val_loss ({why}), so early_stop.patience 2 does nothing"
         assert f"note: {note}" in run.describe()
         results = run.history.results()
-        assert results.notes == [note]
+        assert results.notes[0] == note
         assert (results.final.chosen, results.stopped_early) == (None, None)
 
     def test_test_rows_may_not_stop_a_run(self, config):

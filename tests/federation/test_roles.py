@@ -1,6 +1,7 @@
 """Client and server over the rounds: weights, refusals, reproducibility.
 
-Tests of federation/server.py and federation/task.py.
+Tests of federation/memory.py, federation/server.py, federation/settings.py and
+federation/task.py.
 """
 
 from dataclasses import replace

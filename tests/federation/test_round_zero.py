@@ -1,6 +1,6 @@
 """Round 0 of client and server together: statistics, geometry, prototypes, sets.
 
-Tests of federation/prototypes.py.
+Tests of federation/prototypes.py and federation/global_shapes.py.
 """
 
 import pytest

@@ -9,6 +9,7 @@ from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry import (
     ClassStatistics,
     GeometricShape,
+    SummedStatistics,
     shape_similarity,
 )
 
@@ -42,6 +43,24 @@ def assert_shape_of(shape, covariance, atol=1e-10):
         ours = np.outer(basis[:, i], basis[:, i])
         theirs = np.outer(vectors[:, i], vectors[:, i])
         np.testing.assert_allclose(ours, theirs, atol=1e-8)
+
+
+@pytest.mark.parametrize(("n", "dim"), [(50, 4), (9, 12), (40, 12)])
+def test_the_pooled_shape_is_of_all_rows_less_their_class_means(n, dim):
+    rows, labels = random_rows(n, dim), np.arange(n) % 3
+    plain = [oracle.class_moments(rows, labels, c) for c in range(3)]
+    within = sum(count * sigma for count, _, sigma in plain) / n
+    statistics = SummedStatistics.from_classes(
+        ClassStatistics.from_embeddings(
+            torch.from_numpy(rows), torch.from_numpy(labels), 4
+        )
+    )
+    assert_shape_of(GeometricShape.pooled(statistics), within)
+
+
+def test_no_samples_have_no_pooled_shape():
+    with pytest.raises(StatisticsError, match="no samples"):
+        GeometricShape.pooled(SummedStatistics.empty(2, 3))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from by_bytes import Federation, make_client_data, make_rows
 from by_numpy import SIZES, World, sgd
 from federations import LOCAL, MODELS, TINY, federate, federate_tiny
 
+from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.federation import evaluate
 from federatedscope_ggeur.methods import Centralised, FedAvg, Local, initial_weights
 from federatedscope_ggeur.models import ModelSettings, build_model
@@ -40,11 +41,14 @@ def test_a_client_that_is_not_drawn_keeps_its_head():
     federation.server.sample = lambda number: [1, 3]
     federation.train(2)
     assert torch.equal(federation.clients[2].state["params"], before)
-    report = federation.clients[2].score(federation.server.broadcast(2), *ROWS)
+    report = (
+        federation.clients[2].score(federation.server.broadcast(2), TEST).scores["test"]
+    )
     assert report.loss_sum == score_of(federation, before).loss_sum
 
 
 ROWS = make_rows(40, seed=99)
+TEST = {"test": Embeddings(*ROWS, "a")}
 
 
 def score_of(federation, params):
@@ -56,7 +60,7 @@ def test_clients_score_their_own_heads():
     broadcast = federation.send(federation.server.broadcast(2))
     losses = set()
     for client in federation.clients.values():
-        report = client.score(broadcast, *ROWS)
+        report = client.score(broadcast, TEST).scores["test"]
         wanted = score_of(federation, client.state["params"])
         assert (report.correct, report.loss_sum) == (wanted.correct, wanted.loss_sum)
         losses.add(report.loss_sum)
@@ -65,7 +69,8 @@ def test_clients_score_their_own_heads():
 
 def test_a_client_that_was_never_drawn_scores_the_head_it_would_begin_with():
     federation = Federation(make_client_data(), Local()).round0()
-    report = federation.clients[1].score(federation.server.broadcast(1), *ROWS)
+    report = federation.clients[1].score(federation.server.broadcast(1), TEST)
+    report = report.scores["test"]
     start = initial_weights(build_model(6, 4, ModelSettings()), seed=0)
     assert report.loss_sum == score_of(federation, start).loss_sum
 
@@ -74,7 +79,7 @@ def test_a_score_of_an_earlier_round_is_of_the_head_of_then():
     """As after a restart that repeats a round."""
     federation = federate(Local(), rounds=2)
     client = federation.clients[1]
-    report = client.score(federation.server.broadcast(1), *ROWS)
+    report = client.score(federation.server.broadcast(1), TEST).scores["test"]
     then = score_of(federation, client.states[1]["params"])
     now = score_of(federation, client.states[2]["params"])
     assert report.loss_sum == then.loss_sum != now.loss_sum

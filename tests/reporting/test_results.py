@@ -18,7 +18,9 @@ from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.reporting import (
     Chosen,
+    ClientCompression,
     ClientInfo,
+    CompressionRecord,
     Final,
     Results,
     Round0,
@@ -183,7 +185,11 @@ def test_numbers_do_not_change_the_results(make_results):
 
 
 @pytest.mark.parametrize(
-    "cls", [Results, ClientInfo, Round0, RoundRecord, Final, Chosen]
+    "cls",
+    [
+        *(Results, ClientInfo, Round0, RoundRecord, Final, Chosen),
+        *(CompressionRecord, ClientCompression),
+    ],
 )
 def test_every_field_is_documented(cls):
     page = Path(__file__).parents[2] / "docs" / "results.md"

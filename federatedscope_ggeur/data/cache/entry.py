@@ -116,6 +116,14 @@ class Entry:
             logger.warning("%s is damaged: %s; it is made again", self.path, error)
             return None
 
+    def missing(self, images: Images) -> int:
+        """How many of `images` are not in the cache, a part of the entry included."""
+        if self.read_if_whole() is not None:
+            return 0
+        # Of the type of what is stored it is asked nothing.
+        parts = Parts(self.path.with_suffix(".parts"), self.key, torch.float32)
+        return len(images) - parts.rows
+
     def fill(
         self,
         images: Images,

@@ -10,6 +10,8 @@ from federatedscope.core.message import Message
 from federatedscope.core.workers import Client as FSClient
 
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
+from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
+from federatedscope_ggeur.cfg_ggeur.start_notes import client_notes
 from federatedscope_ggeur.engines.fs.channel import (
     CONVERGED,
     FAILED,
@@ -21,7 +23,13 @@ from federatedscope_ggeur.engines.fs.channel import (
 from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.course.requests import BY_MESSAGE, KINDS, TRAIN
+from federatedscope_ggeur.federation.course.requests import (
+    BY_MESSAGE,
+    KINDS,
+    PREPARE,
+    TRAIN,
+)
+from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.messages import Broadcast, Handshake, Join
 from federatedscope_ggeur.transport import ConnectionLost
 
@@ -121,8 +129,23 @@ class GGEURClient(FSClient):
             if self.mode == "distributed":
                 self._send(FAILED, message.state, (str(error).encode(),))
             raise
+        if kind is PREPARE and self.mode == "distributed":
+            self._log_notes()
         if answer:
             self._send(kind.answer_message, message.state, answer)
+
+    def _log_notes(self) -> None:
+        """What there is to say at the start, which here the client alone knows."""
+        held = Holdings.of([self.data.held], self.data.num_classes)
+        settings = run_settings(
+            self._cfg,
+            self.data.num_classes,
+            self.data.dim,
+            self._cfg.federate.client_num,
+        )
+        rows = self.trainer.client.recipe.rows
+        for note in client_notes(self._cfg, settings, held, rows):
+            logger.info("client %d: %s", self.number, note)
 
     # FS's own names for two of the requests.
     callback_funcs_for_model_para = callback_for_request

@@ -30,6 +30,7 @@ from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.federation import MemoryBudget
 from federatedscope_ggeur.federation.course.client_handler import GeometryCache
+from federatedscope_ggeur.federation.holdings import Holdings
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,8 @@ class ServerSplits(Splits):
     """What the server holds: rows by split and domain, see `FederatedData.server_rows`.
 
     `client_num` is what the data were divided by, also where they are in one place.
+    `held` is what the clients hold, where all are in this process; the data that a
+    server of a distributed run reads are its own to score on.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class ServerSplits(Splits):
         rows: Mapping[str, Mapping[str, Embeddings]],
         data: FederatedData,
         client_num: int,
+        held: Holdings | None = None,
     ):
         empty = data.clients[0].test.select([])
         # The first domain's stand for all: FS wants one set of rows for a split.
@@ -98,7 +102,7 @@ class ServerSplits(Splits):
         self.rows = rows
         self.unseen = [domain.name for domain in data.unseen]
         self.domains = [*data.domains, *self.unseen]
-        self.client_num = client_num
+        self.client_num, self.held = client_num, held
 
 
 def load_fs_data(config, client_cfgs=None):
@@ -166,7 +170,10 @@ def _load(config):
 def _server_splits(config, data: FederatedData) -> ServerSplits:
     rows = data.server_rows(config.eval.split, server_evaluates(config))
     client_num = config.federate.client_num or len(data.domains)
-    return ServerSplits(rows, data, client_num)
+    held = None
+    if config.federate.mode == "standalone":
+        held = Holdings.of(data.clients, data.num_classes)
+    return ServerSplits(rows, data, client_num, held)
 
 
 def _own_data(config, memory: MemoryBudget, cache: GeometryCache) -> ClientSplits:

@@ -10,12 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.load import to_plain
-from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings, run_notes
+from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    RunSettings,
     quorum,
     run_settings,
     server_evaluates,
 )
+from federatedscope_ggeur.cfg_ggeur.start_notes import start_notes, withheld_line
 from federatedscope_ggeur.engines.fs.data import ServerSplits
 from federatedscope_ggeur.federation import Server
 from federatedscope_ggeur.federation.course.checkpoint import (
@@ -99,9 +101,8 @@ class Federation:
         if path:
             progress = restore(path, self.coordinator, handshake)
         writer = CheckpointWriter(save_to, handshake, progress) if save_to else None
-        self.history = History(self.coordinator, self._begun(), writer, progress)
-        for note in run_notes(cfg):
-            logger.info(note)
+        notes = self._notes(settings)
+        self.history = History(self.coordinator, self._begun(notes), writer, progress)
         # FS has begun the W&B run, and tells of its own lines.
         folder = Path(cfg.outdir)
         self._tracking = Tracking(settings.tracking, folder, begins=False)
@@ -138,7 +139,22 @@ class Federation:
             stopped = getattr(sys, "last_type", None) is KeyboardInterrupt
             self.write("interrupted" if stopped else "failed")
 
-    def _begun(self) -> Results:
+    def _notes(self, settings: RunSettings) -> list[str]:
+        """What there is to say at the start; the log has it by now."""
+        cfg, server = self._cfg, self.coordinator.server
+        held = self._data.held if self._data is not None else None
+        if held is not None:
+            held = held.among(server.participants)
+            withheld = withheld_line(cfg, settings, held)
+            if withheld:
+                logger.info(withheld)
+        domains = {k: server.client_domains[k] for k in server.participants}
+        notes = start_notes(cfg, settings, domains, held)
+        for note in notes:
+            logger.info("note: %s", note)
+        return notes
+
+    def _begun(self, notes: list[str]) -> Results:
         cfg, data, clients = self._cfg, self._data, self.membership.client_domains
         unseen = data.unseen if data is not None else []
         domains = [*dict.fromkeys(clients.values()), *unseen]
@@ -152,7 +168,7 @@ class Federation:
             # Where the data are in one place, FS's own says 1.
             config["federate"]["client_num"] = data.client_num
         return Results.begun(
-            notes=run_notes(cfg),
+            notes=notes,
             engine=f"federatedscope {cfg.federate.mode}",
             config=config,
             seed=cfg.seed,

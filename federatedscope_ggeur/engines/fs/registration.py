@@ -99,7 +99,8 @@ def find_trainer(trainer_type: str) -> type | None:
 def find_data(config, client_cfgs=None):
     """The data and config of ``data.type: <name>@ggeur``."""
     # With another type FS would download data, only for the plugin to refuse them.
-    if not (config.ggeur.use or config.data.type.lower().endswith("@ggeur")):
+    asked = "ggeur" in config and config.ggeur.use
+    if not (asked or config.data.type.lower().endswith("@ggeur")):
         return None
     from federatedscope_ggeur.engines.fs.data import load_fs_data
 

@@ -200,7 +200,7 @@ class GGEURServer(FSServer):
             self.trainer.model = self._model
 
         def begin_training(is_new: bool) -> None:
-            load_vector(server.model, server.params)
+            load_vector(server.model, server.raw_params)
             self.state = len(history.rounds)
             if history.stopped_early:
                 self.total_round_num = self.state
@@ -268,7 +268,7 @@ class GGEURServer(FSServer):
 
     def _note(self, record: RoundRecord) -> None:
         server = self.federation.coordinator.server
-        load_vector(server.model, server.params)
+        load_vector(server.model, server.raw_params)
         self.federation.note(record)
 
     def terminate(self, msg_type=FINISH):
@@ -277,7 +277,7 @@ class GGEURServer(FSServer):
         self._monitor.finish_fl()
         federation = self.federation
         logger.info("\n%s", federation.write("finished"))
-        final = federation.coordinator.server.broadcast(self.total_round_num)
+        final = federation.coordinator.server.model_broadcast(self.total_round_num)
         there = federation.membership.connected
         self._send(msg_type, there, (final.to_bytes(),), self.state)
 

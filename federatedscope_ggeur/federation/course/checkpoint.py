@@ -31,7 +31,7 @@ from federatedscope_ggeur.reporting import Round0, RoundRecord
 from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
 
 #: What round 0 sends to everyone, kept by the coordinator as bytes.
-_SENT = ("geometry", "init_broadcast")
+_SENT = ("geometry", "space", "init_broadcast")
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,9 @@ class CheckpointWriter:
             "rounds": as_json_value(rounds, "rounds"),
             "divergence": coordinator.divergence.state(),
         }
-        tensors = {"params": server.params, **wire.under("method", server.method_state)}
+        # The model as others see it, and what training goes on from.
+        tensors = wire.under("method", server.method_state)
+        tensors.update(params=server.raw_params, trained=server.params)
         numbers = {"run": self._run, "records": json.dumps(records)}
         data = wire.pack("checkpoint", numbers, tensors)
         try:
@@ -148,12 +150,10 @@ def restore(
         if _is_safetensors(data):
             return _restore(path, data, coordinator, handshake)
         if server.settings.closed_form is not None:
-            raise refusal(
-                path,
-                f"it holds weights alone, and {setting('closed_form')} puts others in "
-                "their place; take one of the two",
-            )
-        server.params = _weights_of_fs(path, server.model, server.task.method)
+            others = f"{setting('closed_form')} puts others in their place"
+            problem = f"it holds weights alone, and {others}; take one of the two"
+            raise refusal(path, problem)
+        server.start_from(_weights_of_fs(path, server.model, server.task.method))
         return None
     except ConfigError:
         raise
@@ -171,7 +171,11 @@ def _restore(
     if progress.text("run") != started.text("run"):
         raise refusal(path, f"'{_round0_path(path)}' is of another run")
     _check_same(path, started, server.client_domains, handshake)
-    params = progress.tensor("params", torch.float32, server.params.shape)
+    for name in _SENT:
+        held = started.tensor(name, torch.uint8, (None,))
+        setattr(coordinator, name, held.numpy().tobytes())
+    size = len(server.params) if server.model.fixed_size else None
+    params = progress.tensor("trained", torch.float32, (size,))
     records = json.loads(progress.text("records"))
     done = Progress(
         from_json_value(Round0, records["round0"], "round0"),
@@ -188,10 +192,8 @@ def _restore(
         started.tensors_under("prototypes"),
         params,
         progress.tensors_under("method"),
+        coordinator.space,
     )
-    for name in _SENT:
-        held = started.tensor(name, torch.uint8, (None,))
-        setattr(coordinator, name, held.numpy().tobytes())
     return done
 
 
@@ -199,10 +201,9 @@ def checkpoint_client_domains(path: str | Path) -> dict[int, str]:
     """The clients, number to domain, of the run whose checkpoint stands at `path`.
 
     Empty where it holds weights alone; `ConfigError` where it is missing or broken."""
-    path = Path(path)
-    if not _is_safetensors(_read(path)):
+    if not _is_safetensors(_read(Path(path))):
         return {}
-    domains = _round0_at(path).mapping("client_domains")
+    domains = _round0_at(Path(path)).mapping("client_domains")
     return {int(k): domain for k, domain in domains.items()}
 
 

@@ -7,41 +7,51 @@ from typing import Any
 
 from federatedscope_ggeur.data import ClientData, Embeddings
 from federatedscope_ggeur.errors import MessageError, setting
-from federatedscope_ggeur.federation.client import (
-    Client,
-    ClientSettings,
-    MemoryBudget,
-)
+from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.course.requests import (
     KINDS,
+    LEAVE_ONE_OUT,
     PREPARE,
     RequestKind,
 )
+from federatedscope_ggeur.federation.memory import MemoryBudget
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
     Geometry,
+    HitCounts,
+    LeaveOneOut,
     MessageSchema,
     ScoreReport,
     StatisticsUpload,
 )
+from federatedscope_ggeur.federation.settings import ClientSettings
+
+#: The settings that say what a client answers.
+_ASKED_BY = ("steps", "closed_form", "space", "calibrate")
 
 
 class GeometryCache:
-    """The last geometry decoded, for all clients of a process that get the same."""
+    """The last geometry decoded, for all clients of a process that get the same; or
+    what rows are left out of."""
 
     def __init__(self):
-        self._data, self._geometry = b"", None
+        self._data, self._payload = b"", None
 
-    def decode(self, data: bytes, schema: MessageSchema) -> Geometry:
-        if self._geometry is None or data != self._data:
-            self._geometry = Geometry.from_bytes(data, schema)
+    def decode(self, payload: Any, data: bytes, schema: MessageSchema) -> Any:
+        if not isinstance(self._payload, payload) or data != self._data:
+            self._payload = payload.from_bytes(data, schema)
             self._data = data
-        return self._geometry
+        return self._payload
 
     def clear(self) -> None:
-        self._data, self._geometry = b"", None
+        self._data, self._payload = b"", None
+
+
+#: What a `GeometryCache` keeps, and the kinds of requests that bring it.
+_SHARED = (Geometry, LeaveOneOut)
+_SHARED_KINDS = (PREPARE, LEAVE_ONE_OUT)
 
 
 class ClientHandler:
@@ -72,6 +82,7 @@ class ClientHandler:
         self._cache, self._store, self._answers = cache, store, answers
         self._begun = False
         self._calibrated: Broadcast | None = None
+        self._left_out: LeaveOneOut | None = None
 
     @classmethod
     def of(
@@ -107,11 +118,11 @@ class ClientHandler:
             raise _refusal(
                 "kind",
                 f"{kind.name!r} is nothing that this client's settings have it answer "
-                f"({', '.join(map(setting, ('steps', 'closed_form', 'calibrate')))})",
+                f"({', '.join(map(setting, _ASKED_BY))})",
             )
         if len(parts) != len(kind.parts):
             raise _refusal("parts", f"{kind.name} with {len(parts)} parts")
-        if kind is not PREPARE:
+        if kind not in _SHARED_KINDS:
             self._cache.clear()
         if Broadcast in kind.parts and not self._begun:
             # The server's checkpoint is this run's by now: what an earlier run left
@@ -134,6 +145,18 @@ class ClientHandler:
         """Scores on the client's own rows."""
         return self.client.score(broadcast, self._rows)
 
+    def leave_one_out(self, message: LeaveOneOut) -> HitCounts:
+        """Hit counts of the candidates for a head in closed form, for one set of
+        components only.
+
+        Components of the server's choosing, one set after the other, could tell rows
+        apart.
+        """
+        if self._left_out is not None and not self._left_out.equals(message):
+            raise _refusal("kind", "hit counts a second time, for other components")
+        self._left_out = message
+        return self.client.hit_counts(message, self._rows.get("val"))
+
     def calibrate(self, broadcast: Broadcast) -> StatisticsUpload:
         """Statistics of what the last layer takes in, at one set of weights only.
 
@@ -149,8 +172,8 @@ class ClientHandler:
     def _decode(self, kind: RequestKind, payload: Any, data: bytes) -> Any:
         if not data and kind is PREPARE:
             return None
-        if payload is Geometry:
-            return self._cache.decode(data, self.client.schema)
+        if payload in _SHARED:
+            return self._cache.decode(payload, data, self.client.schema)
         return payload.from_bytes(data, self.client.schema)
 
     def _keep_state(self) -> None:

@@ -10,33 +10,36 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.course.choice import choose, recorded
+from federatedscope_ggeur.federation.course.exchange import Exchange
 from federatedscope_ggeur.federation.course.membership import Membership
+from federatedscope_ggeur.federation.course.plan import Plan
 from federatedscope_ggeur.federation.course.requests import (
     CALIBRATE,
     EVALUATE,
     INIT_BROADCAST,
     PREPARE,
     STATISTICS,
+    TOTALS,
     TRAIN,
-    Absence,
     Request,
-    RequestKind,
     Requests,
-    decode_answer,
 )
 from federatedscope_ggeur.federation.divergence import DivergenceWatch, largest
 from federatedscope_ggeur.federation.evaluation import (
-    EvaluationSettings,
     Score,
     average_metrics,
 )
-from federatedscope_ggeur.federation.messages import ClientUpdate, ScoreReport
+from federatedscope_ggeur.federation.messages import (
+    Broadcast,
+    ClientUpdate,
+    ScoreReport,
+)
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.reporting import Round0, RoundRecord, average
@@ -44,27 +47,6 @@ from federatedscope_ggeur.reporting import Round0, RoundRecord, average
 logger = logging.getLogger(__name__)
 
 _NOTHING_SENT = {"geometry_bytes_down": 0, "prototypes_bytes_down": 0}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a federation is carried out.
-
-    Attributes
-    ----------
-    round0_window : int
-        Clients asked at a time in round 0.
-    quorum : int or None
-        The run ends with an error when fewer clients are there; None: than all.
-    server_evaluates : bool
-        The server scores rows of its own; else every client scores its own.
-    evaluation : EvaluationSettings
-    """
-
-    round0_window: int
-    quorum: int | None
-    server_evaluates: bool
-    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
 
 class Coordinator:
@@ -88,7 +70,7 @@ class Coordinator:
         Of the last evaluation.
     reports : dict from client number to ScoreReport
         What clients scored in it on their own rows, unseen clients included.
-    geometry, init_broadcast : bytes
+    geometry, space, init_broadcast : bytes
         What round 0 sends to everyone; empty where there is none.
     divergence : DivergenceWatch
         Whether training has diverged by now.
@@ -110,33 +92,41 @@ class Coordinator:
         self.scores: dict[str, dict[str, Score]] = {}
         self.reports: dict[int, ScoreReport] = {}
         self.geometry = b""
+        self.space = b""
         self.init_broadcast = b""
         settings = server.settings
         self.divergence = DivergenceWatch(
             server.task.num_classes, server.task.method, settings.rate
         )
-        self._rows, self._dismiss = rows, dismiss
-        self._down = self._up = 0
-        self._refusal: MessageError | None = None
+        self._rows = rows
+        self._exchange = Exchange(server, membership, dismiss)
+        self._ask = self._exchange.ask
 
     # the course
 
     def round0(self) -> Requests[Round0]:
-        """Statistics up, geometry and prototypes down, readiness up; where there is
-        one, the head in closed form, scored."""
+        """Statistics and totals up, geometry, prototypes and the space down, readiness
+        up; where there is one, the head in closed form, scored."""
         started, server = time.perf_counter(), self.server
         sizes: dict[str, int] = {}
         pairs = 0
         if server.needs_statistics:
             for window in windows(server.participants, self.plan.round0_window):
                 pairs += yield from self._collect(window, sizes)
+        chosen, solving, sizes_of_choice = {}, 0.0, (0, 0)
+        form, exchange = server.settings.closed_form, self._exchange
+        if form is not None:
+            before, exchange.down, exchange.up = time.perf_counter(), 0, 0
+            here = self.membership.here(sorted(server.uploaded))
+            taken, how = yield from choose(form, server, here, self._ask)
+            chosen, solving = server.solve(taken), time.perf_counter() - before
+            chosen, sizes_of_choice = (
+                recorded(chosen, how),
+                (exchange.down, exchange.up),
+            )
+        totals_up = (yield from self._make_space()) if server.needs_space else 0
         if server.settings.steps:
             self.geometry = server.geometry().to_bytes()
-        chosen, solving = {}, 0.0
-        form = server.settings.closed_form
-        if form is not None:
-            before = time.perf_counter()
-            chosen, solving = server.solve(form), time.perf_counter() - before
         clients, sent = sorted(server.uploaded), _NOTHING_SENT
         if server.settings.total_rounds:
             sent = yield from self._begin()
@@ -144,7 +134,7 @@ class Coordinator:
         seconds = time.perf_counter() - started - solving
         closed_form = None
         if form is not None:
-            record = self._start_record(0, spent=solving)
+            record = self._start_record(0, solving, *sizes_of_choice)
             scored = yield from self._evaluate(0)
             closed_form = record(scored, method=form.name, details=chosen)
         start_loss = closed_form.loss if closed_form is not None else None
@@ -155,7 +145,10 @@ class Coordinator:
             statistics_bytes_up=sizes,
             uploaded_pairs=pairs,
             withheld_pairs=None if sizes else 0,
+            totals_bytes_up=totals_up,
+            space=server.space.report(),
             closed_form=closed_form,
+            compression=server.compression.record(server.statistics),
             **sent,
         )
 
@@ -165,7 +158,8 @@ class Coordinator:
         yield from self.welcome_back()
         out = members.absent.keys() | members.unprepared
         drawn = self.server.sample(number, out)
-        updates = yield from self._ask(TRAIN, number, self._broadcast(number, drawn))
+        asked = self._to_all(drawn, self.server.broadcast(number))
+        updates = yield from self._ask(TRAIN, number, asked)
         if updates:
             self.server.step(number, updates)
         else:
@@ -186,10 +180,11 @@ class Coordinator:
         record = self._start_record(number)
         if not calibration.takes(server.statistics):
             for window in windows(server.participants, self.plan.round0_window):
-                asked = self._broadcast(number, self.membership.here(window))
+                here = self.membership.here(window)
+                asked = self._to_all(here, server.model_broadcast(number))
                 uploads = yield from self._ask(CALIBRATE, number, asked)
                 calibration.add(uploads)
-        server.params, details = calibration.run(server.params)
+        server.params, details = calibration.run(server.params, server.space)
         scored = yield from self._evaluate(number)
         return record(scored, method="ccvr", details=details)
 
@@ -207,28 +202,21 @@ class Coordinator:
         yield from self._prepare(numbers)
         if self.init_broadcast:
             prepared = [k for k in numbers if k not in members.unprepared]
-            self._down += yield from self._send_init_broadcast(prepared)
+            self._exchange.down += yield from self._send_init_broadcast(prepared)
 
     # round 0
 
     def _begin(self) -> Requests[dict[str, int]]:
         """Make everyone ready for training; the bytes of that, by their name."""
         members = self.membership
-        geometry, prototypes, prepare_up = yield from self._prepare(
-            members.here(self.server.participants)
-        )
+        sent = yield from self._prepare(members.here(self.server.participants))
         # One may be back already, but too late for its window.
         message = self.server.start(members.unprepared)
         down = 0
         if message is not None:
             self.init_broadcast = message.to_bytes()
             down = yield from self._send_init_broadcast(members.prepared)
-        return {
-            "geometry_bytes_down": geometry,
-            "prototypes_bytes_down": prototypes,
-            "prepare_bytes_up": prepare_up,
-            "init_broadcast_bytes_down": down,
-        }
+        return {**sent, "init_broadcast_bytes_down": down}
 
     def _collect(self, window: list[int], sizes: dict[str, int]) -> Requests[int]:
         """One window of statistics; how many (client, class) pairs they hold."""
@@ -237,21 +225,34 @@ class Coordinator:
         self.server.add_statistics(uploads)
         return sum(len(upload.statistics.classes) for upload in uploads)
 
-    def _prepare(self, numbers: list[int]) -> Requests[tuple[int, int, int]]:
-        """Prepare clients for training; bytes of geometry, prototypes, replies."""
-        geometry = prototypes = 0
-        before = self._up
+    def _make_space(self) -> Requests[int]:
+        """The space that is trained in; the bytes up that were for it alone."""
+        before, server = self._exchange.up, self.server
+        for window in windows(server.participants, self.plan.round0_window):
+            asked = dict.fromkeys(self.membership.here(window), ())
+            server.space_maker.add((yield from self._ask(TOTALS, 0, asked)))
+        message = server.make_space()
+        self.space = b"" if message is None else message.to_bytes()
+        return self._exchange.up - before
+
+    def _prepare(self, numbers: list[int]) -> Requests[Counter[str]]:
+        """Prepare clients for training; bytes of what travels, by their name."""
+        sent: Counter[str] = Counter(_NOTHING_SENT)
+        before = self._exchange.up
         for window in windows(numbers, self.plan.round0_window):
             asked = {}
             for k in self.membership.here(window):
                 around = self.server.prototypes(k)
-                asked[k] = (self.geometry, around.to_bytes() if around else b"")
-                geometry += len(self.geometry)
-                prototypes += len(asked[k][1])
+                prototypes = around.to_bytes() if around else b""
+                asked[k] = (self.geometry, prototypes, self.space)
+                sent["geometry_bytes_down"] += len(self.geometry)
+                sent["prototypes_bytes_down"] += len(prototypes)
+                sent["space_bytes_down"] += len(self.space)
             for reply in (yield from self._ask(PREPARE, 0, asked)):
                 self.server.add_prepare_reply(reply)
                 self.membership.note_prepared(reply.client)
-        return geometry, prototypes, self._up - before
+        sent["prepare_bytes_up"] = self._exchange.up - before
+        return sent
 
     def _send_init_broadcast(self, numbers: list[int]) -> Requests[int]:
         if not numbers:
@@ -268,8 +269,7 @@ class Coordinator:
         self.scores = {split: {} for split in evaluation.splits}
         unseen = None
         if not self.plan.server_evaluates:
-            asked = self._broadcast(number, self.membership.here(server.client_domains))
-            reports = yield from self._ask(EVALUATE, number, asked)
+            reports = yield from self._ask(EVALUATE, number, self._to_score(number))
             self.reports = {report.client: report for report in reports}
             for split in evaluation.splits:
                 self.scores[split] = server.aggregate_scores(
@@ -323,12 +323,12 @@ class Coordinator:
         return average_metrics(each, self.plan.evaluation.average)
 
     def _start_record(
-        self, number: int, spent: float = 0.0
+        self, number: int, spent: float = 0.0, down: int = 0, up: int = 0
     ) -> Callable[..., RoundRecord]:
-        """Count bytes and seconds, beside those `spent`, from now; what comes back
-        makes the record of them and of the scores."""
+        """Count seconds and bytes from now, beside those `spent`, `down` and `up`; what
+        comes back makes the record of them and of the scores."""
         started = time.perf_counter() - spent
-        self._down = self._up = 0
+        self._exchange.down, self._exchange.up = down, up
 
         def record(scored: dict[str, Any], clients=(), **made_by: Any) -> RoundRecord:
             return RoundRecord(
@@ -336,55 +336,31 @@ class Coordinator:
                 list(clients),
                 **scored,
                 seconds=time.perf_counter() - started,
-                bytes_up=self._up,
-                bytes_down=self._down,
+                bytes_up=self._exchange.up,
+                bytes_down=self._exchange.down,
                 **made_by,
             )
 
         return record
 
-    def _broadcast(self, number: int, clients: Collection[int]) -> dict:
-        data = self.server.broadcast(number).to_bytes()
-        return dict.fromkeys(clients, (data,))
+    def _to_score(self, number: int) -> dict[int, tuple[bytes]]:
+        """The model on raw embeddings or, where clients make models of their own of it,
+        what they train from, to those that know the space."""
+        server, members = self.server, self.membership
+        here = members.here(server.client_domains)
+        if not server.task.method.personal or server.task.space.kind == "raw":
+            return self._to_all(here, server.model_broadcast(number))
+        unseen = [k for k in here if k in server.unseen]
+        prepared = members.here(members.prepared)
+        return {
+            **self._to_all(unseen, server.model_broadcast(number)),
+            **self._to_all(prepared, server.broadcast(number)),
+        }
 
-    def _ask(
-        self,
-        kind: RequestKind,
-        number: int,
-        parts: Mapping[int, tuple[bytes, ...]],
-        sizes: dict[str, int] | None = None,
-    ) -> Requests[list]:
-        """Ask clients; the answers that can be used, decoded, in client order."""
-        is_after = number > self.server.settings.total_rounds
-        when = f"{'calibration' if is_after else f'round {number}'}, {kind.name}"
-        self.membership.check_quorum(when, self._refusal)
-        if not parts:
-            return []
-        self.membership.ask()
-        request = Request(kind, number, parts)
-        replies = yield request
-        answers = []
-        self._down += sum(len(part) for sent in parts.values() for part in sent)
-        for k in sorted(parts):
-            reply = replies.get(k, Absence("no answer"))
-            if isinstance(reply, Absence):
-                self.membership.miss(k, reply.reason, reply.connected)
-                continue
-            self._up += sum(map(len, reply))
-            if sizes is not None:
-                sizes[str(k)] = sum(map(len, reply))
-            try:
-                answers.append(decode_answer(self.server, request, k, reply))
-            except MessageError as error:
-                self._refuse(k, error)
-        self.membership.check_quorum(when, self._refusal)
-        return answers
-
-    def _refuse(self, client: int, error: MessageError) -> None:
-        logger.warning("%s", error)
-        self._refusal = error
-        self.membership.leave(client, str(error))
-        self._dismiss(client, str(error))
+    def _to_all(
+        self, clients: Collection[int], broadcast: Broadcast
+    ) -> dict[int, tuple[bytes]]:
+        return dict.fromkeys(clients, (broadcast.to_bytes(),))
 
 
 def _accuracy(scores: Mapping[str, Score]) -> dict[str, float | None]:

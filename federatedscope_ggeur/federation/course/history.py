@@ -49,7 +49,7 @@ class History:
         self.round0: Round0 | None = progress.round0 if progress else None
         self.rounds: list[RoundRecord] = list(progress.rounds) if progress else []
         self.calibrated: RoundRecord | None = None
-        self._params = coordinator.server.params
+        self._params = coordinator.server.raw_params
         # A run that goes on may keep its checkpoints elsewhere from now on.
         self._write_checkpoint()
 
@@ -61,7 +61,7 @@ class History:
             self.rounds.append(record)
         else:
             self.calibrated = record
-        self._params = self._coordinator.server.params
+        self._params = self._coordinator.server.raw_params
         # A calibrated head is not trained on: a checkpoint is of before that.
         if self.calibrated is None:
             self._write_checkpoint()

@@ -16,17 +16,23 @@ from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
     Geometry,
+    HitCounts,
     InitBroadcast,
+    LeaveOneOut,
     MessageSchema,
     PrepareReply,
     Prototypes,
     ScoreReport,
+    SpaceBroadcast,
     StatisticsUpload,
+    TotalsUpload,
 )
 from federatedscope_ggeur.federation.messages.validation import (
+    validate_hits,
     validate_prepare_reply,
     validate_scores,
     validate_statistics,
+    validate_totals,
     validate_update,
 )
 from federatedscope_ggeur.federation.server import Server
@@ -85,11 +91,37 @@ STATISTICS = RequestKind(
     ),
     always=False,
 )
+TOTALS = RequestKind(
+    name="totals",
+    message="totals_request",
+    deadline="round0",
+    parts=(),
+    respond=lambda handler: handler.client.totals(),
+    answer_message="totals",
+    answer=TotalsUpload,
+    validate=lambda server, request, upload: validate_totals(
+        upload, server.client_domains, server.space_maker.told
+    ),
+    always=False,
+)
+LEAVE_ONE_OUT = RequestKind(
+    name="hit_counts",
+    message="components",
+    deadline="round0",
+    parts=(LeaveOneOut,),
+    respond=lambda handler, message: handler.leave_one_out(message),
+    answer_message="hit_counts",
+    answer=HitCounts,
+    validate=lambda server, request, counts: validate_hits(
+        counts, server.uploaded_rows, len(server.candidates)
+    ),
+    always=False,
+)
 PREPARE = RequestKind(
     name="prepare",
     message="geometry",
     deadline="round0",
-    parts=(Geometry, Prototypes),
+    parts=(Geometry, Prototypes, SpaceBroadcast),
     respond=lambda handler, *parts: handler.client.prepare(*parts),
     answer_message="prepare_reply",
     answer=PrepareReply,
@@ -146,7 +178,16 @@ CALIBRATE = RequestKind(
     schema=lambda server: server.task.calibration_schema(server.model),
     always=False,
 )
-KINDS = (STATISTICS, PREPARE, INIT_BROADCAST, TRAIN, EVALUATE, CALIBRATE)
+KINDS = (
+    STATISTICS,
+    LEAVE_ONE_OUT,
+    TOTALS,
+    PREPARE,
+    INIT_BROADCAST,
+    TRAIN,
+    EVALUATE,
+    CALIBRATE,
+)
 #: By the types of the messages down and up.
 BY_MESSAGE = {kind.message: kind for kind in KINDS}
 BY_ANSWER = {kind.answer_message: kind for kind in KINDS if kind.answer_message}

@@ -23,13 +23,21 @@ F32, I64 = torch.float32, torch.int64
 
 @dataclass(frozen=True)
 class Geometry:
-    """Round 0, down, the same for everyone: the global shape of each class."""
+    """Round 0, down, the same for everyone: the global shape of each class.
+
+    Attributes
+    ----------
+    shapes : mapping from class to GeometricShape
+    pooled : bool
+        They are one and the same for all classes, and travel once.
+    """
 
     shapes: Mapping[int, GeometricShape]
+    pooled: bool = False
 
     def to_bytes(self) -> bytes:
         classes = sorted(self.shapes)
-        shapes = [self.shapes[c] for c in classes]
+        shapes = [self.shapes[c] for c in classes[: 1 if self.pooled else None]]
         dim = shapes[0].dim if shapes else 0
         empty = torch.zeros(0, dim)
         tensors = {
@@ -49,9 +57,11 @@ class Geometry:
         cls, data: bytes, schema: MessageSchema, sender: str = "the server"
     ) -> Geometry:
         message = wire.unpack(data, "geometry", sender)
+        message.only(("classes", "ranks", "eigenvalues", "eigenvectors"))
         labels = message.labels("classes", schema.num_classes, distinct=True)
         dim = schema.dim if len(labels) else 0
-        ranks = message.tensor("ranks", I64, (len(labels),))
+        distinct = min(1, len(labels)) if schema.pooled_geometry else len(labels)
+        ranks = message.tensor("ranks", I64, (distinct,))
         if ((ranks < 0) | (ranks > dim)).any():
             raise message.refuse("ranks", f"ranks must lie in 0..{dim}")
         total = int(ranks.sum())
@@ -61,10 +71,11 @@ class Geometry:
         vectors = message.tensor("eigenvectors", F32, (total, dim))
         if ((vectors.norm(dim=1) - 1).abs() > 1e-3).any():
             raise message.refuse("eigenvectors", "eigenvectors must have length 1")
-        parts = zip(
-            labels.tolist(), values.split(ranks.tolist()), vectors.split(ranks.tolist())
-        )
-        return cls({c: GeometricShape(v, e.T) for c, v, e in parts})
+        parts = zip(values.split(ranks.tolist()), vectors.split(ranks.tolist()))
+        shapes = [GeometricShape(v, e.T) for v, e in parts]
+        if schema.pooled_geometry:
+            shapes = shapes * len(labels)
+        return cls(dict(zip(labels.tolist(), shapes)), schema.pooled_geometry)
 
 
 @dataclass(frozen=True)

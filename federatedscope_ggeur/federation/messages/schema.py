@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from federatedscope_ggeur.geometry import Compression
 from federatedscope_ggeur.methods import Method
-from federatedscope_ggeur.models import Model, num_parameters
+from federatedscope_ggeur.models import NEEDS, Model, num_parameters
 
 
 @dataclass(frozen=True)
@@ -14,14 +15,30 @@ class StatisticsForm:
 
     Attributes
     ----------
-    summed : bool
-        One within-class scatter summed over classes in place of one for each class.
+    content : {"class", "pooled", "means"}
+        Beside counts and means: a scatter for each class, the one summed over classes,
+        or none. Closed forms say which they need in the same words.
     exact : bool
         Scatters in float64 in place of float32, for what inverts them.
+    compression : Compression, optional
+        Not with "class": means and scatter are cut and rounded so; `exact` has no
+        meaning then.
     """
 
-    summed: bool = False
+    content: str = "class"
     exact: bool = False
+    compression: Compression | None = None
+
+    def __post_init__(self):
+        if self.content not in NEEDS:
+            raise ValueError(f"content must be one of {NEEDS}, got {self.content!r}")
+        if self.compression is not None and self.content == "class":
+            raise ValueError("only one pooled scatter can be compressed")
+
+    @property
+    def by_class(self) -> StatisticsForm:
+        """The same with a scatter for each class, whole."""
+        return StatisticsForm("class", self.exact)
 
 
 #: As the paper has it.
@@ -37,20 +54,30 @@ class MessageSchema:
     num_classes : int
     dim : int
         Of the embeddings.
-    num_parameters : int
-        Of the weights that travel.
+    num_parameters : int or None
+        Of the weights that travel; None: the model takes several numbers of them.
     statistics : StatisticsForm
+    pooled_geometry : bool
+        One shape for all classes goes down in place of one for each.
     """
 
     num_classes: int
     dim: int
-    num_parameters: int
+    num_parameters: int | None
     statistics: StatisticsForm = EACH_CLASS
+    pooled_geometry: bool = False
 
     @classmethod
     def of(
-        cls, model: Model, method: Method, statistics: StatisticsForm
+        cls,
+        model: Model,
+        method: Method,
+        statistics: StatisticsForm,
+        pooled_geometry: bool = False,
     ) -> MessageSchema:
         """The schema of a federation that trains `model` by `method`."""
-        size = num_parameters(model) if method.federated else 0
-        return cls(model.num_classes, model.in_features, size, statistics)
+        size: int | None = num_parameters(model) if method.federated else 0
+        if method.federated and not model.fixed_size:
+            size = None
+        shape = model.num_classes, model.in_features
+        return cls(*shape, size, statistics, pooled_geometry)

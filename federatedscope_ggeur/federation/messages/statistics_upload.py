@@ -11,6 +11,10 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.federation.messages import wire
+from federatedscope_ggeur.federation.messages.compressed_upload import (
+    pack_compressed,
+    take_compressed,
+)
 from federatedscope_ggeur.federation.messages.schema import (
     EACH_CLASS,
     MessageSchema,
@@ -19,18 +23,32 @@ from federatedscope_ggeur.federation.messages.schema import (
 from federatedscope_ggeur.geometry import (
     LARGEST_EMBEDDING,
     ClassStatistics,
+    CompressedStatistics,
+    CompressionLoss,
+    MeanStatistics,
     SummedStatistics,
 )
 
 F32, F64, I64 = torch.float32, torch.float64, torch.int64
 
-Statistics = Union[ClassStatistics, SummedStatistics]
+#: The tensors of statistics with scatters; without any, the first three.
+_WHOLE = ("classes", "counts", "means", "ranks", "factors", "triangles")
+
+Statistics = Union[ClassStatistics, SummedStatistics, MeanStatistics]
 
 
 def empty_statistics(schema: MessageSchema) -> Statistics:
     """No statistics at all, of the kind that `schema` says."""
-    kind = SummedStatistics if schema.statistics.summed else ClassStatistics
-    return kind.empty(schema.num_classes, schema.dim)
+    nothing = ClassStatistics.empty(schema.num_classes, schema.dim)
+    return _with_content(nothing, schema.statistics.content)
+
+
+def _with_content(statistics: ClassStatistics, content: str) -> Statistics:
+    if content == "means":
+        return MeanStatistics.of(statistics)
+    if content == "pooled":
+        return SummedStatistics.from_classes(statistics)
+    return statistics
 
 
 @dataclass(frozen=True)
@@ -39,38 +57,49 @@ class StatisticsUpload:
 
     A scatter travels as the thin factor or as the upper triangle, whichever is smaller,
     in float32, or float64 where `form` is exact. Means travel in float64: what rounding
-    takes from a mean, the merge would multiply by its distance from the origin.
+    takes from a mean, the merge would multiply by its distance from the origin. Where
+    `form` has a compression, what travels is what `compressed_upload` says.
+
+    Attributes
+    ----------
+    client : int
+    domain : str
+    statistics : ClassStatistics, SummedStatistics or MeanStatistics
+        On arrival those that are restored, where they were compressed.
+    form : StatisticsForm
+    loss : CompressionLoss or None
+        On arrival what compression has cost,
+    compressed : CompressedStatistics or None
+        and what the statistics were restored from.
     """
 
     client: int
     domain: str
     statistics: Statistics
     form: StatisticsForm = EACH_CLASS
+    loss: CompressionLoss | None = None
+    compressed: CompressedStatistics | None = None
+
+    @classmethod
+    def of(
+        cls, client: int, domain: str, statistics: ClassStatistics, form: StatisticsForm
+    ) -> StatisticsUpload:
+        """Of statistics by class, of which no more travels than `form` says."""
+        return cls(client, domain, _with_content(statistics, form.content), form)
 
     def to_bytes(self) -> bytes:
-        statistics, dim = self.statistics, self.statistics.dim
-        dtype = _dtype(self.form)
+        statistics, form = self.statistics, self.form
         index = torch.tensor(statistics.classes, dtype=I64)
-        upper = torch.triu_indices(dim, dim)
-        factors, triangles, ranks = [torch.zeros(0, dim, dtype=dtype)], [], []
-        for factor, matrix in _scatters(statistics, dtype):
-            if factor is not None:
-                factors.append(factor.to(dtype))
-                ranks.append(len(factor))
-            else:
-                triangles.append(matrix[upper[0], upper[1]].to(dtype))
-                ranks.append(-1)
-        tensors = {
-            "classes": index,
-            "counts": statistics.counts[index],
-            "means": statistics.means[index],
-            "ranks": torch.tensor(ranks, dtype=I64),
-            "factors": torch.cat(factors),
-            "triangles": torch.stack(triangles)
-            if triangles
-            else torch.zeros(0, upper.shape[1], dtype=dtype),
-        }
         numbers = {"client": self.client, "domain": self.domain}
+        tensors = {"classes": index, "counts": statistics.counts[index]}
+        if form.compression is not None:
+            assert not isinstance(statistics, ClassStatistics)
+            lost, few = pack_compressed(statistics, form.compression)
+            numbers, tensors = {**numbers, **lost}, {**tensors, **few}
+        else:
+            tensors["means"] = statistics.means[index]
+            if not isinstance(statistics, MeanStatistics):
+                tensors.update(_scatter_tensors(statistics, _dtype(form)))
         return wire.pack("statistics", numbers, tensors)
 
     @classmethod
@@ -78,45 +107,52 @@ class StatisticsUpload:
         cls, data: bytes, schema: MessageSchema, sender: str
     ) -> StatisticsUpload:
         message = wire.unpack(data, "statistics", sender)
-        dim, num_classes, form = schema.dim, schema.num_classes, schema.statistics
+        num_classes, form = schema.num_classes, schema.statistics
         labels = message.labels("classes", num_classes, distinct=True)
-        k = len(labels)
-        counts = message.tensor("counts", I64, (k,))
+        counts = message.tensor("counts", I64, (len(labels),))
         if ((counts <= 0) | (counts > wire.LARGEST)).any():
             raise message.refuse("counts", f"counts must lie in 1..{wire.LARGEST}")
-        means = message.tensor("means", F64, (k, dim))
-        if (means.abs() > LARGEST_EMBEDDING).any():
-            limit = f"{LARGEST_EMBEDDING:g}"
-            raise message.refuse("means", f"means must lie within {limit}")
-        all_counts = torch.zeros(num_classes, dtype=I64)
-        all_means = torch.zeros(num_classes, dim, dtype=F64)
-        all_counts[labels], all_means[labels] = counts, means
-        freedom = counts - 1
-        if form.summed:
-            freedom = freedom.sum()[None] if k else freedom
-        factors, triangles = _take_scatters(message, freedom, dim, form)
-        if not k:
-            statistics = empty_statistics(schema)
-        elif form.summed:
-            statistics = SummedStatistics.from_moments(
-                all_counts, all_means, factors.get(0), triangles.get(0)
-            )
+        held = torch.zeros(num_classes, dtype=I64)
+        held[labels] = counts
+        loss = compressed = None
+        statistics: Statistics
+        if form.compression is not None:
+            compressed, loss = take_compressed(message, held, schema)
+            statistics = compressed.restore()
         else:
-            classes = labels.tolist()
-            statistics = ClassStatistics.from_moments(
-                all_counts,
-                all_means,
-                factors={classes[i]: factor for i, factor in factors.items()},
-                covariances={classes[i]: sigma for i, sigma in triangles.items()},
-            )
-        return cls(message.client(), message.text("domain"), statistics, form)
+            statistics = _take_whole(message, held, schema)
+        client, domain = message.client(), message.text("domain")
+        return cls(client, domain, statistics, form, loss, compressed)
 
 
 def _dtype(form: StatisticsForm) -> torch.dtype:
     return F64 if form.exact else F32
 
 
-def _scatters(statistics: Statistics, dtype: torch.dtype):
+def _scatter_tensors(
+    statistics: ClassStatistics | SummedStatistics, dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Each scatter as a factor or a triangle; ranks say which, -1 for a triangle."""
+    dim = statistics.dim
+    upper = torch.triu_indices(dim, dim)
+    factors, triangles, ranks = [torch.zeros(0, dim, dtype=dtype)], [], []
+    for factor, matrix in _scatters(statistics, dtype):
+        if factor is not None:
+            factors.append(factor.to(dtype))
+            ranks.append(len(factor))
+        else:
+            triangles.append(matrix[upper[0], upper[1]].to(dtype))
+            ranks.append(-1)
+    return {
+        "ranks": torch.tensor(ranks, dtype=I64),
+        "factors": torch.cat(factors),
+        "triangles": torch.stack(triangles)
+        if triangles
+        else torch.zeros(0, upper.shape[1], dtype=dtype),
+    }
+
+
+def _scatters(statistics: ClassStatistics | SummedStatistics, dtype: torch.dtype):
     """For each scatter its thin factor, or else the matrix: Sigma of a class, or the
     scatter summed over classes."""
     held = statistics
@@ -142,6 +178,41 @@ def _form(
         if not 0 < squares.diag().max() < torch.finfo(dtype).tiny:
             return None, squares
     return factor(), None
+
+
+def _take_whole(
+    message: wire.Message, held: Tensor, schema: MessageSchema
+) -> Statistics:
+    """Statistics of the counts `held` [C] as they are without compression."""
+    form, dim = schema.statistics, schema.dim
+    message.only(_WHOLE if form.content != "means" else _WHOLE[:3])
+    labels = torch.nonzero(held).flatten()
+    counts = held[labels]
+    means = message.tensor("means", F64, (len(labels), dim))
+    if (means.abs() > LARGEST_EMBEDDING).any():
+        limit = f"{LARGEST_EMBEDDING:g}"
+        raise message.refuse("means", f"means must lie within {limit}")
+    all_means = torch.zeros(schema.num_classes, dim, dtype=F64)
+    all_means[labels] = means
+    if form.content == "means":
+        return MeanStatistics.from_moments(held, all_means)
+    freedom = counts - 1
+    if form.content == "pooled":
+        freedom = freedom.sum()[None] if len(labels) else freedom
+    factors, triangles = _take_scatters(message, freedom, dim, form)
+    if not len(labels):
+        return empty_statistics(schema)
+    if form.content == "pooled":
+        return SummedStatistics.from_moments(
+            held, all_means, factors.get(0), triangles.get(0)
+        )
+    classes = labels.tolist()
+    return ClassStatistics.from_moments(
+        held,
+        all_means,
+        factors={classes[i]: factor for i, factor in factors.items()},
+        covariances={classes[i]: sigma for i, sigma in triangles.items()},
+    )
 
 
 def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
@@ -174,7 +245,9 @@ def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
         sigma[upper[0], upper[1]] = triangle.double()
         sigma = sigma + sigma.T - sigma.diag().diag()
         # A covariance, or a scatter: the sum of at most so many.
-        largest = LARGEST_EMBEDDING**2 * (wire.LARGEST if form.summed else 1)
+        largest = LARGEST_EMBEDDING**2 * (
+            wire.LARGEST if form.content == "pooled" else 1
+        )
         if sigma.diag().max() > largest:
             raise message.refuse("triangles", "no embeddings have such a scatter")
         if not _is_positive_semidefinite(sigma, 1e-11 if form.exact else 1e-5):

@@ -12,11 +12,13 @@ from collections.abc import Collection, Mapping
 from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.messages.leave_one_out import HitCounts
 from federatedscope_ggeur.federation.messages.payloads import (
     ClientUpdate,
     PrepareReply,
     ScoreReport,
 )
+from federatedscope_ggeur.federation.messages.space import TotalsUpload
 from federatedscope_ggeur.federation.messages.statistics_upload import StatisticsUpload
 from federatedscope_ggeur.federation.messages.wire import shape_problem
 from federatedscope_ggeur.methods import Method, TensorSpec
@@ -35,6 +37,34 @@ def validate_statistics(
             upload.client,
             "domain",
             f"{upload.domain!r}, but it joined as {client_domains[upload.client]!r}",
+        )
+
+
+def validate_totals(
+    upload: TotalsUpload, client_domains: Mapping[int, str], told: Collection[int]
+) -> None:
+    """A first upload."""
+    _require_known(upload.client, client_domains, upload.client in told)
+
+
+def validate_hits(
+    counts: HitCounts, uploaded: Mapping[int, int], candidates: int
+) -> None:
+    """One count for each candidate, of all the rows that a client has `uploaded`
+    statistics of and of those that it withheld."""
+    _require_known(counts.client, uploaded)
+    if len(counts.hits) != candidates:
+        raise _refusal(
+            counts.client,
+            "hits",
+            f"{len(counts.hits)} counts, but there are {candidates} candidates",
+        )
+    if counts.rows < uploaded[counts.client]:
+        raise _refusal(
+            counts.client,
+            "rows",
+            f"{counts.rows} rows scored, but it sent statistics of "
+            f"{uploaded[counts.client]}",
         )
 
 
@@ -101,7 +131,7 @@ def validate_scores(
 
 
 def _require_known(
-    client: int, client_domains: Mapping[int, str], repeated: bool = False
+    client: int, client_domains: Collection[int], repeated: bool = False
 ) -> None:
     if client not in client_domains or repeated:
         problem = "sent twice" if repeated else "not a client of this run"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -79,6 +79,16 @@ def unpack(data: bytes, kind: str, sender: str) -> Message:
             f"{found!r:.80} instead of {kind!r}", field="kind", sender=sender
         )
     return Message(numbers, tensors, sender)
+
+
+def size_with(data: bytes, numbers: Mapping[str, int]) -> int:
+    """How long the message in `data`, one of this process, is with other `numbers` in
+    its header; those that it has none of are left out."""
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["ggeur"])
+    held = header["numbers"]
+    changed = {name: numbers.get(name, value) for name, value in held.items()}
+    return len(pack(header["kind"], changed, load_safetensors(data)))
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -173,6 +183,16 @@ class Message:
         if dtype.is_floating_point and not torch.isfinite(tensor).all():
             raise self.refuse(field, "holds NaN or infinity")
         return tensor
+
+    def has(self, field: str) -> bool:
+        """Whether there is a tensor `field`."""
+        return field in self._tensors
+
+    def only(self, fields: Collection[str]) -> None:
+        """Refuse a tensor that is not among `fields`."""
+        unknown = sorted(self._tensors.keys() - set(fields))
+        if unknown:
+            raise self.refuse(f"{unknown[0]:.80}", "no such tensor belongs to this")
 
     def tensors_under(self, prefix: str) -> dict[str, Tensor]:
         """All tensors named ``<prefix>.<name>``, by name: finite, of plain dtypes."""

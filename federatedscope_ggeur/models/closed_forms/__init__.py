@@ -2,13 +2,26 @@
 
 from federatedscope_ggeur.models.closed_forms.base import (
     CLOSED_FORMS,
+    NEEDS,
     ClosedForm,
     Seen,
     Solved,
+    Statistics,
     build_closed_form,
     linear_head,
     register_closed_form,
+    weight_error_limit,
 )
+from federatedscope_ggeur.models.closed_forms.components import (
+    ComponentBook,
+    Components,
+    Rows,
+)
+from federatedscope_ggeur.models.closed_forms.confounding import (
+    LARGER_PART,
+    confounded_share,
+)
+from federatedscope_ggeur.models.closed_forms.left_out import LeftOut, left_out_hits
 from federatedscope_ggeur.settings import import_modules
 
 import_modules(__name__, __path__)

@@ -1,28 +1,41 @@
 """What a closed form is: a model worked out from class statistics, without training.
 
-It is a function of the merged statistics alone, so every partition of the data gives
-the same model.
+Most are functions of the merged statistics alone, so every partition of the data gives
+the same model; the others say so (`partition_free`).
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar, Union
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, StatisticsError, setting
-from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+from federatedscope_ggeur.geometry import (
+    ClassStatistics,
+    ErrorLimits,
+    MeanStatistics,
+    SummedStatistics,
+)
 from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.closed_forms.components import Components
+from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
 from federatedscope_ggeur.models.linear import LinearHead
-from federatedscope_ggeur.settings import NOT_SET, Key, Registry, one_of
+from federatedscope_ggeur.settings import NOT_SET, Key, Registry
 
 #: How far below those of the seen classes the offset of an unseen class lies.
 BELOW = 10.0
 
-Statistics = Union[ClassStatistics, SummedStatistics]
+#: What a closed form needs of the statistics, the least first: counts and means alone,
+#: one within-class scatter pooled over classes, or one for each class.
+NEEDS = ("means", "pooled", "class")
+
+Statistics = Union[ClassStatistics, SummedStatistics, MeanStatistics]
 Part = TypeVar("Part", bound="type[ClosedForm]")
 
 CLOSED_FORMS: Registry[type[ClosedForm]] = Registry("closed form", "closed_form")
@@ -33,6 +46,8 @@ def register_closed_form(name: str) -> Callable[[Part], Part]:
     ``ggeur.<name>.<setting>``."""
 
     def register(part: Part) -> Part:
+        if part.NEEDS not in NEEDS:
+            raise TypeError(f"{name}.NEEDS is {part.NEEDS!r}, none of {NEEDS}")
         part.name = name
         CLOSED_FORMS.add(name, part)
         return part
@@ -57,7 +72,10 @@ def build_closed_form(
         No such closed form, or a value that it does not take.
     """
     part = CLOSED_FORMS.find(name)
-    own: dict[str, Any] = {k.name: sections[name][k.name] for k in part.SETTINGS}
+    given = sections[name] if part.SETTINGS else {}
+    own: dict[str, Any] = {
+        k.name: given[k.name] for k in part.SETTINGS if k.name in given
+    }
     return part(**own, **{o: build_closed_form(o, sections) for o in part.READS})
 
 
@@ -80,18 +98,39 @@ class Seen:
     means: Tensor  # [C', D]
     origin: Tensor  # [D], the mean of all samples
     offsets: Tensor  # [C', D], class means less the origin
-    within: Tensor  # [D, D], the within-class scatter
+    components: Components  # by client, where that is known
+    seed: int  # keys every draw
 
     @classmethod
-    def of(cls, statistics: Statistics) -> Seen:
-        classes, summed = statistics.classes, statistics
-        if isinstance(summed, ClassStatistics):
-            summed = SummedStatistics.from_classes(summed)
-        counts, means = summed.counts[classes].double(), summed.means[classes]
+    def of(
+        cls,
+        statistics: Statistics,
+        components: Components | None = None,
+        seed: int = 0,
+    ) -> Seen:
+        classes = statistics.classes
+        counts, means = statistics.counts[classes].double(), statistics.means[classes]
         total = float(counts.sum())
         origin = (counts / total) @ means
-        offsets, within = means - origin, summed.scatter()
-        return cls(statistics, classes, counts, total, means, origin, offsets, within)
+        offsets = means - origin
+        if components is None:
+            components = Components.of_classes(statistics)
+        return cls(
+            statistics, classes, counts, total, means, origin, offsets, components, seed
+        )
+
+    @cached_property
+    def within(self) -> Tensor:
+        """The within-class scatter: shape (D, D); forms of NEEDS "pooled" or more."""
+        held = self.statistics
+        if isinstance(held, MeanStatistics):
+            raise StatisticsError(
+                "a within-class scatter is needed, but the statistics are counts and "
+                "means alone"
+            )
+        if isinstance(held, ClassStatistics):
+            held = SummedStatistics.from_classes(held)
+        return held.scatter()
 
     @property
     def dim(self) -> int:
@@ -103,11 +142,11 @@ class Seen:
         return self.statistics.num_classes
 
     def scatter(self, c: int) -> Tensor:
-        """Of class c alone: shape (D, D); `per_class` asks for statistics with it."""
-        if isinstance(self.statistics, SummedStatistics):
+        """Of class c alone: shape (D, D); for forms of NEEDS "class"."""
+        if not isinstance(self.statistics, ClassStatistics):
             raise StatisticsError(
                 "a covariance for each class is needed, but the statistics are summed "
-                "over classes"
+                "over classes, or means alone"
             )
         return self.statistics.scatter(c)
 
@@ -137,10 +176,17 @@ class ClosedForm:
     SETTINGS : tuple of Key
     READS : tuple of str
         Other closed forms whose settings it takes as well.
-    per_class : bool
-        Whether it needs a scatter for each class, not only their sum.
+    NEEDS : {"means", "pooled", "class"}
+        What it needs of the statistics; no more than that has to be sent.
     trainable : bool
         Whether training can go on from its model.
+    partition_free : bool
+        Whether it is a function of the merged statistics alone.
+    grain : {"class", "domain", "client"}
+        What `components` it is worked out from, and rows are left out of.
+    TUNED : str
+        The setting that is None until leave-one-out has chosen among `GRID`, the most
+        regular value first, or `UNTUNED` stands for it; "" where there is none.
 
     Raises
     ------
@@ -153,8 +199,13 @@ class ClosedForm:
     source: ClassVar[str] = ""
     SETTINGS: ClassVar[tuple[Key, ...]] = ()
     READS: ClassVar[tuple[str, ...]] = ()
-    per_class: ClassVar[bool] = False
+    NEEDS: ClassVar[str] = "pooled"
     trainable: ClassVar[bool] = True
+    partition_free: ClassVar[bool] = True
+    grain: str = "class"
+    TUNED: ClassVar[str] = ""
+    GRID: ClassVar[tuple[float, ...]] = ()
+    UNTUNED: ClassVar[float] = 0.0
 
     def __init__(self, **settings: Any):
         for other in self.READS:
@@ -169,10 +220,68 @@ class ClosedForm:
         if settings:
             raise TypeError(f"{self.name} has no setting {', '.join(settings)}")
 
+    @property
+    def per_class(self) -> bool:
+        """Whether it needs a scatter for each class, not only their sum."""
+        return self.NEEDS == "class"
+
     @classmethod
     def build_model(cls, in_features: int, num_classes: int) -> Model:
         """A model of the kind that it works out, with whatever parameters."""
         return LinearHead(in_features, num_classes)
+
+    @classmethod
+    def build_start(cls, in_features: int, num_classes: int) -> Model:
+        """The same where training goes on from it."""
+        return cls.build_model(in_features, num_classes)
+
+    def as_start(self) -> ClosedForm:
+        """It, as a start of training."""
+        return self
+
+    @property
+    def is_open(self) -> bool:
+        """Whether leave-one-out is to choose something of it."""
+        return bool(self.TUNED) and getattr(self, self.TUNED) is None
+
+    @property
+    def chosen(self) -> float:
+        """The value of the setting `TUNED`, or what stands for it."""
+        value = getattr(self, self.TUNED)
+        return self.UNTUNED if value is None else value
+
+    def candidates(self) -> tuple[ClosedForm, ...]:
+        """What leave-one-out chooses among, the most regular first."""
+        if not self.is_open:
+            return (self,)
+        return tuple(self.tuned(value) for value in self.GRID)
+
+    def pick(self, hits: Tensor, rows: int) -> int:
+        """Which of `candidates` is taken, by the `rows` that each has classified
+        rightly: the most, and of equal ones the first."""
+        return int(hits.argmax())
+
+    def tuned(self, value: float) -> ClosedForm:
+        """The same with `value` for the setting `TUNED`."""
+        other = copy.copy(self)
+        setattr(other, self.TUNED, value)
+        return other
+
+    def untuned(self) -> ClosedForm:
+        """What is taken where leave-one-out cannot choose."""
+        return self.tuned(self.UNTUNED) if self.is_open else self
+
+    def described(self) -> dict[str, str | float]:
+        """Its name and the value of the setting `TUNED`, for a person."""
+        named: dict[str, str | float] = {"closed_form": self.name}
+        return {**named, self.TUNED: self.chosen} if self.TUNED else named
+
+    def left_out(self, components: Components) -> LeftOut:
+        """Scores of rows by each of `candidates`, worked out without the row.
+
+        `components` are those of clients; a form that is open must define this.
+        """
+        raise NotImplementedError
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         """The model of `build_model`'s kind, and what to report of it.
@@ -184,8 +293,24 @@ class ClosedForm:
         """
         raise NotImplementedError
 
-    def solve(self, statistics: Statistics) -> Solved:
+    def error_limit(
+        self, statistics: Statistics, solved: Solved, limits: ErrorLimits
+    ) -> float | None:
+        """The most that the weights of `solved` are off by, relative to their length,
+        where the `statistics` it was solved from may be off by as much as `limits`;
+        None where that cannot be told, or not to be below 1."""
+        return None
+
+    def solve(
+        self,
+        statistics: Statistics,
+        components: Components | None = None,
+        seed: int = 0,
+    ) -> Solved:
         """The model of all clients' merged statistics.
+
+        Where it is not `partition_free` it takes the `components` of the clients, too;
+        without any all rows are in one place. `seed` keys draws, where there are any.
 
         Its logits are scores up to a term that all seen classes share: the mean of
         weights and biases (or offsets) over these is zero, which changes no class's
@@ -204,7 +329,7 @@ class ClosedForm:
                 f"there is no {self.name} head of no samples: no client sent "
                 f"statistics of any class; lower {setting('min_samples')}"
             )
-        seen = Seen.of(statistics)
+        seen = Seen.of(statistics, components, seed)
         model, details = self.work_out(seen)
         if not all(torch.isfinite(p).all() for p in model.parameters()):
             raise StatisticsError(
@@ -219,9 +344,40 @@ class ClosedForm:
         return Solved(model.eval().requires_grad_(False), {**report, **details})
 
 
-def priors_key(meaning: str) -> Key:
-    """The setting `priors`: ``"counts"``, or ``"none"``, the same for all."""
-    return Key("priors", "counts", meaning, one_of("counts", "none"))
+def weight_error_limit(
+    model: Model, seen: Seen, means: float, matrix: float = 0.0, least: float = 1.0
+) -> float | None:
+    """The most that the weights w' of a linear head are off by, ``|w' - w| / |w'|``.
+
+    Parameters
+    ----------
+    model : LinearHead
+        With ``A' w'_c = mu'_c`` up to what all classes share.
+    seen : Seen
+    means : float
+        Limit of the root of ``sum_c n_c |mu'_c - mu_c|^2``.
+    matrix : float
+        Limit of ``|A' - A|``.
+    least : float
+        No eigenvalue of A is smaller.
+
+    Returns
+    -------
+    float or None
+        None where it is 1 or more, and so says nothing.
+
+    Notes
+    -----
+    ``A (w' - w) = (mu' - mu) - (A' - A) w'``, so that
+    ``|w' - w| <= (|mu' - mu| + |A' - A| |w'|) / least``.
+    """
+    weight = model.classifier.weight[seen.classes].double()
+    length = float((weight - weight.mean(dim=0)).norm())
+    if length == 0 or least <= 0:
+        return None
+    moved = means / float(seen.counts.min()) ** 0.5
+    limit = (moved / length + matrix) / least
+    return limit if limit < 1 else None
 
 
 def linear_head(weight: Tensor, bias: Tensor, seen: Seen) -> LinearHead:

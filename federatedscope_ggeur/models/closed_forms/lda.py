@@ -5,16 +5,30 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.geometry import ErrorLimits
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
     ClosedForm,
     Seen,
+    Solved,
+    Statistics,
     linear_head,
-    priors_key,
     register_closed_form,
+    weight_error_limit,
+)
+from federatedscope_ggeur.models.closed_forms.choices import (
+    SHRINKAGES,
+    UNTUNED_SHRINKAGE,
+    priors_key,
+    shrinkage_key,
+)
+from federatedscope_ggeur.models.closed_forms.components import Components
+from federatedscope_ggeur.models.closed_forms.left_out import (
+    DiscriminantLeftOut,
+    LeftOut,
 )
 from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
-from federatedscope_ggeur.settings import NOT_SET, Key, fraction
+from federatedscope_ggeur.settings import Key, one_of
 
 
 @register_closed_form("lda")
@@ -27,8 +41,11 @@ class LinearDiscriminant(ClosedForm):
     Parameters
     ----------
     shrinkage : float, optional
-        Share of the spherical covariance in the common one, 0 to 1; None: by Ledoit and
-        Wolf's rule for Gaussian data.
+        Share of the spherical covariance in the common one, 0 to 1; None: by `rule`,
+        or, where no rows can be left out, by Ledoit and Wolf's.
+    rule : {"leave_one_out", "ledoit_wolf"}
+        What chooses the shrinkage: rows left out, or Ledoit and Wolf's rule for
+        Gaussian data.
     priors : {"counts", "none"}
         By merged counts, or the same for all classes seen.
     """
@@ -36,20 +53,32 @@ class LinearDiscriminant(ClosedForm):
     meaning = "linear discriminant: one common covariance"
     source = "Fisher; FedCGS 2025"
     SETTINGS = (
+        shrinkage_key("LDA, and what QDA shrinks to: "),
         Key(
-            "shrinkage",
-            NOT_SET,
-            "LDA, and what QDA shrinks to: share of the spherical covariance in the "
-            "common one, 0 to 1; -1: by Ledoit-Wolf's rule.",
-            fraction(not_set_allowed=True),
+            "rule",
+            "leave_one_out",
+            "LDA with shrinkage -1: leave_one_out, or ledoit_wolf, which QDA takes in "
+            "any case.",
+            one_of("leave_one_out", "ledoit_wolf"),
         ),
         priors_key(
             "LDA: prior of a class by merged counts, or none: the same for all."
         ),
     )
 
+    TUNED, GRID, UNTUNED = "shrinkage", SHRINKAGES, UNTUNED_SHRINKAGE
+
     shrinkage: float | None
+    rule: str
     priors: str
+
+    @property
+    def is_open(self) -> bool:
+        return self.shrinkage is None and self.rule == "leave_one_out"
+
+    def left_out(self, components: Components) -> LeftOut:
+        values = [form.chosen for form in self.candidates()]
+        return DiscriminantLeftOut(components.merged("class"), values, self.priors)
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         _, root, report = common_covariance(
@@ -58,6 +87,25 @@ class LinearDiscriminant(ClosedForm):
         directions = torch.cholesky_solve(seen.offsets.T, root).T
         scores = discriminant(seen, directions, seen.log_priors(self.priors))
         return linear_head(*scores, seen), {**report, "priors": self.priors}
+
+    def error_limit(
+        self, statistics: Statistics, solved: Solved, limits: ErrorLimits
+    ) -> float | None:
+        """By ``A = (1 - g) W / (N - C) + g tr(W) / ((N - C) D) I`` at the g that was
+        set or chosen (as if that were known exactly)."""
+        seen = Seen.of(statistics)
+        degrees, share = seen.total - len(seen.classes), solved.report["shrinkage"]
+        if degrees <= 0 or not isinstance(share, float):
+            return None
+        size = float(seen.within.trace()) / degrees / seen.dim
+        size_limit = limits.trace / degrees / seen.dim
+        matrix = (1 - share) * limits.scatter / degrees + share * size_limit
+        smallest = float(torch.linalg.eigvalsh(seen.within)[0].clamp(min=0)) / degrees
+        # Of A itself, which is at least its spherical part; or of A' less the error.
+        least = max(
+            share * (size - size_limit), (1 - share) * smallest + share * size - matrix
+        )
+        return weight_error_limit(solved.model, seen, limits.means, matrix, least)
 
 
 def discriminant(

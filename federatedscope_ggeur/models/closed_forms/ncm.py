@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from federatedscope_ggeur.geometry import ErrorLimits
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
     ClosedForm,
     Seen,
+    Solved,
+    Statistics,
     linear_head,
     register_closed_form,
+    weight_error_limit,
 )
+from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.lda import discriminant
+from federatedscope_ggeur.models.closed_forms.left_out import (
+    DiscriminantLeftOut,
+    LeftOut,
+)
 
 
 @register_closed_form("ncm")
@@ -18,7 +27,16 @@ class NearestMean(ClosedForm):
 
     meaning = "nearest class mean"
     source = "FedNCM 2023"
+    NEEDS = "means"
+
+    def error_limit(
+        self, statistics: Statistics, solved: Solved, limits: ErrorLimits
+    ) -> float | None:
+        return weight_error_limit(solved.model, Seen.of(statistics), limits.means)
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         scores = discriminant(seen, seen.offsets, seen.log_priors("none"))
         return linear_head(*scores, seen), {}
+
+    def left_out(self, components: Components) -> LeftOut:
+        return DiscriminantLeftOut(components.merged("class"), None, "none")

@@ -9,8 +9,10 @@ from federatedscope_ggeur.models.closed_forms.base import (
     BELOW,
     ClosedForm,
     Seen,
-    priors_key,
     register_closed_form,
+)
+from federatedscope_ggeur.models.closed_forms.choices import (
+    priors_key,
 )
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.shrinkage import (
@@ -51,7 +53,7 @@ class QuadraticDiscriminant(ClosedForm):
         priors_key("QDA: as lda.priors."),
     )
     READS = ("lda",)
-    per_class = True
+    NEEDS = "class"
     trainable = False
 
     shrinkage: float

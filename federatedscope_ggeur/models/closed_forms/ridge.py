@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
-from federatedscope_ggeur.errors import StatisticsError
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import ConfigError, StatisticsError
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
     ClosedForm,
@@ -12,25 +15,43 @@ from federatedscope_ggeur.models.closed_forms.base import (
     linear_head,
     register_closed_form,
 )
+from federatedscope_ggeur.models.closed_forms.choices import (
+    STRENGTHS,
+    UNTUNED_SHRINKAGE,
+    strength_key,
+)
+from federatedscope_ggeur.models.closed_forms.components import Components
+from federatedscope_ggeur.models.closed_forms.left_out import LeftOut, RidgeLeftOut
 from federatedscope_ggeur.models.closed_forms.shrinkage import stable_cholesky
-from federatedscope_ggeur.settings import Key, positive
+from federatedscope_ggeur.settings import NOT_SET, Key, positive_or_not_set
 
 
 @register_closed_form("ridge")
 class RidgeRegression(ClosedForm):
-    """``A^-1 B`` on ``[x; 1]``: its intercept is penalised like a weight.
+    """``(T + lambda I)^-1 B`` on centred rows, and the intercepts that fit the means.
 
-    ``A = sum [x;1][x;1]^T + alpha I``, B the class sums of ``[x; 1]``.
+    T is the scatter of all rows about their mean, B the sums of centred rows by class.
 
     Parameters
     ----------
-    alpha : float
-        Weight of the squared norm, positive.
+    strength : float, optional
+        lambda as a multiple of the mean eigenvalue of T, so that the scale of
+        embeddings does not matter; None: by leave-one-out, else as much as the
+        shrinkage 0.3 of LDA adds to a covariance.
+    alpha : float, optional
+        lambda itself, in place of a strength. The intercept is penalised as well then:
+        ``A^-1 B`` on ``[x; 1]`` with ``A = sum [x;1][x;1]^T + alpha I``.
+
+    Raises
+    ------
+    ConfigError
+        Both are given.
 
     Notes
     -----
     With m the overall mean, ``T = W + sum_c n_c d_c d_c^T`` the total scatter and
-    ``M = T + alpha I``, the normal equations of weights w and intercept b of class c ::
+    ``M = T + alpha I``, the normal equations of weights w and intercept b of class c
+    with alpha ::
 
         (T + N m m^T + alpha I) w + N m b = n_c mu_c
         N m^T w + (N + alpha) b = n_c
@@ -42,29 +63,75 @@ class RidgeRegression(ClosedForm):
     meaning = "ridge regression on one-hot labels, with an intercept"
     source = "Fed3R 2024, AFL 2025"
     SETTINGS = (
+        strength_key(
+            "Ridge regression on one-hot labels: what is added to the eigenvalues of "
+            "the Gram matrix, as a "
+        ),
         Key(
             "alpha",
-            1.0,
-            "Ridge regression on one-hot labels: weight of the squared norm.",
-            positive,
+            NOT_SET,
+            "Ridge regression, in place of strength: what is added to them itself "
+            "(Fed3R, AFL); -1: not used.",
+            positive_or_not_set,
         ),
     )
+    TUNED, GRID = "strength", STRENGTHS
+    UNTUNED = UNTUNED_SHRINKAGE / (1 - UNTUNED_SHRINKAGE)
 
-    alpha: float
+    strength: float | None
+    alpha: float | None
+
+    def __init__(self, **settings: Any):
+        super().__init__(**settings)
+        if self.alpha is not None and self.strength is not None:
+            raise ConfigError(
+                "ggeur.ridge.alpha: cannot go with ggeur.ridge.strength, which says "
+                "the same relative to the embeddings; set one of them"
+            )
+
+    @property
+    def is_open(self) -> bool:
+        return self.strength is None and self.alpha is None
+
+    def described(self) -> dict[str, str | float]:
+        if self.alpha is None:
+            return super().described()
+        return {"closed_form": self.name, "alpha": self.alpha}
+
+    def left_out(self, components: Components) -> LeftOut:
+        values = [form.chosen for form in self.candidates()]
+        return RidgeLeftOut(components.merged("class"), values)
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
-        n, total, alpha = seen.counts, seen.total, self.alpha
+        n = seen.counts
         scatter = seen.within + (seen.offsets * n[:, None]).T @ seen.offsets
-        identity = torch.eye(seen.dim, dtype=torch.float64)
-        root = stable_cholesky(scatter + alpha * identity)
-        if root is None:
-            raise StatisticsError(
-                f"ridge regression with alpha {alpha} is singular to rounding: raise "
-                "ggeur.ridge.alpha"
-            )
+        if self.alpha is not None:
+            return self._penalised(seen, scatter, self.alpha)
+        strength, size = self.chosen, float(scatter.trace()) / seen.dim
+        root = self._root(scatter, strength * size if size > 0 else 1.0, strength)
+        weight = n[:, None] * torch.cholesky_solve(seen.offsets.T, root).T
+        bias = n / seen.total - weight @ seen.origin
+        return linear_head(weight, bias, seen), {"strength": float(strength)}
+
+    def _penalised(
+        self, seen: Seen, scatter: Tensor, alpha: float
+    ) -> tuple[Model, dict]:
+        n, total = seen.counts, seen.total
+        root = self._root(scatter, alpha, alpha)
         along_mean = torch.cholesky_solve(seen.origin[:, None], root).flatten()
         directions = torch.cholesky_solve(seen.offsets.T, root).T
         bias = n * (1 - total * (directions @ seen.origin))
         bias /= total + alpha + total * alpha * (along_mean @ seen.origin)
         weight = n[:, None] * directions + alpha * torch.outer(bias, along_mean)
         return linear_head(weight, bias, seen), {"alpha": float(alpha)}
+
+    def _root(self, scatter: Tensor, added: float, given: float) -> Tensor:
+        identity = torch.eye(len(scatter), dtype=torch.float64)
+        root = stable_cholesky(scatter + added * identity)
+        if root is None:
+            name = "strength" if self.alpha is None else "alpha"
+            raise StatisticsError(
+                f"ridge regression with {name} {given} is singular to rounding: raise "
+                f"ggeur.ridge.{name}"
+            )
+        return root

@@ -59,11 +59,11 @@ def test_standalone_clients_hold_what_they_hold_on_the_embedded_engine(get, conf
 
 
 def test_the_server_holds_the_test_sets_that_it_scores(get):
-    assert get()[0][0].tests == {}
+    assert get()[0][0].rows["test"] == {}
     data, _ = get("federate.make_global_eval", True)
-    assert set(data[0].tests) == {"art", "photo", "sketch"}
+    assert set(data[0].rows["test"]) == {"art", "photo", "sketch"}
     data, _ = get("ggeur.unseen_domains", "['art']", "federate.client_num", 2)
-    assert set(data[0].tests) == {"art"} == set(data[0].unseen)
+    assert set(data[0].rows["test"]) == {"art"} == set(data[0].unseen)
     assert {data[k].held.domain for k in (1, 2)} == {"photo", "sketch"}
 
 
@@ -161,9 +161,9 @@ class TestDistributed:
     def test_a_server_that_scores_loads_the_test_sets(self, get, settings):
         alone, cfg = get(*settings, also=distributed("server"))
         together, _ = get(*settings)
-        assert alone.tests.keys() == together[0].tests.keys()
-        for name, rows in alone.tests.items():
-            assert rows.features.equal(together[0].tests[name].features)
+        assert alone.rows["test"].keys() == together[0].rows["test"].keys()
+        for name, rows in alone.rows["test"].items():
+            assert rows.features.equal(together[0].rows["test"][name].features)
         assert cfg.model.input_shape == (16,)
 
     def test_a_client_with_its_own_data_holds_all_of_it(self, get, tmp_path):

@@ -8,12 +8,23 @@ from standalone import assert_same
 
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.methods import AUGMENTATIONS
+from federatedscope_ggeur.models import CLOSED_FORMS
 
-ALONE = {kind: ["ggeur.closed_form", kind] for kind in ("ncm", "lda", "qda", "ridge")}
+ALONE = {kind: ["ggeur.closed_form", kind] for kind in CLOSED_FORMS}
+#: By lds labels and domains are confounded, and rows are not asked.
+IID = ["data.splitter", "iid", "data.splitter_args", []]
+ASKED = [
+    [*settings, *IID]
+    for kind, settings in ALONE.items()
+    if CLOSED_FORMS[kind]().is_open
+]
 START = ["ggeur.closed_form", "lda", "ggeur.init", "closed_form"]
 CCVR = ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 30]
 MLP = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
+COMPRESSED = ["ggeur.statistics", "compressed", "ggeur.compressed.rank", 3]
+POOLED = ["ggeur.geometry", "pooled"]
 BY_SERVER = ["federate.make_global_eval", True]
+STANDARD, WHITENED = ["ggeur.space", "standard"], ["ggeur.space", "whitened"]
 
 
 @pytest.mark.parametrize(
@@ -21,11 +32,20 @@ BY_SERVER = ["federate.make_global_eval", True]
     [
         *ALONE.values(),
         [*ALONE["ridge"], "ggeur.statistics", "summed"],
+        [*ALONE["ncm"], "ggeur.statistics", "means"],
+        [*ALONE["lda"], *COMPRESSED],
+        [*ALONE["ncm"], *COMPRESSED, "ggeur.compressed.dtype", "float16"],
+        POOLED,
+        [*POOLED, *COMPRESSED, "ggeur.compressed.dtype", "float32"],
+        [*START, *POOLED, "ggeur.statistics", "summed"],
         [
             *ALONE["qda"], *BY_SERVER,
             "federate.client_num", 5, "ggeur.privacy.min_samples", 1,
         ],
+        *ASKED,
+        [*ALONE["mixture"], *IID, "ggeur.mixture.components", "client"],
         START,
+        [*ALONE["auto"], *IID, "ggeur.init", "closed_form"],
         CCVR,
         [*CCVR, *MLP, *BY_SERVER],
         [*START, *CCVR, "ggeur.base_method", "scaffold"],
@@ -34,6 +54,15 @@ BY_SERVER = ["federate.make_global_eval", True]
             ["ggeur.augmentation", added, "ggeur.base_method", "feddyn", *MLP]
             for added in AUGMENTATIONS
         ),
+        *([*space, "ggeur.steps", steps] for space in (STANDARD, WHITENED)
+          for steps in ([], [1, 2])),
+        [*STANDARD, *START, *CCVR, *BY_SERVER],
+        [*WHITENED, *CCVR, *MLP],
+        [*STANDARD, "ggeur.augmentation", "fedmix", "ggeur.base_method", "scaffold"],
+        [
+            *STANDARD, "federate.client_num", 8,
+            "federate.unseen_clients_rate", 0.25, "ggeur.privacy.min_samples", 5,
+        ],
     ],
     ids=str,
 )  # fmt: skip
@@ -46,9 +75,14 @@ def test_standalone_ends_with_the_same_head(fs, config, settings):
     [
         *ALONE.values(),
         [*ALONE["ridge"], "ggeur.statistics", "summed"],
+        [*ALONE["ncm"], "ggeur.statistics", "means"],
+        [*START, *POOLED, *COMPRESSED],
         [*START, *CCVR],
         [*CCVR, *MLP],
         *(["ggeur.augmentation", added] for added in AUGMENTATIONS),
+        STANDARD,
+        [*WHITENED, *MLP],
+        [*STANDARD, *START, *CCVR],
     ],
     ids=str,
 )

@@ -14,7 +14,7 @@ from standalone import assert_same, outcome, set_up
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.models import named_tensors
+from federatedscope_ggeur.models import fold, named_tensors
 
 ADAM = [
     "fedopt.optimizer.type", "Adam",
@@ -22,6 +22,7 @@ ADAM = [
     "fedopt.optimizer.betas", [0.8, 0.9],
     "fedopt.optimizer.eps", 0.01,
 ]  # fmt: skip
+PLAIN = ["ggeur.steps", []]
 SAMPLED = ["federate.client_num", 6, "federate.sample_client_num", 2]
 MLP = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
 
@@ -105,7 +106,11 @@ class TestLocal:
 
     SETTINGS = ("ggeur.base_method", "local", "federate.make_global_eval", True)
 
-    @pytest.mark.parametrize("settings", [SAMPLED, MLP, ["ggeur.steps", [1]]], ids=str)
+    @pytest.mark.parametrize(
+        "settings",
+        [SAMPLED, MLP, ["ggeur.steps", [1]], ["ggeur.space", "standard", *PLAIN]],
+        ids=str,
+    )
     def test_standalone(self, fs, config, settings):
         settings = [*self.SETTINGS, *settings]
         there, here = fs.run(*settings), Run(config(*settings))
@@ -119,7 +124,8 @@ class TestLocal:
             client, worker = here.engine.clients[number], there.runner.client[number]
             own = client.state["params"]
             assert torch.equal(worker.trainer.client.state["params"], own)
-            assert _holds(worker.model.state_dict(), client.model, own)
+            outside = fold(client.model, own, client.space)
+            assert _holds(worker.model.state_dict(), client.model, outside)
         assert not (there.folder / "head.safetensors").exists()
         assert there.log.count("no head.safetensors: ") == 1
         assert there.log.count("federate.make_global_eval does not matter") == 1

@@ -15,6 +15,7 @@ from federatedscope_ggeur.federation.course.requests import (
     EVALUATE,
     INIT_BROADCAST,
     KINDS,
+    LEAVE_ONE_OUT,
     PREPARE,
     STATISTICS,
     TRAIN,
@@ -58,7 +59,9 @@ class TestAClientHandler:
         assert answers("ggeur.steps", []) == always
         assert answers() == always | {STATISTICS}
         closed = ["ggeur.closed_form", "lda", "ggeur.steps", []]
-        assert answers(*closed) == always | {STATISTICS}
+        assert answers(*closed) == always | {STATISTICS, LEAVE_ONE_OUT}
+        fixed = ["ggeur.lda.shrinkage", 0.3]
+        assert answers(*closed, *fixed) == always | {STATISTICS}
         calibrated = ["ggeur.steps", [], "ggeur.calibrate", "ccvr"]
         assert answers(*calibrated) == always | {CALIBRATE}
         assert {kind for kind in KINDS if kind.always} == always

@@ -1,4 +1,7 @@
-"""The course of a federation whose clients fail."""
+"""The course of a federation whose clients fail.
+
+Tests of federation/course/plan.py.
+"""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -110,6 +113,8 @@ class TestWithoutFaults:
 
 
 class TestRefusedAnswers:
+    """What `Exchange` does not take."""
+
     @pytest.mark.parametrize(("fault", "field"), REFUSED.items())
     def test_a_small_quorum_goes_on_with_the_others(self, fault, field):
         carried = carrier(quorum=3)

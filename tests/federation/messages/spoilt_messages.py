@@ -12,12 +12,16 @@ from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
     Geometry,
+    HitCounts,
     InitBroadcast,
+    LeaveOneOut,
     MessageSchema,
     PrepareReply,
     Prototypes,
     ScoreReport,
+    SpaceBroadcast,
     StatisticsUpload,
+    TotalsUpload,
     wire,
 )
 
@@ -25,6 +29,8 @@ CLASSES, DIM, PARAMS = 3, 4, 10
 SCHEMA = MessageSchema(CLASSES, DIM, PARAMS)
 PAYLOADS = (
     StatisticsUpload,
+    TotalsUpload,
+    SpaceBroadcast,
     Geometry,
     Prototypes,
     PrepareReply,
@@ -32,6 +38,8 @@ PAYLOADS = (
     Broadcast,
     ClientUpdate,
     ScoreReport,
+    LeaveOneOut,
+    HitCounts,
 )
 
 # One valid message of each kind: its numbers and its tensors.
@@ -47,6 +55,20 @@ VALID = {
             "factors": torch.ones(1, DIM),
             # The identity, as its upper triangle.
             "triangles": torch.tensor([[1.0, 0, 0, 0, 1, 0, 0, 1, 0, 1]]),
+        },
+    ),
+    TotalsUpload: (
+        "totals",
+        {"client": 3, "count": 7, "spread": 2.5, "within": 0.0},
+        {"mean": torch.ones(DIM, dtype=torch.float64)},
+    ),
+    SpaceBroadcast: (
+        "space",
+        {"kind": "whitened", "scale": 1.0},
+        {
+            "centre": torch.ones(DIM, dtype=torch.float64),
+            # The identity, as its upper triangle.
+            "triangle": torch.tensor([1.0, 0, 0, 0, 1, 0, 0, 1, 0, 1]),
         },
     ),
     Geometry: (
@@ -68,6 +90,24 @@ VALID = {
         "prepare_reply",
         {"client": 3, "aggregation_weight": 5.0},
         {"init_upload.a": torch.ones(2)},
+    ),
+    LeaveOneOut: (
+        "leave_one_out",
+        {"domains": ["art"]},
+        {
+            "labels": torch.tensor([0, 2]),
+            "counts": torch.tensor([2, 9]),
+            "means": torch.ones(2, DIM, dtype=torch.float64),
+            "clients": torch.tensor([1, -1]),
+            "domains": torch.tensor([0, -1]),
+            # The identity, as its upper triangle.
+            "scatter": torch.tensor([1.0, 0, 0, 0, 1, 0, 0, 1, 0, 1]).double(),
+        },
+    ),
+    HitCounts: (
+        "hit_counts",
+        {"client": 3, "rows": 5},
+        {"hits": torch.tensor([5, 0])},
     ),
     InitBroadcast: ("init_broadcast", {}, {"init_broadcast.a": torch.ones(2)}),
     Broadcast: (

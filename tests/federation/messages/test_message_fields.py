@@ -20,13 +20,17 @@ from federatedscope_ggeur.federation.messages import (
     PrepareReply,
     Prototypes,
     ScoreReport,
+    SpaceBroadcast,
     StatisticsUpload,
+    TotalsUpload,
 )
 
 NAN, INF = float("nan"), float("inf")
 TENSORS = [(payload, name) for payload in PAYLOADS for name in VALID[payload][2]]
 FLOATS = [(p, name) for p, name in TENSORS if VALID[p][2][name].is_floating_point()]
 OWN = ("init_upload.a", "init_broadcast.a", "download.c", "upload.c")
+#: May be missing, or of any length; test_leave_one_out.py has what they may not.
+OWN += ("scatter", "hits")
 FIXED = [(p, name) for p, name in TENSORS if name not in OWN]
 
 
@@ -78,7 +82,7 @@ def test_a_wrong_number_is_refused(payload, name, value):
 
 @pytest.mark.parametrize(("payload", "name"), NUMBERS)
 def test_a_text_for_a_number_or_a_number_for_a_text_is_refused(payload, name):
-    value = 5 if name == "domain" else "5"
+    value = 5 if name in ("domain", "kind") else "5"
     assert refusal(payload, pack(payload, numbers={name: value})).field == name
 
 
@@ -107,6 +111,44 @@ def test_a_weight_that_no_client_can_have_is_refused():
         refusal(PrepareReply, pack(PrepareReply, {"aggregation_weight": 1e308})).field
         == "aggregation_weight"
     )
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "field"),
+    [
+        ({"count": 0}, "mean"),
+        ({"count": 1}, "spread"),
+        ({"spread": 1e60}, "spread"),
+        ({"within": 1.0}, "within"),  # which is for statistics without scatters
+    ],
+    ids=str,
+)
+def test_totals_that_no_rows_have_are_refused(spoilt, field):
+    assert refusal(TotalsUpload, pack(TotalsUpload, spoilt)).field == field
+
+
+def test_a_mean_that_no_embeddings_have_is_refused():
+    spoilt = {"mean": torch.full((DIM,), 1e16, dtype=torch.float64)}
+    assert refusal(TotalsUpload, pack(TotalsUpload, None, spoilt)).field == "mean"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "field"),
+    [
+        ({"kind": "warped"}, "kind"),
+        ({"scale": 0}, "scale"),
+        ({"kind": "standard"}, "triangle"),
+    ],
+    ids=str,
+)
+def test_a_space_that_is_none_is_refused(numbers, field):
+    assert refusal(SpaceBroadcast, pack(SpaceBroadcast, numbers)).field == field
+
+
+def test_a_space_that_cannot_be_left_again_is_refused():
+    flat = {"triangle": torch.tensor([1.0, 0, 0, 0, 1, 0, 0, 0, 0, 1])}
+    data = pack(SpaceBroadcast, None, flat)
+    assert refusal(SpaceBroadcast, data).field == "triangle"
 
 
 SPOILT = {

@@ -1,8 +1,11 @@
 """Payloads survive the trip through bytes, exact in float32 and as small as may be."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import Score
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
@@ -14,8 +17,13 @@ from federatedscope_ggeur.federation.messages import (
     Prototypes,
     ScoreReport,
     StatisticsUpload,
+    wire,
 )
-from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
+from federatedscope_ggeur.geometry import (
+    ClassStatistics,
+    GeometricShape,
+    SummedStatistics,
+)
 
 CLASSES, DIM, PARAMS = 4, 8, 10
 SCHEMA = MessageSchema(CLASSES, DIM, PARAMS)
@@ -169,6 +177,33 @@ def test_geometry_keeps_shapes_to_float32():
 
 def test_geometry_of_no_class_travels():
     assert send(Geometry({})).shapes == {}
+    pooled = replace(SCHEMA, pooled_geometry=True)
+    assert send(Geometry({}, pooled=True), pooled).shapes == {}
+
+
+def test_one_shape_for_all_classes_travels_once():
+    statistics = SummedStatistics.from_classes(make_upload({0: 9, 3: MANY}).statistics)
+    shape = GeometricShape.pooled(statistics)
+    whole = Geometry(dict.fromkeys(range(CLASSES), shape))
+    once = replace(whole, pooled=True)
+    pooled = replace(SCHEMA, pooled_geometry=True)
+    received = send(once, pooled).shapes
+    assert list(received) == list(range(CLASSES))
+    for held in received.values():
+        assert held is received[0]
+        assert torch.equal(held.eigenvalues, shape.eigenvalues)
+        assert torch.equal(held.eigenvectors, shape.eigenvectors.float())
+    assert len(once.to_bytes()) < len(whole.to_bytes()) - 2 * 4 * DIM * DIM
+    for sent, schema in ((once, SCHEMA), (whole, pooled)):
+        with pytest.raises(MessageError, match="ranks"):
+            send(sent, schema)
+
+
+def test_a_geometry_with_more_than_shapes_is_refused():
+    message = wire.unpack(Geometry({}).to_bytes(), "geometry", "the server")
+    tensors = {**message._tensors, "rows": torch.ones(3, DIM)}
+    with pytest.raises(MessageError, match="rows"):
+        Geometry.from_bytes(wire.pack("geometry", {}, tensors), SCHEMA)
 
 
 def test_no_message_is_pickled():

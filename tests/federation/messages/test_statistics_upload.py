@@ -15,8 +15,8 @@ from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
 
 CLASSES, DIM = 5, 6
 EXACT = StatisticsForm(exact=True)
-SUMMED = StatisticsForm(summed=True)
-BOTH = StatisticsForm(summed=True, exact=True)
+SUMMED = StatisticsForm("pooled")
+BOTH = StatisticsForm("pooled", exact=True)
 
 
 def statistics(sizes, seed=0, scale=1.0):
@@ -28,7 +28,7 @@ def statistics(sizes, seed=0, scale=1.0):
 
 def sent(held, form):
     """What arrives of `held`, and how many bytes it took."""
-    if form.summed:
+    if form.content == "pooled":
         held = SummedStatistics.from_classes(held)
     data = StatisticsUpload(3, "art", held, form).to_bytes()
     schema = MessageSchema(CLASSES, DIM, 1, form)
@@ -38,7 +38,7 @@ def sent(held, form):
 
 def spoilt(held, form, change, schema=None):
     """What `from_bytes` says to a message whose tensors `change` has been at."""
-    if form.summed:
+    if form.content == "pooled":
         held = SummedStatistics.from_classes(held)
     message = wire.unpack(
         StatisticsUpload(3, "art", held, form).to_bytes(), "statistics", "client 3"
@@ -89,7 +89,7 @@ def test_embeddings_of_any_scale_arrive(sizes, form, exponent):
     held, arrived, _ = sent(statistics(sizes, scale=10.0**exponent), form)
     assert torch.equal(arrived.means, held.means)
     tolerance = 1e-13 if form.exact else 1e-6
-    by_class = [()] if form.summed else [(c,) for c in held.classes]
+    by_class = [()] if form.content == "pooled" else [(c,) for c in held.classes]
     for c in by_class:
         wanted, found = held.scatter(*c), arrived.scatter(*c)
         assert (found - wanted).abs().max() <= tolerance * wanted.abs().max()
@@ -147,7 +147,7 @@ def test_what_no_embeddings_have_is_refused(form):
     assert "means must lie" in spoilt(few, form, set_to("means", 1e30))
     if form.exact:
         assert "triangles" in spoilt(wide, form, set_to("triangles", 1e200))
-    if not form.summed:  # what float32 holds, the sum of many rows may reach
+    if form.content != "pooled":  # what float32 holds, the sum of many rows may reach
         assert "triangles" in spoilt(wide, form, set_to("triangles", 1e38))
         assert "factors" in spoilt(few, form, set_to("factors", 1e30))
 

@@ -76,6 +76,67 @@ def ridge(rows, labels, alpha):
     return solution[:-1].T, solution[-1]
 
 
+def relative_ridge(rows, labels, strength):
+    """Least squares of the centred indicators on centred rows; the intercept is free.
+
+    The penalty is `strength` times the mean eigenvalue of the centred Gram matrix.
+    """
+    mean, dim = rows.mean(axis=0), rows.shape[1]
+    one_hot = np.array([labels == c for c in seen(labels)], dtype=float).T
+    size = ((rows - mean) ** 2).sum() / dim
+    if size == 0:
+        return np.zeros((one_hot.shape[1], dim)), one_hot.mean(axis=0)
+    system = np.vstack([rows - mean, np.sqrt(strength * size) * np.eye(dim)])
+    targets = np.vstack(
+        [one_hot - one_hot.mean(axis=0), np.zeros((dim, one_hot.shape[1]))]
+    )
+    weights = np.linalg.lstsq(system, targets, rcond=None)[0].T
+    return weights, one_hot.mean(axis=0) - weights @ mean
+
+
+def fisher(rows, labels, noise, g, energy, spread, steps, priors=True):
+    """``(weights, biases)`` of softmax regression on draws in Fisher's space.
+
+    `noise` [C', m, D] is what the draws are made of. Nesterov's method from LDA's head.
+    """
+    classes, total = seen(labels), len(rows)
+    counts = np.array([(labels == c).sum() for c in classes])
+    origin = rows.mean(axis=0)
+    offsets = np.array([rows[labels == c].mean(axis=0) for c in classes]) - origin
+    covariance, _ = common_covariance(rows, labels, g)
+    whitening = symmetric_power(covariance, -0.5)
+    between = np.sqrt(counts / total)[:, None] * offsets @ whitening
+    _, values, directions = np.linalg.svd(between, full_matrices=False)
+    held = np.cumsum(values**2)
+    directions = directions[: np.argmax(held >= energy * held[-1]) + 1].T
+    space = whitening @ directions
+    draws = []
+    for i, c in enumerate(classes):
+        within = class_scatter(rows, labels, c) / counts[i]
+        root = symmetric_power(space.T @ within @ space, 0.5)
+        draws.append(offsets[i] @ space + spread * noise[i] @ directions @ root)
+    samples = len(draws[0])
+    x = np.hstack([np.vstack(draws), np.ones((samples * len(classes), 1))])
+    one_hot = np.repeat(np.eye(len(classes)), samples, axis=0)
+    prior = counts / total if priors else np.full(len(classes), 1 / len(classes))
+    share = np.repeat(prior / samples, samples)[:, None]
+    rate = 2 / np.linalg.eigvalsh(x.T @ (share * x))[-1]
+    means = offsets @ space
+    bias = (np.log(prior) if priors else 0) - (means**2).sum(axis=1) / 2
+    now = ahead = np.hstack([means, bias[:, None]])
+    for step in range(steps):
+        residual = softmax(x @ ahead.T) - one_hot
+        before, now = now, ahead - rate * (share * residual).T @ x
+        ahead = now + step / (step + 3) * (now - before)
+    weights = now[:, :-1] @ space.T
+    return weights, now[:, -1] - weights @ origin
+
+
+def symmetric_power(matrix, exponent):
+    values, vectors = np.linalg.eigh(matrix)
+    return vectors * np.clip(values, 0, None) ** exponent @ vectors.T
+
+
 def qda(rows, labels, points, rho=None, g=0.5, priors=True):
     """Scores [n, C'] of `points` for the classes seen."""
     common, _ = common_covariance(rows, labels, rho)

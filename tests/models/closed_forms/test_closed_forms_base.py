@@ -4,7 +4,6 @@ Each one's numbers stand in its own test; the base's and the registry's here.
 """
 
 import json
-from pathlib import Path
 
 import closed_form_oracle as oracle
 import numpy as np
@@ -29,8 +28,6 @@ from federatedscope_ggeur.models import (
 )
 from federatedscope_ggeur.models.closed_forms import linear_head
 from federatedscope_ggeur.settings import Key, positive
-
-DOCS = Path(__file__).parents[3] / "docs" / "heads.md"
 
 
 @st.composite
@@ -60,7 +57,7 @@ def federations(draw):
 
 
 LDA = CLOSED_FORMS["lda"]
-CHOSEN = [form() for form in CLOSED_FORMS.values()] + [
+CHOSEN = [form() for form in CLOSED_FORMS.values() if form.partition_free] + [
     LDA(shrinkage=0.1, priors="none"),
     CLOSED_FORMS["ridge"](alpha=0.01),
     CLOSED_FORMS["qda"](shrinkage=0.1, lda=LDA(shrinkage=0.1)),
@@ -127,7 +124,11 @@ def test_the_vector_loads_into_the_head_that_settings_build(kind):
 @pytest.mark.parametrize("kind", ["ncm", "lda", "ridge"])
 def test_centring_keeps_every_probability(kind):
     rows, labels = oracle.make_data(np.random.default_rng(5), 50, 4, 3)
-    form = LDA(shrinkage=0.2) if kind == "lda" else CLOSED_FORMS[kind]()
+    form = {
+        "ncm": CLOSED_FORMS["ncm"](),
+        "lda": LDA(shrinkage=0.2),
+        "ridge": CLOSED_FORMS["ridge"](alpha=1.0),
+    }[kind]
     arguments = {"ncm": (), "lda": (0.2,), "ridge": (1.0,)}[kind]
     weight, bias = getattr(oracle, kind)(rows, labels, *arguments)
     model = form.solve(stats(rows, labels, 3)).model
@@ -158,7 +159,7 @@ class TestSettings:
             CLOSED_FORMS[kind](**{name: value})
 
     def test_unknown_names_are_refused(self):
-        with pytest.raises(ConfigError, match="'svm'; known: lda, ncm, qda, ridge"):
+        with pytest.raises(ConfigError, match="'svm'; known: auto, fedcof, fisher"):
             build_closed_form("svm", {})
         with pytest.raises(TypeError, match="ncm has no setting alpha"):
             CLOSED_FORMS["ncm"](alpha=1.0)
@@ -199,15 +200,21 @@ def test_one_of_your_own(monkeypatch):
         Toy(slope=0)
 
 
-def test_the_docs_table_is_that_of_the_registry():
-    lines = []
-    for name, form in CLOSED_FORMS.items():
-        own = [f"`ggeur.{name}.{k.name}` {_shown(k.default)}" for k in form.SETTINGS]
-        own += [f"those of `{other}`" for other in form.READS]
-        settled = " ".join([", ".join(own), "|"]).strip()
-        lines.append(f"| `{name}` | {form.meaning} | {settled} {form.source} |")
-    assert "\n".join(lines) in DOCS.read_text(encoding="utf-8")
+def test_a_need_that_nothing_meets_is_refused(monkeypatch):
+    monkeypatch.setattr(CLOSED_FORMS, "_parts", dict(CLOSED_FORMS))
+
+    class Toy(ClosedForm):
+        NEEDS = "everything"
+
+    with pytest.raises(TypeError, match=r"toy\.NEEDS is 'everything'"):
+        register_closed_form("toy")(Toy)
+    assert "toy" not in CLOSED_FORMS
 
 
-def _shown(default):
-    return "-1 (by rule)" if default == -1 else default
+def test_what_each_form_needs_says_what_it_takes():
+    needs = {name: form.NEEDS for name, form in CLOSED_FORMS.items()}
+    known = {"ncm": "means", "lda": "pooled", "ridge": "pooled", "qda": "class"}
+    assert needs.items() >= known.items()
+    assert [name for name, form in CLOSED_FORMS.items() if form().per_class] == [
+        name for name, need in needs.items() if need == "class"
+    ]

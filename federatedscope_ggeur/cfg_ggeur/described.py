@@ -1,0 +1,37 @@
+"""The `ggeur.*` keys for a person to read."""
+
+from __future__ import annotations
+
+from federatedscope_ggeur.cfg_ggeur.keys import REGISTRIES, all_keys
+from federatedscope_ggeur.data import IMAGE_READERS, READERS, SPLITTERS
+from federatedscope_ggeur.settings import Registry
+
+
+def describe_keys() -> str:
+    """Every key with its default and meaning, for a person."""
+    lines = ["ggeur.use = False", "    True switches the plugin on."]
+    for key in all_keys():
+        lines += [f"ggeur.{key.name} = {_shown(key.default)}", f"    {key.meaning}"]
+        for registry in REGISTRIES:
+            if registry.field.endswith(key.name):
+                lines += _parts_of(registry)
+    # What is named by keys of FederatedScope's.
+    lines += [READERS.field, *_parts_of(READERS), *_parts_of(IMAGE_READERS)]
+    lines += [SPLITTERS.field, *_parts_of(SPLITTERS)]
+    for registry in REGISTRIES:
+        for part in registry.values():
+            if getattr(part, "SECTION", ""):
+                for key in part.SETTINGS:
+                    default = "" if key.default is None else f" = {_shown(key.default)}"
+                    lines.append(f"{part.SECTION}.{key.name}{default}")
+                    lines.append(f"    {part.name}: {key.meaning}")
+    return "\n".join(lines)
+
+
+def _parts_of(registry: Registry) -> list[str]:
+    return [f"      {name}: {part.meaning}" for name, part in registry.items()]
+
+
+def _shown(default: object) -> str:
+    is_whole = isinstance(default, float) and default.is_integer()
+    return str(int(default)) if is_whole else str(default)

@@ -1,0 +1,106 @@
+"""What a run says of itself at its start, on every engine alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, run_notes
+from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings, asks_for_statistics
+from federatedscope_ggeur.federation.advice import (
+    batches_note,
+    is_much,
+    rate_note,
+    step2_note,
+    withheld_note,
+    withheld_text,
+)
+from federatedscope_ggeur.federation.holdings import (
+    Holdings,
+    Withheld,
+    augmented_rows,
+    median_rows,
+    sources,
+)
+
+
+def start_notes(
+    cfg,
+    settings: RunSettings,
+    client_domains: Mapping[int, str],
+    held: Holdings | None,
+) -> list[str]:
+    """What a person might expect otherwise of a run, a line each.
+
+    Parameters
+    ----------
+    cfg : config
+    settings : RunSettings
+        Of the run.
+    client_domains : mapping from client number to domain
+        Of the clients that train.
+    held : Holdings or None
+        What these hold; None on a server that cannot know it: each client then says
+        `client_notes` of its own.
+    """
+    notes, server = run_notes(cfg), settings.server
+    if 2 in server.steps:
+        kind = server.prototypes
+        own = sources(list(client_domains.values()), kind)
+        notes.append(step2_note(own, kind, base_method(cfg).pools_data))
+    if held is not None:
+        if asks_for_statistics(cfg.ggeur):
+            notes.append(withheld_note(held.counts, settings.client.min_samples))
+        rows = set_rows(settings, held)
+        notes += _training_notes(cfg, settings, held, rows)
+    elif settings.client.training.batch_or_epoch == "batch":
+        notes += _few_batches(
+            cfg, settings, np.array([settings.client.training.batch_size])
+        )
+    return [note for note in notes if note]
+
+
+def client_notes(cfg, settings: RunSettings, held: Holdings, rows: int) -> list[str]:
+    """The same of one client by itself, whose set has so many rows."""
+    notes = []
+    if asks_for_statistics(cfg.ggeur):
+        threshold = settings.client.min_samples
+        notes = [withheld_text(Withheld.from_counts(held.counts, threshold))]
+    return [*notes, *_training_notes(cfg, settings, held, np.array([rows]))]
+
+
+def withheld_line(cfg, settings: RunSettings, held: Holdings) -> str:
+    """What the min-count threshold keeps back; "" where no statistics are sent, or so
+    much is kept back that `start_notes` says it."""
+    withheld = Withheld.from_counts(held.counts, settings.client.min_samples)
+    quiet = not asks_for_statistics(cfg.ggeur) or is_much(withheld)
+    return "" if quiet else withheld_text(withheld)
+
+
+def set_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
+    """Rows that each client trains on, augmentation included: int array [K]."""
+    client = settings.client
+    threshold, kind = client.min_samples, settings.server.prototypes
+    return augmented_rows(held, client.augmentation, threshold, kind)
+
+
+def _training_notes(
+    cfg, settings: RunSettings, held: Holdings, rows: np.ndarray
+) -> list[str]:
+    notes = _few_batches(cfg, settings, rows)
+    task, training = settings.client.task, settings.client.training
+    if cfg.ggeur.space == "raw" and task.model.hidden == 0:
+        median = median_rows(rows.tolist())
+        batches = settings.rounds * training.batches(median)
+        norm = held.mean_square_norm
+        notes.append(rate_note(training, norm, task.num_classes, batches))
+    return [note for note in notes if note]
+
+
+def _few_batches(cfg, settings: RunSettings, rows: np.ndarray) -> list[str]:
+    """A note on rounds of few mini-batches, where rounds cost messages."""
+    method = base_method(cfg)
+    if not settings.rounds or not method.federated or method.pools_data:
+        return []
+    return [batches_note(rows.tolist(), settings.client.training)]

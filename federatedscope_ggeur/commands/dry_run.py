@@ -1,0 +1,164 @@
+"""``federatedscope-ggeur --cfg FILE --dry-run``: what a run will take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
+from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
+from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings
+from federatedscope_ggeur.commands.console import shown_on_console
+from federatedscope_ggeur.data import Pending, find_pending, find_reader
+from federatedscope_ggeur.engines.forecast import Forecast, forecast, set_up
+from federatedscope_ggeur.engines.meter import Traffic
+from federatedscope_ggeur.engines.run import Run
+
+#: Clients that get a line each; of more, the median and the extremes are said.
+_MOST_CLIENTS = 12
+_PREFIXES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def show_forecast(cfg) -> int:
+    """Print what the run of `cfg` will take; nothing is written.
+
+    Images that are not in the embedding cache are not embedded: how many they are, and
+    about how long that will take, is all that is said then.
+
+    Raises
+    ------
+    GGEURError
+        What would stop the run.
+    """
+    with shown_on_console(verbose=False):
+        encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
+        own = options_of(find_reader(cfg.data.type), cfg.ggeur)
+        pending = find_pending(cfg.data.type, cfg.data.root, encoding, own)
+        if pending is not None:
+            print("\n".join(_about_images(pending, encoding.cache)))
+            return 0
+        run = set_up(cfg)
+        print("\n".join([*run.describe(), *_about_rows(run)]), flush=True)
+        print("\n".join(forecast_lines(forecast(run), run)))
+    return 0
+
+
+def forecast_lines(found: Forecast, run: Run) -> list[str]:
+    """Bytes, memory and time, for a person."""
+    return [*_about_bytes(found, run), *_about_memory(found, run), *_about_time(found)]
+
+
+def _about_images(pending: Pending, cache: str) -> list[str]:
+    lines = [
+        f"{pending.images} of {pending.total} images are not in the cache {cache}: a "
+        "run embeds them first"
+    ]
+    if pending.seconds is None:
+        lines.append(
+            "how long that takes cannot be said: the encoder's weights are not on this "
+            "machine, and a dry run fetches nothing"
+        )
+    else:
+        lines.append(f"that takes about {_duration(pending.seconds)}, by one batch")
+    return [
+        *lines,
+        "embed them (federatedscope-ggeur embed --cfg FILE), and a dry run says the "
+        "rest",
+    ]
+
+
+def _about_rows(run: Run) -> list[str]:
+    """Rows to train on, client by client if they are few."""
+    clients, held = run.data.clients, run.held
+    if len(clients) <= _MOST_CLIENTS:
+        return [
+            f"client {c.number} ({c.domain}): {len(c.train)} rows of "
+            f"{len(c.train.labels.unique())} classes to train on"
+            + ("" if c.number in held.numbers else ", only scored")
+            for c in clients
+        ]
+    rows = {client.number: len(client.train) for client in clients}
+    return [f"rows of a client: {_spread(rows)}"]
+
+
+def _about_bytes(found: Forecast, run: Run) -> list[str]:
+    cells: list[tuple[str, str, str]] = [("bytes", "up", "down")]
+    cells += _cells("round 0", found.round0)
+    drawn = len(run.engine.server.sample(1))
+    many = f"{drawn} client{'s' if drawn > 1 else ''}"
+    cells += _cells(f"a round, of {many}", found.round)
+    cells += _cells("calibration", found.calibration)
+    most = "at most " if run.cfg.early_stop.patience else ""
+    title = f"the run, {most}{found.rounds} rounds, {found.scored} scored"
+    cells.append((title, _size(found.total.up), _size(found.total.down)))
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    return [
+        f"{name:<{widths[0]}}  {up:>{widths[1]}}  {down:>{widths[2]}}".rstrip()
+        for name, up, down in cells
+    ]
+
+
+def _cells(title: str, phases: Mapping[str, Traffic]) -> list[tuple[str, str, str]]:
+    if not phases:
+        return []
+    lines = [
+        (f"  {name.replace('_', ' ')}", _size(traffic.up), _size(traffic.down))
+        for name, traffic in phases.items()
+    ]
+    return [(title, "", ""), *lines]
+
+
+def _about_memory(found: Forecast, run: Run) -> list[str]:
+    lines = []
+    if found.rows:
+        limit = run.settings.memory_limit
+        fate = "they stay in memory"
+        if not found.same_every_round:
+            fate = "they are drawn anew every round"
+        elif found.set_bytes > limit:
+            fate = "what goes beyond it is drawn anew every round"
+        lines.append(
+            f"training sets: rows of a client {_spread(found.rows)}; "
+            f"{_size(found.set_bytes)} of ggeur.memory_limit {_size(limit)}, {fate}"
+        )
+    if found.peak_bytes is not None:
+        lines.append(
+            f"memory of the process: about {_size(found.peak_bytes)} at its peak"
+        )
+    return lines
+
+
+def _about_time(found: Forecast) -> list[str]:
+    times = found.seconds
+    parts = [f"round 0 {_duration(times.round0)}"]
+    if found.rounds:
+        parts.append(
+            f"{found.rounds} rounds {_duration(times.rounds)}, at "
+            f"{1e3 * times.mini_batch:.2g} ms a mini-batch"
+        )
+    if times.calibration:
+        parts.append(f"calibration {_duration(times.calibration)}")
+    return [f"time: about {_duration(times.total)} ({'; '.join(parts)})"]
+
+
+def _spread(rows: Mapping[int, int]) -> str:
+    """The median and, with their clients, the extremes."""
+    ordered = sorted(rows, key=lambda number: (rows[number], number))
+    few, middle, many = ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]
+    return (
+        f"{rows[few]} (client {few}) to {rows[many]} (client {many}), median "
+        f"{rows[middle]}"
+    )
+
+
+def _size(number: float) -> str:
+    """Bytes with three digits (1 MB = 10^6)."""
+    for unit, name in _PREFIXES:
+        if number >= unit:
+            return f"{number / unit:.3g} {name}"
+    return f"{number:g} B" if number else "-"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,259 @@
+"""What a run will take, found out by its first messages: bytes, memory, time.
+
+Round 0 is carried out for real, since nothing else tells how long thin factors are, and
+so are two rounds in which every client takes one mini-batch, since a method may send
+other tensors once its server has a state. All other rounds' messages are of the same
+tensors, and as long but for the digits of the numbers in their headers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from federatedscope_ggeur.data import torch_threads
+from federatedscope_ggeur.engines.embedded import EmbeddedEngine
+from federatedscope_ggeur.engines.meter import Meter, Traffic, timed
+from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.federation.course.requests import (
+    EVALUATE,
+    TRAIN,
+    Requests,
+)
+from federatedscope_ggeur.federation.messages import Broadcast
+
+#: Mini-batches that the time of one is the mean of.
+_TIMED = 32
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Estimates, on this machine.
+
+    Attributes
+    ----------
+    round0, calibration : float
+        Measured.
+    mini_batch : float
+        One of one client.
+    rounds : float
+        All rounds, with the scores in them.
+    """
+
+    round0: float
+    mini_batch: float = 0.0
+    rounds: float = 0.0
+    calibration: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.round0 + self.rounds + self.calibration
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run will take.
+
+    Attributes
+    ----------
+    round0, round, calibration : dict from phase to Traffic
+        By what is sent; `round` is the first round, with its scores. Phases without a
+        byte are left out.
+    total : Traffic
+        Of the whole run, if nothing stops it early. To the byte, but for the clients'
+        scores: a loss of more or fewer digits can make a message 8 bytes longer or
+        shorter.
+    rounds, scored : int
+        Rounds in all, and those that end with scores.
+    rows : dict from client number to int
+        Of the set it trains on, augmentation included; empty where none trains.
+    set_bytes : int
+        Of these sets together.
+    same_every_round : bool
+        Whether a set that fits into memory is drawn only once.
+    peak_bytes : int or None
+        The most memory that this process has held; None where the system does not say.
+    seconds : Seconds
+    """
+
+    round0: dict[str, Traffic]
+    round: dict[str, Traffic]
+    calibration: dict[str, Traffic]
+    total: Traffic
+    rounds: int
+    scored: int
+    rows: dict[int, int]
+    set_bytes: int
+    same_every_round: bool
+    peak_bytes: int | None
+    seconds: Seconds
+
+
+def set_up(cfg) -> Run:
+    """The whole run of `cfg`, from round 0 on: no checkpoint is read or written."""
+    cfg = cfg.clone()
+    cfg.defrost()
+    cfg.federate.save_to = cfg.federate.restore_from = ""
+    cfg.freeze()
+    return Run(cfg)
+
+
+def forecast(run: Run) -> Forecast:
+    """What `run`, from `set_up`, will take; nothing is written.
+
+    Raises
+    ------
+    GGEURError
+        What stops the run in round 0 or at its first mini-batches.
+    """
+    with torch_threads(run.settings.num_threads):
+        return _Rehearsal(run).forecast()
+
+
+class _Rehearsal:
+    """A run on one mini-batch a client, its messages measured."""
+
+    def __init__(self, run: Run):
+        self.run, self.settings = run, run.settings
+        client, server = self.settings.client, self.settings.server
+        single = replace(client.training, batch_or_epoch="batch", local_update_steps=1)
+        settings = replace(
+            self.settings,
+            client=replace(client, training=single),
+            server=replace(server, eval_every=1),
+            save_to="",
+            restore_from="",
+        )
+        results = run.history.results()
+        self.engine = EmbeddedEngine(run.data, settings, results)
+        self.server = self.engine.server
+
+    def forecast(self) -> Forecast:
+        rounds, coordinator = self.settings.rounds, self.engine.coordinator
+        before, round0_seconds = self._carry(coordinator.round0())
+        recipes = {}
+        if rounds:
+            recipes = {
+                k: self.engine.clients[k].recipe for k in self.server.participants
+            }
+        rows = {k: recipe.rows for k, recipe in recipes.items()}
+        batches = self.settings.client.training.batches
+        steps = {k: batches(n) for k, n in rows.items()}
+        stages, walls = [], []
+        for number in range(1, min(rounds, 2) + 1):
+            stage, seconds = self._carry(coordinator.round(number), steps)
+            stages.append(stage)
+            walls.append(seconds)
+        after, calibration = Meter(), 0.0
+        if self.settings.server.calibration is not None:
+            after, calibration = self._carry(coordinator.calibrate())
+        total = sum([*before.phases.values(), *after.phases.values()], Traffic())
+        for number in range(1, rounds + 1):
+            total += self._round(number, stages)
+        times = Seconds(round0_seconds, calibration=calibration)
+        if rounds:
+            times = self._times(times, stages, walls, steps)
+        return Forecast(
+            round0=before.shown(),
+            round=self._first_round(stages),
+            calibration=after.shown(),
+            total=total,
+            rounds=rounds,
+            scored=sum(self._is_scored(n) for n in range(1, rounds + 1)),
+            rows=rows,
+            set_bytes=sum(recipe.nbytes for recipe in recipes.values()),
+            same_every_round=all(r.same_every_round for r in recipes.values()),
+            peak_bytes=_peak_bytes(),
+            seconds=times,
+        )
+
+    def _carry(
+        self, requests: Requests, steps: Mapping[int, int] | None = None
+    ) -> tuple[Meter, float]:
+        meter = Meter(steps or {}, self.settings.rounds)
+        with timed() as seconds:
+            self.engine.carry(meter.follow(requests))
+        return meter, seconds[0]
+
+    # bytes
+
+    def _is_scored(self, number: int) -> bool:
+        due = number % self.settings.server.eval_every == 0
+        return due or number == self.settings.rounds
+
+    def _round(self, number: int, stages: list[Meter]) -> Traffic:
+        """All bytes of a round."""
+        stage = stages[min(number, len(stages)) - 1]
+        total = stage.messages(TRAIN.name, self.server.sample(number), number)
+        if self._is_scored(number):
+            asked = stage.asked(EVALUATE.name)
+            total += stage.messages(EVALUATE.name, asked, number)
+        return total
+
+    def _first_round(self, stages: list[Meter]) -> dict[str, Traffic]:
+        if not stages:
+            return {}
+        asked = {TRAIN.name: self.server.sample(1)}
+        asked[EVALUATE.name] = stages[0].asked(EVALUATE.name)
+        found = {name: stages[0].messages(name, k, 1) for name, k in asked.items()}
+        return {name: t for name, t in found.items() if t != Traffic()}
+
+    # time
+
+    def _times(
+        self,
+        known: Seconds,
+        stages: list[Meter],
+        walls: list[float],
+        steps: Mapping[int, int],
+    ) -> Seconds:
+        """Rounds cost what the last one did, and what its clients did not train."""
+        one, rounds = self._mini_batch(stages[-1], steps), self.settings.rounds
+        scoring = stages[-1].seconds[EVALUATE.name] + self._server_scoring()
+        training = max(0.0, walls[-1] - scoring)
+        more = sum(
+            max(0, steps[k] - 1)
+            for number in range(1, rounds + 1)
+            for k in self.server.sample(number)
+        )
+        first = max(0.0, walls[0] - walls[-1])  # sets are drawn, and then kept
+        scored = sum(self._is_scored(n) for n in range(1, rounds + 1))
+        total = first + rounds * training + more * one + scored * scoring
+        return replace(known, mini_batch=one, rounds=total)
+
+    def _mini_batch(self, stage: Meter, steps: Mapping[int, int]) -> float:
+        """Seconds that one more mini-batch takes the client of the largest set."""
+        k = max(steps, key=lambda number: steps[number])
+        if steps[k] < 2:
+            return 0.0
+        client = self.engine.clients[k]
+        broadcast = Broadcast.from_bytes(stage.last[TRAIN.name], client.schema)
+        taken, settings = [], client.settings
+        for count in (1, 1, 1 + _TIMED):  # the first one to warm up
+            training = replace(settings.training, local_update_steps=count)
+            client.settings = replace(settings, training=training)
+            with timed() as seconds:
+                client.train(broadcast)
+            taken += seconds
+        return max(0.0, taken[2] - taken[1]) / _TIMED
+
+    def _server_scoring(self) -> float:
+        plan = self.settings.plan
+        splits = self.run.data.server_rows(
+            plan.evaluation.splits, plan.server_evaluates
+        )
+        with timed() as seconds:
+            for domains in splits.values():
+                for rows in domains.values():
+                    self.server.score(rows.features, rows.labels)
+        return seconds[0]
+
+
+def _peak_bytes() -> int | None:
+    try:
+        from resource import RUSAGE_SELF, getrusage
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return getrusage(RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,201 @@
+"""What a run says at its start where what was asked for does next to nothing.
+
+Each note is made from plain numbers and says what to change; "" where there is nothing
+to say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.federation.holdings import Withheld, median_rows
+from federatedscope_ggeur.federation.optimizers import OptimizerSettings
+from federatedscope_ggeur.federation.training import TrainingSettings
+
+#: Shares of pairs and of rows that may be withheld without a note, see `is_much`.
+MOST_PAIRS, MOST_ROWS = 0.5, 0.1
+#: See `fewest_batches` and `rate_note`.
+TELLING, TOO_LARGE = 0.1, 10.0
+#: Mini-batches of a round below which there is a note.
+FEW_BATCHES = 10
+
+
+def is_much(withheld: Withheld) -> bool:
+    """Whether so much is withheld that a run does not do what was asked for.
+
+    More than half of the pairs: the typical client gets shapes and prototypes of
+    classes that it holds from others alone. More than a tenth of the rows: pooled
+    statistics are those of other data, since it is the rare classes that are missing.
+    A class that nobody speaks of: a head in closed form never predicts it. All three
+    are read off the threshold's meaning, none off a score.
+    """
+    return (
+        withheld.pair_share > MOST_PAIRS
+        or withheld.row_share > MOST_ROWS
+        or withheld.classes > 0
+    )
+
+
+def withheld_text(withheld: Withheld) -> str:
+    """What is withheld, in a line."""
+    if not withheld.pairs:
+        return (
+            f"{setting('min_samples')} {withheld.threshold} withholds nothing of "
+            f"{withheld.of_pairs} (client, class) pairs"
+        )
+    lost, n = "", withheld.classes
+    if n:
+        lost = f", all rows of {n} class{'es' if n > 1 else ''} among them"
+    return (
+        f"{setting('min_samples')} {withheld.threshold} withholds {withheld.pairs} of "
+        f"{withheld.of_pairs} (client, class) pairs ({_percent(withheld.pair_share)}) "
+        f"and {withheld.rows} of {withheld.of_rows} rows "
+        f"({_percent(withheld.row_share)}){lost}"
+    )
+
+
+def better_threshold(counts: np.ndarray, threshold: int) -> int:
+    """The highest threshold below `threshold` that withholds little of `counts`
+    [K, C]; 1, which withholds nothing, if no other does."""
+    below = range(threshold - 1, 1, -1)
+    tried = (t for t in below if not is_much(Withheld.from_counts(counts, t)))
+    return next(tried, 1)
+
+
+def withheld_note(counts: np.ndarray, threshold: int) -> str:
+    """A note where the threshold keeps back much of the rows `counts` [K, C]."""
+    withheld = Withheld.from_counts(counts, threshold)
+    if not is_much(withheld):
+        return ""
+    lower = better_threshold(counts, threshold)
+    less = Withheld.from_counts(counts, lower)
+    lets = f"statistics of {lower} rows" if lower > 1 else "single rows"
+    return (
+        f"{withheld_text(withheld)}: statistics, and what is made of them, lack these; "
+        f"{lower} would withhold {_percent(less.pair_share)} and "
+        f"{_percent(less.row_share)} (and let {lets} be sent), and fewer clients, with "
+        "more rows each, need less withheld"
+    )
+
+
+def step2_note(sources: Sequence[object], prototypes: str, pooled: bool) -> str:
+    """A note where step 2 has no prototypes to take.
+
+    Parameters
+    ----------
+    sources : sequence
+        Of each client, as `holdings.sources`.
+    prototypes : {"domain", "client"}
+    pooled : bool
+        Whether one client holds all rows.
+    """
+    if pooled:
+        return "step 2 adds nothing, all rows are in one place"
+    if len(set(sources)) > 1:
+        return ""
+    if prototypes == "client" or len(sources) == 1:
+        return "step 2 adds nothing, there is one client"
+    return (
+        f"step 2 adds nothing, there is one domain; {setting('prototypes')}: client "
+        "takes the other clients' prototypes instead"
+    )
+
+
+def descent_step(optimizer: OptimizerSettings, square_norm: float) -> float:
+    """lr E|x|^2 / (1 - momentum): how far one mini-batch can move a row's logits.
+
+    Momentum m sums steps to 1 / (1 - m) times as much.
+    """
+    options = optimizer.options
+    damped = 1 - options.get("dampening", 0.0)
+    return optimizer.lr * square_norm * damped / (1 - options.get("momentum", 0.0))
+
+
+def fewest_batches(step: float, num_classes: int) -> float:
+    """Mini-batches of a `descent_step` that a linear head needs to know its rows.
+
+    From equal logits a class's own grows over the others' by at most r step / C a
+    mini-batch, where r is the share of E|x|^2 that tells classes apart: C alike share
+    the gradient. A row is known (p = 1/2) once that is ln C. Of r is known that it is
+    below 1, the rest being the common mean and the spread within classes; a tenth
+    (`TELLING`) stands for it.
+    """
+    return num_classes * math.log(num_classes) / (TELLING * step)
+
+
+def rate_note(
+    training: TrainingSettings, square_norm: float, num_classes: int, batches: int
+) -> str:
+    """A note where a linear head is trained at a rate that cannot fit its embeddings.
+
+    The cross-entropy of a linear head has the Hessian E[(diag(p) - p p') (x) x x'].
+    Where training starts, at p = 1 / C, diag(p) - p p' has eigenvalues of 1 / C, so
+    the loss is L-smooth there with L = E|x|^2 / C at most, and embeddings that are not
+    centred come near it. Gradient descent is at its best with a step of 1 / L and goes
+    up from 2 / L on: a `descent_step` of C and 2 C.
+
+    It is too large above 10 C. Between 2 C and there the loss rises at first and falls
+    once rows are known, whose curvature is small. It is too small below C, if the
+    whole run is shorter than `fewest_batches`: in long enough a run a small step does.
+    Optimisers that scale their steps themselves (Adam) get no note, nor do too large
+    steps that a clipped gradient bounds.
+
+    Parameters
+    ----------
+    training : TrainingSettings
+    square_norm : float
+        E|x|^2.
+    num_classes : int
+        C.
+    batches : int
+        Mini-batches that a client takes one after the other, over all rounds.
+    """
+    optimizer = training.optimizer
+    step = descent_step(optimizer, square_norm)
+    if optimizer.type != "SGD" or step <= 0 or num_classes < 2 or batches == 0:
+        return ""
+    small = step < num_classes and batches < fewest_batches(step, num_classes)
+    large = step > TOO_LARGE * num_classes and training.grad_clip <= 0
+    if not (small or large):
+        return ""
+    why = (
+        f"too small for the run's {batches} mini-batches a client"
+        if small
+        else f"{step / num_classes:.0f} times what the loss's curvature allows"
+    )
+    return (
+        f"{setting('optimizer.lr')} {optimizer.lr:g} is {why}, on embeddings whose "
+        f"squared length is {square_norm:.3g}; about "
+        f"{float(f'{optimizer.lr * num_classes / step:.1g}'):g} would fit"
+    )
+
+
+def batches_note(rows: Sequence[int], training: TrainingSettings) -> str:
+    """A note where the median client, of those with rows, takes few mini-batches.
+
+    `rows` are those of the clients' sets, augmentation included. After so few steps
+    from one point the average of clients is little more than one gradient step, and a
+    round's messages buy as much.
+    """
+    median = median_rows(rows)
+    batches = training.batches(median)
+    if not 0 < batches < FEW_BATCHES:
+        return ""
+    wanted = replace(training, local_update_steps=1).batches(median)
+    which = f" (the median, with {median} rows)"
+    return (
+        f"a client takes {batches} mini-batch{'es' if batches > 1 else ''} a round"
+        f"{which if training.batch_or_epoch == 'epoch' else ''}, which is little "
+        "for what a round sends; "
+        f"{setting('local_update_steps')} {-(-FEW_BATCHES // wanted)} or more would "
+        "give 10"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g}%"

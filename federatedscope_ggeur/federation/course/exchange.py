@@ -1,0 +1,89 @@
+"""One request to clients and their answers: who is waited for, what is taken."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.course.membership import Membership
+from federatedscope_ggeur.federation.course.requests import (
+    Absence,
+    Request,
+    RequestKind,
+    Requests,
+    decode_answer,
+)
+from federatedscope_ggeur.federation.server import Server
+
+logger = logging.getLogger(__name__)
+
+
+class Exchange:
+    """Asks clients, counts bytes, and refuses answers that cannot be used.
+
+    Parameters
+    ----------
+    server : Server
+    membership : Membership
+    dismiss : callable (client number, reason)
+        Called when a client's message is refused.
+
+    Attributes
+    ----------
+    down, up : int
+        Bytes to and from the clients since they were last set to 0.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        membership: Membership,
+        dismiss: Callable[[int, str], None],
+    ):
+        self._server, self._membership, self._dismiss = server, membership, dismiss
+        self._refusal: MessageError | None = None
+        self.down = self.up = 0
+
+    def ask(
+        self,
+        kind: RequestKind,
+        number: int,
+        parts: Mapping[int, tuple[bytes, ...]],
+        sizes: dict[str, int] | None = None,
+    ) -> Requests[list]:
+        """Ask clients; the answers that can be used, decoded, in client order.
+
+        `sizes` takes the bytes of each client's answer, by its number as text.
+        """
+        members = self._membership
+        is_after = number > self._server.settings.total_rounds
+        when = f"{'calibration' if is_after else f'round {number}'}, {kind.name}"
+        members.check_quorum(when, self._refusal)
+        if not parts:
+            return []
+        members.ask()
+        request = Request(kind, number, parts)
+        replies = yield request
+        answers = []
+        self.down += sum(len(part) for sent in parts.values() for part in sent)
+        for k in sorted(parts):
+            reply = replies.get(k, Absence("no answer"))
+            if isinstance(reply, Absence):
+                members.miss(k, reply.reason, reply.connected)
+                continue
+            self.up += sum(map(len, reply))
+            if sizes is not None:
+                sizes[str(k)] = sum(map(len, reply))
+            try:
+                answers.append(decode_answer(self._server, request, k, reply))
+            except MessageError as error:
+                self._refuse(k, error)
+        members.check_quorum(when, self._refusal)
+        return answers
+
+    def _refuse(self, client: int, error: MessageError) -> None:
+        logger.warning("%s", error)
+        self._refusal = error
+        self._membership.leave(client, str(error))
+        self._dismiss(client, str(error))

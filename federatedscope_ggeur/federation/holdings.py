@@ -1,0 +1,150 @@
+"""Who holds how many rows of what, and what follows from the numbers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from federatedscope_ggeur.data import ClientData
+from federatedscope_ggeur.geometry import AugmentationSettings
+
+
+@dataclass(frozen=True, eq=False)
+class Holdings:
+    """What K clients hold to train on.
+
+    Attributes
+    ----------
+    numbers : tuple of int, of length K
+    domains : tuple of str, of length K
+    counts : int array of shape [K, C]
+        Rows of each client and class.
+    square_norms : float array of shape [K]
+        Of each client the sum of |x|^2 over its rows.
+    """
+
+    numbers: tuple[int, ...]
+    domains: tuple[str, ...]
+    counts: np.ndarray
+    square_norms: np.ndarray
+
+    @classmethod
+    def of(cls, clients: Iterable[ClientData], num_classes: int) -> Holdings:
+        """Of clients that hold so much."""
+        held = list(clients)
+        counts = [
+            np.bincount(client.train.labels.numpy(), minlength=num_classes)
+            for client in held
+        ]
+        norms = [float(client.train.features.double().pow(2).sum()) for client in held]
+        return cls(
+            tuple(client.number for client in held),
+            tuple(client.domain for client in held),
+            np.array(counts, dtype=np.int64).reshape(len(held), num_classes),
+            np.array(norms),
+        )
+
+    def among(self, numbers: Collection[int]) -> Holdings:
+        """Those of the clients `numbers`."""
+        rows = [i for i, number in enumerate(self.numbers) if number in numbers]
+        return Holdings(
+            tuple(self.numbers[i] for i in rows),
+            tuple(self.domains[i] for i in rows),
+            self.counts[rows],
+            self.square_norms[rows],
+        )
+
+    @property
+    def mean_square_norm(self) -> float:
+        """E|x|^2 over all rows; 0 without any."""
+        return float(self.square_norms.sum() / max(1, self.counts.sum()))
+
+
+@dataclass(frozen=True)
+class Withheld:
+    """What the min-count threshold keeps back.
+
+    Attributes
+    ----------
+    threshold : int
+    pairs, of_pairs : int
+        (client, class) pairs that hold fewer rows than the threshold, of those that
+        hold any.
+    rows, of_rows : int
+        The rows in them, of all.
+    classes : int
+        Classes that clients hold and none of them says anything of.
+    """
+
+    threshold: int
+    pairs: int
+    of_pairs: int
+    rows: int
+    of_rows: int
+    classes: int
+
+    @classmethod
+    def from_counts(cls, counts: np.ndarray, threshold: int) -> Withheld:
+        """Of rows `counts` [K, C]."""
+        held, sent = counts > 0, counts >= max(1, threshold)
+        back = held & ~sent
+        return cls(
+            threshold,
+            int(back.sum()),
+            int(held.sum()),
+            int(counts[back].sum()),
+            int(counts.sum()),
+            int((held.any(0) & ~sent.any(0)).sum()),
+        )
+
+    @property
+    def pair_share(self) -> float:
+        return self.pairs / max(1, self.of_pairs)
+
+    @property
+    def row_share(self) -> float:
+        return self.rows / max(1, self.of_rows)
+
+
+def median_rows(rows: Iterable[int]) -> int:
+    """The (lower) median of those that are not 0; 0 without any."""
+    held = sorted(n for n in rows if n)
+    return held[(len(held) - 1) // 2] if held else 0
+
+
+def sources(domains: Sequence[str], prototypes: str) -> list[object]:
+    """The source of each client's prototypes: its domain or, with "client", itself."""
+    return list(domains) if prototypes == "domain" else list(range(len(domains)))
+
+
+def augmented_rows(
+    held: Holdings, settings: AugmentationSettings, threshold: int, prototypes: str
+) -> np.ndarray:
+    """Rows of each client's augmented set: int array [K], as `augment` will have them.
+
+    A class has a shape if any client sends statistics of it, and as many prototypes
+    for a client as other sources do.
+    """
+    counts, steps, sizes = held.counts, settings.steps, settings.sizes
+    if not steps:
+        return counts.sum(axis=1)
+    own = sources(held.domains, prototypes)
+    sent = counts >= max(1, threshold)
+    by_source = {
+        source: sent[[s == source for s in own]].any(axis=0)
+        for source in dict.fromkeys(own)
+    }
+    from_all = np.sum(list(by_source.values()), axis=0)
+    rows = np.zeros(len(counts), dtype=np.int64)
+    for k, source in enumerate(own):
+        others = from_all - by_source[source]
+        for c, n in enumerate(counts[k].tolist()):
+            total = n
+            if from_all[c] and 1 in steps:
+                total += sizes.around_samples(n)
+            if 2 in steps:
+                total += int(others[c]) * sizes.around_prototype()
+            rows[k] += sizes.kept(total) if n or (2 in steps and others[c]) else 0
+    return rows

@@ -1,0 +1,88 @@
+"""What the roles are told before they start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from federatedscope_ggeur.federation.calibration import CalibrationSettings
+from federatedscope_ggeur.federation.task import Task
+from federatedscope_ggeur.federation.training import TrainingSettings
+from federatedscope_ggeur.geometry import AugmentationSettings
+from federatedscope_ggeur.models import CPU, ClosedForm
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """What every client is told before it starts.
+
+    Attributes
+    ----------
+    task : Task
+    augmentation : AugmentationSettings
+    training : TrainingSettings
+    min_samples : int
+        The min-count threshold of what goes up of a class.
+    weight : {"augmented", "original"}
+        The rows that n_k counts: of the set trained on, or the client's own.
+    sends_statistics : bool
+        Whether round 0 asks for class statistics.
+    closed_form : ClosedForm, optional
+        As the server's.
+    scored : tuple of str
+        The splits of its own rows that it scores a head on.
+    """
+
+    task: Task
+    augmentation: AugmentationSettings
+    training: TrainingSettings
+    min_samples: int
+    weight: str
+    sends_statistics: bool = False
+    closed_form: ClosedForm | None = None
+    scored: tuple[str, ...] = ("test",)
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """What the server is told before it starts.
+
+    Attributes
+    ----------
+    task : Task
+    steps : tuple of int
+        Of the augmentation: none needs no statistics, 2 needs prototypes.
+    prototypes : {"domain", "client"}
+        One prototype for a class and other domain, or for a class and other client.
+    sample_client_num : int
+        Clients drawn each round.
+    ignore_weight : bool
+        Average with equal weights in place of n_k.
+    total_rounds, eval_every : int
+        Rounds in all; the head is scored every so many, and after the last one.
+    unseen_client_num : int
+        Clients that take no part in round 0 or in training and are only scored.
+    closed_form : ClosedForm, optional
+        The head in closed form that round 0 ends with.
+    calibration : CalibrationSettings, optional
+        What is done to the head after the last round.
+    device : torch.device
+        Where the head is scored on rows that the server holds. All else that the
+        server works out, it does on the CPU.
+    rate : float, optional
+        The clients' learning rate, for what is said where training diverges.
+    """
+
+    task: Task
+    steps: tuple[int, ...]
+    prototypes: str
+    sample_client_num: int
+    ignore_weight: bool
+    total_rounds: int
+    eval_every: int
+    unseen_client_num: int = 0
+    closed_form: ClosedForm | None = None
+    calibration: CalibrationSettings | None = None
+    device: torch.device = CPU
+    rate: float | None = None

@@ -1,0 +1,297 @@
+"""Statistics in few bytes: the first directions of one pooled scatter, in few bits.
+
+`CompressedStatistics` is what travels; `restore` gives statistics that merge like all
+others, and `CompressionLoss` says what the way there has cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
+from federatedscope_ggeur.geometry.rounded_rows import ROW_DTYPES, RoundedRows
+from federatedscope_ggeur.geometry.summed import SummedStatistics
+
+Pooled = Union[SummedStatistics, MeanStatistics]
+
+
+@dataclass(frozen=True)
+class Compression:
+    """How much of statistics is kept.
+
+    Attributes
+    ----------
+    rank : int or None
+        Directions of the scatter, at most; None: all.
+    energy : float
+        Share of the scatter's trace, above 0 and at most 1: no more directions than
+        hold so much. 1: as many as `rank` allows.
+    dtype : {"float32", "float16", "int8"}
+        What means and directions are rounded to, with one scale a row.
+    """
+
+    rank: int | None = None
+    energy: float = 1.0
+    dtype: str = "float32"
+
+    def __post_init__(self):
+        if self.rank is not None and self.rank < 0:
+            raise ValueError(f"rank must be None or at least 0, got {self.rank}")
+        if not 0 < self.energy <= 1:
+            raise ValueError(f"energy must lie in (0, 1], got {self.energy}")
+        if self.dtype not in ROW_DTYPES:
+            raise ValueError(f"dtype must be one of {[*ROW_DTYPES]}, got {self.dtype}")
+
+    def kept(self, squares: Tensor) -> int:
+        """How many of the directions with these eigenvalues [r], descending."""
+        rank = len(squares)
+        if self.energy < 1 and rank:
+            held = squares.cumsum(dim=0)
+            rank = int((held < self.energy * held[-1]).sum()) + 1
+        return rank if self.rank is None else min(rank, self.rank)
+
+
+@dataclass(frozen=True)
+class ErrorLimits:
+    """The most that merged statistics are off by; primes mark what is held.
+
+    Attributes
+    ----------
+    scatter : float
+        Of ``|W' - W|`` (Frobenius norm).
+    trace : float
+        Of ``|tr W' - tr W|``.
+    means : float
+        Of the root of ``sum_c n_c |mu'_c - mu_c|^2``.
+    """
+
+    scatter: float
+    trace: float
+    means: float
+
+
+@dataclass(frozen=True)
+class CompressionLoss:
+    """What compression has changed; of several clients, the sum of theirs.
+
+    Attributes
+    ----------
+    energy : float
+        Trace of the scatter W, which stays as it is.
+    left_out : float
+        The part of it that lies beyond the directions kept, and is spread evenly.
+    scatter : float
+        ``|W' - W|``, W' being what is restored (Frobenius norm). Of several clients
+        the sum, which the norm of the sum does not exceed.
+    rounding : float
+        The part of it that is due to rounding: ``|W' - W''|``, W'' being W' before
+        directions were rounded.
+    means : float
+        ``sum_c n_c |mu'_c - mu_c|^2``, due to rounding.
+    """
+
+    energy: float = 0.0
+    left_out: float = 0.0
+    scatter: float = 0.0
+    rounding: float = 0.0
+    means: float = 0.0
+
+    def __add__(self, other: CompressionLoss) -> CompressionLoss:
+        if not isinstance(other, CompressionLoss):
+            return NotImplemented
+        return CompressionLoss(
+            self.energy + other.energy,
+            self.left_out + other.left_out,
+            self.scatter + other.scatter,
+            self.rounding + other.rounding,
+            self.means + other.means,
+        )
+
+    def limits(self, merged: Pooled) -> ErrorLimits:
+        """The most that merged statistics can be off by.
+
+        Parameters
+        ----------
+        merged : SummedStatistics or MeanStatistics
+            Of all the parts that this is the loss of, as restored.
+
+        Notes
+        -----
+        The merged W is the sum of the clients' and of ``Z^T Z``, the rows of Z being
+        ``sqrt(n_kc) (mu_kc - mu_c)``. Z is a projection of the rows
+        ``sqrt(n_kc) mu_kc``, so rounding moves it by E with ``|E|^2 <= means``, and
+        ``Z^T Z`` by at most ``2 |Z'| |E| + |E|^2``; ``|Z'|^2`` is what the merged trace
+        has beyond the clients'.
+        """
+        moved = self.means**0.5
+        if not isinstance(merged, SummedStatistics):
+            return ErrorLimits(0.0, 0.0, moved)
+        between = max(0.0, float(merged.scatter().trace()) - self.energy)
+        trace = 2 * between**0.5 * moved + self.means
+        return ErrorLimits(self.scatter + trace, trace, moved)
+
+
+@dataclass(frozen=True)
+class CompressedStatistics:
+    """Counts, and means and a factor of the pooled scatter in few bits.
+
+    Attributes
+    ----------
+    counts : Tensor of shape (C,), int64
+    means : RoundedRows of shape (K + 1, D), or (0, D) without samples
+        The mean of all rows, then of each of the K classes with samples its mean less
+        that one as rounded: what rounding takes from a mean is a share of its distance
+        from the others, not from the origin.
+    factor : RoundedRows of shape (r, D), or None
+        Of the first r directions of W, see Notes; None: there are only means.
+    left_out : float
+        Trace of W beyond these directions.
+
+    Notes
+    -----
+    With eigenvalues s_i and eigenvectors v_i of W, what is restored is ::
+
+        W' = sum_{i <= r} (s_i - t) v_i v_i^T + t I,   t = sum_{i > r} s_i / (D - r)
+
+    in which the first r eigenvalues and the trace are those of W, and the others are
+    the mean of what is left: of all matrices of this form it is the nearest to W, and
+    the maximum-likelihood covariance of probabilistic principal components.
+
+    Int8 rounds the directions in steps as long as the entries of the last one kept are
+    on average (root mean square): each is then off by a twelfth of that one's square,
+    less than what leaving out the next one costs, and the weaker ones take few bits.
+
+    References
+    ----------
+    Tipping, Bishop, "Probabilistic principal component analysis", 1999, Eq. 3.7.
+    """
+
+    counts: Tensor
+    means: RoundedRows
+    factor: RoundedRows | None
+    left_out: float
+
+    @classmethod
+    def of(
+        cls, statistics: Pooled, how: Compression
+    ) -> tuple[CompressedStatistics, CompressionLoss]:
+        """The compressed form of `statistics`, and what is lost by it."""
+        classes, located = statistics.classes, statistics.located
+        counts = located.counts[classes].double()
+        means = _round_means(located.high, located.low, classes, counts, how.dtype)
+        if not isinstance(statistics, SummedStatistics):
+            held = cls(statistics.counts, means, None, 0.0)
+            return held, held._loss(statistics, None)
+        whole = statistics.factor()
+        factor, left_out = _shortened(whole, how)
+        # A twelfth of a squared step is what rounding adds to an entry's square.
+        step = float(whole[len(factor) - 1].norm()) if len(factor) else 0.0
+        rounded = RoundedRows.of(factor, how.dtype, step / statistics.dim**0.5)
+        held = cls(statistics.counts, means, rounded, left_out)
+        return held, held._loss(statistics, factor)
+
+    def restore(self) -> Pooled:
+        """Statistics as merging takes them."""
+        means = self._means()
+        if self.factor is None:
+            return MeanStatistics.from_moments(self.counts, means)
+        rows, even = self.factor.rows(), self._even()
+        if even == 0:
+            return SummedStatistics.from_moments(self.counts, means, factor=rows)
+        return SummedStatistics.from_moments(
+            self.counts, means, scatter=_spread(rows, even)
+        )
+
+    def coarser(self) -> CompressedStatistics:
+        """As they would be with half as many directions, of those that are here."""
+        if self.factor is None:
+            return self
+        held, dim = self.factor.rows(), self.factor.numbers.shape[1]
+        own, rank = held.square().sum(dim=1), len(held) // 2
+        squares = own + self._even()
+        left_out = self.left_out + float(squares[rank:].sum())
+        short = squares - left_out / (dim - rank)
+        share = torch.where(own > 0, short.clamp(min=0) / own, 0 * own).sqrt()[:rank]
+        factor = RoundedRows(
+            self.factor.numbers[:rank], self.factor.scales[:rank] * share
+        )
+        return CompressedStatistics(self.counts, self.means, factor, left_out)
+
+    @property
+    def energy(self) -> float:
+        """Trace of the scatter that is restored."""
+        if self.factor is None:
+            return 0.0
+        dim = self.factor.numbers.shape[1]
+        return float(self.factor.rows().square().sum()) + dim * self._even()
+
+    def _means(self) -> Tensor:
+        """Means [C, D], zero where a class has no samples."""
+        rows = self.means.rows()
+        means = rows.new_zeros(len(self.counts), rows.shape[1])
+        if len(rows):
+            means[self.counts > 0] = rows[0] + rows[1:]
+        return means
+
+    def _even(self) -> float:
+        """What every direction has of `left_out`."""
+        if self.factor is None or self.left_out == 0:
+            return 0.0
+        rank, dim = self.factor.numbers.shape
+        return self.left_out / (dim - rank)
+
+    def _loss(self, statistics: Pooled, factor: Tensor | None) -> CompressionLoss:
+        """Beside the statistics that it is of, and their `factor` before rounding."""
+        shift = (self._means() - statistics.located.high) - statistics.located.low
+        moved = float((statistics.counts.double() @ shift.square()).sum())
+        if factor is None or not isinstance(statistics, SummedStatistics):
+            return CompressionLoss(means=moved)
+        assert self.factor is not None
+        even, wanted = self._even(), statistics.scatter()
+        found = _spread(self.factor.rows(), even)
+        return CompressionLoss(
+            energy=self.energy,
+            left_out=self.left_out,
+            scatter=float((found - wanted).norm()),
+            rounding=float((found - _spread(factor, even)).norm()),
+            means=moved,
+        )
+
+
+def _round_means(
+    high: Tensor, low: Tensor, classes: list[int], counts: Tensor, dtype: str
+) -> RoundedRows:
+    """Means ``high + low`` [C, D] of `classes`, as `CompressedStatistics` has them."""
+    high, low = high[classes], low[classes]
+    if not classes:
+        return RoundedRows.of(high, dtype)
+    origin = (counts / counts.sum()) @ high
+    first = RoundedRows.of(origin[None], dtype)
+    others = RoundedRows.of((high - first.rows()) + low, dtype)
+    return RoundedRows(
+        torch.cat([first.numbers, others.numbers]),
+        torch.cat([first.scales, others.scales]),
+    )
+
+
+def _shortened(factor: Tensor, how: Compression) -> tuple[Tensor, float]:
+    """The rows of a thin factor [R, D] to keep, without what `restore` gives all
+    directions; and the trace of the others."""
+    lengths = factor.norm(dim=1)
+    squares = lengths.square()
+    rank, dim = how.kept(squares), factor.shape[1]
+    left_out = float(squares[rank:].sum())
+    if left_out == 0:
+        return factor[:rank], 0.0
+    share = (1 - left_out / (dim - rank) / squares[:rank]).clamp(min=0).sqrt()
+    return share[:, None] * factor[:rank], left_out
+
+
+def _spread(rows: Tensor, even: float) -> Tensor:
+    """``R^T R + even I`` [D, D] of rows [r, D]."""
+    identity = torch.eye(rows.shape[1], dtype=rows.dtype)
+    return rows.T @ rows + even * identity

@@ -1,0 +1,45 @@
+"""Per-class counts and means without any scatter, and their exact merge."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.geometry.moments import Located, Means
+
+
+class MeanStatistics(Located):
+    """Counts and means of `C` classes, all that nearest class means needs.
+
+    Objects are immutable; ``a + b`` and ``a - b`` are as for `ClassStatistics`.
+
+    Attributes
+    ----------
+    counts, means, classes
+        As for `ClassStatistics`.
+    """
+
+    @classmethod
+    def empty(cls, num_classes: int, dim: int) -> MeanStatistics:
+        """Statistics of no data at all: the zero of the algebra."""
+        return cls.from_moments(torch.zeros(num_classes), torch.zeros(num_classes, dim))
+
+    @classmethod
+    def of(cls, statistics: Located) -> MeanStatistics:
+        """Those of statistics that hold scatters as well, without these."""
+        return cls(statistics.located)
+
+    @classmethod
+    def from_moments(cls, counts: Tensor, means: Tensor) -> MeanStatistics:
+        """From counts [C] and means [C, D], as they arrive in a message."""
+        return cls(Means.rounded(counts, means))
+
+    def __add__(self, other: MeanStatistics) -> MeanStatistics:
+        if not isinstance(other, MeanStatistics):
+            return NotImplemented
+        return MeanStatistics(self.located.plus(other.located)[0])
+
+    def __sub__(self, other: MeanStatistics) -> MeanStatistics:
+        if not isinstance(other, MeanStatistics):
+            return NotImplemented
+        return MeanStatistics(self.located.minus(other.located)[0])

@@ -1,0 +1,73 @@
+"""Rows stored in few bits, each with a scale of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import StatisticsError
+
+#: What rows may be stored as, by name.
+ROW_DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "int8": torch.int8,
+}
+#: The number that the largest entry of a row becomes in int8.
+_LARGEST = 127.0
+
+
+@dataclass(frozen=True)
+class RoundedRows:
+    """Rows as ``scales[i] * numbers[i]``.
+
+    Attributes
+    ----------
+    numbers : Tensor of shape (r, D), one of `ROW_DTYPES`
+    scales : Tensor of shape (r,), float64
+        Not negative. Each gives its row the length that it had before rounding, so
+        that the sum of squares of the rows, the trace of ``R^T R``, stays.
+
+    Notes
+    -----
+    The largest entry of a row becomes 1 in floating point, so rows of any size fit; in
+    int8 it becomes 127, or less where steps are asked for that are not so fine. An
+    entry is off by half a step, or by 2^-11 (float16) or 2^-24 (float32) of itself, and
+    by what the length puts right, which is of second order.
+    """
+
+    numbers: Tensor
+    scales: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor, dtype: str, step: float = 0.0) -> RoundedRows:
+        """Rows of shape (r, D), float64, as `dtype`, one of `ROW_DTYPES`.
+
+        In int8 the steps between numbers are no finer than `step`: a row that takes few
+        steps takes few bits, once it is packed. A row that is all zero when rounded
+        stays so, whatever its length.
+        """
+        if dtype not in ROW_DTYPES:
+            raise StatisticsError(
+                f"rows cannot be stored as {dtype!r}: take {', '.join(ROW_DTYPES)}"
+            )
+        kind = ROW_DTYPES[dtype]
+        peaks = rows.abs().amax(dim=1)
+        # Divided by their peaks, rows have lengths that neither under- nor overflow.
+        unit = rows / torch.where(peaks > 0, peaks, torch.ones_like(peaks))[:, None]
+        numbers = unit
+        if kind is torch.int8:
+            levels = peaks.new_full(peaks.shape, _LARGEST)
+            if step > 0:
+                levels = levels.minimum(peaks / step)
+            numbers = (unit * levels[:, None]).round()
+        numbers = numbers.to(kind)
+        lengths = numbers.double().norm(dim=1)
+        scales = peaks * (unit.norm(dim=1) / lengths.clamp(min=1))
+        return cls(numbers, torch.where(lengths > 0, scales, 0 * scales))
+
+    def rows(self) -> Tensor:
+        """The rows, rounded: Tensor of shape (r, D), float64."""
+        return self.numbers.double() * self.scales[:, None]

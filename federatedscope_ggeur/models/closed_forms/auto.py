@@ -1,0 +1,142 @@
+"""The closed form that the rows left out speak for."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.closed_forms.base import (
+    ClosedForm,
+    Seen,
+    register_closed_form,
+)
+from federatedscope_ggeur.models.closed_forms.components import Components, Rows
+from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
+from federatedscope_ggeur.models.linear import LinearHead
+from federatedscope_ggeur.models.mixture import MixtureHead
+
+if TYPE_CHECKING:
+    from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
+    from federatedscope_ggeur.models.closed_forms.ridge import RidgeRegression
+
+
+@register_closed_form("auto")
+class Automatic(ClosedForm):
+    """One of LDA, the mixture discriminant, ridge, nearest means and FedCOF.
+
+    Each with all strengths that are open is a candidate. Of each kind the strength
+    counts that classifies the most rows rightly when these are left out; the first
+    kind is taken, in this order, that is no more than one standard error of the best
+    one's rate behind it: counts that differ by less do not tell kinds apart. Where
+    leave-one-out cannot choose it is LDA.
+
+    Attributes
+    ----------
+    choice : ClosedForm or None
+        The one taken, once it is.
+    for_training : bool
+        Whether training is to go on from it: then those whose head is linear alone are
+        candidates.
+
+    Raises
+    ------
+    ConfigError
+        Ridge regression has an alpha, which rows are not left out for.
+
+    References
+    ----------
+    The rule of one standard error: Breiman, Friedman, Olshen, Stone, "Classification
+    and regression trees", 1984, section 3.4.3.
+    """
+
+    meaning = "the kind and strength that classify most rows rightly when left out"
+    source = "leave-one-out"
+    READS = ("lda", "mixture", "ridge", "ncm", "fedcof")
+    partition_free = False
+    grain = "client"
+
+    lda: LinearDiscriminant
+    ridge: RidgeRegression
+
+    def __init__(self, **settings: Any):
+        super().__init__(**settings)
+        if self.ridge.alpha is not None:
+            raise ConfigError(
+                "ggeur.ridge.alpha: must be -1 with ggeur.closed_form: auto, which "
+                "takes ggeur.ridge.strength"
+            )
+        # Ledoit and Wolf's rule chooses no less than rows left out would.
+        self.lda = copy.copy(self.lda)
+        self.lda.rule = "leave_one_out"
+        self.choice: ClosedForm | None = None
+        self.for_training = False
+
+    @classmethod
+    def build_model(cls, in_features: int, num_classes: int) -> Model:
+        return MixtureHead(in_features, num_classes)
+
+    @classmethod
+    def build_start(cls, in_features: int, num_classes: int) -> Model:
+        return LinearHead(in_features, num_classes)
+
+    def as_start(self) -> ClosedForm:
+        other = copy.copy(self)
+        other.for_training = True
+        return other
+
+    @property
+    def is_open(self) -> bool:
+        return self.choice is None
+
+    def kinds(self) -> list[ClosedForm]:
+        """Those it chooses among, each with its settings."""
+        forms = [getattr(self, name) for name in self.READS]
+        return [f for f in forms if f.trainable or not self.for_training]
+
+    def candidates(self) -> tuple[ClosedForm, ...]:
+        if self.choice is not None:
+            return (self,)
+        return tuple(
+            self._taking(form) for kind in self.kinds() for form in kind.candidates()
+        )
+
+    def pick(self, hits: Tensor, rows: int) -> int:
+        rate = float(hits.max()) / max(rows, 1)
+        enough = float(hits.max()) - (rows * rate * (1 - rate)) ** 0.5
+        start = 0
+        for kind in self.kinds():
+            of_kind = hits[start : start + len(kind.candidates())]
+            if of_kind.max() >= enough:
+                break
+            start += len(of_kind)
+        return start + kind.pick(of_kind, rows)
+
+    def untuned(self) -> ClosedForm:
+        return self._taking(self.lda.untuned()) if self.is_open else self
+
+    def described(self) -> dict[str, str | float]:
+        return super().described() if self.choice is None else self.choice.described()
+
+    def left_out(self, components: Components) -> LeftOut:
+        scores = [kind.left_out(components) for kind in self.kinds()]
+
+        def score(rows: Rows) -> list:
+            return [found for each in scores for found in each(rows)]
+
+        return score
+
+    def work_out(self, seen: Seen) -> tuple[Model, dict]:
+        choice = self.choice or self.lda.untuned()
+        model, report = choice.work_out(seen)
+        if not self.for_training and isinstance(model, LinearHead):
+            model = MixtureHead.of_linear(model)
+        return model, {"closed_form": choice.name, **report}
+
+    def _taking(self, choice: ClosedForm) -> Automatic:
+        other = copy.copy(self)
+        other.choice = choice
+        return other

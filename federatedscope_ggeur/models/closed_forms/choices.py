@@ -1,0 +1,49 @@
+"""Settings that closed forms share, and what leave-one-out chooses among."""
+
+from __future__ import annotations
+
+from federatedscope_ggeur.settings import (
+    NOT_SET,
+    Key,
+    fraction,
+    one_of,
+    positive_or_not_set,
+)
+
+#: Shares of the spherical covariance, the largest first, for it wins a tie: half
+#: decades up to three tenths, then even steps. They span what a share can be; no data
+#: were looked at.
+SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1, 0.03, 0.01)
+#: The share where nothing can be left out, or where that says nothing. It was found on
+#: data that are not in this repository.
+UNTUNED_SHRINKAGE = 0.3
+
+#: Multiples of a mean eigenvalue, likewise: half decades from ten times as much as
+#: there is of variance to a thousandth of it.
+STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+
+
+def priors_key(meaning: str) -> Key:
+    """The setting `priors`: ``"counts"``, or ``"none"``, the same for all."""
+    return Key("priors", "counts", meaning, one_of("counts", "none"))
+
+
+def shrinkage_key(meaning: str) -> Key:
+    """The setting `shrinkage`, a share; not set, leave-one-out chooses it."""
+    return Key(
+        "shrinkage",
+        NOT_SET,
+        f"{meaning}share of the spherical covariance in the common one, 0 to 1; -1: "
+        "chosen by leave-one-out.",
+        fraction(not_set_allowed=True),
+    )
+
+
+def strength_key(meaning: str) -> Key:
+    """The setting `strength`, relative; not set, leave-one-out chooses it."""
+    return Key(
+        "strength",
+        NOT_SET,
+        f"{meaning}multiple of their mean; -1: chosen by leave-one-out.",
+        positive_or_not_set,
+    )

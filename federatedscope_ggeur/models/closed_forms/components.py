@@ -1,0 +1,226 @@
+"""Components: groups of rows, of one class and one place each, and their means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+from federatedscope_ggeur.geometry.moments import Located
+
+#: What a component is of, beside its class, the finest first.
+GRAINS = ("client", "domain", "class")
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """J groups of rows, each of one class, in order of class, domain and client.
+
+    Attributes
+    ----------
+    labels, counts : Tensor of shape (J,), int64
+        The class and the rows of each; no two of one class, domain and client.
+    means : Tensor of shape (J, D), float64
+    clients, domains : Tensor of shape (J,), int64
+        Where the rows are: a client's number, and the place of its domain in
+        `domain_names`; -1 where those of several are merged.
+    num_classes : int
+        C, with the classes that have no rows.
+    domain_names : tuple of str
+    scatter : Tensor of shape (D, D), float64, or None
+        About the components' own means, summed over them; None: not known.
+    """
+
+    labels: Tensor
+    counts: Tensor
+    means: Tensor
+    clients: Tensor
+    domains: Tensor
+    num_classes: int
+    domain_names: tuple[str, ...]
+    scatter: Tensor | None = None
+
+    @classmethod
+    def of_client(
+        cls, statistics: Located, client: int, domain: str, names: tuple[str, ...]
+    ) -> Components:
+        """One for each class of a client's statistics, its domain being in `names`."""
+        labels = torch.tensor(statistics.classes, dtype=torch.int64)
+        scatter = None
+        if isinstance(statistics, ClassStatistics):
+            statistics = SummedStatistics.from_classes(statistics)
+        if isinstance(statistics, SummedStatistics):
+            scatter = statistics.scatter()
+        return cls(
+            labels,
+            statistics.counts[labels],
+            statistics.means[labels],
+            torch.full_like(labels, client),
+            torch.full_like(labels, names.index(domain)),
+            statistics.num_classes,
+            names,
+            scatter,
+        )
+
+    @classmethod
+    def of_classes(cls, statistics: Located) -> Components:
+        """One for each class, the rows being in one place."""
+        return cls.of_client(statistics, 1, "", ("",))
+
+    @classmethod
+    def joined(cls, parts: Iterable[Components]) -> Components:
+        """Those of several clients together."""
+        parts = list(parts)
+        first = parts[0]
+        names = ("labels", "counts", "means", "clients", "domains")
+        held = {name: torch.cat([getattr(p, name) for p in parts]) for name in names}
+        order = sorted(
+            range(len(held["labels"])),
+            key=lambda j: [int(held[n][j]) for n in ("labels", "domains", "clients")],
+        )
+        scatters = [part.scatter for part in parts]
+        known = [scatter for scatter in scatters if scatter is not None]
+        return cls(
+            **{name: tensor[order] for name, tensor in held.items()},
+            num_classes=first.num_classes,
+            domain_names=first.domain_names,
+            scatter=sum(known[1:], known[0]) if len(known) == len(parts) else None,
+        )
+
+    @property
+    def dim(self) -> int:
+        return self.means.shape[1]
+
+    @property
+    def total(self) -> int:
+        """N, the rows of all."""
+        return int(self.counts.sum())
+
+    @property
+    def weights(self) -> Tensor:
+        """`counts` in float64."""
+        return self.counts.double()
+
+    @cached_property
+    def origin(self) -> Tensor:
+        """The mean of all rows: shape (D,)."""
+        return (self.weights / self.total) @ self.means
+
+    @property
+    def classes(self) -> list[int]:
+        """The classes with rows, ascending."""
+        return sorted(set(self.labels.tolist()))
+
+    def within(self) -> Tensor:
+        """`scatter`, which must be known."""
+        if self.scatter is None:
+            raise StatisticsError(
+                "a scatter within classes is needed, but counts and means alone are "
+                "known"
+            )
+        return self.scatter
+
+    def merged(self, grain: str) -> Components:
+        """One for each class and domain, or for each class; "client": as they are.
+
+        The scatter of those merged is theirs and that of their means (Eq. 4).
+        """
+        if grain == "client":
+            return self
+        places = self.domains if grain == "domain" else torch.zeros_like(self.domains)
+        keys = torch.stack([self.labels, places], dim=1)
+        kept, group = keys.unique(dim=0, return_inverse=True)
+        counts = self.counts.new_zeros(len(kept)).index_add(0, group, self.counts)
+        # From the mean of all, so that data may lie far from the origin.
+        share = (self.weights / counts[group])[:, None] * (self.means - self.origin)
+        offsets = self.means.new_zeros(len(kept), self.dim).index_add(0, group, share)
+        means = self.origin + offsets
+        apart = self.weights.sqrt()[:, None] * (self.means - means[group])
+        merged = torch.full_like(kept[:, 0], -1)
+        return replace(
+            self,
+            labels=kept[:, 0],
+            counts=counts,
+            means=means,
+            clients=merged,
+            domains=kept[:, 1] if grain == "domain" else merged,
+            scatter=None if self.scatter is None else self.scatter + apart.T @ apart,
+        )
+
+    def holding(self, labels: Tensor, client: int, domain: int) -> Tensor:
+        """The component that rows of `labels` [n] of a client are of: shape (n,).
+
+        -1 where there is none.
+        """
+        here = (self.clients == client) | (self.clients == -1)
+        here &= (self.domains == domain) | (self.domains == -1)
+        place = torch.full((self.num_classes,), -1)
+        place[self.labels[here]] = torch.nonzero(here).flatten()
+        return place[labels]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one client that a head is scored on.
+
+    Attributes
+    ----------
+    features : Tensor of shape (n, D)
+    labels : Tensor of shape (n,), int64
+    client, domain : int
+        As in `Components`.
+    inside : Tensor of shape (n,), bool
+        Whether the statistics are of the row, among others; if so it is left out of
+        them when it is scored. Else it is scored by the head of all.
+    """
+
+    features: Tensor
+    labels: Tensor
+    client: int
+    domain: int
+    inside: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def part(self, rows: slice) -> Rows:
+        return replace(
+            self,
+            features=self.features[rows],
+            labels=self.labels[rows],
+            inside=self.inside[rows],
+        )
+
+    def own(self, components: Components) -> Tensor:
+        """The component that each row is to be left out of, or -1: shape (n,)."""
+        found = components.holding(self.labels, self.client, self.domain)
+        return torch.where(self.inside, found, torch.full_like(found, -1))
+
+
+class ComponentBook:
+    """Keeps the components that clients send, of domains called `names`."""
+
+    def __init__(self, names: tuple[str, ...]):
+        self._names = names
+        self._parts: list[Components] = []
+        self._scatter: Tensor | None = None
+
+    def add(self, statistics: Located, client: int, domain: str) -> None:
+        """Take a client's statistics; if any has no scatters, none is kept."""
+        part = Components.of_client(statistics, client, domain, self._names)
+        scatter = part.scatter
+        if self._parts and scatter is not None and self._scatter is not None:
+            scatter = self._scatter + scatter
+        elif self._parts:
+            scatter = None
+        self._scatter = scatter
+        self._parts.append(replace(part, scatter=None))
+
+    def components(self) -> Components:
+        """Those of all clients so far, of which there is one at least."""
+        return replace(Components.joined(self._parts), scatter=self._scatter)

@@ -1,0 +1,324 @@
+"""FedCOF: covariances from how far the class means of clients lie apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.closed_forms.base import (
+    ClosedForm,
+    Seen,
+    linear_head,
+    register_closed_form,
+)
+from federatedscope_ggeur.models.closed_forms.choices import (
+    STRENGTHS,
+    strength_key,
+)
+from federatedscope_ggeur.models.closed_forms.components import Components, Rows
+from federatedscope_ggeur.models.closed_forms.left_out import ROUNDING, LeftOut
+
+#: Below which a length is none.
+_TINY = 1e-300
+
+
+@register_closed_form("fedcof")
+class FedCOF(ClosedForm):
+    """The directions ``G^-1 n_c mu_c`` of length one, without intercepts.
+
+    A class mean of n rows varies by Sigma / n from client to client, so that means
+    alone show a covariance::
+
+        Sigma_c = sum_k n_kc (mu_kc - mu_c)(mu_kc - mu_c)' / (K_c - 1) + gamma I
+        G = sum_c (n_c - 1) Sigma_c + N mu mu'
+
+    with K_c the clients that have sent class c; of a class of one client the first term
+    is zero. It depends on how rows lie on clients.
+
+    Parameters
+    ----------
+    strength : float, optional
+        gamma as a multiple of the mean variance that the first terms show, so that the
+        scale of embeddings does not matter; None: by leave-one-out, else 1. Where no
+        class has two clients, of the mean square of the class means.
+
+    Notes
+    -----
+    gamma is absolute in the paper. ``sum_c (n_c - 1)`` is taken as 1 where it is 0.
+
+    References
+    ----------
+    Dipam Goswami et al., "Covariances for free: exploiting mean distributions for
+    training-free federated learning", 2024 (arXiv 2412.14326), Eq. 6 to 8.
+    """
+
+    meaning = "covariances from the spread of clients' class means; counts and means"
+    source = "FedCOF 2024"
+    SETTINGS = (
+        strength_key("FedCOF: what is added to the variances that means show, as a "),
+    )
+    NEEDS = "means"
+    # Every second of them: to leave rows out costs more here than elsewhere.
+    TUNED, GRID, UNTUNED = "strength", STRENGTHS[::2], 1.0
+    partition_free = False
+    grain = "client"
+
+    strength: float | None
+
+    def work_out(self, seen: Seen) -> tuple[Model, dict]:
+        strength = self.chosen
+        spread = Spread.of(seen.components)
+        size = strength * spread.size(spread.total)
+        gram = spread.matrix + size * torch.eye(seen.dim, dtype=torch.float64)
+        origin = seen.components.origin
+        gram += spread.total * torch.outer(origin, origin)
+        sums = seen.counts[:, None] * seen.means
+        weight = torch.linalg.solve(gram, sums.T).T
+        weight = weight / weight.norm(dim=1, keepdim=True).clamp(min=_TINY)
+        bias = torch.zeros(len(weight), dtype=torch.float64)
+        return linear_head(weight, bias, seen), {"strength": float(strength)}
+
+    def left_out(self, components: Components) -> LeftOut:
+        return FedCOFLeftOut(components, [form.chosen for form in self.candidates()])
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What the means of clients show of the scatter within classes.
+
+    Attributes
+    ----------
+    matrix : Tensor of shape (D, D)
+        ``sum_c (n_c - 1) B_c / (K_c - 1)`` over classes of two clients at least, B_c
+        the scatter of their means weighted by counts.
+    ratios, traces : Tensor of shape (C',)
+        ``(n_c - 1) / (K_c - 1)``, or zero, and the trace of each B_c.
+    counts, clients : Tensor of shape (C',)
+        n_c and K_c.
+    means : Tensor of shape (C', D)
+    classes : list of int
+    """
+
+    matrix: Tensor
+    ratios: Tensor
+    traces: Tensor
+    counts: Tensor
+    clients: Tensor
+    means: Tensor
+    classes: list[int]
+
+    @classmethod
+    def of(cls, parts: Components) -> Spread:
+        whole = parts.merged("class")
+        place = torch.zeros(parts.num_classes, dtype=torch.int64)
+        place[whole.labels] = torch.arange(len(whole.labels))
+        group = place[parts.labels]
+        apart = parts.weights.sqrt()[:, None] * (parts.means - whole.means[group])
+        counts = whole.weights
+        clients = group.bincount(minlength=len(counts)).double()
+        ratios = _ratios(counts, clients)
+        traces = torch.zeros_like(counts).index_add(0, group, apart.square().sum(dim=1))
+        matrix = apart.T @ (ratios[group][:, None] * apart)
+        return cls(matrix, ratios, traces, counts, clients, whole.means, whole.classes)
+
+    @property
+    def total(self) -> float:
+        return float(self.counts.sum())
+
+    def sums(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The trace that means show, over how many degrees of freedom, and the sum of
+        the squared means of all rows' classes."""
+        several = (self.clients > 1).double()
+        return (
+            (self.ratios * self.traces).sum(),
+            (several * (self.counts - 1)).sum(),
+            (self.counts * self.means.square().sum(dim=1)).sum(),
+        )
+
+    def size(self, total: float) -> float:
+        """What is added to the diagonal of G for a strength of 1."""
+        free, dim = total - len(self.counts), self.means.shape[1]
+        return float(gamma(*self.sums(), total, free, dim))
+
+
+def _ratios(counts: Tensor, clients: Tensor) -> Tensor:
+    """``(n - 1) / (K - 1)``; zero where there is one client."""
+    several = clients > 1
+    ratio = (counts - 1) / torch.where(several, clients - 1, torch.ones_like(clients))
+    return torch.where(several, ratio, torch.zeros_like(ratio))
+
+
+def gamma(
+    shown: Tensor, degrees: Tensor, squares: Tensor, total: float, free: float, dim: int
+) -> Tensor:
+    """What a strength of 1 adds to the diagonal of G: gamma times ``sum_c (n_c - 1)``.
+
+    Parameters
+    ----------
+    shown, degrees, squares : Tensor, all of one shape
+        As `Spread.sums`.
+    total, free : float
+        N, and N less the number of classes.
+    dim : int
+    """
+    mean_square = squares / (max(total, 1) * dim)
+    variance = shown / (degrees.clamp(min=1) * dim)
+    nothing = variance <= ROUNDING * mean_square
+    variance = torch.where(nothing, mean_square, variance)
+    variance = torch.where(variance > 0, variance, torch.ones_like(variance))
+    return variance * max(free, 1)
+
+
+class FedCOFLeftOut:
+    """FedCOF, each row left out in turn.
+
+    Without a row of client k and class c one mean moves, or is gone; K_c, n_c and gamma
+    follow. Beside a multiple of I, which is diagonal in any basis, G changes by the
+    means of class c alone: by a matrix of rank K_c + 3 (Woodbury).
+    """
+
+    def __init__(self, parts: Components, strengths: Sequence[float]):
+        self._parts, self._strengths = parts, strengths
+        self._spread = spread = Spread.of(parts)
+        values, self._basis = torch.linalg.eigh(spread.matrix)
+        self._values = values.clamp(min=0)
+        self._means = parts.means @ self._basis
+        self._class_means = spread.means @ self._basis
+        self._sums = spread.counts[:, None] * self._class_means
+        self._origin = parts.origin @ self._basis
+
+    def __call__(self, rows: Rows) -> list[Tensor]:
+        own = rows.own(self._parts)
+        features = rows.features.double() @ self._basis
+        shape = len(rows), self._parts.num_classes
+        found = [torch.full(shape, -torch.inf).double() for _ in self._strengths]
+        for j in own.unique().tolist():
+            for index in torch.nonzero(own == j).flatten().split(_ROWS_AT_ONCE):
+                scored = self._score(features[index], j)
+                for held, scores in zip(found, scored):
+                    held[index[:, None], self._spread.classes] = scores
+        return found
+
+    def _score(self, x: Tensor, j: int) -> list[Tensor]:
+        """Of rows [r, D] of component j, each left out, or of none (-1): [r, C']."""
+        change = self._none(x) if j < 0 else self._without(x, j)
+        answers = []
+        for strength in self._strengths:
+            inverse = 1 / (self._values + strength * change.size[:, None])
+            scores = self._cosines(x, inverse, change)
+            if change.is_gone:
+                scores[:, change.own] = -torch.inf
+            answers.append(scores)
+        return answers
+
+    def _none(self, x: Tensor) -> _Change:
+        size = self._spread.size(self._spread.total)
+        return _Change(
+            torch.full((len(x),), size, dtype=torch.float64),
+            self._origin.expand(len(x), 1, -1),
+            torch.tensor([self._spread.total], dtype=torch.float64),
+        )
+
+    def _without(self, x: Tensor, j: int) -> _Change:
+        spread, parts = self._spread, self._parts
+        i = spread.classes.index(int(parts.labels[j]))
+        members = torch.nonzero(parts.labels == parts.labels[j]).flatten()
+        n, n_c, k_c = (
+            float(count)
+            for count in (parts.counts[j], spread.counts[i], spread.clients[i])
+        )
+        k_left, mu = k_c - (n == 1), self._class_means[i]
+        # All from the class mean as it was: of each client, of this one without the
+        # row, and of the class without it.
+        apart = self._means[members] - mu
+        moved = (self._means[j] - mu) - (x - self._means[j]) / max(n - 1, 1)
+        shift = -(x - mu) / max(n_c - 1, 1)
+        ratio = float(spread.ratios[i])
+        left = (n_c - 2) / (k_left - 1) if k_left > 1 else 0.0
+        trace = spread.traces[i] - n * (self._means[j] - mu).square().sum()
+        trace = trace + (n - 1) * moved.square().sum(dim=1)
+        trace = (trace - (n_c - 1) * shift.square().sum(dim=1)).clamp(min=0)
+        shown, degrees, squares = spread.sums()
+        total = spread.total - 1
+        mean_square = (mu + shift).square().sum(dim=1)
+        size = gamma(
+            shown - ratio * spread.traces[i] + left * trace,
+            degrees - (k_c > 1) * (n_c - 1) + (k_left > 1) * (n_c - 2),
+            squares - n_c * mu.square().sum() + (n_c - 1) * mean_square,
+            total,
+            total - (len(spread.counts) - (n_c == 1)),
+            x.shape[1],
+        )
+        origin = (spread.total * self._origin - x) / max(total, 1)
+        added = torch.stack([moved, shift, origin], dim=1)
+        signs = parts.weights[members] * (left - ratio)
+        signs[members == j] = -ratio * n
+        last = signs.new_tensor([left * (n - 1), -left * (n_c - 1), total])
+        return _Change(
+            size,
+            torch.cat([apart.expand(len(x), -1, -1), added], dim=1),
+            torch.cat([signs, last]),
+            own=i,
+            is_gone=n_c == 1,
+        )
+
+    def _cosines(self, x: Tensor, inverse: Tensor, change: _Change) -> Tensor:
+        """``x' w / |w|`` for each class's ``w = G^-1 n_c mu_c``: shape (r, C').
+
+        ``G = diag(1 / inverse) + V' diag(s) V`` with the vectors V and signs s.
+        """
+        own, mine = change.own, None
+        if own is not None:
+            mine = self._sums[own] - x
+
+        def times_sums(rows: Tensor) -> Tensor:
+            """Products of [r, ..., D] with the class sums as they are: [r, ..., C']."""
+            products = rows @ self._sums.T
+            if mine is not None:
+                products[..., own] = torch.einsum("r...d,rd->r...", rows, mine)
+            return products
+
+        scaled = change.vectors * inverse[:, None]
+        core = change.signs[:, None] * (scaled @ change.vectors.transpose(1, 2))
+        core = core + torch.eye(len(change.signs), dtype=core.dtype)
+        right = change.signs[:, None] * times_sums(scaled)
+        turned = torch.linalg.solve(core, right)
+        along = (scaled @ x[:, :, None]).transpose(1, 2) @ turned
+        found = times_sums(x * inverse) - along[:, 0]
+        squares = inverse.square() @ self._sums.square().T
+        if mine is not None:
+            squares[:, own] = (inverse * mine).square().sum(dim=1)
+        squares = squares - 2 * (turned * times_sums(scaled * inverse[:, None])).sum(1)
+        squares += (turned * (scaled @ scaled.transpose(1, 2) @ turned)).sum(dim=1)
+        return found / squares.clamp(min=0).sqrt().clamp(min=_TINY)
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What a row's leaving changes, for r rows of one component.
+
+    Attributes
+    ----------
+    size : Tensor of shape (r,)
+        ``gamma`` for a strength of 1.
+    vectors : Tensor of shape (r, p, D)
+    signs : Tensor of shape (p,)
+        ``sum_i signs_i v_i v_i'`` is added to the matrix of `Spread`.
+    own : int or None
+        The place of the rows' class among those seen.
+    is_gone : bool
+        Whether that class has no row without it.
+    """
+
+    size: Tensor
+    vectors: Tensor
+    signs: Tensor
+    own: int | None = None
+    is_gone: bool = False
+
+
+_ROWS_AT_ONCE = 64

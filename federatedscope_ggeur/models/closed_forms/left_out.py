@@ -1,0 +1,213 @@
+"""Scores of rows by the head that all other rows give, without working it out anew.
+
+Each class here is made of the statistics of all rows once, and then scores rows of any
+client exactly as the head does that is worked out without the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.models.closed_forms.components import Components, Rows
+
+#: From rows to scores [n, C] for each candidate; -inf for a class that is not seen.
+LeftOut = Callable[[Rows], "list[Tensor]"]
+
+#: What is left of a trace when all is subtracted, relative to it.
+ROUNDING = 1e-12
+#: For what is positive, unless statistics that were compressed do not hold the row.
+_LEAST = 1e-12
+_CHUNK_ROWS = 512
+
+
+def left_out_hits(score: LeftOut, rows: Rows) -> Tensor:
+    """How many rows each candidate classifies rightly: shape (candidates,), int64.
+
+    A row without which no class is left is a miss.
+    """
+    hits: Tensor | None = None
+    for start in range(0, len(rows), _CHUNK_ROWS):
+        part = rows.part(slice(start, start + _CHUNK_ROWS))
+        found = [
+            (scores.argmax(dim=1) == part.labels) & torch.isfinite(scores.amax(dim=1))
+            for scores in score(part)
+        ]
+        counted = torch.stack([right.sum() for right in found])
+        hits = counted if hits is None else hits + counted
+    if hits is None:
+        hits = torch.zeros(len(score(rows)), dtype=torch.int64)
+    return hits
+
+
+class DiscriminantLeftOut:
+    """LDA, the mixture discriminant and nearest means, each row left out in turn.
+
+    Parameters
+    ----------
+    parts : Components
+        One for each class (LDA), or several.
+    shrinkages : sequence of float, or None
+        Shares g of the spherical covariance, one a candidate; None: one candidate whose
+        covariance is the identity.
+    priors : {"counts", "none"}
+
+    Notes
+    -----
+    With z = x - mu_j and S the summed scatter, a row i of component j leaves
+    S - n_j/(n_j - 1) z z', of trace t, and N - 1 - J degrees of freedom v, so that the
+    covariance is ``A - b z z'`` with A diagonal in the eigenbasis of S::
+
+        A = (1 - g) S / v + g t / (v D) I,   b = (1 - g) n_j / ((n_j - 1) v)
+
+    With q = z' A^-1 z the squared distance of x to another component, a = x - mu_l, is
+    ``a' A^-1 a + b (a' A^-1 z)^2 / (1 - b q)``, and to its own, whose mean moves away
+    from x, ``(n_j / (n_j - 1))^2 (q + b q^2 / (1 - b q))`` (Sherman and Morrison). A
+    component of that row alone is gone without it, and S is unchanged.
+    """
+
+    def __init__(
+        self,
+        parts: Components,
+        shrinkages: Sequence[float] | None,
+        priors: str = "counts",
+    ):
+        self._parts, self._shrinkages, self._priors = parts, shrinkages, priors
+        if shrinkages is None:
+            self._values = torch.zeros(parts.dim, dtype=torch.float64)
+            self._basis = torch.eye(parts.dim, dtype=torch.float64)
+        else:
+            values, self._basis = torch.linalg.eigh(parts.within())
+            self._values = values.clamp(min=0)
+        self._means = (parts.means - parts.origin) @ self._basis
+
+    def __call__(self, rows: Rows) -> list[Tensor]:
+        parts, own = self._parts, rows.own(self._parts)
+        x = (rows.features.double() - parts.origin) @ self._basis
+        inside, counts = own >= 0, parts.weights[own.clamp(min=0)]
+        alone, shares = inside & (counts == 1), inside & (counts > 1)
+        growth = torch.where(shares, counts / (counts - 1).clamp(min=1), 0 * counts)
+        z = (x - self._means[own.clamp(min=0)]) * shares[:, None]
+        degrees = parts.total - inside.double() - (len(parts.counts) - alone.double())
+        trace = self._values.sum()
+        left = trace - growth * z.square().sum(dim=1)
+        plain = (degrees <= 0) | (left <= ROUNDING * trace)
+        log_priors = self._log_priors(own, inside)
+
+        def scores(g: float) -> Tensor:
+            v, size = degrees.clamp(min=1), left / parts.dim
+            inverse = (1 - g) * self._values / v[:, None] + (g * size / v)[:, None]
+            # Without any scatter the covariance is the identity.
+            inverse = torch.where(plain[:, None], torch.ones_like(inverse), inverse)
+            inverse = 1 / inverse
+            b = torch.where(plain, torch.zeros_like(v), (1 - g) * growth / v)
+            distances = self._distances(x, z, inverse, b, growth, own)
+            return self._by_class(log_priors - distances / 2)
+
+        # Nearest means have no scatter, and with that no share of it matters.
+        return [scores(g) for g in self._shrinkages or [1.0]]
+
+    def _distances(self, x, z, inverse, b, growth, own) -> Tensor:
+        """Squared distances of n rows to all components: shape (n, J)."""
+        xw, zw, means = x * inverse, z * inverse, self._means
+        q = (zw * z).sum(dim=1)
+        cross = (zw * x).sum(dim=1)[:, None] - zw @ means.T
+        distances = (xw * x).sum(dim=1)[:, None] - 2 * xw @ means.T
+        distances += inverse @ means.square().T
+        more = b / (1 - b * q).clamp(min=_LEAST)
+        distances += more[:, None] * cross.square()
+        shares = torch.nonzero(growth > 0).flatten()
+        to_own = growth.square() * (q + more * q.square())
+        distances[shares, own[shares]] = to_own[shares]
+        return distances
+
+    def _log_priors(self, own: Tensor, inside: Tensor) -> Tensor:
+        """Of each component without the row, -inf where it is gone: shape (n, J)."""
+        counts = self._parts.weights.repeat(len(own), 1)
+        index = torch.nonzero(inside).flatten()
+        counts[index, own[index]] -= 1
+        logs = counts.log()
+        if self._priors == "none":
+            # The same for each class; its components count for their shares of it.
+            logs = torch.where(
+                counts > 0, logs - self._by_class(logs)[:, self._parts.labels], logs
+            )
+            return logs
+        return logs - counts.sum(dim=1, keepdim=True).log()
+
+    def _by_class(self, scores: Tensor) -> Tensor:
+        """From components [n, J] to classes [n, C]: log-sum-exp over those of each."""
+        return sum_by_class(scores, self._parts.labels, self._parts.num_classes)
+
+
+def sum_by_class(scores: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """The log-sum-exp of scores [n, J] over the components of each class [n, C].
+
+    -inf where a class has none.
+    """
+    summed = scores.new_full((len(scores), num_classes), -torch.inf)
+    if len(labels) == len(labels.unique()):
+        summed[:, labels] = scores
+        return summed
+    for c in labels.unique().tolist():
+        summed[:, c] = scores[:, labels == c].logsumexp(dim=1)
+    return summed
+
+
+class RidgeLeftOut:
+    """Ridge regression on one-hot labels, each row left out in turn.
+
+    Parameters
+    ----------
+    parts : Components
+        One for each class.
+    strengths : sequence of float
+        Multiples a of the mean eigenvalue of the Gram matrix T of the centred rows.
+
+    Notes
+    -----
+    With x from the mean of all, lambda fixed and an intercept that is not penalised,
+    ``h = 1/N + x' (T + lambda I)^-1 x`` is the row's entry of the hat matrix, and its
+    prediction without it is ``(f(x) - h y) / (1 - h)`` with f the regression on all
+    rows. Leaving it out changes lambda, too, by ``-a N / ((N - 1) D) |x|^2``: f and h
+    are those at that lambda, where T + lambda I is diagonal in the same eigenbasis.
+    """
+
+    def __init__(self, parts: Components, strengths: Sequence[float]):
+        self._parts, self._strengths = parts, strengths
+        offsets = parts.means - parts.origin
+        sums = parts.weights[:, None] * offsets
+        values, self._basis = torch.linalg.eigh(parts.within() + offsets.T @ sums)
+        self._values, self._sums = values.clamp(min=0), sums @ self._basis
+
+    def __call__(self, rows: Rows) -> list[Tensor]:
+        parts, own = self._parts, rows.own(self._parts)
+        x = (rows.features.double() - parts.origin) @ self._basis
+        inside, n = own >= 0, parts.total
+        targets = torch.zeros(len(own), len(parts.counts), dtype=torch.float64)
+        index = torch.nonzero(inside).flatten()
+        targets[index, own[index]] = 1
+        growth = inside.double() * (n / max(n - 1, 1))
+        trace = self._values.sum()
+        left = trace - growth * x.square().sum(dim=1)
+        flat = left <= ROUNDING * trace
+        gone = inside & (parts.counts[own.clamp(min=0)] == 1)
+        shares = (parts.weights - targets) / max(n - 1, 1)
+
+        def scores(strength: float) -> Tensor:
+            weight = torch.where(
+                flat, torch.ones_like(left), strength * left / parts.dim
+            )
+            inverse = 1 / (self._values + weight[:, None])
+            found = parts.weights / n + (x * inverse) @ self._sums.T
+            hat = 1 / n + (x.square() * inverse).sum(dim=1)
+            without = found - hat[:, None] * targets
+            without = without / (1 - hat[:, None]).clamp(min=_LEAST)
+            found = torch.where(inside[:, None], without, found)
+            found = torch.where((flat & inside)[:, None], shares, found)
+            found[gone, own[gone]] = -torch.inf
+            return sum_by_class(found, parts.labels, parts.num_classes)
+
+        return [scores(strength) for strength in self._strengths]

@@ -1,0 +1,122 @@
+"""Mixture discriminant analysis with the components that a federation shows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.closed_forms.base import (
+    BELOW,
+    ClosedForm,
+    Seen,
+    register_closed_form,
+)
+from federatedscope_ggeur.models.closed_forms.choices import (
+    SHRINKAGES,
+    UNTUNED_SHRINKAGE,
+    priors_key,
+    shrinkage_key,
+)
+from federatedscope_ggeur.models.closed_forms.components import Components
+from federatedscope_ggeur.models.closed_forms.left_out import (
+    DiscriminantLeftOut,
+    LeftOut,
+    sum_by_class,
+)
+from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
+from federatedscope_ggeur.models.mixture import MixtureHead
+from federatedscope_ggeur.settings import Key, one_of
+
+
+@register_closed_form("mixture")
+class MixtureDiscriminant(ClosedForm):
+    """``log sum_{j of c} pi_j exp(x^T S^-1 mu_j - mu_j^T S^-1 mu_j / 2)``.
+
+    A component j is the rows of one class and one domain, or one class and one client.
+    S is their common covariance, shrunk as LDA's: the scatter about the components' own
+    means, divided by N - J. So it depends on how rows lie on clients. It helps where
+    domains, or clients, differ in more than their shares of the classes.
+
+    Parameters
+    ----------
+    components : {"domain", "client"}
+    shrinkage : float, optional
+        Share of the spherical covariance in S, 0 to 1; None: by leave-one-out, else
+        0.3.
+    priors : {"counts", "none"}
+        ``pi_j = n_j / N``, or n_j / n_c.
+
+    References
+    ----------
+    Hastie, Tibshirani, "Discriminant analysis by Gaussian mixtures", 1996.
+    """
+
+    meaning = "mixture discriminant: a mean for each class and domain, or client"
+    source = "Hastie, Tibshirani 1996"
+    SETTINGS = (
+        Key(
+            "components",
+            "domain",
+            "Mixture discriminant: a mean for each class and domain, or each class and "
+            "client.",
+            one_of("domain", "client"),
+        ),
+        shrinkage_key("Mixture discriminant: "),
+        priors_key("Mixture discriminant: as lda.priors."),
+    )
+    trainable = False
+    partition_free = False
+    TUNED, GRID, UNTUNED = "shrinkage", SHRINKAGES, UNTUNED_SHRINKAGE
+
+    components: str
+    shrinkage: float | None
+    priors: str
+
+    @property
+    def grain(self) -> str:  # type: ignore[override]  # as its setting says
+        return self.components
+
+    @classmethod
+    def build_model(cls, in_features: int, num_classes: int) -> Model:
+        return MixtureHead(in_features, num_classes)
+
+    def left_out(self, components: Components) -> LeftOut:
+        values = [form.chosen for form in self.candidates()]
+        return DiscriminantLeftOut(components.merged(self.grain), values, self.priors)
+
+    def work_out(self, seen: Seen) -> tuple[Model, dict]:
+        parts = seen.components.merged(self.grain)
+        _, root, report = common_covariance(
+            parts.within(), parts.total, len(parts.counts), self.chosen
+        )
+        offsets = parts.means - parts.origin
+        directions = torch.cholesky_solve(offsets.T, root).T
+        logs = (parts.weights / parts.total).log()
+        if self.priors == "none":
+            in_class = sum_by_class(logs[None], parts.labels, parts.num_classes)
+            logs = logs - in_class[0, parts.labels]
+        at_origin = logs - (offsets * directions).sum(dim=1) / 2
+        weight = directions - directions.mean(dim=0)
+        model = _head(weight, at_origin - weight @ parts.origin, parts)
+        return model, {
+            **report,
+            "components": self.components,
+            "component_count": len(parts.counts),
+            "priors": self.priors,
+        }
+
+
+def _head(weight: Tensor, bias: Tensor, parts: Components) -> MixtureHead:
+    """The head of weights [J, D] and biases [J] of the components."""
+    bias = bias - bias.mean()
+    unseen = sorted(set(range(parts.num_classes)) - set(parts.labels.tolist()))
+    # The components' scores of any x add up to zero, so the largest is at least zero,
+    # and the smallest bias at most: with weights of zero this is never reached.
+    lowest = bias.new_full((len(unseen),), float(bias.min()) - BELOW)
+    return MixtureHead.of_components(
+        torch.cat([weight, weight.new_zeros(len(unseen), parts.dim)]),
+        torch.cat([bias, lowest]),
+        torch.cat([parts.labels, torch.tensor(unseen, dtype=torch.int64)]),
+        parts.num_classes,
+    )

@@ -1,0 +1,60 @@
+"""A model trained in a space, as one on raw embeddings, and the reverse."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.geometry import Space
+from federatedscope_ggeur.models.base import Model, named_tensors
+
+
+def fold(model: Model, params: Tensor, space: Space) -> Tensor:
+    """The parameters [P] with which `model` gives on embeddings x the logits that it
+    gives with `params` [P] on ``x' = T (x - m)``.
+
+    The first layer ``W' x' + b'`` is ``W x + b`` with ``W = W' T``, ``b = b' - W m``;
+    it is worked out in float64 and rounded once. Layers behind it stay.
+
+    Raises
+    ------
+    ConfigError
+        The model has no linear first layer.
+    """
+    if space.is_raw:
+        return params
+    folded, weight, bias = _first_layer(model, params)
+    inner = space.linear(weight.double())
+    bias.copy_(bias.double() - inner @ space.centre)
+    weight.copy_(inner)
+    return folded
+
+
+def unfold(model: Model, params: Tensor, space: Space) -> Tensor:
+    """What `fold` makes `params` [P] of: ``W' = W T^-1``, ``b' = b + W m``.
+
+    Raises
+    ------
+    ConfigError
+        As `fold`.
+    """
+    if space.is_raw:
+        return params
+    unfolded, weight, bias = _first_layer(model, params)
+    outer = weight.double()
+    bias.copy_(bias.double() + outer @ space.centre)
+    weight.copy_(space.inverse_linear(outer))
+    return unfolded
+
+
+def _first_layer(model: Model, params: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A copy of `params`, and the first layer's weight [H, D] and bias [H] in it."""
+    if not model.first_layer:
+        raise ConfigError(
+            f"space: must be raw with a {type(model).__name__}, which has no linear "
+            "first layer"
+        )
+    params = params.clone()
+    named = named_tensors(model, params)
+    weight, bias = (named[f"{model.first_layer}.{name}"] for name in ("weight", "bias"))
+    return params, weight, bias

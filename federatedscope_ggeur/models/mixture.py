@@ -1,0 +1,117 @@
+"""The mixture head: several linear scores a class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.linear import LinearHead
+
+
+class MixtureHead(Model):
+    """Logits ``log sum_{j of c} exp(w_j x + b_j)`` over the components j of a class.
+
+    How many components there are is seen only when the head is worked out: it takes
+    parameters of any number of them. It is not trained, and has no last layer that
+    others could train. Its representation is the logits themselves.
+
+    Attributes
+    ----------
+    weight : Parameter of shape (J, D)
+    bias : Parameter of shape (J,)
+    classes : Parameter of shape (J,)
+        The class of each component; every class has one at least.
+    """
+
+    fixed_size = False
+
+    def __init__(self, in_features: int, num_classes: int):
+        super().__init__(in_features, num_classes)
+        self._make_room(num_classes)
+        self.reset()
+
+    @classmethod
+    def of_components(
+        cls, weight: Tensor, bias: Tensor, classes: Tensor, num_classes: int
+    ) -> MixtureHead:
+        """With weights [J, D] and biases [J] of components of the `classes` [J]."""
+        model = cls(weight.shape[1], num_classes)
+        model._make_room(len(weight))
+        with torch.no_grad():
+            model.weight.copy_(weight)
+            model.bias.copy_(bias)
+            model.classes.copy_(classes)
+        return model
+
+    @classmethod
+    def of_linear(cls, head: LinearHead) -> MixtureHead:
+        """The same logits, by one component a class."""
+        layer = head.classifier
+        classes = torch.arange(head.num_classes)
+        return cls.of_components(layer.weight, layer.bias, classes, head.num_classes)
+
+    @property
+    def classifier(self) -> nn.Linear:  # type: ignore[override]  # there is none
+        raise ConfigError(_NO_LAST_LAYER)
+
+    def last_input(self, features: Tensor) -> Tensor:
+        raise ConfigError(_NO_LAST_LAYER)
+
+    def reset(self, generator: torch.Generator | None = None) -> Model:
+        """One component a class, of zeros; nothing is drawn."""
+        self._make_room(self.num_classes)
+        with torch.no_grad():
+            self.weight.zero_()
+            self.bias.zero_()
+            self.classes.copy_(torch.arange(self.num_classes))
+        return self
+
+    def make_room_for(self, size: int) -> None:
+        """Take as many components as a vector of `size` parameters holds.
+
+        Raises
+        ------
+        ConfigError
+            No number of components has so many parameters.
+        """
+        components, rest = divmod(size, self.in_features + 2)
+        if rest or components < self.num_classes:
+            raise ConfigError(
+                f"{size} parameters are not those of a mixture head of "
+                f"{self.num_classes} classes in {self.in_features} dimensions"
+            )
+        self._make_room(components)
+
+    def represent(self, features: Tensor) -> Tensor:
+        scores = features @ self.weight.T + self.bias
+        of_class = self.classes.long()
+        columns = [
+            scores[:, of_class == c].logsumexp(dim=1) for c in range(self.num_classes)
+        ]
+        return torch.stack(columns, dim=1)
+
+    def classify(self, representation: Tensor) -> Tensor:
+        return representation
+
+    def _make_room(self, components: int) -> None:
+        self.weight = nn.Parameter(torch.zeros(components, self.in_features))
+        self.bias = nn.Parameter(torch.zeros(components))
+        self.classes = nn.Parameter(torch.zeros(components))
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any
+    ) -> None:
+        bias = state_dict.get(f"{prefix}bias")
+        if bias is not None:
+            self._make_room(len(bias))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+_NO_LAST_LAYER = (
+    "a mixture head has no last layer to train: take a linear or MLP head for "
+    "whatever works on one, as calibration does"
+)

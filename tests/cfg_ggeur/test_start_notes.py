@@ -1,0 +1,78 @@
+"""What a run says at its start: in its description and in its results."""
+
+from __future__ import annotations
+
+import pytest
+
+from federatedscope_ggeur.engines.run import Run
+
+
+def notes(config, *settings):
+    return Run(config(*settings)).history.results().notes
+
+
+def test_a_run_of_the_quickstart_needs_no_note(quickstart):
+    from federatedscope_ggeur.cfg_ggeur.load import load_config
+
+    run = Run(load_config(quickstart))
+    assert run.notes == []
+    assert any("5 withholds 6 of 19 (client, class)" in s for s in run.describe())
+
+
+def test_what_is_withheld_is_said_where_statistics_are_asked_for(config):
+    thin = ["federate.client_num", 12, "ggeur.privacy.min_samples", 30]
+    (note,) = [n for n in notes(config, *thin) if "withholds" in n]
+    assert note.startswith("ggeur.privacy.min_samples 30 withholds ")
+    said = [line for line in Run(config(*thin)).describe() if "withholds" in line]
+    assert said == [f"note: {note}"]
+    plain = [*thin, "ggeur.steps", "[]"]
+    assert not any("withholds" in n for n in Run(config(*plain)).describe())
+    assert any(
+        "withholds" in n for n in notes(config, *plain, "ggeur.calibrate", "ccvr")
+    )
+
+
+def test_step_2_without_sources_stands_in_the_results(config):
+    unseen = ["ggeur.unseen_domains", "['art', 'photo']"]
+    found = notes(config, *unseen)
+    assert sum(n.startswith("step 2 adds nothing, there is one domain") for n in found)
+    assert not any("step 2" in n for n in notes(config, *unseen, "ggeur.steps", "[1]"))
+    assert not any("step 2" in n for n in notes(config))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["train.optimizer.lr", "1e-6"], True),
+        (["train.optimizer.lr", "1e-6", "ggeur.space", "standard"], False),
+        (["train.optimizer.lr", "1e-6", "ggeur.mlp_hidden_dim", 4], False),
+        (["train.optimizer.lr", "1e-6", "ggeur.closed_form", "lda"], False),
+        ([], False),
+    ],
+)
+def test_a_rate_that_cannot_fit_a_linear_head(config, settings, said):
+    found = notes(config, *settings)
+    assert (
+        any(n.startswith("train.optimizer.lr 1e-06 is too small") for n in found)
+        == said
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ([], True),
+        (["ggeur.base_method", "local"], False),
+        (["ggeur.base_method", "centralised"], False),
+        (["train.batch_or_epoch", "batch", "train.local_update_steps", 10], False),
+    ],
+)
+def test_few_mini_batches_where_rounds_cost_messages(config, settings, said):
+    found = notes(config, "ggeur.steps", "[]", *settings)
+    assert any("mini-batch" in n for n in found if n.startswith("a client")) == said
+
+
+def test_clients_that_are_only_scored_do_not_count(config):
+    run = Run(config("federate.client_num", 6, "federate.unseen_clients_rate", 0.4))
+    assert len(run.engine.server.unseen) == 2
+    assert list(run.held.numbers) == run.engine.server.participants

@@ -1,0 +1,89 @@
+"""GGEUR along one shape for all classes, by whole runs."""
+
+import numpy as np
+import pytest
+import torch
+
+from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.reporting import numbers
+
+POOLED = ["ggeur.geometry", "pooled"]
+COMPRESSED = ["ggeur.statistics", "compressed", "ggeur.compressed.rank", 4]
+
+
+def geometry_of(config, *settings):
+    going = Run(config("ggeur.privacy.min_samples", 1, *settings))
+    results = going.follow(lambda record: None)
+    return going.engine.server.geometry(), results, going
+
+
+def test_the_shape_is_that_of_all_rows_less_their_class_means(config):
+    geometry, _, going = geometry_of(config, *POOLED)
+    rows, labels = (
+        torch.cat([getattr(client.train, name) for client in going.data.clients])
+        for name in ("features", "labels")
+    )
+    rows = rows.double().numpy()
+    centred = np.array(
+        [row - rows[labels == label].mean(axis=0) for row, label in zip(rows, labels)]
+    )
+    values = np.linalg.eigvalsh(centred.T @ centred / len(rows))[::-1]
+    shapes = list(geometry.shapes.values())
+    assert all(shape is shapes[0] for shape in shapes)
+    assert sorted(geometry.shapes) == list(range(12))
+    np.testing.assert_allclose(shapes[0].eigenvalues, values, rtol=1e-4)
+
+
+def test_one_shape_takes_as_many_times_fewer_bytes_as_there_are_classes(config):
+    _, whole, _ = geometry_of(config)
+    _, pooled, _ = geometry_of(config, *POOLED)
+    few = pooled.round0.geometry_bytes_down
+    assert few < whole.round0.geometry_bytes_down / 3
+    assert pooled.round0.statistics_bytes_up == whole.round0.statistics_bytes_up
+    assert len(pooled.rounds) == 3
+    assert pooled.final.avg > 0.5
+
+
+@pytest.mark.parametrize("statistics", [["ggeur.statistics", "summed"], COMPRESSED])
+@pytest.mark.parametrize("steps", [[1], [2], [1, 2]])
+def test_fewer_statistics_suffice_for_it(config, statistics, steps):
+    settings = [*POOLED, "ggeur.steps", steps]
+    _, exact, _ = geometry_of(config, *settings)
+    geometry, results, going = geometry_of(config, *settings, *statistics)
+    assert results.round0.bytes_up < exact.round0.bytes_up
+    assert results.final.avg == pytest.approx(exact.final.avg, abs=0.05)
+    held = going.engine.server.statistics
+    shape = geometry.shapes[0]
+    assert float(shape.eigenvalues.sum()) == pytest.approx(
+        float(held.scatter().trace()) / int(held.counts.sum()), rel=1e-5
+    )
+    cost = results.round0.compression
+    assert (cost is None) == (statistics is not COMPRESSED)
+    if cost is not None:
+        assert cost.head_error_limit is None
+        assert cost.covariance_error_limit > 0
+
+
+def test_a_class_that_nobody_may_tell_of_is_augmented_as_well(config):
+    """Its shape is that of the others."""
+    settings = ["ggeur.privacy.min_samples", 4, "ggeur.steps", [1]]
+    held = {}
+    for name, also in (("class", []), ("pooled", POOLED)):
+        going = Run(config(*settings, *also))
+        results = going.follow(lambda record: None)
+        held[name] = [client.recipe.rows for client in going.engine.clients.values()]
+        assert results.round0.uploaded_pairs > 0
+    assert all(a <= b for a, b in zip(held["class"], held["pooled"]))
+    assert sum(held["pooled"]) > sum(held["class"])
+
+
+def test_when_nobody_tells_of_any_class_rows_stay_as_they_are(config):
+    settings = ["ggeur.privacy.min_samples", 10000]
+    pooled = run(config(*settings, *POOLED))
+    plain = run(config(*settings))
+    assert pooled.final.accuracy == plain.final.accuracy
+
+
+def test_the_same_seed_gives_the_same_numbers(config):
+    settings = [*POOLED, *COMPRESSED]
+    assert numbers(run(config(*settings))) == numbers(run(config(*settings)))

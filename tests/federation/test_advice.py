@@ -1,0 +1,157 @@
+"""What a run says at its start, from plain numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
+from federatedscope_ggeur.federation.advice import (
+    batches_note,
+    better_threshold,
+    descent_step,
+    fewest_batches,
+    rate_note,
+    step2_note,
+    withheld_note,
+)
+
+#: 3 of 4 pairs hold 4 rows, which is a tenth of all rows less a little.
+FEW_PAIRS = [[4, 4], [4, 120]]
+
+
+class TestWithheld:
+    @pytest.mark.parametrize(
+        ("counts", "threshold", "large"),
+        [
+            ([[5, 5]], 5, False),
+            ([[4, 9], [9, 4]], 5, True),  # 8 of 26 rows
+            ([[4, 90], [90, 90]], 5, False),  # 1 of 4 pairs, 4 of 274 rows
+            (FEW_PAIRS, 5, True),  # 3 of 4 pairs
+            ([[1, 90, 90]], 5, True),  # nobody speaks of class 0
+            ([[0, 90, 90]], 5, False),  # nobody holds it
+            ([[1, 1], [1, 1]], 1, False),
+        ],
+    )
+    def test_a_note_where_much_is_withheld(self, counts, threshold, large):
+        assert bool(withheld_note(np.array(counts), threshold)) == large
+
+    @pytest.mark.parametrize(
+        ("counts", "lower"),
+        [(FEW_PAIRS, 4), ([[1, 1]], 1), ([[2, 1], [90, 0], [3, 90]], 3)],
+    )
+    def test_it_names_the_highest_threshold_that_would_do(self, counts, lower):
+        assert better_threshold(np.array(counts), 5) == lower
+
+    def test_it_says_how_much_and_what_would_change_it(self):
+        note = withheld_note(np.array(FEW_PAIRS), 5)
+        assert "5 withholds 3 of 4 (client, class) pairs (75%)" in note
+        assert "12 of 132 rows (9.09%), all rows of 1 class among them" in note
+        assert "4 would withhold 0% and 0% (and let statistics of 4 rows" in note
+        assert "single rows" in withheld_note(np.array([[1, 1]]), 5)
+
+
+@pytest.mark.parametrize(
+    ("sources", "prototypes", "pooled", "said"),
+    [
+        (["a", "b"], "domain", False, ""),
+        ([1, 2], "client", False, ""),
+        (["a", "a"], "domain", False, "there is one domain"),
+        (["a"], "domain", False, "there is one client"),
+        ([1], "client", False, "there is one client"),
+        (["a", "b"], "domain", True, "all rows are in one place"),
+    ],
+)
+def test_step_2_needs_other_sources(sources, prototypes, pooled, said):
+    note = step2_note(sources, prototypes, pooled)
+    assert said in note if said else note == ""
+
+
+def sgd(lr, **options):
+    return TrainingSettings(OptimizerSettings("SGD", lr, options))
+
+
+class TestRate:
+    @pytest.mark.parametrize(
+        ("options", "step"),
+        [({}, 0.4), ({"momentum": 0.9}, 4.0), ({"dampening": 0.5}, 0.2)],
+    )
+    def test_momentum_adds_steps_up(self, options, step):
+        found = descent_step(sgd(0.1, **options).optimizer, 4.0)
+        assert found == pytest.approx(step)
+
+    def test_the_bound_on_curvature_holds_where_training_starts(self):
+        # L = E|x|^2 / C at p = 1 / C, met where all rows point one way.
+        x, classes = torch.tensor([[3.0, 4.0]]).expand(6, 2).double(), 5
+        labels = torch.arange(6) % classes
+
+        def loss(weight):
+            logits = x @ weight.view(classes, 2).T
+            return torch.nn.functional.cross_entropy(logits, labels)
+
+        start = torch.zeros(classes * 2, dtype=torch.double)
+        hessian = torch.autograd.functional.hessian(loss, start)
+        largest = torch.linalg.eigvalsh(hessian)[-1].item()
+        assert largest == pytest.approx(25 / classes)
+
+    def test_so_few_steps_cannot_tell_even_the_clearest_classes_apart(self):
+        # All of E|x|^2 tells the classes apart: ten times what is reckoned with.
+        classes, lr = 20, 0.01
+        x, weight = torch.eye(classes), torch.zeros(classes, classes)
+        batches = math.floor(fewest_batches(lr, classes) * 0.1)
+        for _ in range(batches):
+            p = (x @ weight.T).softmax(dim=1)
+            weight -= lr * (p - x).T @ x / classes
+        known = (x @ weight.T).softmax(dim=1).diagonal()
+        assert known.max() < 0.5
+
+    @pytest.mark.parametrize(
+        ("settings", "square_norm", "classes", "batches", "said"),
+        [
+            (sgd(1.0), 10.0, 10, 100, ""),  # 1 / L
+            (sgd(0.01), 10.0, 10, 2000, "too small for the run's 2000"),
+            (sgd(0.01), 10.0, 10, 2400, ""),  # 10 ln 10 / 0.01 = 2303
+            (sgd(0.001, momentum=0.9), 10.0, 10, 2400, ""),
+            (sgd(9.9), 10.0, 10, 100, ""),
+            (sgd(11.0), 10.0, 10, 100, "11 times what the loss's curvature allows"),
+            (sgd(1.0), 10.0, 10, 0, ""),  # nothing is trained
+            (sgd(1e-9), 0.0, 10, 100, ""),  # nobody holds rows
+            (sgd(1e-9), 10.0, 1, 100, ""),
+        ],
+    )
+    def test_a_note_where_the_rate_cannot_fit(
+        self, settings, square_norm, classes, batches, said
+    ):
+        note = rate_note(settings, square_norm, classes, batches)
+        assert said in note if said else note == ""
+        if said:
+            assert "about 1 would fit" in note
+
+    def test_no_note_on_steps_that_are_bounded_otherwise(self):
+        adam = TrainingSettings(OptimizerSettings("Adam", 1e-9))
+        clipped = TrainingSettings(OptimizerSettings("SGD", 100.0), grad_clip=1.0)
+        assert rate_note(adam, 10.0, 10, 10) == rate_note(clipped, 10.0, 10, 10) == ""
+
+
+@pytest.mark.parametrize(
+    ("rows", "steps", "unit", "said"),
+    [
+        ([160, 160], 1, "epoch", ""),
+        ([160, 90, 20], 1, "epoch", "6 mini-batches a round (the median, with 90 rows"),
+        ([160, 90, 20], 2, "epoch", ""),
+        ([0, 0, 160], 1, "epoch", ""),
+        ([10], 1, "epoch", "a client takes 1 mini-batch a round"),
+        ([9000], 9, "batch", "9 mini-batches a round, which is little"),
+        ([9000], 10, "batch", ""),
+        ([0, 0], 1, "epoch", ""),
+    ],
+)
+def test_few_mini_batches_a_round(rows, steps, unit, said):
+    training = TrainingSettings(
+        local_update_steps=steps, batch_or_epoch=unit, batch_size=16
+    )
+    note = batches_note(rows, training)
+    assert said in note if said else note == ""

@@ -1,0 +1,265 @@
+"""Statistics in few bytes: a plain oracle, what stays, and what bounds the rest."""
+
+import geometry_oracle as oracle
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federatedscope_ggeur.geometry import (
+    ClassStatistics,
+    CompressedStatistics,
+    Compression,
+    CompressionLoss,
+    MeanStatistics,
+    SummedStatistics,
+)
+
+CLASSES = 4
+HOWS = st.builds(
+    Compression,
+    rank=st.one_of(st.none(), st.integers(0, 12)),
+    energy=st.sampled_from([1.0, 0.9, 0.5]),
+    dtype=st.sampled_from(["float32", "float16", "int8"]),
+)
+
+
+def make_rows(seed, n, dim, scale=1.0, offset=0.0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(CLASSES, size=n)
+    centres = rng.normal(size=(CLASSES, dim))
+    noise = rng.normal(size=(n, dim)) * np.geomspace(2, 0.05, dim)
+    return scale * (offset + centres[labels] + noise), labels
+
+
+def make(seed, n, dim, scale=1.0, offset=0.0):
+    rows, labels = make_rows(seed, n, dim, scale, offset)
+    return SummedStatistics.from_classes(
+        ClassStatistics.from_embeddings(
+            torch.from_numpy(rows), torch.from_numpy(labels), CLASSES
+        )
+    )
+
+
+PARTS = st.builds(
+    make,
+    st.integers(0, 2**32),
+    st.sampled_from([0, 1, 5, 12, 60]),
+    st.sampled_from([1, 3, 10, 24]),
+    st.sampled_from([1e-20, 1.0, 1e6]),
+    st.sampled_from([0.0, 30.0]),
+)
+
+
+def restored(statistics, how):
+    compressed, loss = CompressedStatistics.of(statistics, how)
+    return compressed.restore(), loss
+
+
+def plain_restored(rows, labels, rank):
+    """W' of the docstring, from the rows, by eigenvectors one at a time."""
+    parts = [oracle.class_moments(rows, labels, c) for c in range(CLASSES)]
+    within = sum(count * sigma for count, _, sigma in parts)
+    values, vectors = oracle.shape(within)
+    dim, rest = len(within), sum(values[rank:])
+    even = rest / (dim - rank)
+    found = even * np.eye(dim)
+    for value, vector in zip(values[:rank], vectors.T):
+        found += (value - even) * np.outer(vector, vector)
+    return within, found
+
+
+@pytest.mark.parametrize(("n", "dim"), [(80, 6), (12, 30)])
+@pytest.mark.parametrize("rank", [0, 1, 4])
+def test_what_is_restored_equals_the_plain_oracle(n, dim, rank):
+    rows, labels = make_rows(n, n, dim)
+    within, wanted = plain_restored(rows, labels, rank)
+    found, loss = restored(make(n, n, dim), Compression(rank))
+    size = np.linalg.norm(within)
+    np.testing.assert_allclose(found.scatter(), wanted, atol=1e-6 * size)
+    assert loss.scatter == pytest.approx(np.linalg.norm(wanted - within), rel=1e-5)
+    values = oracle.shape(within)[0]
+    assert loss.left_out == pytest.approx(sum(values[rank:]))
+
+
+@settings(max_examples=100)
+@given(PARTS)
+def test_all_directions_in_float32_are_exact_to_rounding(held):
+    found, loss = restored(held, Compression())
+    size = float(held.scatter().norm())
+    assert torch.equal(found.counts, held.counts)
+    assert (found.scatter() - held.scatter()).norm() <= 1e-6 * size
+    assert (found.means - held.means).abs().max() <= 2e-7 * held.means.abs().max()
+    assert loss.left_out == 0
+    assert loss.scatter <= 1e-6 * size
+
+
+@settings(max_examples=200)
+@given(PARTS, HOWS)
+def test_trace_stays_and_losses_are_what_they_say(held, how):
+    found, loss = restored(held, how)
+    scatter, wanted = found.scatter(), held.scatter()
+    trace, size = float(wanted.trace()), float(wanted.norm())
+    assert torch.equal(found.counts, held.counts)
+    assert float(scatter.trace()) == pytest.approx(trace, rel=1e-9)
+    assert loss.energy == pytest.approx(trace, rel=1e-9)
+    assert 0 <= loss.left_out <= trace * (1 + 1e-9)
+    assert loss.scatter == pytest.approx(
+        float((scatter - wanted).norm()), rel=1e-6, abs=1e-9 * size
+    )
+    assert loss.rounding <= loss.scatter + 2 * size
+    moved = (found.means - held.means).square().sum(dim=1)
+    assert loss.means == pytest.approx(
+        float(held.counts.double() @ moved),
+        rel=1e-6,
+        abs=1e-25 * float(held.means.square().sum()),
+    )
+    values = torch.linalg.eigvalsh(scatter)
+    assert values.min() >= -1e-12 * max(size, 1e-300)
+
+
+@settings(max_examples=100)
+@given(PARTS, HOWS, st.integers(-30, 30))
+def test_scaled_embeddings_are_compressed_to_the_same_numbers(held, how, power):
+    scaled = SummedStatistics.from_moments(
+        held.counts, held.means * 2.0**power, scatter=held.scatter() * 4.0**power
+    )
+    plain = SummedStatistics.from_moments(
+        held.counts, held.means, scatter=held.scatter()
+    )
+    (one, lost), (other, lost_there) = (
+        CompressedStatistics.of(statistics, how) for statistics in (plain, scaled)
+    )
+    assert torch.equal(one.means.numbers, other.means.numbers)
+    assert one.factor.numbers.shape == other.factor.numbers.shape
+    size = float(lost.energy) or 1.0
+    assert lost_there.scatter == pytest.approx(
+        4.0**power * lost.scatter, rel=1e-6, abs=1e-9 * 4.0**power * size
+    )
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2**32), st.integers(0, 40)), min_size=1, max_size=5
+    ),
+    st.sampled_from([2, 10, 24]),
+    st.sampled_from([0.0, 50.0]),
+    HOWS,
+)
+def test_the_bound_holds_for_what_many_parts_merge_to(parts, dim, offset, how):
+    exact = [make(seed, n, dim, offset=offset) for seed, n in parts]
+    found, losses = zip(*(restored(part, how) for part in exact))
+    merged, loss = sum(found), sum(losses, CompressionLoss())
+    off, pooled = merged.scatter() - sum(exact).scatter(), sum(exact)
+    limits, size = loss.limits(merged), float(pooled.scatter().norm())
+    assert float(off.norm()) <= limits.scatter * (1 + 1e-9) + 1e-9 * size
+    assert abs(float(off.trace())) <= limits.trace * (1 + 1e-9) + 1e-9 * dim * size
+    moved = (merged.means - pooled.means).square().sum(dim=1)
+    moved = float(pooled.counts.double() @ moved) ** 0.5
+    reach = float(pooled.means.abs().max()) * (1 + float(pooled.counts.sum())) ** 0.5
+    assert moved <= limits.means * (1 + 1e-9) + 1e-12 * reach
+    of_means = loss.limits(MeanStatistics.of(merged))
+    assert (of_means.scatter, of_means.means) == (0, limits.means)
+
+
+def test_order_and_grouping_of_what_is_restored_do_not_matter():
+    parts = [
+        restored(make(k, 30, 10), Compression(3, dtype="int8"))[0] for k in range(4)
+    ]
+    a, b, c, d = parts
+    one, other = a + b + c + d, (d + b) + (a + c)
+    assert torch.equal(one.counts, other.counts)
+    assert torch.allclose(one.means, other.means, atol=1e-13)
+    assert torch.allclose(one.scatter(), other.scatter(), atol=1e-11)
+    left = one - b
+    assert torch.allclose(left.scatter(), (a + c + d).scatter(), atol=1e-10)
+
+
+@pytest.mark.parametrize("energy", [0.3, 0.8, 0.99])
+def test_energy_keeps_the_fewest_directions_that_hold_so_much(energy):
+    held = make(5, 80, 20)
+    compressed, loss = CompressedStatistics.of(held, Compression(energy=energy))
+    values = oracle.shape(held.scatter().numpy())[0]
+    rank = len(compressed.factor.numbers)
+    assert sum(values[: rank - 1]) < energy * sum(values) <= sum(values[:rank])
+    assert loss.left_out <= (1 - energy) * loss.energy
+    both = CompressedStatistics.of(held, Compression(rank=2, energy=energy))[0]
+    assert len(both.factor.numbers) == min(rank, 2)
+
+
+def test_more_directions_and_finer_numbers_lose_less():
+    held = make(6, 80, 20, offset=20.0)
+    by_rank = [restored(held, Compression(rank))[1] for rank in range(0, 20, 3)]
+    assert by_rank == sorted(by_rank, key=lambda loss: -loss.scatter)
+    assert by_rank == sorted(by_rank, key=lambda loss: -loss.left_out)
+    by_dtype = [
+        restored(held, Compression(4, dtype=dtype))[1]
+        for dtype in ("int8", "float16", "float32")
+    ]
+    for name in ("rounding", "means"):
+        lost = [getattr(loss, name) for loss in by_dtype]
+        assert lost == sorted(lost, reverse=True)
+        assert lost[0] > 0
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2, 7, None])
+@pytest.mark.parametrize("n", [12, 80])
+def test_coarser_is_what_half_as_many_directions_would_have_been(n, rank):
+    held = make(n, n, 20)
+    compressed = CompressedStatistics.of(held, Compression(rank))[0]
+    half = len(compressed.factor.numbers) // 2
+    wanted, loss = restored(held, Compression(half))
+    found = compressed.coarser()
+    assert len(found.factor.numbers) == half
+    assert found.left_out == pytest.approx(loss.left_out, rel=1e-6)
+    size = float(held.scatter().norm())
+    assert (found.restore().scatter() - wanted.scatter()).norm() <= 1e-6 * size
+    alone = CompressedStatistics.of(MeanStatistics.of(held), Compression(rank))[0]
+    assert alone.coarser() is alone
+
+
+def test_rounding_to_int8_costs_no_more_than_the_last_direction_kept():
+    held = make(7, 200, 24)
+    values = oracle.shape(held.scatter().numpy())[0]
+    for rank in (2, 6, 12):
+        how = Compression(rank, dtype="int8")
+        compressed, _ = CompressedStatistics.of(held, how)
+        unrounded = CompressedStatistics.of(held, Compression(rank))[0]
+        off = (compressed.factor.rows() - unrounded.factor.rows()).square().sum(dim=1)
+        assert (off <= values[rank - 1] / 4).all()  # half a step each, at the worst
+
+
+def test_means_far_from_the_origin_lose_by_their_distance_from_each_other():
+    near, far = (make(8, 60, 10, offset=offset) for offset in (0.0, 1e4))
+    for dtype, allowed in (("int8", 0.5), ("float16", 1e-2), ("float32", 1e-7)):
+        held = restored(far, Compression(dtype=dtype))[0]
+        spread = float((near.means - near.means.mean(dim=0)).abs().max())
+        assert (held.means - far.means).abs().max() <= allowed * spread
+
+
+def test_means_alone_are_rounded_alike():
+    held = make(9, 60, 10)
+    how = Compression(2, dtype="int8")
+    alone, loss = restored(MeanStatistics.of(held), how)
+    both, with_scatter = restored(held, how)
+    assert isinstance(alone, MeanStatistics)
+    assert torch.equal(alone.means, both.means)
+    assert loss == CompressionLoss(means=with_scatter.means)
+
+
+def test_no_samples_and_one_sample_a_class():
+    for n in (0, 1):
+        found, loss = restored(make(1, n, 5), Compression(3, dtype="int8"))
+        assert found.counts.sum() == n
+        assert not found.scatter().any()
+        assert loss.scatter == loss.left_out == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"rank": -1}, {"energy": 0.0}, {"energy": 1.1}, {"dtype": "int4"}]
+)
+def test_wrong_settings_are_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Compression(**wrong)

@@ -1,0 +1,202 @@
+"""Spaces: against plain formulas, and what is transformed against transformed rows."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.geometry import (
+    SPACES,
+    ClassStatistics,
+    GeometricShape,
+    Space,
+    SummedStatistics,
+    Totals,
+)
+
+CLASSES = 3
+
+
+def draw(n=60, dim=5, seed=0, offset=2.0, scale=3.0):
+    """Rows of unlike width in the dimensions, and their labels; every class has two."""
+    rng = np.random.default_rng(seed)
+    widths = scale * np.linspace(0.2, 2.0, dim)
+    labels = np.concatenate([np.arange(2 * CLASSES) % CLASSES, rng.integers(0, 3, n)])
+    rows = offset + rng.normal(size=(len(labels), dim)) * widths + labels[:, None]
+    return torch.from_numpy(rows), torch.from_numpy(labels)
+
+
+def statistics_of(rows, labels):
+    return ClassStatistics.from_embeddings(rows, labels, CLASSES)
+
+
+def make(kind, rows, labels, shrinkage=0.3):
+    if kind == "raw":
+        return Space.raw(rows.shape[1])
+    totals = Totals.of_rows(rows)
+    if kind == "standard":
+        return Space.standard(totals)
+    return Space.whitened(totals, statistics_of(rows, labels), shrinkage)
+
+
+def plain(kind, rows, labels, shrinkage=0.3):
+    """The transformed rows, straight from the formulas, by numpy."""
+    x, y = rows.numpy(), labels.numpy()
+    n, dim = x.shape
+    mean = x.sum(axis=0) / n
+    if kind == "standard":
+        return of_length(x - mean)
+    within = np.zeros((dim, dim))
+    for c in set(y):
+        for row in x[y == c]:
+            difference = row - x[y == c].mean(axis=0)
+            within += np.outer(difference, difference)
+    within /= n - len(set(y))
+    a = (1 - shrinkage) * within
+    a += shrinkage * np.trace(within) / dim * np.eye(dim)
+    values, vectors = np.linalg.eigh(a)
+    return of_length((x - mean) @ (vectors / np.sqrt(values)) @ vectors.T)
+
+
+def of_length(rows):
+    """Scaled to a mean square length of 40."""
+    return rows * np.sqrt(40 / (rows**2).sum(axis=1).mean())
+
+
+@given(
+    kind=st.sampled_from(["standard", "whitened"]),
+    n=st.integers(0, 40),
+    dim=st.integers(1, 8),
+    seed=st.integers(0, 99),
+    scale=st.sampled_from([1e-3, 1.0, 1e3]),
+)
+@settings(deadline=None)
+def test_rows_are_transformed_as_the_formulas_say(kind, n, dim, seed, scale):
+    rows, labels = draw(n, dim, seed, scale=scale, offset=scale)
+    found = make(kind, rows, labels).features(rows)
+    # The matrix of a whitened space is rounded to float32.
+    tolerance = 1e-10 if kind == "standard" else 1e-5
+    wanted = plain(kind, rows, labels)
+    np.testing.assert_allclose(found, wanted, atol=tolerance, rtol=tolerance)
+
+
+@given(
+    kind=st.sampled_from(SPACES),
+    n=st.integers(0, 60),
+    dim=st.integers(1, 30),
+    seed=st.integers(0, 99),
+)
+@settings(deadline=None)
+def test_transformed_statistics_are_those_of_transformed_rows(kind, n, dim, seed):
+    rows, labels = draw(n, dim, seed)
+    space = make(kind, rows, labels)
+    found = space.statistics(statistics_of(rows, labels))
+    wanted = statistics_of(space.features(rows), labels)
+    assert torch.equal(found.counts, wanted.counts)
+    torch.testing.assert_close(found.means, wanted.means, rtol=1e-9, atol=1e-9)
+    for c in wanted.classes:
+        torch.testing.assert_close(
+            found.scatter(c), wanted.scatter(c), rtol=1e-9, atol=1e-9
+        )
+        here, there = (GeometricShape.from_statistics(s, c) for s in (found, wanted))
+        assert here.rank == there.rank
+        torch.testing.assert_close(
+            here.basis().T @ here.basis(), there.basis().T @ there.basis()
+        )
+
+
+def test_a_merge_is_transformed_as_its_parts():
+    rows, labels = draw(200, 6)
+    space = make("whitened", rows, labels)
+    parts = [statistics_of(rows[i::4], labels[i::4]) for i in range(4)]
+    merged, apart = space.statistics(sum(parts)), sum(map(space.statistics, parts))
+    for c in merged.classes:
+        torch.testing.assert_close(merged.scatter(c), apart.scatter(c))
+    torch.testing.assert_close(merged.means, apart.means)
+
+
+def test_raw_is_the_identity():
+    rows, labels = draw()
+    space, statistics = Space.raw(rows.shape[1]), statistics_of(rows, labels)
+    assert space.features(rows) is rows
+    assert space.statistics(statistics) is statistics
+
+
+@given(factor=st.floats(1e-6, 1e6), shift=st.floats(-1e3, 1e3))
+@settings(deadline=None)
+def test_neither_units_nor_origin_matter_to_the_standard_space(factor, shift):
+    rows, labels = draw()
+    moved = factor * (rows + shift)
+    torch.testing.assert_close(
+        make("standard", rows, labels).features(rows),
+        make("standard", moved, labels).features(moved),
+        rtol=1e-7,
+        atol=1e-7,
+    )
+
+
+def test_no_linear_map_matters_to_a_white_space():
+    """Without shrinkage, up to a rotation: distances stay."""
+    rows, labels = draw(100, 4)
+    rng = np.random.default_rng(1)
+    moved = rows @ torch.from_numpy(rng.normal(size=(4, 4)) + 3 * np.eye(4))
+    here, there = (make("whitened", x, labels, 1e-9).features(x) for x in (rows, moved))
+    torch.testing.assert_close(
+        torch.cdist(here, here), torch.cdist(there, there), rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("kind", ["standard", "whitened"])
+def test_float32_rows_far_from_the_origin_keep_their_differences(kind):
+    rows, labels = draw(offset=0.0)
+    rows = rows.round(decimals=3).float()
+    far = rows + 1024.0
+    near = make(kind, (far - 1024.0).double(), labels).features((far - 1024).float())
+    found = make(kind, far.double(), labels).features(far)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, near, rtol=1e-5, atol=1e-5)
+
+
+def test_rows_that_are_all_the_same_keep_their_unit():
+    rows = torch.full((6, 3), 0.7).double()
+    labels = torch.tensor([0, 0, 1, 1, 2, 2])
+    for totals in (
+        Totals.of_rows(rows),
+        Totals.of_statistics(statistics_of(rows, labels)),
+        sum(Totals.of_rows(part) for part in rows.split([1, 2, 3])),
+    ):
+        space = Space.standard(totals)
+        assert space.scale == pytest.approx(40**0.5)
+        assert space.features(rows).abs().max() < 1e-12
+
+
+def test_more_rows_than_are_transformed_at_a_time():
+    rows, labels = draw(9000, 2)
+    space = make("standard", rows, labels)
+    torch.testing.assert_close(space.features(rows)[5000:], space.features(rows[5000:]))
+    assert space.features(rows[:0]).shape == (0, 2)
+
+
+def test_summed_statistics_give_the_same_white_space():
+    rows, labels = draw()
+    statistics, totals = statistics_of(rows, labels), Totals.of_rows(rows)
+    summed = SummedStatistics.from_classes(statistics)
+    one, other = (Space.whitened(totals, s, 0.3) for s in (statistics, summed))
+    torch.testing.assert_close(one.matrix, other.matrix)
+
+
+def test_no_rows_make_no_space():
+    with pytest.raises(StatisticsError, match="no rows"):
+        Space.standard(Totals.empty(3))
+    with pytest.raises(StatisticsError, match="no rows"):
+        Space.whitened(Totals.empty(3), ClassStatistics.empty(2, 3), 0.3)
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2], [0, 0, 0]], ids=["apart", "the same"])
+def test_without_two_rows_of_a_class_that_differ_there_is_no_white_space(labels):
+    rows = torch.eye(3).double() if len(set(labels)) > 1 else torch.ones(3, 3).double()
+    statistics = statistics_of(rows, torch.tensor(labels))
+    with pytest.raises(StatisticsError, match="two rows that differ"):
+        Space.whitened(Totals.of_rows(rows), statistics, 0.3)

@@ -1,0 +1,106 @@
+"""The share of domain shifts that goes with the class: the plain fit, its extremes."""
+
+import closed_form_oracle as oracle
+import numpy as np
+import pytest
+from solving import stats
+
+from federatedscope_ggeur.geometry import MeanStatistics
+from federatedscope_ggeur.models.closed_forms.components import Components
+from federatedscope_ggeur.models.closed_forms.confounding import (
+    LARGER_PART,
+    confounded_share,
+)
+
+CLASSES = 4
+
+
+def components(rows, labels, clients, domains, means_alone=False):
+    names = tuple(str(d) for d in range(domains.max() + 1))
+    parts = []
+    for k in sorted(set(clients.tolist())):
+        here = clients == k
+        held = stats(rows[here], labels[here], CLASSES)
+        held = MeanStatistics.of(held) if means_alone else held
+        parts.append(Components.of_client(held, k, str(domains[here][0]), names))
+    return Components.joined(parts)
+
+
+def plain_share(rows, labels, domains):
+    """By least squares on dummies of class and domain, a row of the data each."""
+    seen, places = oracle.seen(labels), oracle.seen(domains)
+    of_class = np.array([labels == c for c in seen], dtype=float).T
+    of_domain = np.array([domains == d for d in places], dtype=float).T
+    design = np.hstack([of_class, of_domain])
+    effects = np.linalg.lstsq(design, rows, rcond=None)[0][len(seen) :]
+    shift = of_domain @ (effects - effects.mean(axis=0))
+    shift -= shift.mean(axis=0)
+    between = sum(
+        (labels == c).sum()
+        * shift[labels == c].mean(axis=0)
+        @ shift[labels == c].mean(axis=0)
+        for c in seen
+    )
+    return between / (shift**2).sum()
+
+
+def shifted(seed, table, dim=5, apart=4.0, noise=1.0):
+    """`table` [C, d] of rows of each class in each domain, two clients a domain."""
+    rng = np.random.default_rng(seed)
+    classes, places = np.indices(table.shape)
+    labels = np.repeat(classes.ravel(), table.ravel())
+    domains = np.repeat(places.ravel(), table.ravel())
+    clients = 2 * domains + 1 + rng.integers(2, size=len(domains))
+    rows = rng.normal(size=(table.shape[0], dim))[labels] * 3
+    rows += apart * rng.normal(size=(table.shape[1], dim))[domains]
+    return rows + noise * rng.normal(size=rows.shape), labels, clients, domains
+
+
+EVEN = np.full((CLASSES, 3), 30)
+MOSTLY_ONE = np.array([[60, 6, 6], [6, 60, 6], [6, 6, 60], [60, 6, 6]])
+HARDLY_COMMON = np.array([[80, 0, 0], [6, 80, 0], [0, 6, 80], [80, 0, 0]])
+DISJOINT = np.array([[40, 0], [40, 0], [0, 40], [0, 40]])
+
+
+@pytest.mark.parametrize("table", [EVEN, MOSTLY_ONE, HARDLY_COMMON], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_the_plain_fit(table, seed):
+    rows, labels, clients, domains = shifted(seed, table)
+    found = confounded_share(components(rows, labels, clients, domains))
+    assert found == pytest.approx(plain_share(rows, labels, domains), abs=1e-9)
+    alone = components(rows, labels, clients, domains, means_alone=True)
+    assert confounded_share(alone) == pytest.approx(found, abs=1e-9)
+
+
+def test_it_rises_with_how_much_of_a_class_is_in_one_domain():
+    shares = [
+        confounded_share(components(*shifted(0, table)))
+        for table in (EVEN, MOSTLY_ONE, HARDLY_COMMON)
+    ]
+    assert shares == sorted(shares)
+    assert shares[0] == pytest.approx(0, abs=1e-9)
+    assert shares[1] > LARGER_PART / 2
+    assert shares[2] > LARGER_PART
+
+
+def test_without_common_classes_it_is_all():
+    assert confounded_share(components(*shifted(0, DISJOINT))) == 1.0
+
+
+def test_of_one_domain_it_is_none():
+    assert confounded_share(components(*shifted(0, MOSTLY_ONE[:, :1]))) == 0.0
+
+
+def test_of_domains_that_do_not_differ_it_is_none():
+    alike = shifted(0, HARDLY_COMMON, dim=50, apart=0.0)
+    assert confounded_share(components(*alike)) == 0.0
+    apart = shifted(0, HARDLY_COMMON, dim=50, apart=1.0)
+    assert confounded_share(components(*apart)) > LARGER_PART
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e4])
+def test_neither_scale_nor_place_matters(scale):
+    rows, *where = shifted(1, MOSTLY_ONE)
+    plain = confounded_share(components(rows, *where))
+    moved = confounded_share(components(scale * (rows + 100), *where))
+    assert moved == pytest.approx(plain, rel=1e-6)

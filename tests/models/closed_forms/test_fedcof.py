@@ -1,0 +1,63 @@
+"""FedCOF: the plain oracle, the scale of embeddings, what it takes of statistics."""
+
+import closed_form_oracle as oracle
+import left_out_oracle
+import numpy as np
+import pytest
+import torch
+from federations import components_of, make_federation
+from solving import SHAPES, stats, weights_of
+
+from federatedscope_ggeur.geometry import MeanStatistics
+from federatedscope_ggeur.models.closed_forms.fedcof import FedCOF
+
+CLASSES = 4
+
+
+def solve(form, rows, labels, clients):
+    parts = components_of(rows, labels, clients, CLASSES)
+    return form.solve(stats(rows, labels, CLASSES), parts)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("strength", [0.01, 1.0])
+@pytest.mark.parametrize("num_clients", [1, 3, 8])
+def test_equals_the_oracle(shape, strength, num_clients):
+    rows, labels, clients = make_federation(SHAPES[shape], CLASSES, num_clients)
+    solved = solve(FedCOF(strength=strength), rows, labels, clients)
+    weights = left_out_oracle.fedcof_weights(rows, labels, clients, CLASSES, strength)
+    kept = oracle.seen(labels)
+    weight, bias = weights_of(solved.model)
+    oracle.assert_close(weight[kept], oracle.centred(weights[kept]), 1e-5)
+    assert not bias[kept].any()
+    assert solved.report["strength"] == strength
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_the_scale_of_embeddings_does_not_matter(scale):
+    rows, labels, clients = make_federation(SHAPES["many rows"])
+    plain, scaled = (
+        weights_of(solve(FedCOF(), s * rows, labels, clients).model)[0]
+        for s in (1.0, scale)
+    )
+    oracle.assert_close(scaled, plain)
+
+
+def test_counts_and_means_are_all_it_takes():
+    rows, labels, clients = make_federation(SHAPES["many rows"])
+    assert FedCOF.NEEDS == "means"
+    parts = components_of(rows, labels, clients, CLASSES)
+    whole = MeanStatistics.of(stats(rows, labels, CLASSES))
+    found = FedCOF().solve(whole, parts).model
+    wanted = solve(FedCOF(), rows, labels, clients).model
+    assert torch.equal(found.classifier.weight, wanted.classifier.weight)
+
+
+def test_it_depends_on_where_rows_are():
+    assert not FedCOF.partition_free
+    rows, labels, clients = make_federation(SHAPES["many rows"])
+    first, second = (
+        weights_of(solve(FedCOF(), rows, labels, places).model)[0]
+        for places in (clients, np.roll(clients, 1))
+    )
+    assert abs(first - second).max() > 1e-3

@@ -1,0 +1,174 @@
+"""Leave-one-out: equal to refitting without the row, in scores and in hit counts."""
+
+import left_out_oracle as oracle
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from solving import stats
+
+from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.models.closed_forms.components import Components, Rows
+from federatedscope_ggeur.models.closed_forms.left_out import left_out_hits
+
+CLASSES = 4
+
+
+@st.composite
+def federations(draw):
+    """Rows on clients of two domains; some pairs of one row, some withheld."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    n, dim = draw(st.sampled_from([3, 8, 25, 40])), draw(st.sampled_from([1, 3, 9, 30]))
+    num_clients = draw(st.integers(1, 5))
+    labels = rng.integers(draw(st.integers(1, CLASSES)), size=n)
+    clients = rng.integers(1, num_clients + 1, size=n)
+    mixing = np.diag(np.geomspace(2, 0.2, dim))
+    rows = rng.normal(size=(CLASSES, dim))[labels] + rng.normal(size=(n, dim)) @ mixing
+    rows += draw(st.sampled_from([0.0, 3.0])) + 0.5 * (clients % 2)[:, None]
+    threshold = draw(st.sampled_from([1, 1, 2]))
+    pairs = np.array(
+        [((labels == c) & (clients == k)).sum() for c, k in zip(labels, clients)]
+    )
+    # What is embedded is float32.
+    rows = rows.astype("float32").astype("float64")
+    return rows, labels, clients, clients % 2, pairs >= threshold
+
+
+def parts_of(rows, labels, clients, domains, inside):
+    return Components.joined(
+        Components.of_client(
+            stats(
+                rows[inside & (clients == k)], labels[inside & (clients == k)], CLASSES
+            ),
+            k,
+            str(domains[clients == k][0]),
+            ("0", "1"),
+        )
+        for k in sorted(set(clients.tolist()))
+    )
+
+
+def rows_of(k, rows, labels, clients, domains, inside):
+    here = clients == k
+    return Rows(
+        torch.from_numpy(rows[here]),
+        torch.from_numpy(labels[here]),
+        k,
+        int(domains[here][0]),
+        torch.from_numpy(inside[here]),
+    )
+
+
+def discriminant(grain, priors=True):
+    def head(g):
+        def scores(rows, labels, clients, domains, x):
+            where = oracle.places(clients, domains, grain)
+            return oracle.mixture(rows, labels, where, x, CLASSES, g, priors)
+
+        return scores
+
+    return head
+
+
+def ridge(strength):
+    return lambda rows, labels, clients, domains, x: oracle.ridge(
+        rows, labels, x, CLASSES, strength
+    )
+
+
+def fedcof(strength):
+    return lambda rows, labels, clients, domains, x: oracle.fedcof(
+        rows, labels, clients, x, CLASSES, strength
+    )
+
+
+def form(kind, **settings):
+    return CLOSED_FORMS[kind](**settings)
+
+
+FORMS = {
+    "lda": (form("lda"), discriminant("class")),
+    "lda, no priors": (form("lda", priors="none"), discriminant("class", False)),
+    "by domain": (form("mixture"), discriminant("domain")),
+    "by client": (form("mixture", components="client"), discriminant("client")),
+    "by client, no priors": (
+        form("mixture", components="client", priors="none"),
+        discriminant("client", False),
+    ),
+    "ridge": (form("ridge"), ridge),
+    "ncm": (form("ncm"), lambda _: discriminant("class", False)(None)),
+    "fedcof": (form("fedcof"), fedcof),
+}
+
+
+def close(found, wanted):
+    """Up to a term that all classes share, within 1e-8 of the largest difference."""
+    seen = np.isfinite(wanted)
+    assert (np.isfinite(found) == seen).all()
+    if seen.any():
+        found, wanted = (v[seen] - v[seen].mean() for v in (found, wanted))
+        np.testing.assert_allclose(found, wanted, atol=1e-8 * max(1, abs(wanted).max()))
+
+
+@pytest.mark.parametrize("kind", FORMS)
+@settings(max_examples=40, deadline=None)
+@given(federation=federations())
+def test_equals_refitting_without_the_row(kind, federation):
+    chosen, head = FORMS[kind]
+    _, labels, clients, _, inside = federation
+    assume(inside.any())
+    score = chosen.left_out(parts_of(*federation))
+    values = [f.chosen if f.TUNED else None for f in chosen.candidates()]
+    wanted = [oracle.left_out(head(v), *federation) for v in values]
+    for k in sorted(set(clients.tolist())):
+        mine = rows_of(k, *federation)
+        indices = np.flatnonzero(clients == k)
+        for found, expected in zip(score(mine), wanted):
+            for scores, i in zip(found.numpy(), indices):
+                if expected[i] is not None:
+                    close(scores, expected[i])
+        hits = left_out_hits(score, mine).tolist()
+        for count, expected in zip(hits, wanted):
+            margins = [margin(expected[i], labels[i]) for i in indices]
+            sure, possible = (sum(m > t for m in margins) for t in (1e-9, -1e-9))
+            assert sure <= count <= possible  # the same but for exact ties
+
+
+def margin(scores, label):
+    """By how much a class wins, -inf where it is not seen."""
+    if scores is None or not np.isfinite(scores[label]):
+        return -np.inf
+    return scores[label] - max([*np.delete(scores, label), -np.inf])
+
+
+def test_rows_beyond_one_chunk_count_alike():
+    rng = np.random.default_rng(3)
+    labels, n = rng.integers(CLASSES, size=1200), 1200
+    rows = 2 * rng.normal(size=(CLASSES, 5))[labels] + rng.normal(size=(n, 5))
+    ones = np.ones(n, int)
+    held = rows, labels, ones, 0 * ones, ones > 0
+    score = form("lda").left_out(parts_of(*held))
+    mine = rows_of(1, *held)
+    whole = [int((s.argmax(dim=1) == mine.labels).sum()) for s in score(mine)]
+    assert left_out_hits(score, mine).tolist() == whole
+    assert left_out_hits(score, mine.part(slice(0))).tolist() == [0] * len(whole)
+
+
+def test_merging_components_adds_the_scatter_of_their_means():
+    rng = np.random.default_rng(0)
+    labels, clients = rng.integers(3, size=60), rng.integers(1, 5, size=60)
+    rows = rng.normal(size=(60, 4)) + 1e3
+    parts = parts_of(rows, labels, clients, clients % 2, np.ones(60, bool))
+    for grain in ("client", "domain", "class"):
+        merged = parts.merged(grain)
+        where = oracle.places(clients, clients % 2, grain)
+        where = where + 10 * (clients % 2) * (grain == "client")
+        keys = sorted(set(zip(labels.tolist(), where.tolist())))
+        assert merged.labels.tolist() == [c for c, _ in keys]
+        scatter = np.zeros((4, 4))
+        for (c, k), mean in zip(keys, merged.means.numpy()):
+            mine = rows[(labels == c) & (where == k)]
+            np.testing.assert_allclose(mean, mine.mean(axis=0), rtol=1e-13)
+            scatter += (mine - mine.mean(axis=0)).T @ (mine - mine.mean(axis=0))
+        np.testing.assert_allclose(merged.scatter.numpy(), scatter, rtol=1e-8)
