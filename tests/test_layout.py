@@ -54,6 +54,7 @@ ELSEWHERE = {
     "engines/fs/server.py": "engines/fs/test_fs_workers.py",
     "engines/fs/setup.py": "engines/fs/test_fs_outputs.py",
     "federation/client.py": "federation/test_roles.py",
+    "federation/course/client_store.py": "federation/course/test_checkpoint_files.py",
     "federation/course/exchange.py": "federation/course/test_coordinator.py",
     "federation/global_shapes.py": "federation/test_round_zero.py",
     "federation/course/plan.py": "federation/course/test_coordinator.py",

@@ -86,6 +86,13 @@ _KEYS = [f"{split}_{metric}" for split in SPLITS for metric in METRICS]
 _rate = rule_of("must be in [0, 1)", lambda value: 0 <= value < 1)
 _one_process = rule_of("the plugin runs in one process", lambda value: value <= 1)
 
+#: Ways of FS to search within one run, each by a server and clients of its own.
+_own_workers = rule_of(
+    "must be False: FS would put workers of its own in the place of the plugin's; "
+    "hpo.py with hpo.scheduler rs or sha searches over whole runs",
+    lambda value: value in (False, None),
+)
+
 HONOURED = (
     FSKey("seed", 0, _anything),
     FSKey("outdir", "exp", _anything),
@@ -234,9 +241,7 @@ FS_RULES: dict[str, Rule] = {
     ),
     "federate.join_in_info": _only([]),
     "federate.resource_info_file": _only(""),
-    "hpo.fedex.use": _only(False, None),
-    "hpo.fts.use": _only(False, None),
-    "hpo.pfedhpo.use": _only(False, None),
+    **dict.fromkeys(("hpo.fedex.use", "hpo.fts.use", "hpo.pfedhpo.use"), _own_workers),
     "model.model_num_per_trainer": _only(1),
 }
 

@@ -15,7 +15,6 @@ from federatedscope_ggeur.data import FederatedData, torch_threads
 from federatedscope_ggeur.federation import MemoryBudget, Server
 from federatedscope_ggeur.federation.course.checkpoint import (
     CheckpointWriter,
-    ClientStore,
     Progress,
     restore,
 )
@@ -23,6 +22,7 @@ from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
     GeometryCache,
 )
+from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.course.requests import Requests

@@ -36,12 +36,14 @@ class TrackingSettings:
     run: Mapping[str, Any] | None = None
 
 
-def missing_package(name: str) -> str:
-    """What to do where the package `name` is not there; "" where it is."""
+def missing_package(name: str, extra: str = "") -> str:
+    """What to do where the package `name` is not there; "" where it is.
+
+    `extra` is the plugin's that brings it; its own name if none is given."""
     if find_spec(name) is not None:
         return ""
-    extra = f"pip install 'federatedscope-ggeur[{name}]'"
-    return f"needs the package {name}, which is not installed: {extra}"
+    command = f"pip install 'federatedscope-ggeur[{extra or name}]'"
+    return f"needs the package {name}, which is not installed: {command}"
 
 
 def scalars(record: RoundRecord) -> dict[str, float]:

@@ -20,6 +20,7 @@ from federatedscope_ggeur.cfg_ggeur.load import config_problems
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
 from federatedscope_ggeur.cfg_ggeur.run_settings import divides_by_domain
 from federatedscope_ggeur.engines.fs.robust import robust_problems
+from federatedscope_ggeur.engines.fs.search import search_problems
 from federatedscope_ggeur.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -123,6 +124,7 @@ def problems(cfg) -> list[str]:
         found
         + _identity_problems(cfg)
         + robust_problems(cfg)
+        + search_problems(cfg)
         + config_problems(cfg, on_fs=True)
     )
 

@@ -21,8 +21,11 @@ from federatedscope_ggeur.data import (
     FederatedData,
     validation_share,
 )
+from federatedscope_ggeur.engines.fs.client_configs import complete
 from federatedscope_ggeur.engines.fs.config import check
+from federatedscope_ggeur.engines.fs.search import is_search
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging
+from federatedscope_ggeur.engines.fs.trials import settle_trial
 from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.federation import MemoryBudget
@@ -114,6 +117,8 @@ def load_fs_data(config, client_cfgs=None):
     """
     check(config)
     follow_fs_logging()
+    if is_search():
+        settle_trial(config)
     # Here, where what was asked for still stands in the config.
     for note in idle_notes(config):
         logger.info("note: %s", note)
@@ -136,6 +141,8 @@ def load_fs_data(config, client_cfgs=None):
         config.model.out_channels = held.num_classes
         config.model.input_shape = (held.dim,)
     config.model.hidden = int(config.ggeur.mlp_hidden_dim)
+    if client_cfgs is not None:
+        complete(client_cfgs, config)
     return data, config
 
 

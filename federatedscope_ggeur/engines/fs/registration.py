@@ -64,6 +64,17 @@ def extend_config(cfg) -> None:
     from federatedscope_ggeur.engines.fs.config import extend_config as extend
 
     extend(cfg)
+    cfg.register_cfg_check_fun(prepare_search)
+
+
+def prepare_search(cfg) -> None:
+    """Where FS's hpo.py reads the settings of a run of the plugin: see `trials`."""
+    from federatedscope_ggeur.engines.fs.search import is_search
+
+    if cfg.ggeur.use and is_search():
+        from federatedscope_ggeur.engines.fs.trials import mend_search
+
+        mend_search()
 
 
 def find_workers(method: str) -> dict | None:

@@ -12,8 +12,8 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.fs.data import ClientSplits, ServerSplits, Splits
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation import Score, evaluate
-from federatedscope_ggeur.federation.course.checkpoint import ClientStore
 from federatedscope_ggeur.federation.course.client_handler import ClientHandler
+from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.course.requests import RequestKind
 from federatedscope_ggeur.federation.messages import Broadcast
 from federatedscope_ggeur.models import load_vector, to_vector

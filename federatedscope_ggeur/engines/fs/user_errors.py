@@ -21,7 +21,9 @@ from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten, literal
 from federatedscope_ggeur.engines.fs.config import problems
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 
-_CONFIGS = ("federatedscope", "core", "configs")
+_CONFIGS = ("federatedscope", "core", "configs", "")
+_COMMAND_LINE = ("federatedscope", "core", "cmd_args.py")
+_SEARCH = ("federatedscope", "autotune", "")
 
 
 def install_hook() -> None:
@@ -52,7 +54,9 @@ def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | N
     """
     if isinstance(error, GGEURError):
         return error
-    if not isinstance(error, Exception) or not _while_reading_settings(error):
+    if not isinstance(error, Exception):
+        return None
+    if not (_while_reading_settings(error) or _lacks_a_package_to_search(error)):
         return None
     try:
         given = settings_of(arguments)
@@ -63,10 +67,14 @@ def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | N
         return unreadable if _mentions_the_plugin(arguments) else None
     except Exception:  # nothing that goes wrong here may hide the error itself
         return None
-    if not found:
+    words = [
+        value
+        for _, value in given
+        if str(value).startswith("client") and value in arguments
+    ]
+    if not found and not (words and _passed_through(error, _COMMAND_LINE)):
         found = [f"  {_first_line(error)}"]
-    words = [word for word in arguments if word.startswith("client")]
-    if any(not word.startswith("client_") for word in words):
+    if words:
         found.append(
             "  FederatedScope takes words that begin with 'client' for settings of one "
             f"client; write \"'{words[0]}'\", with both pairs of quotes"
@@ -75,9 +83,23 @@ def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | N
 
 
 def _while_reading_settings(error: BaseException) -> bool:
-    """Whether FS's config, its checks included, raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return any(PurePath(f.filename).parent.parts[-3:] == _CONFIGS for f in frames)
+    """Whether FS's config, its checks included, or its command line raised it."""
+    return _passed_through(error, _CONFIGS) or _passed_through(error, _COMMAND_LINE)
+
+
+def _lacks_a_package_to_search(error: BaseException) -> bool:
+    """Whether hpo.py did not find a package while it was loaded."""
+    return isinstance(error, ImportError) and _passed_through(error, _SEARCH)
+
+
+def _passed_through(error: BaseException, place: tuple[str, ...]) -> bool:
+    """Whether a frame is of a file of FS's, or of any in a folder (a last part "")."""
+    *folder, name = place
+    for frame in traceback.extract_tb(error.__traceback__):
+        *found, file = PurePath(frame.filename).parts
+        if found[-len(folder) :] == folder and name in ("", file):
+            return True
+    return False
 
 
 def _mentions_the_plugin(arguments: Sequence[str]) -> bool:
@@ -100,24 +122,31 @@ def _asks_for_the_plugin(given: Sequence[tuple[str, object]]) -> bool:
 
 def _wrong_settings(given: Sequence[tuple[str, object]]) -> list[str]:
     """All that FS's config will not take, then all that the plugin will not."""
-    from federatedscope.core.configs.config import CN, global_cfg
+    from federatedscope.core.configs.config import global_cfg
 
     cfg, found = global_cfg.clone(), []
     for key, value in given:
         if key.startswith("client"):
             continue  # a setting of one client
-        one = CN(new_allowed=True)
-        *path, name = key.split(".")
-        node = one
-        for part in path:
-            node[part] = CN(new_allowed=True)
-            node = node[part]
-        node[name] = literal(value)
-        try:
-            cfg.merge_from_other_cfg(one, check_cfg=False)
-        except (KeyError, ValueError, AttributeError, AssertionError, TypeError):
-            found.append(f"  {key}: {_problem(cfg, key, literal(value))}")
+        if problem := setting_problem(cfg, key, literal(value)):
+            found.append(f"  {key}: {problem}")
     return found + [line for line in problems(cfg) if line not in found]
+
+
+def setting_problem(cfg, key: str, value: object) -> str:
+    """Set one key in FS's config; why FS does not take it, "" if it does."""
+    one = type(cfg)(new_allowed=True)
+    *path, name = key.split(".")
+    node = one
+    for part in path:
+        node[part] = type(cfg)(new_allowed=True)
+        node = node[part]
+    node[name] = value
+    try:
+        cfg.merge_from_other_cfg(one, check_cfg=False)
+    except (KeyError, ValueError, AttributeError, AssertionError, TypeError):
+        return _problem(cfg, key, value)
+    return ""
 
 
 def _problem(cfg, key: str, value: object) -> str:

@@ -3,8 +3,7 @@
 Of the server two safetensors files: ``<path>.round0`` is written after round 0
 (geometry, prototypes, who is ready), and again when a client more is ready; ``<path>``
 after round 0 and after every round (the head, the method's state, the records so far).
-Both carry the run's id and belong together. Each client keeps its method's state in
-``<path>.clients/``.
+Both carry the run's id and belong together. What clients keep is in `client_store`.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class CheckpointWriter:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise _unwritable(f"no folder for '{path}': {error.strerror}") from error
+            raise unwritable(f"no folder for '{path}': {error.strerror}") from error
 
     def write(
         self, coordinator: Coordinator, round0: Round0, rounds: list[RoundRecord]
@@ -106,7 +105,7 @@ class CheckpointWriter:
                 self._write_both(data, coordinator)
                 self._ready = set(server.prepare_replies)
         except (OSError, ConfigError) as error:
-            raise _unwritable(error) from error
+            raise unwritable(error) from error
 
     def _write_both(self, data: bytes, coordinator: Coordinator) -> None:
         """Replace an earlier run's pair of files only when there is room for both."""
@@ -153,14 +152,14 @@ def restore(
         if server.settings.closed_form is not None:
             others = f"{setting('closed_form')} puts others in their place"
             problem = f"it holds weights alone, and {others}; take one of the two"
-            raise _refusal(path, problem)
+            raise refusal(path, problem)
         server.start_from(_weights_of_fs(path, server.model, server.task.method))
         return None
     except ConfigError:
         raise
     # A file that was changed; MessageError and DataError are ValueErrors.
     except (ValueError, KeyError) as error:
-        raise _refusal(path, str(error)) from error
+        raise refusal(path, str(error)) from error
 
 
 def _restore(
@@ -170,7 +169,7 @@ def _restore(
     progress = _unpack(data, "checkpoint", path)
     started = _round0_at(path)
     if progress.text("run") != started.text("run"):
-        raise _refusal(path, f"'{_round0_path(path)}' is of another run")
+        raise refusal(path, f"'{_round0_path(path)}' is of another run")
     _check_same(path, started, server.client_domains, handshake)
     for name in _SENT:
         held = started.tensor(name, torch.uint8, (None,))
@@ -187,7 +186,7 @@ def _restore(
     last, wanted = len(done.rounds), server.settings.total_rounds
     if last > wanted:
         problem = f"it is of round {last} and {setting('total_rounds')} is {wanted}"
-        raise _refusal(path, f"{problem}; raise it")
+        raise refusal(path, f"{problem}; raise it")
     server.resume(
         _replies_in(started),
         started.tensors_under("prototypes"),
@@ -208,11 +207,21 @@ def checkpoint_client_domains(path: str | Path) -> dict[int, str]:
     return {int(k): domain for k, domain in domains.items()}
 
 
+def checkpoint_rounds(path: str | Path) -> int:
+    """How many rounds are over in the checkpoint at `path`; 0 where it holds weights
+    alone; `ConfigError` where it is missing or broken."""
+    data = _read(Path(path))
+    if not _is_safetensors(data):
+        return 0
+    records = _unpack(data, "checkpoint", Path(path)).text("records")
+    return len(json.loads(records)["rounds"])
+
+
 def _weights_of_fs(path: Path, model: Model, method: Method) -> Tensor:
     """Weights [P] from FederatedScope's checkpoint at `path`; no code in it is run."""
     if not method.federated:
         problem = f"it holds weights alone, and with {method.name} clients take none"
-        raise _refusal(path, f"{problem} from the server")
+        raise refusal(path, f"{problem} from the server")
     try:
         # The older formats of torch.save are read by code that has run foreign code
         # before, weights_only or not; FederatedScope writes zip files.
@@ -222,78 +231,15 @@ def _weights_of_fs(path: Path, model: Model, method: Method) -> Tensor:
         model.load_state_dict(content["model"])
     # torch.load raises whatever its unpickler meets in a foreign file.
     except Exception as error:
-        raise _refusal(
+        raise refusal(
             path,
             "it is neither a checkpoint of this program nor FederatedScope's with the "
             f"weights of this head ({type(error).__name__}: {error})",
         ) from error
     weights = to_vector(model)
     if not torch.isfinite(weights).all():
-        raise _refusal(path, "its weights hold NaN or infinity")
+        raise refusal(path, "its weights hold NaN or infinity")
     return weights
-
-
-class ClientStore:
-    """The file in which a client keeps its method's state, by the round that left it.
-
-    Parameters
-    ----------
-    checkpoint : path
-        Of the server's checkpoint; the file stands in ``<checkpoint>.clients/``.
-    number : int
-
-    Raises
-    ------
-    ConfigError
-        In `save`: the file cannot be written, and the earlier one stays whole. In
-        `load`: it is missing, cannot be read or is another client's.
-    """
-
-    def __init__(self, checkpoint: str | Path, number: int):
-        folder = Path(f"{checkpoint}.clients")
-        self.path = folder / f"client_{number:04d}.safetensors"
-        self._number = number
-
-    def save(self, states: Mapping[int, Mapping[str, Tensor]]) -> None:
-        """Write `states`, whole or not at all; without any, no file stays: one of an
-        earlier run must not pass for this one's."""
-        try:
-            if not any(states.values()):
-                self.path.unlink(missing_ok=True)
-                return
-            tensors: dict[str, Tensor] = {}
-            for number, state in states.items():
-                tensors.update(wire.under(f"state.{number}", state))
-            rounds = [str(number) for number in sorted(states)]
-            numbers = {"client": self._number, "rounds": rounds}
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.path, wire.pack("client state", numbers, tensors))
-        except (OSError, ConfigError) as error:
-            raise _unwritable(error) from error
-
-    def load(self, must_exist: bool = False) -> dict[int, dict[str, Tensor]]:
-        """What was saved; nothing if there is no file, unless it `must_exist`, as that
-        of a client that has trained must."""
-        if not self.path.exists():
-            if not must_exist:
-                return {}
-            raise ConfigError(
-                f"{setting('restore_from')}: '{self.path}' is not there, the state of "
-                f"client {self._number}, which has trained; bring it back, or begin "
-                "the run anew"
-            )
-        try:
-            message = wire.unpack(
-                self.path.read_bytes(), "client state", f"client {self._number}"
-            )
-            message.client()
-            found = _grouped(message.tensors_under("state"))
-            states = {int(n): found.pop(int(n), {}) for n in message.texts("rounds")}
-            if found:
-                raise ValueError(f"tensors of rounds {list(found)}, which it left out")
-        except (OSError, MessageError, ValueError, KeyError) as error:
-            raise _refusal(self.path, str(error)) from error
-        return states
 
 
 def _round0_path(path: Path) -> Path:
@@ -332,13 +278,13 @@ def _check_same(
     free = (setting("calibrate"),)
     difference = handshake.difference(Handshake.of_message(started), free)
     if difference:
-        raise _refusal(path, f"it is of a run with other settings: {difference}")
+        raise refusal(path, f"it is of a run with other settings: {difference}")
     before = started.mapping("client_domains")
     now = {str(k): domain for k, domain in client_domains.items()}
     for k in {**before, **now}:
         was, is_now = before.get(k, "not there"), now.get(k, "not there")
         if was != is_now:
-            raise _refusal(
+            raise refusal(
                 path,
                 f"it is of a run with other clients: client {k} was {was!r} and is "
                 f"{is_now!r} now",
@@ -346,7 +292,7 @@ def _check_same(
 
 
 def _replies_in(started: wire.Message) -> dict[int, PrepareReply]:
-    uploads = _grouped(started.tensors_under("init_upload"))
+    uploads = grouped(started.tensors_under("init_upload"))
     weights = started.mapping("aggregation_weights")
     return {
         int(k): PrepareReply(int(k), float(weight), uploads.get(int(k), {}))
@@ -354,7 +300,7 @@ def _replies_in(started: wire.Message) -> dict[int, PrepareReply]:
     }
 
 
-def _grouped(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+def grouped(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
     """Tensors named ``<number>.<name>``, by number and then name."""
     found: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
@@ -367,14 +313,14 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise _refusal(path, f"cannot be read: {error.strerror}") from error
+        raise refusal(path, f"cannot be read: {error.strerror}") from error
 
 
 def _unpack(data: bytes, kind: str, path: Path) -> wire.Message:
     try:
         return wire.unpack(data, kind, f"'{path}'")
     except MessageError as error:
-        raise _refusal(path, error.problem) from error
+        raise refusal(path, error.problem) from error
 
 
 def _ready_at(path: Path, restored: Progress | None) -> set[int] | None:
@@ -390,10 +336,12 @@ def _is_safetensors(data: bytes) -> bool:
     return data[8:9] == b"{"
 
 
-def _unwritable(problem: object) -> ConfigError:
+def unwritable(problem: object) -> ConfigError:
+    """The error of a checkpoint that cannot be written."""
     where = setting("save_to")
     return ConfigError(f"{where}: {problem}; make room or name another place")
 
 
-def _refusal(path: str | Path, problem: str) -> ConfigError:
+def refusal(path: str | Path, problem: str) -> ConfigError:
+    """The error of a file at `path` that a run cannot go on from."""
     return ConfigError(f"{setting('restore_from')}: '{path}' cannot be used: {problem}")

@@ -8,7 +8,7 @@ from typing import Any
 from federatedscope_ggeur.data import ClientData, Embeddings
 from federatedscope_ggeur.errors import MessageError, setting
 from federatedscope_ggeur.federation.client import Client
-from federatedscope_ggeur.federation.course.checkpoint import ClientStore
+from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.course.requests import (
     KINDS,
     LEAVE_ONE_OUT,

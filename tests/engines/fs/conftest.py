@@ -12,6 +12,7 @@ from safetensors.torch import load
 from standalone import Standalone, as_before
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.commands.enable import enable
 from federatedscope_ggeur.engines.run import Run
 
 
@@ -58,11 +59,11 @@ def fleet(fork_server, words, quickstart, tmp_path):
     """Make the workers of a run; none of them may outlive the test."""
     fleets = []
 
-    def make(*settings) -> Fleet:
+    def make(*settings, client_config=None) -> Fleet:
         folder = tmp_path / f"fleet_{len(fleets)}"
         folder.mkdir()
         own = [*words, "ggeur.deadline.join", "30", *map(str, settings)]
-        fleets.append(Fleet(fork_server, folder, quickstart, own))
+        fleets.append(Fleet(fork_server, folder, quickstart, own, client_config))
         return fleets[-1]
 
     yield make
@@ -77,3 +78,18 @@ def fs(federatedscope, config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with as_before():
         yield Standalone(config, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def enabled(federatedscope, tmp_path_factory) -> Path:
+    """A checkout of FS in which the plugin is enabled: of links to the real one's
+    files, which stay as they are."""
+    real = Path(federatedscope.__file__).parents[2]
+    package = tmp_path_factory.mktemp("enabled") / "federatedscope"
+    for folder in (package, package / "contrib", package / "contrib" / "configs"):
+        folder.mkdir()
+        for path in (real / folder.relative_to(package)).iterdir():
+            if path.name not in ("contrib", "configs") or path.parts[-2] == "core":
+                (folder / path.name).symlink_to(path)
+    assert enable([str(package.parent)]) == 0
+    return package.parent

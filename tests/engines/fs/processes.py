@@ -169,14 +169,24 @@ class Fleet:
     config : path of the YAML file
     settings : sequence of str
         Of all workers.
+    client_config : path of FS's file of single clients' settings, optional
     """
 
-    def __init__(self, forks, folder: Path, config: Path, settings: Sequence[str]):
+    def __init__(
+        self,
+        forks,
+        folder: Path,
+        config: Path,
+        settings: Sequence[str],
+        client_config: Path | None = None,
+    ):
         self.port = free_port()
         self.workers: list[Worker] = []
         self._forks, self._folder = forks, folder
         self._words = [
-            "--cfg", str(config), *settings,
+            "--cfg", str(config),
+            *(["--client_cfg", str(client_config)] if client_config else []),
+            *settings,
             "federate.mode", "distributed",
             "distribute.use", "True",
             "distribute.server_host", "127.0.0.1",

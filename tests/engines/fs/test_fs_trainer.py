@@ -119,7 +119,7 @@ def test_an_unknown_request_is_refused(trainer):
 
 
 def clients(**settings) -> str:
-    """FS wants an entry for every client."""
+    """An entry for every client, as FS itself wants it."""
     plain = "{train: {local_update_steps: 1}}"
     lines = [f"client_{k}: {settings.get(f'client_{k}', plain)}" for k in (1, 2, 3)]
     return "\n".join(lines)

@@ -1,21 +1,11 @@
-"""FederatedScope's (FS's) own main.py with the plugin enabled: mistakes are told.
-
-A checkout of links stands in for the real one, so that the plugin can be enabled in it.
-"""
+"""FederatedScope's (FS's) own main.py with the plugin enabled: mistakes are told."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-from federatedscope_ggeur.commands.enable import enable
-
-ROOT = Path(__file__).parents[3]
+from programs import ROOT, Call, run_programs
 
 #: Settings behind the quickstart, and the lines of the error.
 WRONG = {
@@ -62,60 +52,18 @@ OTHER_FILES = {
 BROKEN = "ggeur: {use: True"
 TOY = "data: {type: toy}\nmodel: {type: lr}\nfederate: {client_num: 2}\n"
 
-#: Imports all once; every process of a run ends as main.py's would.
-PROGRAM = """\
-import json, os, runpy, sys
-main, cases = sys.argv[1], json.loads(sys.argv[2])
-runpy.run_path(main)
-for number, words in enumerate(cases):
-    if not os.fork():
-        sys.argv = [main, *words]
-        output = os.open(f"output_{number}", os.O_WRONLY | os.O_CREAT)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        runpy.run_path(main, run_name="__main__")
-        sys.exit()
-    print(os.waitstatus_to_exitcode(os.wait()[1]))
-"""
-
-
-@pytest.fixture(scope="session")
-def enabled(federatedscope, tmp_path_factory) -> Path:
-    """A checkout of FS in which the plugin is enabled."""
-    real = Path(federatedscope.__file__).parents[2]
-    package = tmp_path_factory.mktemp("enabled") / "federatedscope"
-    for folder in (package, package / "contrib", package / "contrib" / "configs"):
-        folder.mkdir()
-        for path in (real / folder.relative_to(package)).iterdir():
-            if path.name not in ("contrib", "configs") or path.parts[-2] == "core":
-                (folder / path.name).symlink_to(path)
-    assert enable([str(package.parent)]) == 0
-    return package.parent
-
 
 @pytest.fixture(scope="module")
 def ends(enabled, tmp_path_factory):
     """Each run's exit status and output, by its words."""
-    if not hasattr(os, "fork"):
-        pytest.skip("the runs are forked, which this system cannot")
     folder = tmp_path_factory.mktemp("runs")
     (folder / "toy.yaml").write_text(TOY)
     (folder / "broken.yaml").write_text(BROKEN)
     quickstart = str(ROOT / "scripts" / "example_configs" / "ggeur_quickstart.yaml")
     cases = {words: ["--cfg", quickstart, *words] for words in WRONG}
     cases.update({words: list(words) for words in OTHER_FILES})
-    main = str(enabled / "federatedscope" / "main.py")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, main, json.dumps(list(cases.values()))],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(enabled)])},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    outputs = [(folder / f"output_{n}").read_text() for n in range(len(cases))]
-    return dict(zip(cases, zip(map(int, done.stdout.split()), outputs)))
+    calls = [Call("main.py", tuple(words)) for words in cases.values()]
+    return dict(zip(cases, run_programs(enabled, folder, calls, seconds=120)))
 
 
 @pytest.mark.slow

@@ -17,9 +17,10 @@ from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.course.checkpoint import (
     CheckpointWriter,
-    ClientStore,
+    checkpoint_rounds,
     restore,
 )
+from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.messages.handshake import Handshake
 from federatedscope_ggeur.reporting import numbers
 
@@ -43,6 +44,15 @@ def refused(cfg, problem, data=None):
 
 def files_at(path):
     return {p: p.read_bytes() for p in path.parent.rglob("*") if p.is_file()}
+
+
+def test_the_rounds_that_are_over(config, kept, tmp_path):
+    cfg = config("federate.save_to", kept)
+    assert checkpoint_rounds(kept) == cfg.federate.total_round_num
+    torch.save({"cur_round": 7, "model": {}}, tmp_path / "of_fs.pth")
+    assert checkpoint_rounds(tmp_path / "of_fs.pth") == 0  # weights alone
+    with pytest.raises(ConfigError, match="cannot be read"):
+        checkpoint_rounds(tmp_path / "nowhere")
 
 
 class TestFiles:

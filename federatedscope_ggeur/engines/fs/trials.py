@@ -1,0 +1,210 @@
+"""The trials of FederatedScope's (FS's) hpo.py: many runs in one process.
+
+FS keeps one run folder for all trials, ends with the first that diverges, and cannot
+set what ConfigSpace 1 and numpy 2 make of a choice. Here each trial has a folder of its
+own, one that diverges counts as the worst, and values are Python's.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from federatedscope_ggeur.engines.fs.client_configs import complete
+from federatedscope_ggeur.engines.fs.config import check, problems
+from federatedscope_ggeur.engines.fs.search import is_search, metric_split
+from federatedscope_ggeur.engines.fs.user_errors import setting_problem
+from federatedscope_ggeur.engines.run import load_federated_data
+from federatedscope_ggeur.errors import ConfigError, GGEURError
+from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
+
+logger = logging.getLogger(__name__)
+
+_ALGOS = "federatedscope.autotune.algos"
+
+
+def settle_trial(cfg) -> None:
+    """Make a run of hpo.py a trial: its own folder, and its rounds where it goes on.
+
+    The scheduler `sha` lets a trial go on from the file that it saves to, in
+    ``hpo.working_folder``, and means ``federate.total_round_num`` more rounds, with an
+    evaluation after the last. Any other ``federate.restore_from`` goes on up to that
+    number, here as everywhere.
+
+    Raises
+    ------
+    GGEURError
+        The trial left nothing to go on from.
+    """
+    cfg.outdir = str(_new_folder(Path(cfg.outdir)))
+    logger.info("this trial's folder is %s", cfg.outdir)
+    path, work = cfg.federate.restore_from, Path(cfg.hpo.working_folder)
+    if not path or path != cfg.federate.save_to or Path(path).parent != work:
+        return
+    if not Path(path).exists():
+        raise GGEURError(f"the trial left no '{path}' to go on from")
+    rounds = checkpoint_rounds(path) + cfg.federate.total_round_num
+    cfg.federate.total_round_num = cfg.eval.freq = rounds
+    # The scheduler says who stops; the earlier stages' scores are not to.
+    cfg.early_stop.patience = 0
+
+
+def _new_folder(parent: Path) -> Path:
+    number = 1
+    while True:
+        folder = parent / f"trial_{number:03d}"
+        try:
+            folder.mkdir(parents=True)  # which only one of several threads can
+            return folder
+        except FileExistsError:
+            number += 1
+
+
+def check_search(cfg, client_cfgs=None) -> None:
+    """All that would make every trial fail, before the first.
+
+    Parameters
+    ----------
+    cfg : config of FS, as hpo.py has read it
+    client_cfgs : CfgNode, optional
+        Of ``--client_cfg``; completed in place, because trials do not bring it along.
+
+    Raises
+    ------
+    ConfigError, DataError
+        Settings, values in the search space, or data.
+    """
+    check(cfg)
+    found = list(dict.fromkeys(_space_problems(cfg)))
+    if found:
+        raise ConfigError("\n".join(["wrong settings:", *found]))
+    clients, split = load_federated_data(cfg).clients, metric_split(cfg)
+    if client_cfgs is not None:
+        divided = cfg.clone()
+        divided.federate.client_num = len(clients)
+        complete(client_cfgs, divided)
+    if not any(len(getattr(held, split)) for held in clients):
+        raise ConfigError(
+            f"hpo.metric: is {cfg.hpo.metric}, but no client has {split} rows; "
+            "data.splits says how many there are"
+        )
+    if split == "test":
+        logger.warning(
+            "hpo.metric chooses by test rows: the test scores of what it chooses are "
+            "too good"
+        )
+
+
+def _space_problems(cfg) -> Iterator[str]:
+    """What is wrong with the ends of each range, and with each choice."""
+    already = set(problems(cfg))
+    for name, values in _search_space(cfg.hpo.ss).items():
+        if "." not in name:
+            yield f"  {name}: hpo.py searches over keys in a section only"
+            continue
+        for value in values:
+            copy = cfg.clone()
+            problem = setting_problem(copy, name, value)
+            if problem:
+                yield f"  {name}: {problem} (hpo.ss)"
+            else:
+                yield from (
+                    f"{line} (hpo.ss)" for line in problems(copy) if line not in already
+                )
+
+
+def _search_space(path: str) -> dict[str, list]:
+    """Names in the file of a search space, and their ends or choices."""
+    from federatedscope.autotune.utils import parse_search_space
+
+    try:
+        space = parse_search_space(path)
+    except Exception as error:  # whatever FS and ConfigSpace make of the file
+        raise ConfigError(
+            f"hpo.ss: '{path}' is no search space ({type(error).__name__}: {error}); "
+            "a key has type: float or int with lower and upper, or cate with choices"
+        ) from error
+    return {
+        name: list(map(_plain, getattr(one, "choices", None) or (one.lower, one.upper)))
+        for name, one in ((name, space[name]) for name in space)
+    }
+
+
+def mend_search() -> None:
+    """Have FS's schedulers check first, take Python's values, and outlive a trial.
+
+    Called while hpo.py reads its settings: FS's modules are there, and no scheduler is.
+    """
+    algos = sys.modules.get(_ALGOS)
+    if not is_search() or algos is None or hasattr(algos, "is_mended"):
+        return
+    from federatedscope.autotune import utils
+
+    algos.is_mended = True  # type: ignore[attr-defined]
+    _let_hpbandster_send_numbers()
+    to_words, evaluate = utils.config2cmdargs, utils.eval_in_fs
+    begin, executor = algos.Scheduler.__init__, algos.TrialExecutor
+    one_at_a_time = threading.Lock()
+
+    def config2cmdargs(config) -> list:
+        return [_plain(word) for word in to_words(config)]
+
+    def eval_in_fs(cfg, *args, **kwargs):
+        try:
+            return evaluate(cfg, *args, **kwargs)
+        except GGEURError as error:
+            who, metric = cfg.hpo.metric.split(".")
+            return {who: {metric: _worst(cfg, error)}}
+
+    def check_and_begin(self, cfg, client_cfgs=None) -> None:
+        if cfg.ggeur.use:
+            check_search(cfg, client_cfgs)
+        begin(self, cfg, client_cfgs)
+
+    class Trial(executor):
+        """In a thread, with ``hpo.num_workers``: one at a time, because FS redirects
+        the output of the whole process while it writes a trial's config."""
+
+        def run(self) -> None:
+            try:
+                with one_at_a_time:
+                    super().run()
+            except GGEURError as error:
+                worst = _worst(self._trial_cfg, error)
+                self._returns.update(perf=worst, cfg_idx=self._idx)
+                self._signal.set()
+
+    for module in (utils, algos):
+        module.config2cmdargs, module.eval_in_fs = config2cmdargs, eval_in_fs
+    algos.Scheduler.__init__, algos.TrialExecutor = check_and_begin, Trial
+
+
+def _worst(cfg, error: GGEURError) -> float:
+    """The score of a trial that failed by its values; any other failure is raised."""
+    if isinstance(error, ConfigError):
+        raise error
+    logger.warning("this trial counts as the worst: %s", error)
+    return -math.inf if cfg.hpo.larger_better else math.inf
+
+
+def _plain(value):
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _let_hpbandster_send_numbers() -> None:
+    """It waits for ever where a number of numpy 2 cannot be sent to its worker."""
+    try:
+        import serpent
+    except ImportError:  # without hpbandster nothing is sent
+        return
+
+    def write(value, serializer, out, level) -> None:
+        serializer._serialize(value.item(), out, level)
+
+    serpent.register_class(np.generic, write)

@@ -1,0 +1,80 @@
+"""What a client keeps of its own beside the server's checkpoint: its method's state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from federatedscope_ggeur.errors import ConfigError, MessageError, setting
+from federatedscope_ggeur.federation.course.checkpoint import (
+    grouped,
+    refusal,
+    unwritable,
+)
+from federatedscope_ggeur.federation.messages import wire
+from federatedscope_ggeur.files import write_atomically
+
+
+class ClientStore:
+    """The file in which a client keeps its method's state, by the round that left it.
+
+    Parameters
+    ----------
+    checkpoint : path
+        Of the server's checkpoint; the file stands in ``<checkpoint>.clients/``.
+    number : int
+
+    Raises
+    ------
+    ConfigError
+        In `save`: the file cannot be written, and the earlier one stays whole. In
+        `load`: it is missing, cannot be read or is another client's.
+    """
+
+    def __init__(self, checkpoint: str | Path, number: int):
+        folder = Path(f"{checkpoint}.clients")
+        self.path = folder / f"client_{number:04d}.safetensors"
+        self._number = number
+
+    def save(self, states: Mapping[int, Mapping[str, Tensor]]) -> None:
+        """Write `states`, whole or not at all; without any, no file stays: one of an
+        earlier run must not pass for this one's."""
+        try:
+            if not any(states.values()):
+                self.path.unlink(missing_ok=True)
+                return
+            tensors: dict[str, Tensor] = {}
+            for number, state in states.items():
+                tensors.update(wire.under(f"state.{number}", state))
+            rounds = [str(number) for number in sorted(states)]
+            numbers = {"client": self._number, "rounds": rounds}
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path, wire.pack("client state", numbers, tensors))
+        except (OSError, ConfigError) as error:
+            raise unwritable(error) from error
+
+    def load(self, must_exist: bool = False) -> dict[int, dict[str, Tensor]]:
+        """What was saved; nothing if there is no file, unless it `must_exist`, as that
+        of a client that has trained must."""
+        if not self.path.exists():
+            if not must_exist:
+                return {}
+            raise ConfigError(
+                f"{setting('restore_from')}: '{self.path}' is not there, the state of "
+                f"client {self._number}, which has trained; bring it back, or begin "
+                "the run anew"
+            )
+        try:
+            message = wire.unpack(
+                self.path.read_bytes(), "client state", f"client {self._number}"
+            )
+            message.client()
+            found = grouped(message.tensors_under("state"))
+            states = {int(n): found.pop(int(n), {}) for n in message.texts("rounds")}
+            if found:
+                raise ValueError(f"tensors of rounds {list(found)}, which it left out")
+        except (OSError, MessageError, ValueError, KeyError) as error:
+            raise refusal(self.path, str(error)) from error
+        return states

@@ -1,0 +1,397 @@
+"""FederatedScope's (FS's) hpo.py with the plugin enabled, and what it makes of a trial.
+
+The searches need hpbandster and ConfigSpace: pip install 'federatedscope-ggeur[hpo]'.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import yaml
+from programs import ROOT, Call, run_programs
+from safetensors.torch import load, load_file
+from standalone import as_before, merged, outcome
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.reporting import Results
+
+QUICKSTART = """\
+federate: {method: ggeur, client_num: 4, total_round_num: 2}
+data: {type: digits_quickstart@ggeur, splits: [0.6, 0.2, 0.2], splitter: lds,
+  splitter_args: [{'alpha': 1.0}]}
+train: {optimizer: {lr: 0.05, weight_decay: 0.0001}}
+expname: search
+ggeur: {use: True, step1_size: 20, step2_size: 10}
+hpo: {ss: space.yaml, working_folder: work, init_cand_num: 4,
+  sha: {budgets: [2, 8], elim_rate: 2}}
+"""
+SPACE = """\
+train.optimizer.lr: {type: float, lower: 0.01, upper: 0.5, log: True}
+ggeur.step1_size: {type: int, lower: 10, upper: 40}
+ggeur.scale: {type: cate, choices: [covariance, eigenvalue]}
+"""
+METHOD = """\
+ggeur.base_method: {type: cate, choices: [scaffold, fedprox]}
+fedprox.mu: {type: float, lower: 0.001, upper: 1.0}
+"""
+DIVERGES = "train.optimizer.lr: {type: cate, choices: [0.05, 1000000000.0]}"
+#: The space is left out where it is `SPACE`.
+SEARCHES = {
+    "sha": (SPACE, "sha", ()),
+    "rs": (SPACE, "rs", ()),
+    "hb": (SPACE, "hb", ("hpo.sha.budgets", "[1, 2]")),
+    "method": (METHOD, "sha", ()),
+    "diverges": (DIVERGES, "sha", ("train.local_update_steps", "20")),
+    "threads": (SPACE, "sha", ("hpo.num_workers", "2")),
+    "own": (SPACE, "sha", ()),
+    "docs": ("", "sha", ()),
+}
+CLIENTS = "client_2: {train: {optimizer: {lr: 0.03}}}"
+
+#: Space, settings, and the beginning of each line of the error.
+WRONG = {
+    "no such key": (
+        "ggeur.stepz: {type: int, lower: 1, upper: 2}\n",
+        (),
+        ["ggeur.stepz: there is no such key; did you mean ggeur.steps? (hpo.ss)"],
+    ),
+    "out of range": (
+        "train.optimizer.lr: {type: float, lower: -1.0, upper: 1.0}\n"
+        "ggeur.scale: {type: cate, choices: [covariance, big]}\n",
+        (),
+        ["ggeur.scale: must be one of", "train.optimizer.lr: must lie in 0"],
+    ),
+    "of another type": (
+        "ggeur.step1_size: {type: cate, choices: [few, many]}\n",
+        (),
+        ["ggeur.step1_size: expected float, got str 'few'", "ggeur.step1_size:"],
+    ),
+    "without a section": (
+        "seed: {type: int, lower: 1, upper: 9}\n",
+        (),
+        ["seed: hpo.py searches over keys in a section only"],
+    ),
+    "budgets": (
+        SPACE,
+        ("hpo.sha.budgets", "[]", "hpo.scheduler", "rs"),
+        ["hpo.sha.budgets: must be the fewest and the most rounds"],
+    ),
+    "in need of quotes": (
+        SPACE,
+        ("hpo.metric", "client_summarized_avg.val_loss"),
+        ["FederatedScope takes words that begin with 'client' for settings of one"],
+    ),
+    "fedex": (
+        SPACE,
+        ("hpo.fedex.use", "True", "federate.use_diff", "True"),
+        ["hpo.fedex.use: must be False: FS would put workers"],
+    ),
+}
+NO_ROWS = ("data.splits", "[0.8, 0.0, 0.2]")
+
+needs_packages = pytest.mark.skipif(
+    not all(map(find_spec, ("hpbandster", "ConfigSpace"))),
+    reason="FederatedScope's hpo.py needs hpbandster and ConfigSpace: "
+    "pip install 'federatedscope-ggeur[hpo]'",
+)
+
+
+@pytest.fixture
+def file(federatedscope, tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "quickstart.yaml"
+    path.write_text(QUICKSTART)
+    with as_before():
+        yield path
+
+
+# One trial, as the data function settles it
+
+
+class TestTrial:
+    def settled(self, file, *settings):
+        from federatedscope_ggeur.engines.fs.trials import settle_trial
+
+        cfg = merged(file, ["outdir", "exp", *settings])
+        settle_trial(cfg)
+        return cfg
+
+    def kept(self, file, path: str) -> None:
+        """A checkpoint after two rounds."""
+        Run(load_config(file, ["federate.save_to", path])).follow(lambda record: None)
+
+    def test_each_has_a_folder_of_its_own(self, file):
+        folders = [self.settled(file).outdir for _ in range(3)]
+        assert folders == [f"exp/trial_00{number}" for number in (1, 2, 3)]
+        assert all(Path(folder).is_dir() for folder in folders)
+
+    def test_under_sha_rounds_are_counted_from_where_it_goes_on(self, file):
+        self.kept(file, "work/a.pth")
+        both = ["federate.save_to", "work/a.pth", "federate.restore_from", "work/a.pth"]
+        cfg = self.settled(file, *both, "federate.total_round_num", "4")
+        assert cfg.federate.total_round_num == cfg.eval.freq == 2 + 4
+        assert cfg.early_stop.patience == 0
+
+    @pytest.mark.parametrize(
+        ("save_to", "restore_from"),
+        [
+            ("work/a.pth", ""),
+            ("", "work/a.pth"),
+            ("work/b.pth", "work/a.pth"),
+            ("other/a.pth", "other/a.pth"),
+        ],
+    )
+    def test_elsewhere_they_are_all_rounds(self, file, save_to, restore_from):
+        if restore_from:
+            self.kept(file, restore_from)
+        words = ["federate.save_to", save_to, "federate.restore_from", restore_from]
+        cfg = self.settled(file, *words, "federate.total_round_num", "4")
+        assert (cfg.federate.total_round_num, cfg.eval.freq) == (4, 1)
+
+    def test_one_that_left_nothing_counts_as_failed(self, file):
+        both = ["federate.save_to", "work/a.pth", "federate.restore_from", "work/a.pth"]
+        with pytest.raises(GGEURError, match=r"left no 'work/a.pth' to go on from"):
+            self.settled(file, *both)
+
+    def test_a_run_of_main_py_is_none(self, file):
+        from standalone import set_up
+
+        self.kept(file, "work/a.pth")
+        both = ["federate.save_to", "work/a.pth", "federate.restore_from", "work/a.pth"]
+        run = set_up(file, [*both, "federate.total_round_num", "4"]).go()
+        assert [record.round for record in run.results.rounds] == [1, 2, 3, 4]
+        assert not list(run.folder.glob("trial_*"))
+
+
+# hpo.py
+
+
+def documented() -> dict[str, str]:
+    """The files in the docs, by name."""
+    text = (ROOT / "docs" / "federatedscope.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```yaml\n(# (\w+\.yaml)\n.*?)^```$", text, re.M | re.S)
+    return {name: block for block, name in blocks}
+
+
+@pytest.fixture(scope="module")
+def searched(enabled, tmp_path_factory):
+    """Exit status, output and folder of each search."""
+    folder = tmp_path_factory.mktemp("searches")
+    (folder / "quickstart.yaml").write_text(QUICKSTART)
+    (folder / "clients.yaml").write_text(CLIENTS)
+    calls = []
+    for name, (space, scheduler, settings) in SEARCHES.items():
+        cfg = ("--cfg", "quickstart.yaml")
+        if name == "docs":
+            cfg = ("--cfg", "search.yaml")
+            for path, text in documented().items():
+                (folder / path).write_text(text)
+        else:
+            (folder / f"{name}.yaml").write_text(space)
+            settings = (*settings, "hpo.ss", f"{name}.yaml")
+        own = ("--client_cfg", "clients.yaml") if name == "own" else ()
+        places = (
+            "outdir",
+            name,
+            "expname",
+            "search",
+            "hpo.working_folder",
+            f"{name}/work",
+        )
+        words = (*cfg, *own, "hpo.scheduler", scheduler, *places, *settings)
+        calls.append(Call("hpo.py", words))
+    ends = run_programs(enabled, folder, calls, seconds=500)
+    return {name: (*end, folder / name) for name, end in zip(SEARCHES, ends)}
+
+
+def table(folder: Path) -> list[dict]:
+    """FS's own table of what it found, the best first."""
+    with (folder / "work" / "results.csv").open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def trials(folder: Path) -> list[Path]:
+    return sorted((folder / "search").glob("trial_*"))
+
+
+def results_in(trial: Path) -> Results:
+    return Results.from_json((trial / "results.json").read_text())
+
+
+def same_run(trial: Path, file: Path):
+    """The same settings on the embedded engine, never stopped."""
+    cfg = yaml.safe_load((trial / "config.yaml").read_text())
+    chosen = {
+        "federate.total_round_num": len(results_in(trial).rounds),
+        "train.optimizer.lr": cfg["train"]["optimizer"]["lr"],
+        **{f"ggeur.{name}": cfg["ggeur"][name] for name in ("step1_size", "scale")},
+        "ggeur.base_method": cfg["ggeur"]["base_method"],
+        "eval.freq": 2,
+        "early_stop.patience": 0,
+    }
+    if cfg["ggeur"]["base_method"] == "fedprox":
+        chosen["fedprox.mu"] = cfg["fedprox"]["mu"]
+    run = Run(load_config(file, chosen))
+    return run, run.follow(lambda record: None)
+
+
+@needs_packages
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SEARCHES)
+def test_it_works_to_the_end(searched, name):
+    status, output, folder = searched[name]
+    assert status == 0, output[-3000:]
+    assert "Traceback" not in output
+    found = [float(row["performance"]) for row in table(folder)]
+    assert found == sorted(found)
+    scored = [
+        record.metrics["val_loss"]
+        for trial in trials(folder)
+        if (trial / "results.json").exists()
+        for record in results_in(trial).rounds
+        if record.metrics
+    ]
+    for loss in found:
+        assert loss == math.inf or any(math.isclose(loss, one) for one in scored)
+
+
+@needs_packages
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sha", "method", "threads"])
+def test_sha_means_more_rounds(searched, file, name):
+    """4 trials of 2 rounds, and the better half of them for 4 more; each as if it had
+    never been stopped, with an evaluation where it was and at its end."""
+    _, _, folder = searched[name]
+    rounds = {trial: results_in(trial).rounds for trial in trials(folder)}
+    assert sorted(map(len, rounds.values())) == [2] * 4 + [6] * 2
+    assert len(table(folder)) == 2
+    for trial, records in rounds.items():
+        if len(records) == 6:
+            assert [r.round for r in records if r.metrics] == [2, 6]
+            run, uninterrupted = same_run(trial, file)
+            head = load(run.history.head_bytes())
+            assert all(
+                tensor.equal(head[key])
+                for key, tensor in load_file(trial / "head.safetensors").items()
+            )
+            scores = outcome(uninterrupted)["rounds"][-1]["accuracy"]
+            assert outcome(results_in(trial))["rounds"][-1]["accuracy"] == scores
+
+
+@needs_packages
+@pytest.mark.slow
+def test_rs_runs_each_trial_anew(searched):
+    _, _, folder = searched["rs"]
+    assert {len(results_in(trial).rounds) for trial in trials(folder)} == {8}
+    assert len(table(folder)) == len(trials(folder))
+    scales = {row["ggeur.scale"] for row in table(folder)}
+    assert scales <= {"covariance", "eigenvalue"}
+
+
+@needs_packages
+@pytest.mark.slow
+def test_a_trial_that_diverges_is_the_worst(searched):
+    _, output, folder = searched["diverges"]
+    assert "this trial counts as the worst: client 1, round 1: training div" in output
+    statuses = {
+        results_in(t).status for t in trials(folder) if (t / "results.json").exists()
+    }
+    assert "finished" in statuses
+    assert table(folder)[0]["train.optimizer.lr"] == "0.05"
+
+
+@needs_packages
+@pytest.mark.slow
+def test_single_clients_keep_their_settings_in_every_trial(searched, file):
+    _, _, folder = searched["own"]
+    _, _, without = searched["sha"]
+    ours, others = table(folder), table(without)
+    assert {row["performance"] for row in ours} != {
+        row["performance"] for row in others
+    }
+
+
+@pytest.fixture(scope="module")
+def told(enabled, tmp_path_factory):
+    """Exit status and output of what cannot be searched."""
+    folder = tmp_path_factory.mktemp("wrong")
+    (folder / "quickstart.yaml").write_text(QUICKSTART)
+    cfg = ("--cfg", "quickstart.yaml")
+    calls = {}
+    for name, (space, settings, _) in WRONG.items():
+        path = f"{name.replace(' ', '_')}.yaml"
+        (folder / path).write_text(space)
+        calls[name] = Call("hpo.py", (*cfg, "hpo.ss", path, *settings))
+    (folder / "space.yaml").write_text(SPACE)
+    (folder / "list.yaml").write_text("[1, 2]")
+    calls["no rows"] = Call("hpo.py", (*cfg, *NO_ROWS))
+    calls["no space"] = Call("hpo.py", (*cfg, "hpo.ss", "list.yaml"))
+    for package in ("ConfigSpace", "hpbandster"):
+        for program in ("hpo.py", "main.py"):
+            calls[program, package] = Call(program, cfg, (package,))
+    calls["main.py"] = Call("main.py", cfg)
+    return dict(zip(calls, run_programs(enabled, folder, list(calls.values()), 300)))
+
+
+def lines_of(told, name) -> list[str]:
+    status, output = told[name]
+    assert status == 1, output[-3000:]
+    assert "Traceback" not in output
+    return output[output.index("error: ") :].splitlines()
+
+
+@needs_packages
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRONG)
+def test_what_would_fail_every_trial_is_told_before_the_first(told, name):
+    first, *lines = lines_of(told, name)
+    wanted = WRONG[name][2]
+    assert first == "error: wrong settings:"
+    assert len(lines) == len(wanted), lines
+    for line, beginning in zip(lines, wanted):
+        assert line.startswith(f"  {beginning}")
+
+
+@needs_packages
+@pytest.mark.slow
+def test_so_is_what_the_data_and_the_file_lack(told):
+    (line,) = lines_of(told, "no rows")
+    assert line.startswith("error: hpo.metric: is client_summarized_weighted_avg.val_l")
+    (line,) = lines_of(told, "no space")
+    assert line.startswith("error: hpo.ss: 'list.yaml' is no search space (")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("package", "lines"),
+    [
+        ("ConfigSpace", ["hpo.ss: needs the package ConfigSpace"]),
+        ("hpbandster", ["hpo.scheduler: rs needs the package hpbandster"]),
+    ],
+)
+@needs_packages
+def test_missing_packages_are_told_alike_by_both_programs(told, package, lines):
+    ours, others = (
+        lines_of(told, (program, package)) for program in ("hpo.py", "main.py")
+    )
+    assert ours == others
+    for line, wanted in zip(ours[1:], lines):
+        assert line.startswith(f"  {wanted}")
+        assert line.endswith("pip install 'federatedscope-ggeur[hpo]'")
+
+
+@needs_packages
+@pytest.mark.slow
+def test_main_py_leaves_the_search_alone(told):
+    status, output = told["main.py"]
+    assert status == 0
+    assert "this trial" not in output
+    assert " HPO " not in output
+    assert "the run is finished" in output
