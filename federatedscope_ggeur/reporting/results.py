@@ -64,7 +64,8 @@ class Results:
     stopped_early : int or None
         The round after which ``early_stop`` ended the run.
     notes : list of str
-        What the run said at its start that a person might expect otherwise.
+        What the run said, at its start and in round 0, that a person might expect
+        otherwise.
     model : Model or None
         The trained model; not part of the file, of equality, or of a run in which every
         client keeps its own.

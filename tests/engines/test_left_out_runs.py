@@ -97,7 +97,7 @@ def test_confounded_labels_and_domains_are_noted(config):
     assert details["shrinkage"] == 0.3
     assert details["shrinkage_rule"] == details["chosen_by"] == "default"
     assert details["confounded_share"] > 0.5
-    assert details["note"] in results_table(results)
+    assert details["note"] in results.notes
 
 
 def test_ledoit_and_wolfs_rule_is_there_still(config):

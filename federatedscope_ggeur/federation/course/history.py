@@ -100,6 +100,12 @@ class History:
         accuracy = best.accuracy or {}
         return Chosen(best.round, key, value, accuracy, best.avg, best.std)
 
+    def _notes(self) -> list[str]:
+        """What a run has to say of itself since its start."""
+        solved = self.round0.closed_form if self.round0 else None
+        note = (solved.details or {}).get("note") if solved else None
+        return [note] if note else []
+
     @property
     def last_scored(self) -> RoundRecord | None:
         """The record of what was scored last; None before the first."""
@@ -112,6 +118,7 @@ class History:
         return replace(
             self._results,
             status=status,
+            notes=[*self._results.notes, *self._notes()],
             round0=self.round0,
             rounds=list(self.rounds),
             calibrated=self.calibrated,
