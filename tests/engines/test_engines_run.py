@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from federatedscope_ggeur.cfg_ggeur.load import to_plain
+from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
 from federatedscope_ggeur.engines.run import Run, load_federated_data, run
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.reporting import Results, Round0, RoundRecord
@@ -99,3 +99,14 @@ def test_no_model_where_every_client_keeps_its_own_or_only_a_file_is_left(config
         assert results.model is None
         with pytest.raises(DataError, match=r"^model: these results have none"):
             results.predict(np.zeros((1, 16)))
+
+
+def test_the_config_for_own_embeddings_needs_a_folder_alone(embeddings_folder):
+    cfg = load_config(
+        "ggeur_own_embeddings",
+        {"data.root": str(embeddings_folder), "federate.total_round_num": 2},
+    )
+    results = Run(cfg).follow(lambda record: None)
+    assert results.closed_form.details["chosen_by"] == "leave_one_out"
+    assert results.final.chosen.key == "val_loss"
+    assert results.final.avg > 0.8
