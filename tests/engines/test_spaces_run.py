@@ -18,7 +18,7 @@ from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.engines.run import Run, load_federated_data, run
 from federatedscope_ggeur.geometry import ClassStatistics, SpaceSettings, Totals
 from federatedscope_ggeur.methods import AUGMENTATIONS
-from federatedscope_ggeur.models import fold, to_vector
+from federatedscope_ggeur.models import CLOSED_FORMS, fold, to_vector
 from federatedscope_ggeur.reporting import numbers
 
 STANDARD, WHITENED = "standard", "whitened"
@@ -194,7 +194,9 @@ def test_with_statistics_it_has_that_of_all(config):
 
 
 @pytest.mark.parametrize("kind", [STANDARD, WHITENED])
-@pytest.mark.parametrize("form", ["lda", "ridge", "ncm"])
+@pytest.mark.parametrize(
+    "form", [name for name, form in CLOSED_FORMS.items() if form.trainable]
+)
 def test_training_starts_at_the_closed_form_of_raw_embeddings(config, kind, form):
     settings = ["ggeur.closed_form", form, "ggeur.space", kind, *PLAIN]
     alone = run(config(*settings))
