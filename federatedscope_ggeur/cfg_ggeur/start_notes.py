@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -65,8 +66,9 @@ def client_notes(cfg, settings: RunSettings, held: Holdings, rows: int) -> list[
     """The same of one client by itself, whose set has so many rows."""
     notes = []
     if asks_for_statistics(cfg.ggeur):
-        threshold = settings.client.min_samples
-        notes = [withheld_text(Withheld.from_counts(held.counts, threshold))]
+        own = Withheld.from_counts(held.counts, settings.client.min_samples)
+        # Others may speak of the classes that it says nothing of.
+        notes = [withheld_text(replace(own, classes=0))]
     return [*notes, *_training_notes(cfg, settings, held, np.array([rows]))]
 
 

@@ -67,6 +67,9 @@ def test_every_worker_leaves_its_own_log(fleet):
         log = (client.run_folder / "exp_print.log").read_text()
         assert f"client {number}: the run is finished" in log
         assert f"client {number % 3 + 1}" not in log
+        # Its own share, which the server cannot know.
+        assert f"client {number}: ggeur.privacy.min_samples 2 withholds " in log
+    assert not any("withholds" in note for note in server.results["notes"])
     log = (server.run_folder / "exp_print.log").read_text()
     assert "client 1 (domain art) has joined" in log
 
