@@ -207,7 +207,7 @@ def searched(enabled, tmp_path_factory):
         )
         words = (*cfg, *own, "hpo.scheduler", scheduler, *places, *settings)
         calls.append(Call("hpo.py", words))
-    ends = run_programs(enabled, folder, calls, seconds=500)
+    ends = run_programs(enabled, folder, calls, seconds=1200)
     return {name: (*end, folder / name) for name, end in zip(SEARCHES, ends)}
 
 
@@ -337,7 +337,7 @@ def told(enabled, tmp_path_factory):
         for program in ("hpo.py", "main.py"):
             calls[program, package] = Call(program, cfg, (package,))
     calls["main.py"] = Call("main.py", cfg)
-    return dict(zip(calls, run_programs(enabled, folder, list(calls.values()), 300)))
+    return dict(zip(calls, run_programs(enabled, folder, list(calls.values()), 600)))
 
 
 def lines_of(told, name) -> list[str]:
