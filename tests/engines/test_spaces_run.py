@@ -227,10 +227,12 @@ def test_clients_and_server_score_the_same_model(config):
     assert by_server.rounds[-1].accuracy == by_clients.rounds[-1].accuracy
 
 
-def test_it_is_the_default_and_the_examples_are_raw(quickstart):
+def test_it_is_the_default_and_papers_configs_are_raw(quickstart):
     assert default_config().ggeur.space == STANDARD
+    own = quickstart.parent / "ggeur_own_embeddings.yaml"
     for path in quickstart.parent.glob("*.yaml"):
-        assert load_config(path).ggeur.space == "raw"
+        wanted = STANDARD if path == own else "raw"
+        assert load_config(path).ggeur.space == wanted
 
 
 @pytest.mark.parametrize("kind", [STANDARD, WHITENED])

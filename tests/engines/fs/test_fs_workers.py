@@ -77,9 +77,12 @@ def test_fs_s_own_check_of_completeness(fs):
 
 
 #: A run that asks clients for everything there is.
+#: Of a run in which every kind of request is made, but for hit counts: they are for
+#: heads in closed form, which have no hidden layer that calibration would ask about.
 SETTINGS = [
     "ggeur.round0_window", 2,
     "ggeur.mlp_hidden_dim", 4,
+    "ggeur.space", "standard",
     "ggeur.calibrate", "ccvr",
 ]  # fmt: skip
 
@@ -146,7 +149,7 @@ def test_late_and_doubled_answers_cannot_start_anything_again(half_way):
     go_on(there)
     results, model = there.results, there.model
     lines = len(there.lines())
-    assert {m.msg_type for m in kept} == set(BY_ANSWER)
+    assert {m.msg_type for m in kept} == BY_ANSWER.keys() - {"hit_counts"}
     count = len(kept)
     for received in kept[:count]:
         deliver(there, received)

@@ -208,6 +208,7 @@ def test_wandb_in_offline_mode(offline, least, server):
     words = ["wandb.use", "True", "wandb.name_project", "p", "wandb.name_user", "me"]
     run = set_up(least, [*words, "federate.make_global_eval", server]).go()
     offline.finish()
+    offline.teardown()  # until then its service may hold back what is to be written
     (kept,) = Path("wandb").glob("offline-run-*/*.wandb")
     content = kept.read_bytes()
     ours = b"test_domain_avg_acc", b"test_inverted_acc"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from federations import components_of, make_federation
+from closed_form_federations import components_of, make_federation
 from solving import SHAPES, stats
 
 from federatedscope_ggeur.errors import ConfigError

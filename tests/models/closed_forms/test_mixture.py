@@ -5,7 +5,7 @@ import left_out_oracle
 import numpy as np
 import pytest
 import torch
-from federations import components_of, make_federation
+from closed_form_federations import components_of, make_federation
 from solving import SHAPES, stats
 
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
