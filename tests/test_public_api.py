@@ -64,6 +64,7 @@ def test_importing_the_package_imports_nothing_heavy():
     assert not loaded & {"torch", "numpy", "yacs", "matplotlib", "safetensors"}
 
 
+@pytest.mark.slow
 def test_the_readmes_snippet_runs_as_it_stands(tmp_path):
     script = ROOT / ".ci" / "readme_command.py"
     snippet = subprocess.run(

@@ -61,6 +61,7 @@ assert load_config(cfg, {"seed": 3}).seed == 3
 """
 
 
+@pytest.mark.slow
 def test_a_config_with_plugins_is_taken_as_it_is(tmp_path, quickstart):
     """Its modules are loaded, from a folder that a config does not name."""
     (tmp_path / "sub").mkdir()

@@ -232,6 +232,7 @@ def test_unnamed_experiments_are_named_as_fs_names_them(short):
     assert folder.name == "ggeur_ggeur_head_on_embeddings@ggeur_lr0.01_lstep1_mine"
 
 
+@pytest.mark.slow
 def test_a_terminated_run_writes_the_rounds_it_has(short, tmp_path):
     many = [*short, "federate.total_round_num", "1000000"]
     process = subprocess.Popen(

@@ -52,6 +52,7 @@ def test_embeddings_need_none(quickstart, capsys):
     assert "holds embeddings already" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_after_ctrl_c_the_next_call_goes_on(arguments, tmp_path, capsys):
     slow = tmp_path / "slow.py"
     slow.write_text(

@@ -100,6 +100,7 @@ def differs_by_nature(name: str, text: str) -> bool:
         "1e999",
     ],
 )
+@pytest.mark.slow
 def test_any_text_means_the_same_at_any_key(values, text):
     for name in DEFAULTS:
         if not differs_by_nature(name, text):

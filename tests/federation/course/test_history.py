@@ -113,6 +113,7 @@ sys.stdout.buffer.write(history.head_bytes())
 """
 
 
+@pytest.mark.slow
 def test_the_head_s_file_is_the_same_bytes_in_every_process():
     script = HEAD.format(paths=[path for path in sys.path if path])
     heads = []
