@@ -99,14 +99,8 @@ def encode_images(
     ConfigError
         The encoder cannot be had; the cache cannot be written.
     """
-    check_encoder(settings.encoder)
-    request = _request(data_type, root, settings, options)
-    folder = Path(settings.cache).expanduser()
-    try:
-        images = reader(root, **options)
-    except DataError as error:
-        return read_carried(folder, request, error)
-    return _Encoding(folder, request, settings, images).run()
+    found = _find(data_type, reader, root, settings, options)
+    return found if isinstance(found, Encoded) else found.run()
 
 
 @dataclass(frozen=True)
@@ -138,15 +132,26 @@ def pending_images(
 
     Nothing is written or fetched. Parameters and errors as `encode_images`.
     """
+    found = _find(data_type, reader, root, settings, options)
+    return None if isinstance(found, Encoded) else found.pending()
+
+
+def _find(
+    data_type: str,
+    reader: ImageReader,
+    root: str,
+    settings: EncodingSettings,
+    options: Mapping[str, object],
+) -> Encoded | _Encoding:
+    """The images, ready to be embedded; without any, what a carried cache holds."""
     check_encoder(settings.encoder)
     request = _request(data_type, root, settings, options)
     folder = Path(settings.cache).expanduser()
     try:
         images = reader(root, **options)
     except DataError as error:
-        read_carried(folder, request, error)
-        return None
-    return _Encoding(folder, request, settings, images).pending()
+        return read_carried(folder, request, error)
+    return _Encoding(folder, request, settings, images)
 
 
 def _request(data_type, root, settings: EncodingSettings, options) -> Request:
