@@ -12,13 +12,26 @@ import re
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
+from federatedscope_ggeur.data import (
+    ENCODERS,
+    IMAGE_READERS,
+    READERS,
+    SPLITTERS,
+    SUFFIX,
+)
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
-from federatedscope_ggeur.models import CLOSED_FORMS, ClosedForm
+from federatedscope_ggeur.models import CLOSED_FORMS, NETWORKS, ClosedForm
 from federatedscope_ggeur.settings import Registry
 
 ROOT = Path(__file__).parent.parent
-FILES = (ROOT / "README.md", ROOT / "docs" / "methods.md", ROOT / "docs" / "heads.md")
+DOCS = ("methods.md", "heads.md", "data.md", "networks.md")
+FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in DOCS))
 REGISTRIES = {r.field: r for r in (METHODS, AUGMENTATIONS, CLOSED_FORMS)}
+DATA = {
+    READERS.field: {**READERS, **IMAGE_READERS},
+    ENCODERS.field: ENCODERS,
+    SPLITTERS.field: SPLITTERS,
+}
 _COLUMNS = (
     "what it does",
     "settings and defaults",
@@ -31,6 +44,21 @@ _COLUMNS = (
 def table(registry: Registry) -> str:
     """A Markdown table with a row for each part."""
     rows = _of_closed_forms() if registry is CLOSED_FORMS else _of_methods(registry)
+    return _markdown(rows)
+
+
+def network_table() -> str:
+    """The same of the networks."""
+    return _markdown(
+        [
+            (f"`ggeur.{NETWORKS.field}`", "what it is", "source"),
+            ("---",) * 3,
+            *((f"`{name}`", p.meaning, p.source) for name, p in NETWORKS.items()),
+        ]
+    )
+
+
+def _markdown(rows) -> str:
     lines = [f"| {' | '.join(_cell(text) for text in row)} |" for row in rows]
     return re.sub(r" +\|", " |", "\n".join(lines))
 
@@ -57,6 +85,31 @@ def _of_methods(registry: Registry[type[Method]]) -> list[tuple[str, ...]]:
     ]
 
 
+def data_table(field: str) -> str:
+    """A Markdown table of the readers, encoders or splitters that `field` chooses."""
+    rows = [(f"`{field}`", "what it does", "settings and defaults"), ("---",) * 3]
+    for name, part in DATA[field].items():
+        shown = f"`{name}{SUFFIX}`" if field == READERS.field else f"`{name}`"
+        rows.append((shown, part.meaning, _own_settings(part)))
+    return _markdown(rows)
+
+
+def _own_settings(part) -> str:
+    section = getattr(part, "SECTION", f"ggeur.{part.name}")
+    prefix = "" if section == "data.splitter_args" else f"{section}."
+    found = []
+    for key in part.SETTINGS:
+        default = "" if key.default is None else f" {_plain(key.default)}"
+        meaning = key.meaning[0].lower() + key.meaning[1:].rstrip(".")
+        found.append(f"`{prefix}{key.name}`{default} ({meaning})")
+    return "; ".join(found)
+
+
+def _plain(default: object) -> object:
+    is_whole = isinstance(default, float) and default.is_integer()
+    return int(default) if is_whole else default
+
+
 def settings(part: type[Method] | type[ClosedForm]) -> str:
     """The settings of `part` with their defaults, the section said once."""
     found, section = [], f"ggeur.{part.name}"
@@ -79,6 +132,12 @@ def _cell(text: str) -> str:
 
 def updated(content: str) -> str:
     """`content` with its tables and lists of names as the registry has them."""
+    tables = {field: data_table(field) for field in DATA}
+    for field, new in {**tables, NETWORKS.field: network_table()}.items():
+        mark = re.escape(f"<!-- table: {field} -->")
+        content = re.sub(
+            rf"({mark}\n)(?:\|.*\n)*", lambda m, new=new: f"{m[1]}{new}\n", content
+        )
     for field, registry in REGISTRIES.items():
         mark = re.escape(f"<!-- table: {field} -->")
         new = table(registry)

@@ -12,6 +12,9 @@ COMMON = {
     "eval.freq": 2,
     "federate.make_global_eval": True,
     "federate.total_round_num": 20,
+    # Embeddings as they are, each setting at a rate that suits them: spaces.py has the
+    # default space.
+    "ggeur.space": "raw",
     "train.batch_or_epoch": "batch",
 }
 PACS = {
@@ -115,9 +118,15 @@ def table_rows() -> dict[Row, Config]:
     for kind in ("LDA", "ridge"):
         summed = {"ggeur.statistics": "summed"}
         rows["closed form", f"{kind}, summed"] = {**rows["closed form", kind], **summed}
+    best = {
+        "ggeur.closed_form": "auto",
+        "ggeur.init": "closed_form",
+        "ggeur.keep": "best",
+    }
     from_lda = {"ggeur.closed_form": "lda", "ggeur.init": "closed_form"}
     for method, settings, variants in (
         ("FedAvg from LDA", from_lda, (NONE, BOTH)),
+        ("FedAvg or auto", best, (BOTH,)),
         ("FedAvg, CCVR", {"ggeur.calibrate": "ccvr"}, (NONE, BOTH)),
         ("local", {"ggeur.base_method": "local"}, (NONE, BOTH)),
         (CENTRALISED, {"ggeur.base_method": "centralised"}, (NONE, "GGEUR 1")),

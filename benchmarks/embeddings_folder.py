@@ -80,6 +80,7 @@ def settings(options, case: Case, seed: int) -> list[str]:
         "federate.total_round_num": options.rounds,
         "dataloader.batch_size": options.batch_size,
         "train.optimizer.lr": options.lr,
+        "ggeur.space": options.space,
         "eval.freq": max(1, options.rounds // 10),
         "ggeur.prototypes": options.prototypes,
         "ggeur.privacy.min_samples": case.min_samples,
@@ -133,7 +134,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--local-steps", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--lr", type=float, default=0.01)
+    parser.add_argument("--space", default="standard")
+    parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--step1-size", type=int, default=200)
     parser.add_argument("--step2-size", type=int, default=200)
     parser.add_argument("--prototypes", default="domain")

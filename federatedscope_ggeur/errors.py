@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 _KEYS: dict[str, str] = {}
+_LONG = re.compile(r"\S{301,}")
 
 
 def name_settings(keys: Mapping[str, str]) -> None:
@@ -18,8 +20,27 @@ def setting(field: str) -> str:
     return _KEYS.get(field, field)
 
 
+def shown(value: object, most: int = 100) -> str:
+    """`value` for a message, cut where it is longer than `most` characters."""
+    try:
+        text = str(value) if isinstance(value, Exception) else repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, a loop
+        text = f"a very long {type(value).__name__}"
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+
+
+def _cut(found: re.Match) -> str:
+    return f"{found[0][:100]}... ({len(found[0])} characters)"
+
+
 class GGEURError(Exception):
-    """Base of every error that a user, a data file or a peer can cause."""
+    """Base of every error that a user, a data file or a peer can cause.
+
+    A word of more than 300 characters, which only a value can be, is cut in its text.
+    """
+
+    def __str__(self) -> str:
+        return _LONG.sub(_cut, super().__str__())
 
 
 class ConfigError(GGEURError, ValueError):

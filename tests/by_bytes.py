@@ -86,7 +86,8 @@ class Federation:
         method, model = method or FedAvg(), model or ModelSettings()
         sizes = sizes or TotalSizes(12, 5)
         space = SpaceSettings(space)
-        task = Task(classes, DIM, model, method, seed, space=space)
+        dim = next(iter(data.values()))[1].shape[1]
+        task = Task(classes, dim, model, method, seed, space=space)
         client_settings = ClientSettings(
             task,
             augmentation=AugmentationSettings(tuple(steps), sizes, noise=noise),

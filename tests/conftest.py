@@ -110,7 +110,29 @@ def config(quickstart, embeddings_folder):
             "ggeur.step2_size", "10",
             "data.splitter_args", "[{'alpha': 1.0}]",
             "federate.total_round_num", "3",
+            "ggeur.space", "raw",
+            "train.optimizer.lr", "0.01",
         ]  # fmt: skip
         return load_config(quickstart, [*base, *map(str, overrides)])
 
     return load
+
+
+@pytest.fixture
+def pictures_of_digits(tmp_path) -> list[str]:
+    """Settings of three rounds of a small network on the bundled digits as images."""
+    return [
+        "data.type", "bundled_digits@ggeur",
+        "data.splits", "[0.5, 0.0, 0.5]",
+        "data.splitter", "iid",
+        "data.splitter_args", "[]",
+        "dataloader.drop_last", "True",
+        "federate.client_num", "4",
+        "federate.total_round_num", "3",
+        "ggeur.augmentation", "none",
+        "ggeur.encoder.name", "image",
+        "ggeur.encoder.image_size", "8",
+        "ggeur.encoder.cache", str(tmp_path / "cache"),
+        "ggeur.network.name", "digits_cnn",
+        "ggeur.privacy.min_samples", "2",
+    ]  # fmt: skip

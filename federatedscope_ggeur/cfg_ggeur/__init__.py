@@ -11,3 +11,6 @@ from federatedscope_ggeur.cfg_ggeur.keys import (
     extend_ggeur_cfg,
     get_key,
 )
+
+# It registers itself.
+from federatedscope_ggeur.cfg_ggeur import run_encoder  # isort: skip

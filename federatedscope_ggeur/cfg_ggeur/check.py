@@ -23,7 +23,15 @@ from federatedscope_ggeur.settings import NOT_SET
 
 _TOTALS = ("step1_size", "step2_size")
 _OF_THE_HEAD = {
-    *("closed_form", "init", "statistics", "geometry", "calibrate", "mlp_hidden_dim"),
+    *(
+        "closed_form",
+        "init",
+        "keep",
+        "statistics",
+        "geometry",
+        "calibrate",
+        "mlp_hidden_dim",
+    ),
     "space",
 }
 _TARGET = ("target_size_per_class",)
@@ -97,11 +105,30 @@ def _head_contradictions(ggeur) -> Iterator[str]:
             f"ggeur.mlp_hidden_dim: must be 0 with ggeur.closed_form: {kind}, which "
             "has no hidden layer"
         )
+    if ggeur.keep == "best":
+        yield from _keep_contradictions(ggeur)
     yield from statistics_problems(ggeur)
     if alone and calibrate != "none":
         yield (
             "ggeur.calibrate: must be none with a head in closed form that is not "
             "trained (ggeur.init: random)"
+        )
+
+
+def _keep_contradictions(ggeur) -> Iterator[str]:
+    """What cannot go with the better of two heads."""
+    if ggeur.init != "closed_form":
+        yield "ggeur.keep: best needs ggeur.init: closed_form, which gives two heads"
+    if ggeur.calibrate != "none":
+        yield (
+            "ggeur.keep: must be trained with ggeur.calibrate, which makes a head of "
+            "the trained one"
+        )
+    base = METHODS.get(ggeur.base_method)
+    if base is not None and base.personal:
+        yield (
+            f"ggeur.keep: must be trained with ggeur.base_method: {base.name}, in "
+            "which every client has a head of its own"
         )
 
 

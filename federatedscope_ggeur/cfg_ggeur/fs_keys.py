@@ -20,6 +20,8 @@ from federatedscope_ggeur.settings import Rule, not_negative, one_of, rule_of
 
 LARGEST = 2**31 - 1  # FS sends whole numbers in 32 bits
 
+# What is made for each, and goes on for so long, beforehand or in a loop.
+_MOST_CLIENTS, _MOST_TURNS = 100_000, 10_000_000
 #: The plugin's names in FS's registries.
 HEAD, TRAINER = "ggeur_head", "ggeur_trainer"
 
@@ -52,9 +54,9 @@ def _own(ours: str, default: str) -> Rule:
     return rule_of(problem, lambda value: value in (ours, default))
 
 
-def _at_least(minimum) -> Rule:
-    problem = f"must lie in {minimum}..{LARGEST}"
-    return rule_of(problem, lambda value: minimum <= value <= LARGEST)
+def _at_least(minimum, most: int = LARGEST) -> Rule:
+    problem = f"must lie in {minimum}..{most}"
+    return rule_of(problem, lambda value: minimum <= value <= most)
 
 
 def _unset_or(low, high) -> Rule:
@@ -94,20 +96,20 @@ _own_workers = rule_of(
 )
 
 HONOURED = (
-    FSKey("seed", 0, _anything),
+    FSKey("seed", 0, _at_least(-LARGEST, 2**32 - 1)),
     FSKey("outdir", "exp", _anything),
     FSKey("expname", "", _anything),
     FSKey("expname_tag", "", _anything),
     FSKey("verbose", 1, _anything),
     FSKey("use_gpu", False, _anything),
     FSKey("device", -1, _anything),  # read with use_gpu: True only
-    FSKey("federate.client_num", 0, _at_least(0)),
+    FSKey("federate.client_num", 0, _at_least(0, _MOST_CLIENTS)),
     FSKey("federate.sample_client_num", -1, _unset_or(0, LARGEST)),
     FSKey("federate.sample_client_rate", -1.0, _unset_or(0, 1)),
     FSKey("federate.unseen_clients_rate", 0.0, _rate),
     FSKey("federate.restore_from", "", _anything),
     FSKey("federate.save_to", "", _anything),
-    FSKey("federate.total_round_num", 50, _at_least(1)),
+    FSKey("federate.total_round_num", 50, _at_least(1, _MOST_TURNS)),
     FSKey("federate.ignore_weight", False, _anything),
     FSKey("federate.make_global_eval", False, _anything),
     FSKey("federate.method", "FedAvg", _only("ggeur")),
@@ -120,10 +122,11 @@ HONOURED = (
     FSKey("dataloader.shuffle", True, _anything),
     FSKey("dataloader.drop_last", False, _anything),
     FSKey("model.dropout", 0.5, _rate),
-    FSKey("train.local_update_steps", 1, _at_least(1)),
+    FSKey("train.local_update_steps", 1, _at_least(1, _MOST_TURNS)),
     FSKey("train.batch_or_epoch", "batch", one_of("batch", "epoch")),
     FSKey("train.optimizer.type", "SGD", one_of("SGD", "Adam")),
     FSKey("train.optimizer.lr", 0.1, _at_least(0)),
+    FSKey("train.scheduler.type", "", one_of("", "StepLR")),
     FSKey("grad.grad_clip", -1.0, _anything),
     FSKey("eval.freq", 1, _at_least(1)),
     FSKey("eval.count_flops", True, _anything),  # where FS's own trainers run
@@ -159,7 +162,6 @@ data: {server_holds_all: false, consistent_label_distribution: true}
 dataloader: {type: base}
 model: {use_bias: true}
 regularizer: {type: ''}
-train: {scheduler: {type: ''}}
 finetune: {before_eval: false}
 grad: {grad_accum_count: 1}
 eval: {monitoring: []}
@@ -205,8 +207,8 @@ def fs_keys() -> list[FSKey]:
 
 
 def open_sections() -> set[str]:
-    """Sections in which FS takes new keys: they go to an optimiser."""
-    return {OPEN_SECTION} | {
+    """Sections in which FS takes new keys: they go to an optimiser or a schedule."""
+    return {OPEN_SECTION, SCHEDULER_SECTION} | {
         part.SECTION
         for part in _in_fs()
         if any(key.default is None for key in part.SETTINGS)
@@ -247,6 +249,8 @@ FS_RULES: dict[str, Rule] = {
 
 #: The local optimiser's section: FS takes new keys there.
 OPEN_SECTION = "train.optimizer"
+#: The local learning rate's over rounds, likewise.
+SCHEDULER_SECTION = "train.scheduler"
 
 #: What FS keeps in every section beside the settings.
 _AUXILIARY = ("__cfg_check_funcs__", "__help_info__", "is_ready_for_run")

@@ -10,9 +10,11 @@ from federatedscope_ggeur.cfg_ggeur.statistics_form import STATISTICS_KEYS
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
 from federatedscope_ggeur.errors import ConfigError, name_settings
+from federatedscope_ggeur.federation.screening import SCREENS
 from federatedscope_ggeur.geometry import SPACES, SpaceSettings
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS, calibration_draws
+from federatedscope_ggeur.models.networks.keys import NETWORK_KEYS
 from federatedscope_ggeur.settings import (
     NOT_SET,
     Key,
@@ -158,6 +160,20 @@ _RUN_KEYS = (
         "augmented, or its original ones.",
     ),
     Key(
+        "max_share",
+        1.0,
+        "The largest share of an average of updates that one client has: what a client "
+        "counts for is cut to it; 1: any. The log names the largest share.",
+        positive_share,
+    ),
+    _choice(
+        "screen",
+        SCREENS,
+        "What a client sends that is unlike all that the others do (class means, "
+        "spreads, updates, weights, rows; compared with the others' medians, from "
+        "three clients up): warn names it in the log, refuse puts the client out.",
+    ),
+    Key(
         "privacy.min_samples",
         5.0,
         "A client says nothing of a class it has fewer samples of. 1 reproduces the "
@@ -200,6 +216,8 @@ _RUN_KEYS = (
         "calibration.",
         train="Distributed: seconds for the local training of a round.",
         evaluate="Distributed: seconds for the clients' evaluation of a round.",
+        silence="Distributed, client: seconds without a word of the server, which says "
+        "that it is there, after which it gives up.",
     ),
     *_alike(
         "",
@@ -224,6 +242,14 @@ _RUN_KEYS = (
         "Where training starts: random, or closed_form, at the head that "
         "ggeur.closed_form names. With random a closed form is the whole run: there "
         "are no rounds of training.",
+        shared=True,
+    ),
+    _choice(
+        "keep",
+        ("trained", "best"),
+        "With init: closed_form, the head that the run leaves: trained, or best, the "
+        "one of the head in closed form and the trained one that validation rows or "
+        "leave-one-out prefer.",
         shared=True,
     ),
     *STATISTICS_KEYS,
@@ -254,10 +280,14 @@ _RUN_KEYS = (
 # Which key each field is that rooms below name in messages.
 name_settings(
     {
-        **{key.name: f"ggeur.{key.name}" for key in _RUN_KEYS},
+        **{
+            key.name: f"ggeur.{key.name}"
+            for key in (*_RUN_KEYS, *ENCODER_KEYS, *NETWORK_KEYS)
+        },
         "batch_size": "dataloader.batch_size",
         "client_num": "federate.client_num",
         "closed_form": "ggeur.closed_form",
+        "deadline": "ggeur.deadline.*",
         "drop_last": "dataloader.drop_last",
         "grad_clip": "grad.grad_clip",
         "local_update_steps": "train.local_update_steps",
@@ -281,7 +311,7 @@ def all_keys() -> tuple[Key, ...]:
         The settings of a registered part stand where others do already.
     """
     draws = _below("ccvr", calibration_draws.SETTINGS)
-    own = (*_choices(), *_RUN_KEYS, *ENCODER_KEYS, *draws)
+    own = (*_choices(), *_RUN_KEYS, *ENCODER_KEYS, *NETWORK_KEYS, *draws)
     return (*own, *_of_parts({"use", *(key.name.split(".")[0] for key in own)}))
 
 

@@ -26,11 +26,13 @@ from federatedscope_ggeur.cfg_ggeur.keys import (
     get_key,
 )
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
+from federatedscope_ggeur.cfg_ggeur.networks import network_problems
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins, plugins_in
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_by_domain,
     encoder_settings,
 )
+from federatedscope_ggeur.cfg_ggeur.schedule import schedule_problems
 from federatedscope_ggeur.cfg_ggeur.yaml_file import (
     flatten,
     literal,
@@ -43,10 +45,11 @@ from federatedscope_ggeur.data import (
     find_reader,
     read_arguments,
 )
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.reporting import missing_package
 
+_LISTED = 25  # problems in one message
 _HINT = "'federatedscope-ggeur configs' lists configs to start from."
 
 
@@ -84,7 +87,7 @@ def load_config(
     given, where = read_settings(source, overrides)
     cfg = default_config()
     unset = {key: p for key, value in given if (p := _set(cfg, key, value))}
-    problems = [f"  {key}: {problem}" for key, problem in unset.items()]
+    problems = [f"  {key:.100}: {problem}" for key, problem in unset.items()]
     # A key that could not be set still has its default, which is not the user's.
     problems += (
         problem
@@ -94,6 +97,9 @@ def load_config(
     if problems:
         place = f" in {where}" if where is not None else ""
         place += " or behind it" if place and overrides else ""
+        more = len(problems) - _LISTED
+        if more > 0:
+            problems[_LISTED:] = [f"  and {more} more"]
         raise ConfigError("\n".join([f"wrong settings{place}:", *problems, _HINT]))
     settle_switches(cfg)
     settle_defaults(cfg)
@@ -166,10 +172,13 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
             "dataloader.shuffle: must be True with train.batch_or_epoch: batch; "
             "augmented rows stand class by class, and only the first would be seen"
         )
+    problems += schedule_problems(cfg)
     problems += _tracking_problems(cfg)
     said = {problem.partition(":")[0] for problem in problems}
     problems += (p for p in ggeur_problems(cfg) if p.partition(":")[0] not in said)
     problems += method_problems(cfg)
+    said = {problem.partition(":")[0] for problem in problems}
+    problems += (p for p in network_problems(cfg) if p.partition(":")[0] not in said)
     return [f"  {problem}" for problem in problems]
 
 
@@ -194,14 +203,14 @@ def _problem(key: FSKey, cfg: CfgNode, on_fs: bool) -> str:
     if type(value) is not type(key.default):
         return not_of_type(value, key.default)
     if not _is_finite(value):
-        return f"must be finite, got {value!r}"
+        return f"must be finite, got {shown(value)}"
     return (key.on_fs if on_fs and key.on_fs is not None else key.rule)(value)
 
 
 def not_of_type(value: object, default: object) -> str:
     """What is wrong with a value that is of another type than its key's default."""
     wanted = type(default).__name__
-    return f"expected {wanted}, got {type(value).__name__} {value!r}"
+    return f"expected {wanted}, got {type(value).__name__} {shown(value)}"
 
 
 def _refusal(check: Callable[[], None]) -> str:
@@ -230,12 +239,14 @@ def _set(cfg: CfgNode, dotted: str, value: object) -> str:
     # A text may stand in quotes, which it needs in FS if it looks like a number.
     value = value if is_text and not isinstance(read, str) else read
     if not _is_finite(value):
-        return f"must be finite, got {value!r}"
+        return f"must be finite, got {shown(value)}"
     if is_open and dotted not in {key.name for key in fs_keys()}:
         node[name] = value
         return ""
     if isinstance(node[name], CfgNode):
-        return f"is a section, it takes keys below it, not {value!r}"
+        if value == {}:
+            return ""
+        return f"is a section, it takes keys below it, not {shown(value)}"
     cast = _cast(value, node[name])
     if type(cast) is not type(node[name]):
         return not_of_type(value, node[name])

@@ -80,6 +80,7 @@ def _method_notes(cfg) -> list[str]:
         for part in parts_in_use(cfg)
         for name, note in part.setting_notes(part_settings(cfg, part))
     ]
+    notes += _picture_notes(cfg.ggeur, parts_in_use(cfg))
     if not base_method(cfg).federated and cfg.federate.make_global_eval:
         notes.append(
             "federate.make_global_eval does not matter with ggeur.base_method: "
@@ -87,6 +88,17 @@ def _method_notes(cfg) -> list[str]:
             "test rows"
         )
     return notes
+
+
+def _picture_notes(ggeur, parts: list[type[Method]]) -> list[str]:
+    least = f"{ggeur.privacy.min_samples:g}"
+    return [
+        f"{part.name} sends all clients means of a few of a client's pictures each "
+        f"(ggeur.privacy.min_samples {least} at least): these are pictures, blurred, "
+        "in which what they have in common is seen"
+        for part in parts
+        if part.sends_row_means and ggeur.network.name
+    ]
 
 
 def settle_switches(cfg) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from federatedscope_ggeur.cfg_ggeur.check import local_optimizer, sizes_rule
 from federatedscope_ggeur.cfg_ggeur.devices import training_device
@@ -14,6 +14,8 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
     method_of,
     options_of,
 )
+from federatedscope_ggeur.cfg_ggeur.networks import network_settings, trained_space
+from federatedscope_ggeur.cfg_ggeur.schedule import local_schedule
 from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_form
 from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.data import (
@@ -53,6 +55,7 @@ from federatedscope_ggeur.models import (
     ClosedForm,
     ModelSettings,
     build_closed_form,
+    build_model,
 )
 from federatedscope_ggeur.reporting import TrackingSettings
 from federatedscope_ggeur.settings import NOT_SET
@@ -90,9 +93,12 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
     form = statistics_form(ggeur)
     method, training = method_of(cfg), training_settings(cfg)
     pooled = ggeur.geometry == "pooled"
-    space = SpaceSettings(ggeur.space, ggeur.whitened.shrinkage)
-    model = model_settings(cfg)
-    task = Task(num_classes, dim, model, method, cfg.seed, form, pooled, space)
+    space = SpaceSettings(trained_space(ggeur), ggeur.whitened.shrinkage)
+    model, scored = model_settings(cfg), scored_settings(cfg)
+    task = Task(
+        *(num_classes, dim, model, method, cfg.seed, form, pooled, space),
+        scored=scored if _differ(scored, model) else None,
+    )
     client = ClientSettings(
         task,
         augmentation=AugmentationSettings(steps, sizes, ggeur.scale, ggeur.noise),
@@ -113,9 +119,12 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         total_rounds=0 if only_closed_form(ggeur) else cfg.federate.total_round_num,
         eval_every=cfg.eval.freq,
         closed_form=closed_form,
+        keeps_best=keeps_best(ggeur),
         calibration=_calibration(ggeur, training),
         device=training.device,
         rate=training.optimizer.lr,
+        max_share=ggeur.max_share,
+        counts_own_rows=ggeur.weight == "original",
     )
     return RunSettings(
         client=client,
@@ -125,6 +134,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
             quorum=quorum(cfg),
             server_evaluates=server_evaluates(cfg),
             evaluation=evaluation_settings(cfg),
+            screen=ggeur.screen,
         ),
         num_threads=int(ggeur.num_threads),
         memory_limit=ggeur.memory_limit,
@@ -208,7 +218,8 @@ def _closed_form(ggeur) -> ClosedForm | None:
     if ggeur.closed_form == "none":
         return None
     form = build_closed_form(ggeur.closed_form, ggeur)
-    return form if only_closed_form(ggeur) else form.as_start()
+    alone = only_closed_form(ggeur) or keeps_best(ggeur)
+    return form if alone else form.as_start()
 
 
 def training_settings(cfg) -> TrainingSettings:
@@ -222,6 +233,7 @@ def training_settings(cfg) -> TrainingSettings:
         drop_last=cfg.dataloader.drop_last,
         grad_clip=cfg.grad.grad_clip,
         device=training_device(cfg),
+        schedule=local_schedule(cfg),
     )
 
 
@@ -272,10 +284,26 @@ def _sample_client_num(federate, num_clients: int) -> int:
 
 
 def model_settings(cfg) -> ModelSettings:
-    """The model of ``ggeur.mlp_hidden_dim``, or of ``ggeur.closed_form``."""
+    """The model of ``ggeur.mlp_hidden_dim``, ``ggeur.closed_form`` or
+    ``ggeur.network``."""
     ggeur = cfg.ggeur
     hidden, starts = int(ggeur.mlp_hidden_dim), ggeur.init == "closed_form"
-    return ModelSettings(hidden, cfg.model.dropout, ggeur.closed_form, starts)
+    network = network_settings(ggeur)
+    return ModelSettings(hidden, cfg.model.dropout, ggeur.closed_form, starts, network)
+
+
+def scored_settings(cfg) -> ModelSettings:
+    """The kind of model that is scored and left."""
+    trained = model_settings(cfg)
+    return replace(trained, starts=trained.starts and not keeps_best(cfg.ggeur))
+
+
+def _differ(one: ModelSettings, other: ModelSettings) -> bool:
+    """Whether they are two kinds of models."""
+    if one.network is not None:
+        return False
+    kinds = [type(build_model(1, 2, settings)) for settings in (one, other)]
+    return kinds[0] is not kinds[1]
 
 
 def augmentation_steps(ggeur) -> tuple[int, ...]:
@@ -288,7 +316,7 @@ def answered_requests(ggeur) -> frozenset[RequestKind]:
     """What a client of these settings answers."""
     answered = {kind for kind in KINDS if kind.always}
     federated = METHODS.find(ggeur.base_method).federated
-    trains_in = "raw" if only_closed_form(ggeur) else ggeur.space
+    trains_in = "raw" if only_closed_form(ggeur) else trained_space(ggeur)
     if (
         augmentation_steps(ggeur)
         or ggeur.closed_form != "none"
@@ -313,6 +341,11 @@ def asks_for_statistics(ggeur) -> bool:
 def only_closed_form(ggeur) -> bool:
     """Whether the run ends with round 0, at a head in closed form."""
     return ggeur.closed_form != "none" and ggeur.init == "random"
+
+
+def keeps_best(ggeur) -> bool:
+    """Whether the run leaves the better of the head in closed form and the trained."""
+    return ggeur.init == "closed_form" and ggeur.keep == "best"
 
 
 def encoder_settings(ggeur) -> EncoderSettings:

@@ -92,7 +92,8 @@ def _training_notes(
 ) -> list[str]:
     notes = _few_batches(cfg, settings, rows)
     task, training = settings.client.task, settings.client.training
-    if cfg.ggeur.space == "raw" and task.model.hidden == 0:
+    model = task.model
+    if task.space.kind == "raw" and model.hidden == 0 and model.network is None:
         median = median_rows(rows.tolist())
         batches = settings.rounds * training.batches(median)
         norm = held.mean_square_norm

@@ -123,7 +123,12 @@ def _needs(ggeur) -> Iterator[tuple[str, str]]:
             what + (" and ggeur.geometry: pooled" if pooled else ""),
             ("pooled" if pooled else "class"),
         )
-    if ggeur.space == "whitened" and METHODS.find(ggeur.base_method).federated:
+    network = ggeur.network.name
+    if (
+        ggeur.space == "whitened"
+        and not network
+        and METHODS.find(ggeur.base_method).federated
+    ):
         yield "ggeur.space: whitened", "pooled"
     if ggeur.calibrate != "none":
         yield f"ggeur.calibrate: {ggeur.calibrate}", "class"

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import yaml
 
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, shown
+
+#: What no config comes near, and a file made to do harm goes beyond.
+LARGEST_FILE, LARGEST_TREE, DEEPEST = 2**20, 10_000, 20
 
 
 def read_yaml(path: str | Path) -> Iterator[tuple[str, object]]:
@@ -17,27 +20,72 @@ def read_yaml(path: str | Path) -> Iterator[tuple[str, object]]:
     Raises
     ------
     ConfigError
-        It cannot be read, or is no YAML file of keys.
+        It cannot be read, is no YAML file of keys, names a key twice, or unfolds to
+        more than a config holds.
     """
     try:
+        if Path(path).is_file() and Path(path).stat().st_size > LARGEST_FILE:
+            raise ConfigError(f"{path} is no config: it is longer than 1 MiB")
         text = Path(path).read_text(encoding="utf-8")
+        tree = yaml.compose(text, yaml.SafeLoader)
+        _check_tree(tree, path)
         content = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the config file {path}: {error}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+        raise ConfigError(f"{path} is not valid YAML: {shown(error, 400)}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path} is no config: it is nested too deeply") from error
+    except (ValueError, TypeError) as error:  # a date that is none, a key of no kind
+        raise ConfigError(f"{path} is not valid YAML: {shown(error, 400)}") from error
     if content is None:
         return
     if not isinstance(content, dict):
-        raise ConfigError(f"{path} must hold 'key: value' lines, not {content!r}")
-    yield from flatten(content)
+        raise ConfigError(f"{path} must hold 'key: value' lines, not {shown(content)}")
+    yield from flatten(content, keep_empty=True)
 
 
-def flatten(content: Mapping, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Nested keys, with dots, and their values."""
+def _check_tree(root: yaml.Node | None, path: str | Path) -> None:
+    """Walk the nodes as they unfold, aliases included."""
+    ahead = [] if root is None else [(root, "", 0, frozenset())]
+    seen = 0
+    while ahead:
+        node, where, depth, above = ahead.pop()
+        seen += 1
+        line = node.start_mark.line + 1
+        if id(node) in above:
+            raise ConfigError(f"{path}, line {line}: {where!r} holds itself")
+        if depth > DEEPEST:
+            raise ConfigError(
+                f"{path}, line {line}: nested more than {DEEPEST} deep at {where!r:.80}"
+            )
+        if seen > LARGEST_TREE:
+            raise ConfigError(
+                f"{path} is no config: it unfolds to more than {LARGEST_TREE} values"
+            )
+        inside = above | {id(node)}
+        if isinstance(node, yaml.SequenceNode):
+            ahead += [(child, where, depth + 1, inside) for child in node.value]
+        elif isinstance(node, yaml.MappingNode):
+            names: set[str] = set()
+            for key, child in node.value:
+                name = str(key.value)
+                if name in names and isinstance(key, yaml.ScalarNode):
+                    raise ConfigError(
+                        f"{path}, line {key.start_mark.line + 1}: the key "
+                        f"'{where}{name}' stands there twice; keep one of the two"
+                    )
+                names.add(name)
+                ahead.append((child, f"{where}{name}.", depth + 1, inside))
+
+
+def flatten(
+    content: Mapping, prefix: str = "", keep_empty: bool = False
+) -> Iterator[tuple[str, object]]:
+    """Nested keys, with dots, and their values; of empty sections only if asked."""
     for key, value in content.items():
-        if isinstance(value, dict):
-            yield from flatten(value, f"{prefix}{key}.")
+        if isinstance(value, dict) and (value or not keep_empty):
+            yield from flatten(value, f"{prefix}{key}.", keep_empty)
         else:
             yield f"{prefix}{key}", value
 
@@ -48,7 +96,7 @@ def literal(value: object) -> object:
         return value
     try:
         return literal_eval(value)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return value
 
 

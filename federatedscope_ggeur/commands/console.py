@@ -7,11 +7,12 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 
 from tqdm import tqdm
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name
-from federatedscope_ggeur.commands import INTERRUPTED
+from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.files import write_atomically
@@ -56,6 +57,7 @@ def run_with_files(cfg) -> int:
         except KeyboardInterrupt:
             ignore_stops()
             logger.warning("interrupted after %s", _done(run))
+            _say_how_to_go_on(run, folder)
             _write(run, folder, "interrupted")
             return INTERRUPTED
         except Exception as error:
@@ -101,6 +103,14 @@ def _write(run: Run, folder: Path, status: str) -> None:
         logger.info(NO_HEAD)
     head_file = "" if head is None else ", head.safetensors"
     logger.info(f"results.json, metrics.csv, curve.png{head_file} are in {folder}")
+
+
+def _say_how_to_go_on(run: Run, folder: Path) -> None:
+    save_to = run.settings.save_to
+    if save_to and Path(save_to).exists():
+        command = [PROGRAM, "--cfg", str(folder / "config.yaml")]
+        command += ["federate.restore_from", save_to]
+        logger.warning("to go on: %s", " ".join(map(quote, command)))
 
 
 def _done(run: Run) -> str:

@@ -144,15 +144,14 @@ def chance(dim: int) -> float:
 def _shapes(
     rows: Embeddings, num_classes: int, centred: bool
 ) -> list[GeometricShape | None]:
-    statistics = ClassStatistics.from_embeddings(
-        rows.features, rows.labels, num_classes
-    )
+    features = rows.features.float()  # pixels are bytes
+    statistics = ClassStatistics.from_embeddings(features, rows.labels, num_classes)
     shapes: list[GeometricShape | None] = [None] * num_classes
     for c in statistics.classes:
         if centred:
             shape = GeometricShape.from_statistics(statistics, c)
         else:
-            x = rows.features[rows.labels == c].double()
+            x = features[rows.labels == c].double()
             shape = GeometricShape.from_factors([x], len(x))
         if shape.rank >= TOP:
             shapes[c] = GeometricShape(

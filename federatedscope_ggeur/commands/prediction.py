@@ -19,7 +19,7 @@ from federatedscope_ggeur.cfg_ggeur import all_keys
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     encoding_settings,
-    model_settings,
+    scored_settings,
 )
 from federatedscope_ggeur.data import (
     SUFFIX,
@@ -30,7 +30,7 @@ from federatedscope_ggeur.data import (
 from federatedscope_ggeur.data.encoders import (
     Encoder,
     EncoderSettings,
-    build_encoder,
+    build_encoder_called,
     check_encoder,
     pick_device,
 )
@@ -106,8 +106,8 @@ class Predictor:
             )
         self.class_names = results.class_names
         _check_known(settings.encoder)
-        self.encoder: Encoder = build_encoder(
-            settings.encoder, pick_device(settings.device)
+        self.encoder: Encoder = build_encoder_called(
+            settings.encoder, pick_device(settings.device), results.encoder
         )
         if self.encoder.name != results.encoder:
             raise DataError(
@@ -162,7 +162,7 @@ class Predictor:
     def _classify(self, images: Sequence[Tensor]) -> Tensor:
         with torch.no_grad():
             features = self.encoder.encode(torch.stack(list(images))).cpu()
-            return self._head(features).softmax(dim=1)
+            return self._head.in_chunks(self._head, features).softmax(dim=1)
 
     def _prediction(self, path: str, scores: Tensor, top: int) -> Prediction:
         if not torch.isfinite(scores).all():
@@ -279,7 +279,7 @@ def _read_head(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def _head(results: Results, dim: int, tensors: dict[str, Tensor], path: Path) -> Model:
     parts = {name: results.config[name] for name in ("ggeur", "model")}
-    settings = model_settings(CfgNode(parts))
+    settings = scored_settings(CfgNode(parts))
     model = build_model(dim, len(results.class_names), settings)
     try:
         model.load_state_dict(tensors)

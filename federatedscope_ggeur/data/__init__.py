@@ -38,6 +38,7 @@ from federatedscope_ggeur.data.registry import (
 from federatedscope_ggeur.data.split import check_splits, validation_share
 from federatedscope_ggeur.data.splitters import (
     SPLITTERS,
+    Holders,
     Shares,
     Task,
     lds_matrix,

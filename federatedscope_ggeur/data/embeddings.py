@@ -1,7 +1,8 @@
-"""`Embeddings`, `Domain` and `DataSet`: checked containers."""
+"""`Embeddings`, `Domain` and `DataSet`: checked containers of rows."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -46,34 +47,82 @@ def _check_shapes(features, labels, where: str) -> None:
         )
 
 
-def _check_values(features: torch.Tensor, labels: torch.Tensor, where: str) -> None:
-    bad = ~torch.isfinite(features).all(dim=1)
-    if bad.any():
+def _check_dtypes(rows: Embeddings, where: str) -> None:
+    for name in ("labels", "users"):
+        column = getattr(rows, name)
+        if column is not None and column.dtype != torch.int64:
+            raise DataError(
+                f"{where}: '{name}' must be torch.int64, but is {column.dtype}."
+            )
+    found = rows.features.dtype
+    if rows.image_shape is None and found == torch.uint8:
         raise DataError(
-            f"{where}: 'features' holds NaN or inf; the first such row is "
-            f"{_first_row(bad)}. Remove or recompute it."
+            f"{where}: 'features' is torch.uint8, as images' pixels are; say their "
+            "'image_shape', (channels, height, width), or take float32."
         )
-    bad = labels < 0
+    wanted = torch.float32 if rows.image_shape is None else torch.uint8
+    if found != wanted:
+        kind = "" if rows.image_shape is None else " where there is an 'image_shape'"
+        raise DataError(f"{where}: 'features' must be {wanted}{kind}, but is {found}.")
+
+
+def _check_image_shape(shape: tuple[int, ...], dim: int, where: str) -> None:
+    if len(shape) != 3 or min(shape) < 1 or math.prod(shape) != dim:
+        raise DataError(
+            f"{where}: 'image_shape' {tuple(shape)} does not fit rows of {dim} "
+            "pixels: it must be (channels, height, width) with that product."
+        )
+
+
+def _check_values(features: torch.Tensor, labels: torch.Tensor, where: str) -> None:
+    # Of bytes there is nothing to check, and they may fill most of the memory.
+    if features.is_floating_point():
+        bad = ~torch.isfinite(features).all(dim=1)
+        if bad.any():
+            raise DataError(
+                f"{where}: 'features' holds NaN or inf; the first such row is "
+                f"{_first_row(bad)}. Remove or recompute it."
+            )
+    _check_not_negative("labels", labels, where)
+
+
+def _check_not_negative(name: str, column: torch.Tensor, where: str) -> None:
+    bad = column < 0
     if bad.any():
         row = _first_row(bad)
         raise DataError(
-            f"{where}: 'labels' holds the negative label {int(labels[row])} in row "
-            f"{row}. Labels must be 0 or more."
+            f"{where}: '{name}' holds the negative {name[:-1]} {int(column[row])} in "
+            f"row {row}. {name.capitalize()} must be 0 or more."
         )
+
+
+def _check_users(users: torch.Tensor, rows: int, where: str) -> None:
+    if users.ndim != 1 or len(users) != rows:
+        raise DataError(
+            f"{where}: 'users' must have shape [{rows}], a user's number for each "
+            f"row, but has {list(users.shape)}."
+        )
+    _check_not_negative("users", users, where)
 
 
 @dataclass(frozen=True, eq=False)
 class Embeddings:
-    """Labelled embeddings of one domain; n may be 0.
+    """Labelled rows of one domain, embeddings or pixels; n may be 0.
 
     Parameters
     ----------
-    features : torch.Tensor of shape [n, D], float32
-        Finite embeddings, one in each row.
+    features : torch.Tensor of shape [n, D]
+        Finite float32 embeddings, one in each row; or, with an `image_shape`, the uint8
+        pixels of an image, channel by channel and row by row. Who computes with pixels
+        casts them, a batch at a time.
     labels : torch.Tensor of shape [n], int64
         Class numbers, 0 or more.
     domain : str
         The domain that the rows come from.
+    image_shape : (channels, height, width) or None
+        Of the images whose pixels the rows are, D in all; None for embeddings.
+    users : torch.Tensor of shape [n], int64, or None
+        Who made each row, numbered within the domain from 0, where the data say it.
 
     Raises
     ------
@@ -84,29 +133,41 @@ class Embeddings:
     features: torch.Tensor
     labels: torch.Tensor
     domain: str
+    image_shape: tuple[int, int, int] | None = None
+    users: torch.Tensor | None = None
 
     def __post_init__(self):
         where = f"domain '{self.domain}'"
         _check_shapes(self.features, self.labels, where)
-        for name, dtype in (("features", torch.float32), ("labels", torch.int64)):
-            found = getattr(self, name).dtype
-            if found != dtype:
-                raise DataError(f"{where}: '{name}' must be {dtype}, but is {found}.")
+        _check_dtypes(self, where)
+        if self.image_shape is not None:
+            _check_image_shape(self.image_shape, self.dim, where)
         _check_values(self.features, self.labels, where)
+        if self.users is not None:
+            _check_users(self.users, len(self), where)
 
     @classmethod
     def from_numpy(
-        cls, features: np.ndarray, labels: np.ndarray, domain: str, where: str
+        cls,
+        features: np.ndarray,
+        labels: np.ndarray,
+        domain: str,
+        where: str,
+        image_shape: np.ndarray | None = None,
+        users: np.ndarray | None = None,
     ) -> Embeddings:
         """Check arrays, cast them to float32 and int64, and name `where` in errors.
 
         Parameters
         ----------
         features : array of shape [n, D], of floats or integers
+            Of uint8, and kept so, with an `image_shape`.
         labels : array of shape [n], of any integer dtype
         domain : str
         where : str
             Where the arrays come from, e.g. a file's path; errors start with it.
+        image_shape : array of shape [3], of integers, optional
+        users : array of shape [n], of any integer dtype, optional
 
         Raises
         ------
@@ -118,32 +179,20 @@ class Embeddings:
                 f"{where}: 'features' must hold real numbers, but has dtype "
                 f"{features.dtype}."
             )
-        if labels.dtype.kind not in "iu":
-            raise DataError(
-                f"{where}: 'labels' must hold integers, but has dtype {labels.dtype}. "
-                "Save them with labels.astype('int64')."
-            )
+        labels = _integers("labels", labels, where)
         _check_shapes(features, labels, where)
-        with np.errstate(over="ignore"):
-            cast = np.ascontiguousarray(features, dtype=np.float32)
-        bad = (np.isinf(cast) & np.isfinite(features)).any(axis=1)
-        if bad.any():
-            raise DataError(
-                f"{where}: 'features' ({features.dtype}) holds values too large for "
-                f"float32; the first such row is {int(bad.argmax())}. Rescale them."
-            )
-        if labels.dtype.kind == "u":
-            bad = labels.astype(np.uint64) > np.uint64(np.iinfo(np.int64).max)
-            if bad.any():
-                row = int(bad.argmax())
-                raise DataError(
-                    f"{where}: 'labels' ({labels.dtype}) holds {labels[row]} in row "
-                    f"{row}, too large for int64. Number the classes from 0."
-                )
+        shape, cast = None, features
+        if image_shape is None:
+            cast = _as_float32(features, where)
+        else:
+            shape = _as_shape(image_shape, features, where)
         # A copy: torch must not share memory with an array that its owner may change.
-        tensors = torch.tensor(cast), torch.tensor(labels.astype(np.int64))
+        tensors = torch.tensor(cast), _as_int64("labels", labels, where)
         _check_values(*tensors, where)
-        return cls(*tensors, domain)
+        if users is not None:
+            users = _as_int64("users", users, where)
+            _check_users(users, len(labels), where)
+        return cls(*tensors, domain, shape, users)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Embeddings], domain: str = "") -> Embeddings:
@@ -154,7 +203,9 @@ class Embeddings:
             return replace(parts[0], domain=domain)
         features = torch.cat([part.features for part in parts])
         labels = torch.cat([part.labels for part in parts])
-        return cls(features, labels, domain)
+        users = [part.users for part in parts if part.users is not None]
+        known = torch.cat(users) if len(users) == len(parts) else None
+        return cls(features, labels, domain, parts[0].image_shape, known)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -169,7 +220,56 @@ class Embeddings:
         index = torch.as_tensor(index)
         if index.numel() == 0:
             index = index.long()  # an empty list arrives as floats
-        return Embeddings(self.features[index], self.labels[index], self.domain)
+        users = None if self.users is None else self.users[index]
+        return replace(
+            self, features=self.features[index], labels=self.labels[index], users=users
+        )
+
+
+def _integers(name: str, array: np.ndarray, where: str) -> np.ndarray:
+    if array.dtype.kind not in "iu":
+        raise DataError(
+            f"{where}: '{name}' must hold integers, but has dtype {array.dtype}. "
+            f"Save them with {name}.astype('int64')."
+        )
+    return array
+
+
+def _as_int64(name: str, array: np.ndarray, where: str) -> torch.Tensor:
+    if _integers(name, array, where).dtype.kind == "u":
+        bad = array.astype(np.uint64) > np.uint64(np.iinfo(np.int64).max)
+        if bad.any():
+            row = int(bad.argmax())
+            raise DataError(
+                f"{where}: '{name}' ({array.dtype}) holds {array[row]} in row {row}, "
+                "too large for int64. Number them from 0."
+            )
+    return torch.tensor(array.astype(np.int64))
+
+
+def _as_float32(features: np.ndarray, where: str) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        cast = np.ascontiguousarray(features, dtype=np.float32)
+    bad = (np.isinf(cast) & np.isfinite(features)).any(axis=1)
+    if bad.any():
+        raise DataError(
+            f"{where}: 'features' ({features.dtype}) holds values too large for "
+            f"float32; the first such row is {int(bad.argmax())}. Rescale them."
+        )
+    return cast
+
+
+def _as_shape(
+    array: np.ndarray, features: np.ndarray, where: str
+) -> tuple[int, int, int]:
+    if features.dtype != np.uint8:
+        raise DataError(
+            f"{where}: 'features' must hold bytes (uint8) where there is an "
+            f"'image_shape', but has dtype {features.dtype}."
+        )
+    shape = tuple(_integers("image_shape", array, where).reshape(-1).tolist())
+    _check_image_shape(shape, features.shape[1], where)
+    return shape
 
 
 @dataclass(frozen=True)
@@ -183,7 +283,7 @@ class Domain:
 
 @dataclass(frozen=True)
 class DataSet:
-    """Several domains that share D and the classes.
+    """Several domains that share D, the images' shape and the classes.
 
     Parameters
     ----------
@@ -197,7 +297,8 @@ class DataSet:
     Raises
     ------
     DataError
-        Different D, a repeated name, or a label >= C; names domain, split and row.
+        Different D or shapes of images, a repeated name, or a label >= C; names domain,
+        split and row.
     """
 
     domains: tuple[Domain, ...]
@@ -220,12 +321,23 @@ class DataSet:
                         f"{where}: embeddings have D = {rows.dim}, but {first} has "
                         f"D = {self.dim}. Embed all domains with the same encoder."
                     )
+                if rows.image_shape != self.image_shape:
+                    raise DataError(
+                        f"{where}: 'image_shape' is {rows.image_shape}, but {first} "
+                        f"has {self.image_shape}. Make all domains with the same "
+                        "encoder."
+                    )
                 check_labels_below(rows.labels, self.num_classes, where)
 
     @property
     def dim(self) -> int:
         """D, the length of one embedding."""
         return self.domains[0].train.dim
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """(channels, height, width) where rows are pixels; None for embeddings."""
+        return self.domains[0].train.image_shape
 
     @property
     def num_classes(self) -> int:

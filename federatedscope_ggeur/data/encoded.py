@@ -75,7 +75,9 @@ class Encoded:
         return DataSet(tuple(domains), self.class_names, self.encoder)
 
 
-def read_carried(folder: Path, request: Request, error: DataError) -> Encoded:
+def read_carried(
+    folder: Path, request: Request, error: DataError, defaults: Mapping[str, object]
+) -> Encoded:
     """The data set as a cache holds it, without its images.
 
     Parameters
@@ -85,13 +87,15 @@ def read_carried(folder: Path, request: Request, error: DataError) -> Encoded:
     request : Request
     error : DataError
         Why there are no images; raised again if there is no such data set in the cache.
+    defaults : mapping
+        Of the reader's own settings.
 
     Raises
     ------
     DataError
         Also for cache files that are damaged or missing.
     """
-    found = find_carried(folder, request)
+    found = find_carried(folder, request, defaults)
     if not found:
         held = {record.encoder for record in all_records(folder)}
         if held:

@@ -38,6 +38,7 @@ from federatedscope_ggeur.data.extraction import (
     hash_contents,
 )
 from federatedscope_ggeur.data.images.base import ImageDataSet, ImageReader, Images
+from federatedscope_ggeur.data.parts import filled_in
 from federatedscope_ggeur.errors import ConfigError, DataError
 
 logger = logging.getLogger(__name__)
@@ -150,7 +151,7 @@ def _find(
     try:
         images = reader(root, **options)
     except DataError as error:
-        return read_carried(folder, request, error)
+        return read_carried(folder, request, error, filled_in(reader, {}))
     return _Encoding(folder, request, settings, images)
 
 
@@ -305,8 +306,13 @@ class _Encoding:
     @cached_property
     def _encoder(self) -> Encoder:
         device = pick_device(self.settings.device)
-        encoder = build_encoder(self.settings.encoder, device)
+        encoder = build_encoder(self.settings.encoder, device, self.images.grey)
         logger.info("encoder: %s, D = %d, on %s", encoder.name, encoder.dim, device)
+        if encoder.image_shape is not None and self.settings.float16:
+            raise ConfigError(
+                f"ggeur.encoder.float16_cache: the encoder "
+                f"'{self.settings.encoder.name}' keeps bytes; leave it out"
+            )
         if "_identity" in self.__dict__ and encoder.identity != self._identity:
             raise ConfigError(
                 f"the encoder {encoder.name} is not the one that filled the cache "

@@ -56,7 +56,7 @@ def extract(
 
     Yields
     ------
-    Tensor of shape [b, D], float32, on the CPU
+    Tensor of shape [b, D], of the encoder's dtype, on the CPU
         b is ``batch_size``, at the end what is left.
 
     Raises

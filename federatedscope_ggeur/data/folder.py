@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import zipfile
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from federatedscope_ggeur.data.registry import register_reader
 from federatedscope_ggeur.data.split import split_domain
 from federatedscope_ggeur.errors import DataError
 
+logger = logging.getLogger(__name__)
+
 LAYOUTS = (
     "Accepted layouts of data.root: <domain>.npz for each domain; or "
     "<domain>/train.npz and <domain>/test.npz for each domain; or train.npz and "
@@ -27,6 +30,7 @@ LAYOUTS = (
     "[n]."
 )
 _SPLITS = ("train", "test")
+_NEEDED, _OPTIONAL = ("features", "labels"), ("image_shape", "users")
 _MOST_CLASSES = 100_000
 
 
@@ -38,9 +42,12 @@ def read_embeddings_folder(
 
     Layouts: ``<domain>.npz``, or ``<domain>/{train,test}.npz``, or ``{train,test}.npz``
     (one domain, called "all"), with arrays ``features`` [n, D] (floats or integers,
-    cast to float32) and ``labels`` [n] (integers). Optional beside them:
-    ``class_names.txt`` (one name in each line, class 0 first; otherwise the names are
-    "0", "1", ...) and ``encoder.txt`` (one line). Other files are not looked at.
+    cast to float32) and ``labels`` [n] (integers). A file may also hold ``image_shape``
+    (channels, height, width): its features are then the images' pixels, uint8, channel
+    by channel; and ``users`` [n] (integers), who made each row, for ``data.splitter:
+    natural``. Optional beside the files: ``class_names.txt`` (one name in each line,
+    class 0 first; otherwise the names are "0", "1", ...) and ``encoder.txt`` (one
+    line). Other files are not looked at.
 
     Parameters
     ----------
@@ -156,7 +163,7 @@ def _read_npz(path: Path, domain: str) -> Embeddings:
     try:
         with np.load(path, allow_pickle=False) as archive:
             names = archive.files
-            arrays = {n: archive[n] for n in ("features", "labels") if n in names}
+            arrays = {n: archive[n] for n in (*_NEEDED, *_OPTIONAL) if n in names}
     except Exception as error:  # a damaged zip fails in many ways
         if "allow_pickle" in str(error):
             raise DataError(
@@ -166,12 +173,10 @@ def _read_npz(path: Path, domain: str) -> Embeddings:
         raise DataError(
             f"{path}: corrupt, cannot be read ({error}). Write it again."
         ) from error
-    for name in ("features", "labels"):
+    for name in (*_NEEDED, *(name for name in _OPTIONAL if name in names)):
         if not isinstance(arrays.get(name), np.ndarray):
             raise DataError(f"{path}: no array '{name}'; the file holds {names}.")
-    rows = Embeddings.from_numpy(
-        arrays["features"], arrays["labels"], domain, where=str(path)
-    )
+    rows = Embeddings.from_numpy(**arrays, domain=domain, where=str(path))
     if len(rows) == 0:
         raise DataError(f"{path}: 'features' and 'labels' have zero rows.")
     return rows
@@ -186,6 +191,7 @@ def _class_names(root: Path, read: dict[tuple[str, str], Embeddings]) -> tuple:
                 f"{root}: the largest label is {largest}, which would mean "
                 f"{largest + 1} classes. Number the classes from 0 without gaps."
             )
+        _say_gaps(root, largest, read)
         return tuple(str(c) for c in range(largest + 1))
     names = [line.strip() for line in _read_text(path).rstrip().splitlines()]
     for number, name in enumerate(names, start=1):
@@ -193,6 +199,27 @@ def _class_names(root: Path, read: dict[tuple[str, str], Embeddings]) -> tuple:
             problem = f"repeats the name '{name}'" if name else "is empty"
             raise DataError(f"{path}: line {number} {problem}; name each class once.")
     return tuple(names)
+
+
+def _say_gaps(root: Path, largest: int, read: dict) -> None:
+    """Labels that nobody has are classes without rows, which few people mean."""
+    held = {c for rows in read.values() for c in rows.labels.unique().tolist()}
+    missing = [c for c in range(largest + 1) if c not in held]
+    if not missing:
+        return
+    shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+    why = (
+        "labels count from 0 and these start at 1"
+        if missing == [0]
+        else "labels count from 0 without gaps"
+    )
+    logger.warning(
+        "%s: no row has the label %s (%s), so there are classes without rows; number "
+        "the labels anew, or name all classes in class_names.txt",
+        root,
+        shown,
+        why,
+    )
 
 
 def _encoder(root: Path) -> str:

@@ -6,13 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
-from federatedscope_ggeur.data.split import deal_evenly, hold_out
-from federatedscope_ggeur.data.splitters import (
-    Task,
-    divide_rows,
-    find_shares,
-    read_arguments,
-)
+from federatedscope_ggeur.data.split import hold_out
+from federatedscope_ggeur.data.splitters import Task, divide, read_arguments
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.rng import numpy_generator
 
@@ -90,6 +85,11 @@ class FederatedData:
         return self.clients[0].train.dim
 
     @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """(channels, height, width) where rows are pixels; None for embeddings."""
+        return self.clients[0].train.image_shape
+
+    @property
     def num_classes(self) -> int:
         """C, the number of classes."""
         return len(self.class_names)
@@ -143,13 +143,17 @@ def partition(
     - ``domain`` ``[{'fraction': f}]``: each client gets the share f (default 1/m).
     - ``lds`` ``[{'alpha': b}]``: client k gets the share ``lds_matrix(...)[k - 1, c]``
       of class c; what no client of the domain takes is left out.
+    - ``classes`` ``[{'per_client': r}]``: r classes a client, in equal parts.
+    - ``subset`` ``[{'share': s}]``: the share s of one class, a little of all others.
+    - ``natural`` ``[{'users_per_client': q}]``: all rows of q users.
 
     ``lda`` and ``lds`` take ``min_per_class``, too (default 0): so many rows of each
     class are dealt to every client of the domain first, and the shares are of the rows
     that are left. See `Shares`; it is ``min_require_size`` in the code published with
     the GGEUR paper, where it is 1 for label skew. The paper does not mention it.
 
-    Test rows are always dealt out whole, disjointly and evenly in every class.
+    Test rows are always dealt out whole and disjointly: evenly in every class, but with
+    ``natural`` a client gets those of its own users.
 
     Parameters
     ----------
@@ -178,12 +182,8 @@ def partition(
     clients = []
     for position, domain in enumerate(seen):
         members = range(position + 1, client_num + 1, len(seen))
-        task = Task(domain.name, members, client_num, dataset.num_classes, seed)
-        shares = find_shares(splitter, splitter_args, task)
-        trains = divide_rows(domain.train.labels.numpy(), shares, task)
-        tests = deal_evenly(
-            domain.test.labels.numpy(), len(members), task.generator("test")
-        )
+        task = Task(domain, members, client_num, dataset.num_classes, seed)
+        trains, tests = divide(splitter, splitter_args, task)
         clients += [
             ClientData(k, domain.name, domain.train.select(a), domain.test.select(b))
             for k, a, b in zip(members, trains, tests)

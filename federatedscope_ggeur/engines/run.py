@@ -108,7 +108,9 @@ class Run:
             for domain in data.unseen
         ]
         if self.settings.rounds:
-            lines.append(f"space to train in: {cfg.ggeur.space}")
+            network = cfg.ggeur.network.name
+            space = f"space to train in: {cfg.ggeur.space}"
+            lines.append(f"network: {network}" if network else space)
         withheld = withheld_line(cfg, self.settings, self.held)
         lines += [withheld] if withheld else []
         notes = [*idle_notes(cfg), *self.notes]

@@ -78,8 +78,9 @@ def withheld_note(counts: np.ndarray, threshold: int) -> str:
     return (
         f"{withheld_text(withheld)}: statistics, and what is made of them, lack these; "
         f"{lower} would withhold {_percent(less.pair_share)} and "
-        f"{_percent(less.row_share)} (and let {lets} be sent), and fewer clients, with "
-        "more rows each, need less withheld"
+        f"{_percent(less.row_share)} (and let {lets} be sent), fewer clients, with "
+        f"more rows each, need less withheld, and {setting('steps')} [] without a head "
+        "in closed form trains on all rows"
     )
 
 

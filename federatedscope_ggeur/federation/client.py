@@ -10,7 +10,11 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.errors import GGEURError, MessageError, setting
+from federatedscope_ggeur.errors import (
+    GGEURError,
+    MessageError,
+    setting,
+)
 from federatedscope_ggeur.federation.divergence import not_finite, remedy
 from federatedscope_ggeur.federation.evaluation import evaluate
 from federatedscope_ggeur.federation.memory import MemoryBudget
@@ -32,6 +36,7 @@ from federatedscope_ggeur.federation.messages.schema import (
     StatisticsForm,
 )
 from federatedscope_ggeur.federation.privacy import apply_min_count, rows_for_totals
+from federatedscope_ggeur.federation.rows import check_batches, check_rows
 from federatedscope_ggeur.federation.settings import ClientSettings
 from federatedscope_ggeur.federation.training import fit
 from federatedscope_ggeur.geometry import (
@@ -43,7 +48,7 @@ from federatedscope_ggeur.geometry import (
 )
 from federatedscope_ggeur.methods import LocalContext, LocalOutcome
 from federatedscope_ggeur.methods.base import Tensors
-from federatedscope_ggeur.models import CPU, fold
+from federatedscope_ggeur.models import CPU, fold, trainable_part
 from federatedscope_ggeur.models.closed_forms import Rows, left_out_hits
 from federatedscope_ggeur.rng import derive_seed
 
@@ -69,6 +74,8 @@ class Client:
     ----------
     schema : MessageSchema
         To decode the server's messages against.
+    scored_schema : MessageSchema
+        The same for a model to be scored, which may be of another kind than `model`.
     space : Space
         What it trains in, from `prepare` on: its training set and weights are there.
         All else, `features` too, is of raw embeddings.
@@ -87,11 +94,15 @@ class Client:
         self.features, self.labels = features, labels
         self.settings, self._memory = settings, memory
         self.task = settings.task
-        self.model = self.task.build_model()
+        self.model = memory.model(self.task)
         self.schema = self.task.schema(self.model)
+        check_rows(self.model, features)
         self.space = Space.raw(self.task.dim)
         self._device = settings.training.device
+        self.scored_model = self.task.build_scored(self.model)
+        self.scored_schema = self.task.schema(self.scored_model)
         self.model.to(self._device)
+        self.scored_model.to(self._device)
         self.recipe: AugmentedSet | None = None
         self.aggregation_weight = 0.0
         #: The method's own tensors on this client, by the round that left them.
@@ -122,8 +133,7 @@ class Client:
         """After the last round: those of what the last layer takes in, likewise, with
         the weights of a model on raw embeddings."""
         model = self.model.at(broadcast.params)
-        with torch.no_grad():
-            inputs = model.last_input(self.features.to(self._device)).cpu()
+        inputs = model.in_chunks(model.last_input, self.features).cpu()
         classes = self.task.num_classes
         statistics = ClassStatistics.from_embeddings(inputs, self.labels, classes)
         return self._upload(statistics, self.task.statistics.by_class)
@@ -186,6 +196,7 @@ class Client:
         own = self.settings.weight == "original"
         weight = len(self.features) if own else self.recipe.rows
         training = self.settings.training
+        check_batches(self.model, training, self.recipe.rows, self.number)
         if training.drop_last and self.recipe.rows < training.batch_size:
             logger.warning(
                 "client %d never trains: its %d rows are fewer than %s %d, and %s is "
@@ -225,27 +236,28 @@ class Client:
             broadcast.params if hooks.start is None else hooks.start,
             features,
             labels,
-            settings.training,
+            settings.training.in_round(number),
             seed,
             hooks,
         )
-        self._check(number, not_finite(result.params, {}))
+        self._check(number, not_finite(result.weights, {}))
         upload: Tensors = {}
         if hooks.finish is not None:
-            trained = result.params.to(self._device)
-            outcome = LocalOutcome(trained, result.steps, features, labels)
+            trained = result.weights.to(self._device)
+            params = trainable_part(self.model, trained)
+            outcome = LocalOutcome(params, result.steps, features, labels, trained)
             upload, state = hooks.finish(outcome)
             # The server's own check, here where it is known what to do.
             problem = self.task.method.upload_problem(upload, self.model)
             self._check(
-                number, not_finite(result.params, {**upload, **state}) or problem
+                number, not_finite(result.weights, {**upload, **state}) or problem
             )
             upload = {name: t.cpu() for name, t in upload.items()}
             # The set may be drawn into memory that other clients use next.
             kept = {n: t.detach().to(CPU, copy=True) for n, t in state.items()}
             self.states = _newest({**self.states, number: kept}, number)
-        params = result.params if self.task.method.federated else result.params[:0]
-        return ClientUpdate(self.number, number, params, result.steps, upload)
+        weights = result.weights if self.task.method.federated else result.weights[:0]
+        return ClientUpdate(self.number, number, weights, result.steps, upload)
 
     def score(
         self, broadcast: Broadcast, rows: Mapping[str, Embeddings]
@@ -254,15 +266,20 @@ class Client:
         params, device = self.eval_params(broadcast), self._device
         scores = {
             split: evaluate(
-                self.model, params, held.features, held.labels, device, self._remedy
+                self.scored_model,
+                params,
+                held.features,
+                held.labels,
+                device,
+                self._remedy,
             )
             for split, held in rows.items()
         }
         return ScoreReport(self.number, broadcast.round_number, scores)
 
     def eval_params(self, broadcast: Broadcast) -> Tensor:
-        """The client's weights [P] on raw embeddings after a round: those broadcast, or
-        its own."""
+        """The client's weights [P + Q] on raw embeddings after a round: those
+        broadcast, or its own."""
         number, method = broadcast.round_number, self.task.method
         context = self._context(number, broadcast.params, broadcast.download)
         context = replace(context, state=self._state_before(number + 1))
@@ -304,6 +321,9 @@ class Client:
             )
         if self._kept is not None:
             return self._kept
+        if self.model.takes_images:  # nothing to draw, so no copy of them either
+            self._kept = self._on_device((self.features, self.labels))
+            return self._kept
         recipe = self.recipe
         try:
             if recipe.same_every_round and self._memory.reserve(recipe.nbytes):
@@ -323,19 +343,20 @@ class Client:
         features, labels = rows
         return features.to(self._device), labels.to(self._device)
 
-    def _context(self, round_number, broadcast, download) -> LocalContext:
+    def _context(self, round_number, weights, download) -> LocalContext:
         return LocalContext(
             self.number,
             round_number,
             self.model,
-            broadcast,
+            trainable_part(self.model, weights),
             download,
             self._init_broadcast,
             self._state_before(round_number),
             self._counts,
             self.settings.min_samples,
-            self.settings.training.optimizer,
+            self.settings.training.in_round(round_number).optimizer,
             self.task.seed,
+            weights,
         )
 
 
@@ -347,9 +368,11 @@ def _moved(context: LocalContext, device: torch.device) -> LocalContext:
 
     if device == CPU:
         return context
+    weights = context.weights.to(device)
     return replace(
         context,
-        broadcast=context.broadcast.to(device),
+        broadcast=trainable_part(context.model, weights),
+        weights=weights,
         download=there(context.download),
         init_broadcast=there(context.init_broadcast),
         state=there(context.state),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.federation.messages.payloads import ClientUpdate
+from federatedscope_ggeur.federation.messages.validation import LARGEST_WEIGHT
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.reporting import Divergence, divergence_line
 from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
@@ -31,11 +33,22 @@ def remedy(method: Method, rate: float | None = None) -> str:
     return f"lower {lower}{',' if own else ''} or set {setting('grad_clip')}"
 
 
+def overflow_of(updates: Sequence[ClientUpdate]) -> str:
+    """Of which client's weights a sum overflows; "" where no one's stand out."""
+    sizes = sorted((largest(u.params), u.client) for u in updates)
+    usual = sizes[(len(sizes) - 1) // 2][0] if sizes else 0.0
+    if not sizes or sizes[-1][0] <= BOUND * max(usual, 1.0):
+        return ""
+    return f"client {sizes[-1][1]} sent weights of up to {sizes[-1][0]:.3g}; "
+
+
 def not_finite(params: Tensor, own: Mapping[str, Tensor]) -> str:
-    """What of weights [P] and of a method's `own` tensors is not finite; "" if all
-    is."""
+    """What of weights [P] and of a method's `own` tensors is not finite, or so large
+    that sums over clients need not be; "" if nothing is."""
     if not torch.isfinite(params).all():
         return "the weights hold NaN or infinity"
+    if largest(params) > LARGEST_WEIGHT:
+        return f"the weights are larger than {LARGEST_WEIGHT:g}"
     found = (name for name, t in own.items() if not torch.isfinite(t).all())
     return next((f"'{name}' holds NaN or infinity" for name in found), "")
 

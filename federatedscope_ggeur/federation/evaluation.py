@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation.arithmetic import exact
 from federatedscope_ggeur.models import CPU, Model
-
-_CHUNK_ROWS = 8192
 
 #: What a head can be scored on, in FederatedScope's words.
 SPLITS = ("train", "val", "test")
@@ -176,7 +175,7 @@ def evaluate(
     device: torch.device = CPU,
     remedy: str = "",
 ) -> Score:
-    """Score of a head with weights `params` [P] on features [n, D] and labels [n].
+    """Score of a model with weights `params` [P + Q] on rows [n, D] and labels [n].
 
     The rows are moved to `device` some at a time.
 
@@ -188,10 +187,11 @@ def evaluate(
     """
     frozen = model.at(params).to(device)
     score = Score()
-    with torch.inference_mode():
-        for x, y in zip(features.split(_CHUNK_ROWS), labels.split(_CHUNK_ROWS)):
+    with torch.inference_mode(), exact(device):
+        rows = frozen.chunk_rows
+        for x, y in zip(features.split(rows), labels.split(rows)):
             x, y = x.to(device), y.to(device)
-            logits = frozen(x).double()
+            logits = frozen(frozen.prepare(x)).double()
             correct = int((logits.argmax(dim=1) == y).sum())
             loss = float(F.cross_entropy(logits, y, reduction="sum"))
             score += Score(correct, len(y), loss)

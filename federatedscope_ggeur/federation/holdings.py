@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from federatedscope_ggeur.data import ClientData
 from federatedscope_ggeur.geometry import AugmentationSettings
@@ -22,7 +23,7 @@ class Holdings:
     counts : int array of shape [K, C]
         Rows of each client and class.
     square_norms : float array of shape [K]
-        Of each client the sum of |x|^2 over its rows.
+        Of each client the sum of |x|^2 over its embeddings; 0 of pixels.
     """
 
     numbers: tuple[int, ...]
@@ -38,7 +39,7 @@ class Holdings:
             np.bincount(client.train.labels.numpy(), minlength=num_classes)
             for client in held
         ]
-        norms = [float(client.train.features.double().pow(2).sum()) for client in held]
+        norms = [_square_norm(client.train.features) for client in held]
         return cls(
             tuple(client.number for client in held),
             tuple(client.domain for client in held),
@@ -60,6 +61,12 @@ class Holdings:
     def mean_square_norm(self) -> float:
         """E|x|^2 over all rows; 0 without any."""
         return float(self.square_norms.sum() / max(1, self.counts.sum()))
+
+
+def _square_norm(features: Tensor) -> float:
+    if not features.is_floating_point():
+        return 0.0  # of pixels nobody asks it, and in float64 they would take much room
+    return float(features.double().pow(2).sum())
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,30 @@
-"""The memory that the augmented sets of one process may take."""
+"""The memory that the clients of one process share."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.federation.task import Task
+from federatedscope_ggeur.models import Model
+
 
 class MemoryBudget:
-    """Bytes that the augmented sets of one process may take together."""
+    """Bytes that the augmented sets of one process may take together, and the module
+    that its clients train one after the other."""
 
     def __init__(self, limit: float):
         self._left = limit
         self._scratch = torch.empty(0)
+        self._modules: dict[tuple, Model] = {}
+
+    def model(self, task: Task) -> Model:
+        """The module of `task`, the same for all clients: what stands in it is only of
+        use to the one that has just loaded it."""
+        key = task.dim, task.num_classes, task.model
+        if key not in self._modules:
+            self._modules[key] = task.build_model()
+        return self._modules[key]
 
     def reserve(self, nbytes: int) -> bool:
         """Whether `nbytes` still fit; if so they are taken."""

@@ -44,6 +44,18 @@ class OptimizerSettings:
         return TorchOptimizer(vector, self)
 
 
+@dataclass(frozen=True)
+class StepSchedule:
+    """The learning rate over rounds: times `gamma` after every `step_size` of them."""
+
+    step_size: int
+    gamma: float
+
+    def rate(self, lr: float, round_number: int) -> float:
+        """``lr gamma^floor((r - 1) / step_size)`` in round r = 1, 2, ..."""
+        return lr * self.gamma ** (max(0, round_number - 1) // self.step_size)
+
+
 class FlatSGD:
     """`torch.optim.SGD` with momentum and weight decay, on one vector of shape (P,)."""
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.calibration import (
-    Calibration,
-)
+from federatedscope_ggeur.errors import ConfigError, GGEURError
+from federatedscope_ggeur.federation.calibration import Calibration
+from federatedscope_ggeur.federation.closed_form_stage import ClosedFormStage
 from federatedscope_ggeur.federation.compression_log import CompressionLog
-from federatedscope_ggeur.federation.divergence import not_finite, remedy
+from federatedscope_ggeur.federation.divergence import not_finite, overflow_of, remedy
 from federatedscope_ggeur.federation.evaluation import Score, evaluate
 from federatedscope_ggeur.federation.global_shapes import global_geometry
 from federatedscope_ggeur.federation.messages import (
@@ -26,32 +27,29 @@ from federatedscope_ggeur.federation.messages import (
     SpaceBroadcast,
     StatisticsUpload,
 )
-from federatedscope_ggeur.federation.messages.statistics_upload import (
-    empty_statistics,
-)
+from federatedscope_ggeur.federation.messages.declared import Declarations
+from federatedscope_ggeur.federation.messages.statistics_upload import empty_statistics
 from federatedscope_ggeur.federation.prototypes import PrototypeBook
+from federatedscope_ggeur.federation.running_statistics import (
+    mean_running_statistics,
+)
 from federatedscope_ggeur.federation.sampling import draw_clients
+from federatedscope_ggeur.federation.screening import capped
 from federatedscope_ggeur.federation.settings import ServerSettings
 from federatedscope_ggeur.federation.space_maker import SpaceMaker
-from federatedscope_ggeur.geometry import (
-    Space,
-)
+from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.methods import ServerContext, Update, initial_weights
 from federatedscope_ggeur.models import (
     ClosedForm,
     fold,
     load_vector,
-    to_vector,
+    recast,
+    trainable_part,
     unfold,
 )
-from federatedscope_ggeur.models.closed_forms import ComponentBook, Components
 
 FromClient = TypeVar(
-    "FromClient",
-    StatisticsUpload,
-    PrepareReply,
-    ClientUpdate,
-    ScoreReport,
+    "FromClient", StatisticsUpload, PrepareReply, ClientUpdate, ScoreReport
 )
 
 
@@ -73,8 +71,13 @@ class Server:
         The clients that are only scored, drawn by seed.
     participants : list of int
         All others, ascending.
-    params : Tensor of shape (P,)
-        The global head's weights, in `space`: those that are trained.
+    params : Tensor of shape (P + Q,)
+        The global model's weights, in `space`: those that are trained, then running
+        statistics.
+    scored_model : Model
+        The kind of model that is scored and left.
+    closed_form : ClosedFormStage or None
+        The head in closed form, where there is one.
     space : Space
         What is trained in; raw until `make_space`.
     statistics : ClassStatistics or SummedStatistics
@@ -91,6 +94,8 @@ class Server:
         What it keeps of the statistics to serve a client that comes back.
     prepare_replies : dict from client number to PrepareReply
         Of the clients that ended round 0.
+    declared : mapping from client number to Declared
+        What clients declared when they joined; nothing where they are in this process.
     """
 
     def __init__(self, client_domains: Mapping[int, str], settings: ServerSettings):
@@ -99,7 +104,11 @@ class Server:
         self.unseen = unseen_clients(self.client_domains, settings)
         self.participants = [k for k in self.client_domains if k not in self.unseen]
         self.model = self.task.build_model()
+        problem = self.task.method.model_problem(self.model)
+        if problem:
+            raise ConfigError(f"{self.task.method.name} {problem}")
         self.params = initial_weights(self.model, self.task.seed)
+        self.scored_model = self.task.build_scored(self.model)
         self._given = False  # whether `params` are of a model on raw embeddings
         self.space = Space.raw(self.task.dim)
         self.space_maker = SpaceMaker(self.task.space, self.task.dim)
@@ -113,13 +122,15 @@ class Server:
             self.calibration = Calibration(self.model, settings.calibration, seed)
         self.prototype_book = PrototypeBook(self.client_domains, settings.prototypes)
         self.uploaded_rows: dict[int, int] = {}
-        self._components: ComponentBook | None = None
-        form = settings.closed_form
-        if form is not None and (form.is_open or not form.partition_free):
-            names = tuple(dict.fromkeys(self.client_domains.values()))
-            self._components = ComponentBook(names)
+        self.closed_form: ClosedFormStage | None = None
+        if settings.closed_form is not None:
+            domains = self.client_domains.values()
+            self.closed_form = ClosedFormStage(
+                settings.closed_form, settings.keeps_best, domains, self.task.seed
+            )
         self.compression = CompressionLog()
         self.prepare_replies: dict[int, PrepareReply] = {}
+        self.declared: Declarations = {}
 
     @property
     def uploaded(self) -> set[int]:
@@ -148,8 +159,17 @@ class Server:
 
     @property
     def raw_params(self) -> Tensor:
-        """The global head's weights [P] on raw embeddings, as all others see it."""
+        """The global model's weights [P + Q] on raw embeddings, as others see it."""
         return fold(self.model, self.params, self.space)
+
+    def head_params(self, closed_form: bool = False) -> Tensor:
+        """The weights of a head to be scored or left, of `scored_model`, on raw
+        embeddings: the trained one, or that in closed form."""
+        if closed_form:
+            held = self.closed_form
+            assert held is not None, "the settings ask for no closed form"
+            return held.solved_params
+        return recast(self.model, self.raw_params, self.scored_model)
 
     # round 0
 
@@ -158,10 +178,10 @@ class Server:
         for upload in in_client_order(uploads):
             self.uploaded_rows[upload.client] = int(upload.statistics.counts.sum())
             self.statistics = self.statistics + upload.statistics
-            if self._components is not None:
-                self._components.add(upload.statistics, upload.client, upload.domain)
+            if self.closed_form is not None:
+                self.closed_form.add(upload)
             if upload.loss is not None:
-                self.compression.add(upload, self.settings.closed_form is not None)
+                self.compression.add(upload, self.closed_form is not None)
             self.space_maker.add_statistics(upload.statistics)
             if 2 in self.settings.steps:
                 self.prototype_book.add(upload.client, upload.statistics)
@@ -190,39 +210,27 @@ class Server:
             return None
         return self.prototype_book.around(client, self.space)
 
-    def solve(self, form: ClosedForm) -> dict[str, float | int | str]:
-        """Take the head in closed form from the statistics; what was chosen for it.
-
-        Raises
-        ------
-        StatisticsError
-            The statistics do not allow that head; it says what to do.
-        """
-        parts = None
-        if self._components is not None and self.uploaded:
-            parts = self._components.components()
-        solved = form.solve(self.statistics, parts, self.task.seed)
-        self.start_from(to_vector(solved.model))
+    def solve(
+        self, form: ClosedForm, start: ClosedForm | None
+    ) -> dict[str, float | int | str]:
+        """Take the head in closed form, and what training goes on from; what was chosen
+        for the head. See `ClosedFormStage.solve`."""
+        assert self.closed_form is not None, "the settings ask for no closed form"
+        solved, begun = self.closed_form.solve(form, start, self.statistics)
+        if begun is not None:
+            self.start_from(begun)
         if self.compression.uploads:
             self.compression.note_head(form, solved, self.statistics)
         return solved.report
 
+    @property
+    def num_candidates(self) -> int:
+        """Of how many heads in closed form clients count hits."""
+        return len(self.closed_form.candidates) if self.closed_form else 0
+
     def start_from(self, params: Tensor) -> None:
         """Begin, before the space is made, with weights [P] on raw embeddings."""
         self.params, self._given = params, True
-
-    @property
-    def candidates(self) -> tuple[ClosedForm, ...]:
-        """What a head in closed form may be, where clients' rows decide."""
-        form = self.settings.closed_form
-        return () if form is None else form.candidates()
-
-    def components(self) -> Components | None:
-        """What clients have sent, where rows are to be left out of it."""
-        form = self.settings.closed_form
-        if self._components is None or form is None or not form.is_open:
-            return None
-        return self._components.components() if self.statistics.classes else None
 
     def add_prepare_reply(self, reply: PrepareReply) -> None:
         """Note what a client counts for and what its method sends once.
@@ -247,7 +255,8 @@ class Server:
             raise GGEURError("no client has any rows to train on")
         method, context = self.task.method, self._context(0)
         tensors = method.aggregate_init(context.init_uploads)
-        self.method_state = method.initial_state(self.params, context)
+        params = trainable_part(self.model, self.params)
+        self.method_state = method.initial_state(params, context)
         return InitBroadcast(tensors) if tensors else None
 
     def resume(
@@ -278,16 +287,21 @@ class Server:
 
     def broadcast(self, round_number: int) -> Broadcast:
         """What is trained from."""
-        return self._broadcast(round_number, self.params)
+        return self._broadcast(round_number, self.params, train=True)
 
     def model_broadcast(self, round_number: int) -> Broadcast:
-        """The model on raw embeddings, to be scored or kept."""
+        """The same as a model on raw embeddings."""
         return self._broadcast(round_number, self.raw_params)
 
-    def _broadcast(self, round_number: int, params: Tensor) -> Broadcast:
+    def head_broadcast(self, round_number: int, closed_form: bool = False) -> Broadcast:
+        """A head on raw embeddings, to be scored or kept; see `head_params`."""
+        return self._broadcast(round_number, self.head_params(closed_form))
+
+    def _broadcast(self, number: int, params: Tensor, train=False) -> Broadcast:
         method = self.task.method
         params = params if method.federated else params[:0]
-        return Broadcast(round_number, params, method.download(self.method_state))
+        download = method.download if train else method.scoring_download
+        return Broadcast(number, params, download(self.method_state))
 
     def step(self, round_number: int, updates: Iterable[ClientUpdate]) -> None:
         """The method's server step over the updates of a round, in client order.
@@ -298,19 +312,25 @@ class Server:
             It diverged to NaN or infinity.
         """
         context = self._context(round_number)
-        weights = context.aggregation_weights
+        sent = in_client_order(updates)
+        counts = {u.client: context.aggregation_weights[u.client] for u in sent}
+        weights = capped(counts, self.settings.max_share)
         taken = [
             Update(u.client, weights[u.client], u.params, u.steps, u.upload)
-            for u in in_client_order(updates)
+            for u in sent
         ]
-        self.params, self.method_state = self.task.method.step(
-            self.params, taken, self.method_state, context
+        model, method = self.model, self.task.method
+        statistics = mean_running_statistics(model, self.params, taken)
+        trained = [replace(u, params=trainable_part(model, u.params)) for u in taken]
+        after, self.method_state = method.step(
+            trainable_part(model, self.params), trained, self.method_state, context
         )
+        self.params = torch.cat([after, statistics]) if len(statistics) else after
         problem = not_finite(self.params, self.method_state)
         if problem:
             raise GGEURError(
-                f"round {round_number}: after the server's step {problem}: training "
-                f"diverged; {self._remedy}"
+                f"round {round_number}: after the server's step {problem}: "
+                f"{overflow_of(sent)}training diverged; {self._remedy}"
             )
 
     def evaluates(self, round_number: int) -> bool:
@@ -334,11 +354,13 @@ class Server:
                 scores[self.client_domains[report.client]] += report.scores[split]
         return scores
 
-    def score(self, features: Tensor, labels: Tensor) -> Score:
-        """Score the global head on rows [n, D], [n] that the server holds."""
+    def score(
+        self, features: Tensor, labels: Tensor, closed_form: bool = False
+    ) -> Score:
+        """Score the head of `head_params` on rows [n, D], [n] that the server holds."""
         return evaluate(
-            self.model,
-            self.raw_params,
+            self.scored_model,
+            self.head_params(closed_form),
             features,
             labels,
             self.settings.device,
@@ -355,8 +377,8 @@ class Server:
         if self.settings.ignore_weight:
             weights = {k: float(weight > 0) for k, weight in weights.items()}
         uploads = {reply.client: reply.init_upload for reply in replies}
-        seed = self.task.seed
-        return ServerContext(round_number, self.model, weights, uploads, seed)
+        seed, device = self.task.seed, self.settings.device
+        return ServerContext(round_number, self.model, weights, uploads, seed, device)
 
 
 def unseen_clients(numbers: Iterable[int], settings: ServerSettings) -> list[int]:

@@ -65,6 +65,8 @@ class ServerSettings:
         Clients that take no part in round 0 or in training and are only scored.
     closed_form : ClosedForm, optional
         The head in closed form that round 0 ends with.
+    keeps_best : bool
+        The run may leave the head in closed form, where training starts at one.
     calibration : CalibrationSettings, optional
         What is done to the head after the last round.
     device : torch.device
@@ -72,6 +74,10 @@ class ServerSettings:
         server works out, it does on the CPU.
     rate : float, optional
         The clients' learning rate, for what is said where training diverges.
+    max_share : float
+        The largest share of an average of updates that one client has; 1: any.
+    counts_own_rows : bool
+        Whether what clients count for are rows of their own.
     """
 
     task: Task
@@ -83,6 +89,9 @@ class ServerSettings:
     eval_every: int
     unseen_client_num: int = 0
     closed_form: ClosedForm | None = None
+    keeps_best: bool = False
     calibration: CalibrationSettings | None = None
     device: torch.device = CPU
     rate: float | None = None
+    max_share: float = 1.0
+    counts_own_rows: bool = False

@@ -34,6 +34,9 @@ class Task:
         GGEUR draws along one shape for all classes in place of one for each.
     space : SpaceSettings
         The space that is trained in.
+    scored : ModelSettings, optional
+        The kind of model that is scored and left, where it is another than the one
+        that is trained.
     """
 
     num_classes: int
@@ -44,10 +47,17 @@ class Task:
     statistics: StatisticsForm = EACH_CLASS
     pooled_geometry: bool = False
     space: SpaceSettings = _RAW
+    scored: ModelSettings | None = None
 
     def build_model(self) -> Model:
-        """A model of the task, its parameters as the class leaves them."""
+        """The model that is trained, its parameters as the class leaves them."""
         return build_model(self.dim, self.num_classes, self.model)
+
+    def build_scored(self, model: Model) -> Model:
+        """The model that is scored, likewise: `model`, the trained one, or another."""
+        if self.scored is None:
+            return model
+        return build_model(self.dim, self.num_classes, self.scored)
 
     def schema(self, model: Model) -> MessageSchema:
         """What received messages are checked against."""

@@ -1,17 +1,27 @@
-"""`fit`: the local training of a head, the same for every method and engine."""
+"""`fit`: the local training of a model, the same for every method and engine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from federatedscope_ggeur.federation.optimizers import OptimizerSettings
-from federatedscope_ggeur.methods.base import Batch, LocalHooks
-from federatedscope_ggeur.models import CPU, Model, add_autograd_gradient, bind_vector
+from federatedscope_ggeur.federation.arithmetic import exact
+from federatedscope_ggeur.federation.optimizers import (
+    OptimizerSettings,
+    StepSchedule,
+)
+from federatedscope_ggeur.methods import Batch, LocalHooks
+from federatedscope_ggeur.models import (
+    CPU,
+    Model,
+    add_autograd_gradient,
+    bind_vector,
+    trainable_part,
+)
 from federatedscope_ggeur.rng import derive_seed, torch_generator
 
 # Rows gathered at once: few enough to stay in the cache, enough to spread the cost.
@@ -36,6 +46,8 @@ class TrainingSettings:
         Largest norm of a gradient; none if not positive.
     device : torch.device
         Where the arithmetic is done. Draws are the CPU's on any device.
+    schedule : StepSchedule, optional
+        How the rate changes over rounds.
     """
 
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
@@ -46,6 +58,14 @@ class TrainingSettings:
     drop_last: bool = False
     grad_clip: float = -1.0
     device: torch.device = CPU
+    schedule: StepSchedule | None = None
+
+    def in_round(self, number: int) -> TrainingSettings:
+        """The same with the rate of a round."""
+        if self.schedule is None:
+            return self
+        rate = self.schedule.rate(self.optimizer.lr, number)
+        return replace(self, optimizer=replace(self.optimizer, lr=rate))
 
     def batches(self, rows: int) -> int:
         """The mini-batches of a round on so many rows."""
@@ -54,6 +74,13 @@ class TrainingSettings:
             return self.local_update_steps * per_epoch
         return self.local_update_steps
 
+    def batch_sizes(self, rows: int) -> set[int]:
+        """The rows that mini-batches of a round have."""
+        full, rest = divmod(self.usable(rows), self.batch_size)
+        sizes = {self.batch_size} if full else set()
+        reaches_the_last = self.batches(rows) > full
+        return sizes | ({rest} if rest and reaches_the_last else set())
+
     def usable(self, rows: int) -> int:
         """Of so many rows those that an epoch takes."""
         return rows - rows % self.batch_size if self.drop_last else rows
@@ -61,10 +88,12 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class FitResult:
-    """Parameters of shape (P,), on the CPU, after `steps` mini-batches."""
+    """Weights of shape (P + Q,), on the CPU, after `steps` mini-batches; `params` are
+    the P trainable ones."""
 
     params: Tensor
     steps: int
+    weights: Tensor
 
 
 def fit(
@@ -76,43 +105,49 @@ def fit(
     seed: int,
     hooks: LocalHooks | None = None,
 ) -> FitResult:
-    """Train a head on embeddings from `start`, with a fresh optimiser.
+    """Train a model from `start`, with a fresh optimiser.
 
     Parameters
     ----------
-    head : Head
-        Its parameters become views of the result.
-    start : Tensor of shape (P,)
+    model : Model
+        Its parameters and running statistics become views of the result.
+    start : Tensor of shape (P + Q,)
         Left as it is. It and the set may lie on any device.
-    features : Tensor of shape (n, D), float32
-        With n = 0 nothing is trained and `start` comes back after 0 steps.
+    features : Tensor of shape (n, D)
+        Rows as the model's `prepare` takes them. With n = 0 nothing is trained and
+        `start` comes back after 0 steps.
     labels : Tensor of shape (n,), int64
     settings : TrainingSettings
     seed : int
-        Decides the order of rows and the dropout.
+        Decides the order of rows, the dropout and the augmentation of images.
     hooks : LocalHooks, optional
         What a method adds to plain cross-entropy; its tensors lie on the settings'
         device.
     """
     hooks, device = hooks or LocalHooks(), settings.device
-    params = start.detach().to(device, copy=True)
+    weights = start.detach().to(device, copy=True)
     features, labels = features.to(device), labels.to(device)
-    bind_vector(model, params)
+    bind_vector(model, weights)
     model.train()
+    # Running statistics are no matter of the optimiser: batches alone move them.
+    params = trainable_part(model, weights)
     optimizer = settings.optimizer.build(params)
     step = _TrainingStep(model, params, optimizer, settings.grad_clip, hooks)
+    augmentation = torch_generator(seed, "augment") if model.takes_images else None
     steps = 0
     # nn.Dropout draws from torch's global generator, which is put back afterwards.
     # (torch.manual_seed would reach for the GPU's as well, which is not.)
-    with torch.random.fork_rng(devices=[]):
+    hooked = model.stages_hooked(hooks.stage)
+    with torch.random.fork_rng(devices=[]), hooked, exact(device):
         torch.default_generator.manual_seed(derive_seed(seed, "dropout"))
         order = torch_generator(seed, "order")
         with torch.no_grad() if step.may_leave_tensors else torch.inference_mode():
             for x, y in _batches(features, labels, settings, order):
-                step(x, y)
+                step(model.prepare(x, augmentation), y)
                 steps += 1
     model.eval()
-    return FitResult(params.cpu(), steps)
+    weights = weights.cpu()
+    return FitResult(trainable_part(model, weights), steps, weights)
 
 
 def _batches(
@@ -145,8 +180,10 @@ class _TrainingStep:
     def __init__(self, model, params, optimizer, grad_clip, hooks: LocalHooks):
         self.model, self.params, self.hooks = model, params, hooks
         self.optimizer, self.grad_clip = optimizer, grad_clip
-        if grad_clip > 0:
-            # The norm is of the gradient alone, so it cannot join the momentum yet.
+        self.apart = grad_clip > 0 or hooks.perturb is not None
+        if self.apart:
+            # The norm is of the gradient alone, so it cannot join the momentum yet; nor
+            # can a gradient that is only asked where to look for the one that counts.
             self.gradient, self.beta = torch.zeros_like(params), 0.0
         else:
             self.gradient, self.beta = optimizer.buffer, optimizer.beta
@@ -158,26 +195,47 @@ class _TrainingStep:
         self.autograd_beta = 1.0 if by_hand else self.beta
         # Tensors made in inference mode can never be used in autograd again; a hook
         # may keep some for a later round.
-        hooked = hooks.transform is not None or hooks.add_correction is not None
+        called = (hooks.transform, hooks.add_correction, hooks.perturb)
+        hooked = any(hook is not None for hook in called)
         self.may_leave_tensors = model.uses_autograd or not self.plain or hooked
         self.accumulate = model.gradient_accumulator(self.gradient, self.beta)
 
     def __call__(self, features: Tensor, labels: Tensor) -> None:
         if self.hooks.transform is not None:
             features = self.hooks.transform(features, labels)
+        if self.hooks.perturb is None:
+            self._take_gradient(features, labels)
+        else:
+            self._take_gradient_nearby(self.hooks.perturb, features, labels)
+        if self.hooks.add_correction is not None:
+            self.hooks.add_correction(self.params, self.gradient)
+        if self.apart:
+            buffer = self.optimizer.buffer
+            buffer.mul_(self.optimizer.beta).add_(self._clipped(self.gradient))
+        self.optimizer.step()
+
+    def _take_gradient_nearby(self, perturb, features: Tensor, labels: Tensor) -> None:
+        draws = torch.random.get_rng_state()
+        self._take_gradient(features, labels)
+        kept = self.params.clone()
+        self.params.add_(perturb(self.params, self.gradient))
+        torch.random.set_rng_state(draws)  # the same units are dropped
+        with self.model.frozen_statistics():
+            self._take_gradient(features, labels)
+        self.params.copy_(kept)
+
+    def _clipped(self, gradient: Tensor) -> Tensor:
+        if self.grad_clip <= 0:
+            return gradient
+        return gradient * (self.grad_clip / (gradient.norm() + 1e-6)).clamp(max=1.0)
+
+    def _take_gradient(self, features: Tensor, labels: Tensor) -> None:
         if self.accumulates:
             self.accumulate(features, labels)
         if not self.plain:
             with torch.enable_grad():
                 loss = self._loss(features, labels)
             add_autograd_gradient(self.model, loss, self.gradient, self.autograd_beta)
-        if self.hooks.add_correction is not None:
-            self.hooks.add_correction(self.params, self.gradient)
-        if self.grad_clip > 0:
-            scale = (self.grad_clip / (self.gradient.norm() + 1e-6)).clamp(max=1.0)
-            buffer = self.optimizer.buffer
-            buffer.mul_(self.optimizer.beta).add_(self.gradient * scale)
-        self.optimizer.step()
 
     def _loss(self, features: Tensor, labels: Tensor) -> Tensor:
         """What of the loss is left to autograd."""

@@ -155,6 +155,10 @@ class ClassStatistics(Located):
         """Whether the thin factor takes fewer numbers than the upper triangle."""
         return self._scatters[c].factor_is_smaller
 
+    def trace_of(self, c: int) -> float:
+        """``n tr(Sigma)`` of class `c`."""
+        return self._scatter_of(c).trace()
+
     def trace(self) -> float:
         """The trace of the scatters' sum: ``sum_c n_c tr(Sigma_c)``."""
         return sum(self._scatters[c].trace() for c in self.classes)

@@ -3,18 +3,16 @@
 A file of this folder that registers a method needs no line anywhere else.
 """
 
-from federatedscope_ggeur.methods.base import (
+from federatedscope_ggeur.methods.base import Method, initial_weights, weighted_mean
+from federatedscope_ggeur.methods.combined import Combined
+from federatedscope_ggeur.methods.contexts import (
     Batch,
     LocalContext,
     LocalHooks,
     LocalOutcome,
-    Method,
     ServerContext,
     Update,
-    initial_weights,
-    weighted_mean,
 )
-from federatedscope_ggeur.methods.combined import Combined
 from federatedscope_ggeur.methods.fedavg import FedAvg
 from federatedscope_ggeur.methods.registry import (
     AUGMENTATIONS,

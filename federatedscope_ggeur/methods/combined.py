@@ -8,11 +8,11 @@ from dataclasses import replace
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.methods.base import (
+from federatedscope_ggeur.methods.base import Method
+from federatedscope_ggeur.methods.contexts import (
     LocalContext,
     LocalHooks,
     LocalOutcome,
-    Method,
     ServerContext,
     Tensors,
 )
@@ -34,7 +34,8 @@ class Combined(Method):
     Raises
     ------
     ConfigError
-        Weights stay with the clients in `base`; or, in `local`, both set an objective.
+        Weights stay with the clients in `base`; or, in `local`, both set an objective,
+        or both a `perturb`.
     """
 
     def __init__(self, base: Method, augmentation: Method):
@@ -54,6 +55,10 @@ class Combined(Method):
 
     def settings_to_lower(self):
         return [n for part in self.parts.values() for n in part.settings_to_lower()]
+
+    def model_problem(self, model):
+        problems = (part.model_problem(model) for part in self.parts.values())
+        return next(filter(None, problems), "")
 
     def init_upload_shapes(self, model):
         return self._each(lambda part, whose: part.init_upload_shapes(model))
@@ -96,11 +101,18 @@ class Combined(Method):
                 f"{self.name}: both put a loss of their own in place of the "
                 "cross-entropy; take another base_method or augmentation"
             )
+        if base.perturb and added.perturb:
+            raise ConfigError(
+                f"{self.name}: both take the gradient at weights of their own; take "
+                "another base_method or augmentation"
+            )
         return LocalHooks(
             transform=_both(base.transform, added.transform, _one_after_the_other),
             objective=base.objective or added.objective,
             loss_term=_both(base.loss_term, added.loss_term, _sum),
             add_correction=_both(base.add_correction, added.add_correction, _in_turn),
+            perturb=base.perturb or added.perturb,
+            stage=_both(base.stage, added.stage, _through),
             finish=_finish(hooks),
             start=base.start,
         )
@@ -115,6 +127,17 @@ class Combined(Method):
 
     def download(self, state):
         return self._each(lambda part, whose: part.download(_own(state, whose)))
+
+    def scoring_download(self, state):
+        return self._each(lambda part, whose: part.scoring_download(_own(state, whose)))
+
+    def figures(self, state):
+        parts = self.parts.items()
+        return {
+            name: figure
+            for whose, part in parts
+            for name, figure in part.figures(_own(state, whose)).items()
+        }
 
     def step(self, params, updates, state, context):
         after, kept = {}, {}
@@ -169,6 +192,10 @@ def _one_after_the_other(base: Callable, added: Callable):
 
 def _sum(base: Callable, added: Callable):
     return lambda model, batch: base(model, batch) + added(model, batch)
+
+
+def _through(base: Callable, added: Callable):
+    return lambda k, stage_map: added(k, base(k, stage_map))
 
 
 def _in_turn(base: Callable, added: Callable):

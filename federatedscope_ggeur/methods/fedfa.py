@@ -52,6 +52,11 @@ class FedFA(Method):
 
     probability: float
 
+    def model_problem(self, model):
+        if not model.takes_images:
+            return ""
+        return "shakes embeddings, not pixels: with a network take fedfa_plus"
+
     def init_upload_shapes(self, model):
         known = TensorSpec((1,), torch.int64)
         return {"mean": TensorSpec((model.in_features,)), "known": known}

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from federatedscope_ggeur.methods.adam import Adam
 from federatedscope_ggeur.methods.base import (
     LocalContext,
     LocalHooks,
@@ -131,7 +132,7 @@ class FedGen(Method):
         classes = total.nonzero().flatten()
         shares = (counts / total.clamp(min=1)).float()
         vector = vector.clone()
-        adam = _Adam(vector, self.lr)
+        adam = Adam(vector, self.lr)
         for _ in range(self.steps):
             labels, noise = self._draw(classes, self.batch_size, rng)
             with torch.enable_grad():
@@ -209,20 +210,3 @@ def _closeness(noise: Tensor, inputs: Tensor) -> Tensor:
     apart = torch.cdist(noise, noise, compute_mode=exact).square() / noise.shape[1]
     distance = torch.cdist(inputs, inputs, p=1.0) / inputs.shape[1]
     return (-(apart * distance).mean()).exp()
-
-
-class _Adam:
-    """`torch.optim.Adam` of one vector, whose import would cost the process seconds."""
-
-    def __init__(self, vector: Tensor, lr: float):
-        self.vector, self.lr, self.steps = vector, lr, 0
-        self.mean = torch.zeros_like(vector)
-        self.square = torch.zeros_like(vector)
-
-    @torch.no_grad()
-    def step(self, gradient: Tensor) -> None:
-        self.steps += 1
-        self.mean.lerp_(gradient, 0.1)
-        self.square.lerp_(gradient.square(), 0.001)
-        scale = (self.square / (1 - 0.999**self.steps)).sqrt() + 1e-8
-        self.vector -= self.lr / (1 - 0.9**self.steps) * self.mean / scale

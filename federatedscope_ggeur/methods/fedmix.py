@@ -68,13 +68,19 @@ class FedMix(Method):
         rows = allowed[labels].nonzero().flatten()
         generator = context.generator("fedmix")
         order = rows[torch.randperm(len(rows), generator=generator)]
-        hot = F.one_hot(labels[order], context.model.num_classes)
-        both = torch.cat([features[order], hot.to(features.dtype)], dim=1)
         groups = len(order) // size
+        model = context.model
         if not groups:
-            return {"means": both[:0]}
-        parts = both.tensor_split(groups)
-        return {"means": torch.stack([part.mean(dim=0) for part in parts])}
+            return {"means": torch.zeros(0, model.in_features + model.num_classes)}
+
+        def mean(rows: torch.Tensor) -> torch.Tensor:
+            # A group at a time: prepared pixels are four times as large.
+            x = model.prepare(features[rows])
+            hot = F.one_hot(labels[rows], model.num_classes)
+            return torch.cat([x, hot.to(x.dtype)], dim=1).mean(dim=0)
+
+        parts = order.tensor_split(groups)
+        return {"means": torch.stack([mean(rows) for rows in parts])}
 
     def aggregate_init(self, init_uploads):
         return {"means": torch.cat([own["means"] for own in init_uploads.values()])}

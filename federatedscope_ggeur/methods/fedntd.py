@@ -31,7 +31,7 @@ class FedNTD(Method):
     temperature: float
 
     def local(self, context: LocalContext) -> LocalHooks:
-        anchor, t = context.model.at(context.broadcast), self.temperature
+        anchor, t = context.model.at(context.weights), self.temperature
 
         def loss_term(model, batch):
             divergence = F.kl_div(

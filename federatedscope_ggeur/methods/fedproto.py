@@ -50,10 +50,9 @@ class FedProto(Method):
     strength: float
 
     def upload_shapes(self, model):
-        width = model.represent(torch.zeros(0, model.in_features)).shape[1]
         classes = model.num_classes
         return {
-            "means": TensorSpec((classes, width)),
+            "means": TensorSpec((classes, model.width)),
             "counts": TensorSpec((classes,), torch.int64),
         }
 
@@ -81,7 +80,8 @@ class FedProto(Method):
             return self.strength * squares.mean()
 
         def finish(outcome):
-            z = context.model.at(outcome.params).represent(outcome.features)
+            trained = context.model.at(outcome.weights)
+            z = trained.in_chunks(trained.represent, outcome.features)
             counts = torch.bincount(outcome.labels, minlength=len(context.counts))
             counts[context.counts < context.min_samples] = 0
             sums = torch.zeros_like(prototypes).index_add(0, outcome.labels, z)

@@ -25,7 +25,7 @@ class Local(Method):
 
     def local(self, context: LocalContext) -> LocalHooks:
         def finish(outcome):
-            return {}, {"params": outcome.params}
+            return {}, {"params": outcome.weights}
 
         return LocalHooks(start=self.eval_params(context), finish=finish)
 

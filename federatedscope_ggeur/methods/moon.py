@@ -38,11 +38,11 @@ class Moon(Method):
 
     def local(self, context: LocalContext) -> LocalHooks:
         def finish(outcome):
-            return {}, {"params": outcome.params}
+            return {}, {"params": outcome.weights}
 
         if "params" not in context.state:
             return LocalHooks(finish=finish)
-        anchor = context.model.at(context.broadcast)
+        anchor = context.model.at(context.weights)
         previous = context.model.at(context.state["params"])
 
         def loss_term(model, batch):

@@ -19,7 +19,7 @@ from federatedscope_ggeur.methods.base import (
 )
 from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.methods.tensors import TensorSpec
-from federatedscope_ggeur.models import num_parameters
+from federatedscope_ggeur.models import num_trainable
 from federatedscope_ggeur.settings import Key, below, positive
 
 
@@ -69,7 +69,7 @@ class Scaffold(Method):
         return problems
 
     def upload_shapes(self, model):
-        return {"c": TensorSpec((num_parameters(model),))}
+        return {"c": TensorSpec((num_trainable(model),))}
 
     def initial_state(self, params, context):
         return first_state(context, c=torch.zeros_like(params))

@@ -3,13 +3,8 @@
 from federatedscope_ggeur.models.base import (
     CPU,
     Model,
+    StageHook,
     add_autograd_gradient,
-    bind_vector,
-    load_vector,
-    named_tensors,
-    num_parameters,
-    split_vector,
-    to_vector,
 )
 from federatedscope_ggeur.models.build import ModelSettings, build_model
 from federatedscope_ggeur.models.calibration_draws import (
@@ -24,8 +19,21 @@ from federatedscope_ggeur.models.closed_forms import (
     build_closed_form,
     register_closed_form,
 )
-from federatedscope_ggeur.models.folding import fold, unfold
+from federatedscope_ggeur.models.folding import fold, recast, unfold
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
 from federatedscope_ggeur.models.mlp import MLPHead
+from federatedscope_ggeur.models.networks import NETWORKS, ImageNetwork, NetworkSettings
 from federatedscope_ggeur.models.quadratic import QuadraticHead
+from federatedscope_ggeur.models.vectors import (
+    bind_vector,
+    load_vector,
+    named_tensors,
+    negative_variance,
+    num_buffers,
+    num_parameters,
+    num_trainable,
+    split_vector,
+    to_vector,
+    trainable_part,
+)

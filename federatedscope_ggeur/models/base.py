@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.models.vectors import load_vector, norm_mask, norm_modules
+
 CPU = torch.device("cpu")
 Accumulator = Callable[[Tensor, Tensor], None]
+#: (k, the map [B, C_k, H, W] of stage k) -> the map that training goes on with.
+StageHook = Callable[[int, Tensor], Tensor]
 
 
 class Model(nn.Module):
@@ -37,6 +43,12 @@ class Model(nn.Module):
     #: False where `gradient_accumulator` is worked out by hand.
     uses_autograd = True
 
+    #: Rows that it is run on at a time where nothing is trained.
+    chunk_rows = 8192
+
+    #: True where rows are images, see `networks`.
+    takes_images = False
+
     #: False where it takes parameter vectors of several lengths, see `make_room_for`.
     fixed_size = True
 
@@ -45,8 +57,16 @@ class Model(nn.Module):
         self.in_features = in_features
         self.num_classes = num_classes
 
+    def prepare(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Rows [B, D] as data has them, of any dtype, as the model takes them: float32.
+
+        With a `generator`, in training, images are augmented by draws of it.
+        Embeddings are taken as they are.
+        """
+        return rows
+
     def represent(self, features: Tensor) -> Tensor:
-        """The representation z of embeddings [n, D]: what loss terms may act on."""
+        """The representation z of prepared rows [n, D]: what loss terms may act on."""
         raise NotImplementedError
 
     def classify(self, representation: Tensor) -> Tensor:
@@ -73,8 +93,69 @@ class Model(nn.Module):
     def make_room_for(self, size: int) -> None:
         """Before a vector of `size` parameters is loaded; for models that vary."""
 
+    @property
+    def width(self) -> int:
+        """D', the columns of a representation."""
+        return self.represent(torch.zeros(0, self.in_features)).shape[1]
+
+    @property
+    def stage_widths(self) -> tuple[int, ...]:
+        """C_k, the channels of the map of each stage; empty where there are none."""
+        return ()
+
+    @contextmanager
+    def stages_hooked(self, hook: StageHook | None) -> Iterator[None]:
+        """Within, `hook` is called with every stage's map and gives what goes on.
+
+        Raises
+        ------
+        ConfigError
+            There is a hook but the model has no stages.
+        """
+        if hook is not None:
+            raise ConfigError(f"a {type(self).__name__} has no stages to act on")
+        yield
+
+    @property
+    def norm_modules(self) -> list[nn.Module]:
+        """Its normalisation layers with running statistics, in module order."""
+        return norm_modules(self)
+
+    @property
+    def norm_mask(self) -> Tensor:
+        """Which of its P + Q numbers are theirs: Tensor of shape (P + Q,), bool."""
+        return norm_mask(self)
+
+    @contextmanager
+    def frozen_statistics(self) -> Iterator[None]:
+        """Within, running statistics stay, in training mode too."""
+        kept = [(module, module.momentum) for module in self.norm_modules]
+        for module, _ in kept:
+            module.momentum = 0.0  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            for module, momentum in kept:
+                module.momentum = momentum
+
+    def in_chunks(self, fn: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        """`fn` of all rows [n, D], as data has them: Tensor of shape (n, ...).
+
+        They are prepared and given to `fn`, such as `represent`, some at a time, on the
+        model's device, in evaluation mode and without gradients.
+        """
+        device, was_training = next(self.parameters()).device, self.training
+        self.eval()
+        try:
+            with torch.no_grad():
+                parts = rows.split(_chunk_sizes(len(rows), self.chunk_rows))
+                return torch.cat([fn(self.prepare(part.to(device))) for part in parts])
+        finally:
+            self.train(was_training)
+
     def at(self, vector: Tensor) -> Model:
-        """A frozen copy in evaluation mode with the parameters of `vector` [P]."""
+        """A frozen copy in evaluation mode with the numbers of `vector`, [P + Q], or
+        [P] with running statistics as they stand."""
         other = copy.deepcopy(self)
         load_vector(other, vector)
         return other.eval().requires_grad_(False)
@@ -93,6 +174,15 @@ class Model(nn.Module):
             add_autograd_gradient(self, loss, into, beta)
 
         return accumulate
+
+
+def _chunk_sizes(rows: int, size: int) -> list[int]:
+    """Chunks of `size` rows; few that are left join the last one, for torch multiplies
+    a single row by other means, with other rounding."""
+    full, rest = divmod(rows, size)
+    if full and rest < size // 8:
+        return [size] * (full - 1) + [size + rest]
+    return [size] * full + ([rest] if rest or not full else [])
 
 
 def add_autograd_gradient(
@@ -115,39 +205,3 @@ def add_autograd_gradient(
         into.mul_(beta).add_(flat)
     else:
         into.copy_(flat)
-
-
-def num_parameters(model: Model) -> int:
-    return sum(p.numel() for p in model.parameters())
-
-
-def to_vector(model: Model) -> Tensor:
-    """A copy of all parameters as one vector of shape (P,), in `parameters()` order."""
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
-def load_vector(model: Model, vector: Tensor) -> None:
-    """Copy `vector` of shape (P,) into the model's parameters."""
-    model.make_room_for(len(vector))
-    with torch.no_grad():
-        for parameter, part in zip(model.parameters(), split_vector(model, vector)):
-            parameter.copy_(part)
-
-
-def split_vector(model: Model, vector: Tensor) -> list[Tensor]:
-    """`vector` of shape (P,) as views in the shapes of the model's parameters."""
-    sizes = [p.numel() for p in model.parameters()]
-    parts = vector.split(sizes)
-    return [part.view(p.shape) for part, p in zip(parts, model.parameters())]
-
-
-def bind_vector(model: Model, vector: Tensor) -> None:
-    """Make its parameters views of `vector`: to change one changes the other."""
-    for parameter, part in zip(model.parameters(), split_vector(model, vector)):
-        parameter.data = part
-
-
-def named_tensors(model: Model, vector: Tensor) -> dict[str, Tensor]:
-    """`vector` of shape (P,) as a state dict of the model."""
-    names = [name for name, _ in model.named_parameters()]
-    return dict(zip(names, split_vector(model, vector)))

@@ -9,6 +9,7 @@ from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms import CLOSED_FORMS
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mlp import MLPHead
+from federatedscope_ggeur.models.networks import ImageNetwork, NetworkSettings
 
 
 @dataclass(frozen=True)
@@ -16,23 +17,28 @@ class ModelSettings:
     """Which model: `hidden` units (0 for the linear head) and their dropout.
 
     `closed_form` is what it will be worked out by, if not ``"none"``, and `starts`
-    whether training goes on from there: they say what kind of model it is.
+    whether training goes on from there: they say what kind of model it is. With a
+    `network` it is that one, on images.
     """
 
     hidden: int = 0
     dropout: float = 0.0
     closed_form: str = "none"
     starts: bool = False
+    network: NetworkSettings | None = None
 
 
 def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> Model:
-    """The model for embeddings of `in_features` dimensions and `num_classes` classes.
+    """The model for rows of `in_features` dimensions and `num_classes` classes.
 
     Raises
     ------
     ConfigError
-        An unknown closed form, or one with hidden units.
+        An unknown closed form, or one with hidden units; a network that cannot be made.
     """
+    if settings.network is not None:
+        network, dropout = settings.network, settings.dropout
+        return ImageNetwork(in_features, num_classes, network, dropout)
     if settings.closed_form != "none":
         form = CLOSED_FORMS.find(settings.closed_form)
         if settings.hidden:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, StatisticsError
 from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
-from federatedscope_ggeur.models.base import Model, named_tensors, num_parameters
+from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.vectors import num_parameters, split_vector
 from federatedscope_ggeur.rng import torch_generator
 from federatedscope_ggeur.settings import Key, whole
 
@@ -137,5 +138,6 @@ def _last_layer(
             f"classes must differ and lie in 0..{model.num_classes - 1}, got "
             f"{list(classes)}"
         )
-    named = named_tensors(model, params)
-    return named["classifier.weight"].view(-1, width), named["classifier.bias"]
+    parts = dict(zip(map(id, model.parameters()), split_vector(model, params)))
+    layer = model.classifier
+    return parts[id(layer.weight)].view(-1, width), parts[id(layer.bias)]

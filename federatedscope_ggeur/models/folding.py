@@ -1,12 +1,18 @@
-"""A model trained in a space, as one on raw embeddings, and the reverse."""
+"""A model trained in a space, as one on raw embeddings, and the reverse; a model as
+one of another kind."""
 
 from __future__ import annotations
+
+import copy
 
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.geometry import Space
-from federatedscope_ggeur.models.base import Model, named_tensors
+from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.linear import LinearHead
+from federatedscope_ggeur.models.mixture import MixtureHead
+from federatedscope_ggeur.models.vectors import load_vector, named_tensors, to_vector
 
 
 def fold(model: Model, params: Tensor, space: Space) -> Tensor:
@@ -45,6 +51,24 @@ def unfold(model: Model, params: Tensor, space: Space) -> Tensor:
     bias.copy_(bias.double() + outer @ space.centre)
     weight.copy_(space.inverse_linear(outer))
     return unfolded
+
+
+def recast(model: Model, params: Tensor, wanted: Model) -> Tensor:
+    """The parameters with which `wanted` gives the logits of `model` with `params` [P].
+
+    Raises
+    ------
+    ConfigError
+        They are of two kinds, and it is not a linear head that is to become a mixture.
+    """
+    if type(model) is type(wanted):
+        return params
+    if isinstance(model, LinearHead) and isinstance(wanted, MixtureHead):
+        load_vector(model := copy.deepcopy(model), params)
+        return to_vector(MixtureHead.of_linear(model))
+    raise ConfigError(
+        f"a {type(model).__name__} cannot become a {type(wanted).__name__}"
+    )
 
 
 def _first_layer(model: Model, params: Tensor) -> tuple[Tensor, Tensor, Tensor]:

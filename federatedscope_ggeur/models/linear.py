@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from federatedscope_ggeur.models.base import Accumulator, Model, split_vector
+from federatedscope_ggeur.models.base import Accumulator, Model
+from federatedscope_ggeur.models.vectors import split_vector
 
 
 class LinearHead(Model):

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from federatedscope_ggeur.models.base import Model
-
-
-class _Dropout(nn.Dropout):
-    """Draws on the CPU on any device: what `nn.Dropout` would draw there."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.device.type == "cpu" or not self.training:
-            return super().forward(x)
-        kept = torch.empty(x.shape, dtype=x.dtype).bernoulli_(1 - self.p)
-        return x * (kept / (1 - self.p)).to(x.device)
+from federatedscope_ggeur.models.dropout import Dropout
 
 
 class MLPHead(Model):
@@ -38,7 +28,7 @@ class MLPHead(Model):
     ):
         super().__init__(in_features, num_classes)
         self.hidden = nn.Linear(in_features, hidden)
-        self.dropout = _Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.classifier = nn.Linear(hidden, num_classes)
 
     def represent(self, features: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from federatedscope_ggeur.reporting.records import (
     CompressionRecord,
     Divergence,
     Final,
+    Kept,
     Round0,
     RoundRecord,
 )

@@ -48,7 +48,8 @@ class RoundRecord:
     method : str or None
         What made a head in one go: ``"lda"``, ``"ccvr"``, ...; None for a round.
     details : dict or None
-        What was chosen on the way, such as the shrinkage; None for a round.
+        What was chosen on the way, such as the shrinkage. Of a round what its method
+        has to say of it, such as FedPG's ``virtual_accuracy``; None if that is nothing.
     metrics : dict of str to float, or None
         FederatedScope's metrics (``"val_loss"``, ``"test_acc"``, ...), averaged over
         clients; what is stopped and chosen by. None when the round was not evaluated.
@@ -217,6 +218,27 @@ class Chosen:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """Which of two heads a run leaves (``ggeur.keep: best``).
+
+    Attributes
+    ----------
+    head : {"closed_form", "trained"}
+    by : {"validation", "leave_one_out", "confounded", "default"}
+        What decided: accuracy on validation rows; rows left out, which chose the head
+        in closed form; labels and domains that are confounded, where neither can tell;
+        or nothing.
+    closed_form, trained : float or None
+        Accuracy on validation rows, after the last round that was evaluated.
+    """
+
+    head: Literal["closed_form", "trained"]
+    by: Literal["validation", "leave_one_out", "confounded", "default"]
+    closed_form: Optional[float]
+    trained: Optional[float]
+
+
+@dataclass(frozen=True)
 class Final:
     """The score of a run; made by `summary.summarise`.
 
@@ -236,6 +258,8 @@ class Final:
         Total of round 0 and all rounds.
     chosen : Chosen or None
         What validation chooses; None without validation rows or rounds.
+    kept : Kept or None
+        Which of two heads is left, where there was a choice.
     """
 
     head: Literal["trained", "calibrated", "closed_form"]
@@ -247,6 +271,7 @@ class Final:
     bytes_down: int
     seconds: float
     chosen: Optional[Chosen] = None
+    kept: Optional[Kept] = None
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from federatedscope_ggeur.reporting.records import (
 if TYPE_CHECKING:
     import numpy as np
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 Status = Literal["finished", "interrupted", "failed"]
 _REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")
@@ -123,7 +123,8 @@ class Results:
         Parameters
         ----------
         features : array or Tensor of shape [n, D]
-            Embeddings of the encoder that the run was on.
+            Embeddings of the encoder that the run was on; of a network, pixels: uint8,
+            or floats in 0..1.
 
         Raises
         ------
@@ -145,7 +146,9 @@ class Results:
         try:
             if not isinstance(features, torch.Tensor):
                 features = torch.tensor(np.asarray(features))
-            rows = features.detach().to("cpu", torch.float32)
+            rows = features.detach().cpu()
+            if not (self.model.takes_images and rows.dtype == torch.uint8):
+                rows = rows.to(torch.float32)
         except (TypeError, ValueError) as error:
             raise DataError(f"features: must be an array of numbers: {error}") from None
         wanted = self.model.in_features
@@ -156,8 +159,7 @@ class Results:
             )
         if not torch.isfinite(rows).all():
             raise DataError("features: must be finite in float32, but some are not")
-        with torch.no_grad():
-            return self.model(rows)
+        return self.model.in_chunks(self.model, rows)
 
     def _repr_html_(self) -> str:
         """The results as a notebook shows them; see `results_html`."""

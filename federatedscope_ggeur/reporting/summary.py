@@ -9,6 +9,7 @@ from statistics import fmean
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.reporting.records import (
     Final,
+    Kept,
     Round0,
     RoundRecord,
 )
@@ -35,6 +36,7 @@ def summarise(
     round0: Round0 | None = None,
     calibrated: RoundRecord | None = None,
     last: int = 5,
+    kept: Kept | None = None,
 ) -> Final:
     """The score of a run: that of the head it leaves.
 
@@ -51,6 +53,8 @@ def summarise(
         Likewise.
     last : int
         How many evaluated rounds to take; fewer where there are fewer.
+    kept : Kept, optional
+        Which head the run leaves, where there was a choice.
 
     Raises
     ------
@@ -65,7 +69,9 @@ def summarise(
     single, head = None, "trained"
     if calibrated is not None:
         single, head = calibrated, "calibrated"
-    elif closed_form is not None and not rounds:
+    elif closed_form is not None and (
+        not rounds or (kept is not None and kept.head == "closed_form")
+    ):
         single, head = closed_form, "closed_form"
     accuracy = _mean_accuracy(used) if single is None else dict(single.accuracy)
     avg, std = average(accuracy)
@@ -78,6 +84,7 @@ def summarise(
         bytes_up=sum(part.bytes_up for part in parts),
         bytes_down=sum(part.bytes_down for part in parts),
         seconds=math.fsum(part.seconds for part in parts),
+        kept=kept,
     )
 
 

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from federatedscope_ggeur.errors import setting
-from federatedscope_ggeur.reporting.results import (
+from federatedscope_ggeur.reporting.records import (
     Divergence,
-    Results,
+    Kept,
     Round0,
     RoundRecord,
 )
+from federatedscope_ggeur.reporting.results import Results
 from federatedscope_ggeur.reporting.summary import average, summarise
 
 #: Why a run whose weights stay with the clients leaves no head.
@@ -67,7 +68,7 @@ def _head_line(name: str, record: RoundRecord) -> str:
         if isinstance(value, float)
         else f"{key.replace('_', ' ')} {value}"
         for key, value in record.details.items()
-        if not isinstance(value, list)
+        if not isinstance(value, (list, dict))
     )
     about = f" ({details})" if details else ""
     return f"{name} {record.method}: AVG {score}{about}; {record.seconds:.2f} s"
@@ -86,6 +87,25 @@ def divergence_line(found: Divergence) -> str:
     if found.largest_weight is not None:
         seen.append(f"largest weight {found.largest_weight:.3g}")
     return f"training diverged in round {found.round} ({who}): {'; '.join(seen)}"
+
+
+def kept_line(kept: Kept) -> str:
+    """Which of two heads a run leaves, and why, in one line for a person."""
+    name = "in closed form" if kept.head == "closed_form" else "trained"
+    if kept.by == "validation":
+        why = (
+            f"{_percent(kept.closed_form)}% of the validation rows right in closed "
+            f"form, {_percent(kept.trained)}% trained"
+        )
+    elif kept.by == "confounded":
+        why = (
+            "labels and domains are confounded: no row a client holds can compare them"
+        )
+    elif kept.by == "leave_one_out":
+        why = "as rows left out speak for; there are no validation rows"
+    else:
+        why = "there are no validation rows"
+    return f"kept: the head {name} ({why})"
 
 
 def results_table(results: Results) -> str:
@@ -137,6 +157,8 @@ def _remarks(results: Results) -> list[str]:
         f"sent {final.bytes_up / 1e6:.2f} MB up, {final.bytes_down / 1e6:.2f} MB down"
         f"{' (round 0 included)' if results.round0 else ''}; {final.seconds:.1f} s"
     )
+    if final.kept is not None:
+        lines.append(kept_line(final.kept))
     if results.diverged is not None:
         lines.append(divergence_line(results.diverged))
     if results.stopped_early is not None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from federatedscope_ggeur.errors import shown
+
 NOT_SET = -1.0
 Rule = Callable[[object], str]
 
 
 def rule_of(problem: str, fits: Callable) -> Rule:
     """The rule that finds `problem` in a value which `fits` is not true of."""
-    return lambda value: "" if fits(value) else f"{problem}, got {value!r}"
+    return lambda value: "" if fits(value) else f"{problem}, got {shown(value)}"
 
 
 def whole(
@@ -60,8 +62,9 @@ def one_of(*choices) -> Rule:
     def rule(value) -> str:
         if value in choices:
             return ""
-        return f"must be one of {', '.join(map(str, choices))}; got {value!r}"
+        return f"must be one of {', '.join(map(str, choices))}; got {shown(value)}"
 
+    rule.choices = choices  # type: ignore[attr-defined]
     return rule
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -26,8 +26,10 @@ from federatedscope_ggeur.transport.settings import (
 
 VERSION = 1
 JOIN = "join_in"
-#: What the transport itself says: the client is admitted; the client will send no more.
+#: What the transport itself says: the client is admitted; the client will send no more;
+#: the server is there.
 WELCOME, LEAVE = "transport.welcome", "transport.leave"
+ALIVE = "transport.alive"
 PARTS_LIMIT = 64
 LARGEST_NUMBER = 2**31 - 1
 _LARGEST_SIZE = 2**60
@@ -102,9 +104,17 @@ def to_frames(
 
 
 def read_envelope(
-    frames: Iterator[bytes], settings: TransportSettings, sender: str
+    frames: Iterator[bytes],
+    settings: TransportSettings,
+    sender: str,
+    due: Callable[[], int] | None = None,
 ) -> Envelope | None:
     """The next message of a stream; None if the stream has ended properly before it.
+
+    Parameters
+    ----------
+    due : callable () -> int, optional
+        Bytes that a message may have at the moment that its header arrives.
 
     Raises
     ------
@@ -115,6 +125,10 @@ def read_envelope(
     if frame is None:
         return None
     header = _header(frame, _PLAIN, settings.max_message, sender)
+    size, most = sum(header["sizes"]), settings.max_message if due is None else due()
+    if size > most:
+        problem = f"{size} bytes, where a message has {most} at most now"
+        raise MessageError(problem, field="sizes", sender=sender)
     return _envelope(header, frames, settings, sender)
 
 

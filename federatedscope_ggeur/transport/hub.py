@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.transport.endings import Refused
 from federatedscope_ggeur.transport.frames import (
+    ALIVE,
     LEAVE,
     WELCOME,
     Envelope,
@@ -32,16 +33,20 @@ from federatedscope_ggeur.transport.settings import (
     server_options,
 )
 from federatedscope_ggeur.transport.streams import DaemonThreads, Goodbye, Stream
+from federatedscope_ggeur.transport.waiting import PLACES, SparingLog, WaitingRoom
 
 logger = logging.getLogger(__name__)
 
 #: Part of the reason when a number is taken.
 ALREADY_JOINED = "has joined already"
 
-# Streams beyond those of the clients, so that a refused one can hear why.
-_SPARE_STREAMS = 16
+# Streams beyond those that join or wait to: a refused one must hear why.
+_SPARE_STREAMS = 64
+# Streams that may join under numbers beyond those of the clients, to be told so.
+_UNKNOWN_NUMBERS = 16
 # Characters: gRPC carries a reason in a header of at most 8 KiB.
 _LONGEST_REASON = 1000
+_MADE_ROOM = Goodbye("too many streams wait to join: try again", is_full=True)
 _BROKEN = Goodbye(
     "the connection broke off: the client's process or the network ended it, or a "
     "frame was longer than this server admits"
@@ -60,11 +65,14 @@ class Event:
         Its message; None: its stream is gone.
     reason : str
         Why it is gone.
+    refused : bool
+        It is gone because what it sent was refused here.
     """
 
     number: int
     envelope: Envelope | None
     reason: str = ""
+    refused: bool = field(default=False, compare=False)
 
 
 class Hub:
@@ -79,6 +87,9 @@ class Hub:
     expected_clients : int
         How many streams there will be.
     settings : TransportSettings
+    due : int, optional
+        Bytes that a message of a client may have until `expect` says otherwise;
+        default: those of any message.
 
     Raises
     ------
@@ -88,14 +99,23 @@ class Hub:
     """
 
     def __init__(
-        self, host: str, port: int, expected_clients: int, settings: TransportSettings
+        self,
+        host: str,
+        port: int,
+        expected_clients: int,
+        settings: TransportSettings,
+        due: int | None = None,
     ):
+        self._due = settings.max_message if due is None else due
         self._grpc = require_grpc()
         self._settings = settings
         self._secret = settings.security.secret()
         self._patience = min(settings.join_deadline, JOIN_PATIENCE)
         self._lock = threading.Lock()
-        self._closed = False
+        self._closed, self._ending = False, threading.Event()
+        self._expected = expected_clients
+        self._waiting = WaitingRoom(PLACES + expected_clients)
+        self._log = SparingLog(logger)
         self._open: set[Stream] = set()
         self._joined: dict[int, Stream] = {}
         self._events: SimpleQueue[tuple[Event, Stream | None] | None] = SimpleQueue()
@@ -112,10 +132,16 @@ class Hub:
                 self._grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler})
             ],
             options=server_options(settings),
-            maximum_concurrent_rpcs=expected_clients + _SPARE_STREAMS,
+            maximum_concurrent_rpcs=(
+                expected_clients
+                + _UNKNOWN_NUMBERS
+                + self._waiting.places
+                + _SPARE_STREAMS
+            ),
         )
         self.port = self._bind(host, port, credentials)
         self._server.start()
+        threading.Thread(target=self._beat, name="hub pulse", daemon=True).start()
 
     def __enter__(self) -> Hub:
         return self
@@ -154,6 +180,14 @@ class Hub:
                 stream.send(frames)
         return stream is not None
 
+    def expect(self, number: int, size: int | None) -> None:
+        """From now on a message of client `number` may have `size` bytes at most, or
+        those of any message; a longer one ends its stream before it is read."""
+        with self._lock:
+            stream = self._joined.get(number)
+            if stream is not None:
+                stream.due = self._settings.max_message if size is None else size
+
     def dismiss(self, number: int, reason: str) -> None:
         """End the stream of client `number` at once, if it has one.
 
@@ -162,7 +196,7 @@ class Hub:
         with self._lock:
             stream = self._joined.get(number)
         if stream is not None:
-            self._retire(stream, Goodbye(reason, refused=True))
+            self._retire(stream, Goodbye(reason, refused=True), is_dismissed=True)
 
     def close(self, reason: str = "", grace: float = 10.0) -> None:
         """Let what is queued go out for at most `grace` seconds, then end everything.
@@ -175,6 +209,7 @@ class Hub:
             if self._closed:
                 return
             self._closed = True
+            self._ending.set()
             for number in self._joined:
                 self._events.put((Event(number, None, "this server closed"), None))
             self._joined.clear()
@@ -187,6 +222,13 @@ class Hub:
         """The numbers of the clients that have a stream."""
         with self._lock:
             return set(self._joined)
+
+    def _beat(self) -> None:
+        """Tell clients for which nothing is to do that this server is there."""
+        while not self._ending.wait(self._settings.keepalive):
+            with self._lock:
+                for stream in self._joined.values():
+                    stream.send(to_frames(Envelope(ALIVE), self._settings))
 
     def _bind(self, host: str, port: int, credentials: Any) -> int:
         address = f"[{host}]:{port}" if ":" in host.strip("[]") else f"{host}:{port}"
@@ -208,24 +250,41 @@ class Hub:
 
     def _serve(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """gRPC's handler of one stream: writes, while a thread of its own reads."""
-        stream = Stream(context, self._settings.max_message)
+        stream = Stream(context, self._settings.max_message, self._due)
         with self._lock:
             self._open.add(stream)
+            oldest = self._waiting.enter(stream)
+            if oldest is not None:
+                oldest.end(_MADE_ROOM)
             if self._closed:
                 stream.end(Goodbye("this server is closing", refused=True))
+        if oldest is not None:
+            self._log.warning(
+                "more than %d streams wait to join: the oldest, of %s, was closed",
+                self._waiting.places,
+                oldest.peer,
+            )
         try:
             context.add_callback(stream.unread.lift)
             reader = partial(self._read, stream, requests)
             threading.Thread(target=reader, name="hub reader", daemon=True).start()
             yield from stream.outgoing(self._patience)
-            reason = stream.goodbye.reason[:_LONGEST_REASON].encode(errors="replace")
-            context.set_trailing_metadata(((REASON, reason),))
-            if stream.goodbye.refused:
-                context.set_code(self._grpc.StatusCode.ABORTED)
+            self._say_why(context, stream.goodbye)
         finally:
             stream.finish()
             with self._lock:
                 self._open.discard(stream)
+                self._waiting.leave(stream)
+
+    def _say_why(self, context: Any, goodbye: Goodbye) -> None:
+        if goodbye.is_full:
+            context.set_code(self._grpc.StatusCode.RESOURCE_EXHAUSTED)
+            context.set_details(goodbye.reason)
+            return
+        reason = goodbye.reason[:_LONGEST_REASON].encode(errors="replace")
+        context.set_trailing_metadata(((REASON, reason),))
+        if goodbye.refused:
+            context.set_code(self._grpc.StatusCode.ABORTED)
 
     def _read(self, stream: Stream, requests: Iterator[bytes]) -> None:
         try:
@@ -234,7 +293,8 @@ class Hub:
             sender = f"client {stream.number}"
             # gRPC shows a connection that broke as an end now, as an error then.
             goodbye = _BROKEN
-            while envelope := read_envelope(requests, self._settings, sender):
+            take = partial(read_envelope, requests, self._settings, sender)
+            while envelope := take(lambda: stream.due):
                 if envelope.kind == LEAVE:
                     goodbye = Goodbye("the client closed its stream")
                     break
@@ -265,18 +325,30 @@ class Hub:
                     f"client {who.number} {ALREADY_JOINED}; every client needs its "
                     "own distribute.data_idx"
                 )
+            unknown = sum(number > self._expected for number in self._joined)
+            if who.number > self._expected and unknown >= _UNKNOWN_NUMBERS:
+                raise Refused(
+                    f"client {who.number}, but this server has {self._expected} "
+                    f"clients, and {unknown} others are here already"
+                )
             stream.number = who.number
+            self._waiting.leave(stream)
             self._joined[who.number] = stream
             stream.send(to_frames(Envelope(WELCOME), self._settings))
             stream.unread.take(join.size)
             self._events.put((Event(who.number, join), stream))
 
-    def _retire(self, stream: Stream, goodbye: Goodbye) -> None:
-        goodbye = stream.goodbye or goodbye
+    def _retire(
+        self, stream: Stream, goodbye: Goodbye, is_dismissed: bool = False
+    ) -> None:
+        ours = stream.goodbye  # said by this server's owner, not for what arrived
+        goodbye = ours or goodbye
         with self._lock:
             if self._joined.get(stream.number) is stream:
                 del self._joined[stream.number]
-                self._events.put((Event(stream.number, None, goodbye.reason), None))
-        if not stream.number and not self._closed:
-            logger.warning("%s was not admitted: %s", stream.peer, goodbye.reason)
+                refused = ours is None and goodbye.refused and not is_dismissed
+                gone = Event(stream.number, None, goodbye.reason, refused)
+                self._events.put((gone, None))
+        if not stream.number and not self._closed and not goodbye.is_full:
+            self._log.warning("%s was not admitted: %s", stream.peer, goodbye.reason)
         stream.end(goodbye)

@@ -17,12 +17,14 @@ from federatedscope_ggeur.transport.endings import (
     StreamEnded,
 )
 from federatedscope_ggeur.transport.frames import (
+    ALIVE,
     LEAVE,
     Envelope,
     Introduction,
     read_envelope,
     to_frames,
 )
+from federatedscope_ggeur.transport.probe import handshake_problem
 from federatedscope_ggeur.transport.settings import (
     METHOD,
     REASON,
@@ -34,6 +36,8 @@ from federatedscope_ggeur.transport.settings import (
 from federatedscope_ggeur.transport.streams import Allowance
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+# Seconds without an answer after which it is looked into what keeps the server from it.
+_PROBE_AFTER = 1.0
 
 
 class Link:
@@ -52,7 +56,8 @@ class Link:
     Raises
     ------
     ConnectionLost
-        If no server admits the client within `settings.join_deadline` seconds.
+        If no server admits the client within `settings.join_deadline` seconds, or one
+        that is there cannot, for what is wrong with TLS.
     Refused
         If the server does not admit this client; with its reason.
     HubClosed
@@ -101,6 +106,11 @@ class Link:
         """
         return self._call.receive(timeout)
 
+    @property
+    def silence(self) -> float:
+        """Seconds since the server was last heard of."""
+        return time.monotonic() - self._call.heard
+
     def send(self, envelope: Envelope) -> None:
         """Queue `envelope`; what is queued goes out in this order.
 
@@ -131,8 +141,7 @@ class Link:
             first = to_frames(join, self._settings, who)
             call = _Call(self._channel, address, who.number, first, self._settings)
             try:
-                answer = call.receive(deadline - time.monotonic())
-                if answer is not None:
+                if self._is_welcome(call, address, who.number, deadline):
                     return call
                 problem = "no server answered"
             except ConnectionLost as error:
@@ -150,6 +159,29 @@ class Link:
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
+    def _is_welcome(
+        self, call: _Call, address: str, number: int, deadline: float
+    ) -> bool:
+        """Wait for the server's first word; False where there is none in time.
+
+        Raises
+        ------
+        ConnectionLost
+            TLS fails; says why.
+        """
+        while (left := deadline - time.monotonic()) > 0:
+            if call.receive(min(left, _PROBE_AFTER)) is not None:
+                return True
+            if self._settings.http_proxy:
+                continue  # which the probe would not go through
+            problem = handshake_problem(address, self._settings.security)
+            if problem and call.receive(0.0) is None:
+                call.cancel()
+                raise ConnectionLost(
+                    f"client {number} cannot talk to the server at {address}: {problem}"
+                )
+        return False
+
 
 class _Call:
     """One call of the server: a stream, until it ends."""
@@ -164,6 +196,7 @@ class _Call:
     ):
         self.end: StreamEnded | None = None
         self.may_be_tried_again = self._closing = False
+        self.heard = time.monotonic()
         self._grpc = require_grpc()
         self._settings = settings
         self._where = f"the stream of client {number} to the server at {address}"
@@ -209,8 +242,10 @@ class _Call:
     def _read(self) -> None:
         try:
             while envelope := read_envelope(self._call, self._settings, "the server"):
-                self._unread.take(envelope.size)
-                self._inbox.put(envelope)
+                self.heard = time.monotonic()
+                if envelope.kind != ALIVE:
+                    self._unread.take(envelope.size)
+                    self._inbox.put(envelope)
             self.end = HubClosed(self._reason() or "the server closed", self._where)
         except MessageError as error:
             self._call.cancel()

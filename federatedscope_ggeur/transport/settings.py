@@ -23,9 +23,10 @@ HEADER_LIMIT = 8 * 1024
 #: Bytes that a peer may send before it has joined.
 JOIN_LIMIT = 64 * 1024
 #: Seconds that a server waits at most for the join message of an open stream.
-JOIN_PATIENCE = 30.0
+JOIN_PATIENCE = 5.0
 
 COMPRESSIONS = ("nocompression", "deflate", "gzip")
+_HANDSHAKE_PATIENCE = 10_000  # ms
 # A frame's tag beside its bytes, with room to spare.
 _FRAME_OVERHEAD = 1024
 
@@ -99,6 +100,8 @@ def server_options(settings: TransportSettings) -> list[tuple[str, Any]]:
         # The pings of clients must not count as abuse.
         ("grpc.http2.min_ping_interval_without_data_ms", min(1000, milliseconds)),
         ("grpc.http2.max_ping_strikes", 0),
+        # A peer that begins TLS, and no more, holds a connection no longer.
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_PATIENCE),
     ]
 
 

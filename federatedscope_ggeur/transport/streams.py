@@ -51,17 +51,33 @@ class Allowance:
 
 @dataclass(frozen=True)
 class Goodbye:
-    """How the server ends a stream: with which words, and whether as a refusal."""
+    """How the server ends a stream: with which words, and whether as a refusal, or for
+    want of room, which the client may try again."""
 
     reason: str
     refused: bool = False
+    is_full: bool = False
 
 
 class Stream:
-    """One client's stream. `number` is 0 until it has joined."""
+    """One client's stream.
 
-    def __init__(self, context: Any, limit: int):
-        self.number = 0
+    Parameters
+    ----------
+    context : gRPC's context of the call
+    limit : int
+        Bytes that may wait unread.
+    due : int
+        Bytes that a message of the client may have, at first.
+
+    Attributes
+    ----------
+    number : int
+        The client's; 0 until it has joined.
+    """
+
+    def __init__(self, context: Any, limit: int, due: int):
+        self.number, self.due = 0, due
         self.peer = context.peer()
         self.unread = Allowance(limit)
         self.goodbye: Goodbye | None = None

@@ -149,6 +149,15 @@ def test_an_error_before_the_rounds_is_in_the_log(short, monkeypatch):
     assert not (RUN / "results.json").exists()
 
 
+def test_an_interrupted_run_says_how_to_go_on(short, break_off, capsys, tmp_path):
+    break_off(KeyboardInterrupt(), after=2)
+    save_to = str(tmp_path / "kept here" / "checkpoint")
+    assert main([*short, "federate.save_to", save_to]) == 130
+    said = capsys.readouterr().err
+    assert f"to go on: federatedscope-ggeur --cfg {RUN}/config.yaml" in said
+    assert f"federate.restore_from '{save_to}'" in said
+
+
 @pytest.mark.parametrize("after", [0, 2])
 def test_an_interrupted_run_writes_the_rounds_it_has(short, break_off, capsys, after):
     break_off(KeyboardInterrupt(), after)
@@ -229,7 +238,7 @@ def test_a_bar_for_a_person_and_lines_for_a_log(
 def test_unnamed_experiments_are_named_as_fs_names_them(short):
     assert main([*short, "expname", "", "expname_tag", "mine"]) == 0
     (folder,) = Path("exp").iterdir()
-    assert folder.name == "ggeur_ggeur_head_on_embeddings@ggeur_lr0.01_lstep1_mine"
+    assert folder.name == "ggeur_ggeur_head_on_embeddings@ggeur_lr0.1_lstep1_mine"
 
 
 @pytest.mark.slow

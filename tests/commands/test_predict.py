@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,15 @@ from safetensors.torch import load_file, save_file
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands.prediction import Predictor, find_images
-from federatedscope_ggeur.data.encoders import EncoderSettings, build_encoder
+from federatedscope_ggeur.data.encoders import (
+    ENCODERS,
+    EncoderSettings,
+    build_encoder,
+    register_encoder,
+)
 from federatedscope_ggeur.data.images.files import load_image
 from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.reporting import Results
 
 ROOT = Path(__file__).parents[2]
 RUN = [
@@ -143,6 +150,18 @@ def test_a_hidden_layer_and_every_form_of_output(simple, capsys):
     (row,) = json.loads(capsys.readouterr().out)
     assert len(row["classes"]) == len(CLASSES)
     assert sum(c["probability"] for c in row["classes"]) == pytest.approx(1)
+
+
+def test_the_better_of_two_heads_predicts(tmp_path, capsys):
+    """Which may be a mixture, though what was trained is linear."""
+    write_images(tmp_path / "tree", per_class=8)
+    words = ["ggeur.encoder.name", "pixels", "ggeur.closed_form", "auto"]
+    words += ["ggeur.init", "closed_form", "ggeur.keep", "best"]
+    folder = train(tmp_path, *words)
+    model = Results.from_json((folder / "results.json").read_text()).final.kept
+    assert model is not None
+    images = find_images([str(tmp_path / "tree")])
+    assert all(found.classes for found in Predictor(folder).predict(images))
 
 
 def test_batches_make_no_difference(simple):
@@ -336,3 +355,18 @@ def test_wrong_calls_are_named(simple, tmp_path, capsys):
             predict("--run", simple, *words)
         assert caught.value.code == 2
     assert load_config(simple / "config.yaml").ggeur.encoder.name == "pixels"
+
+
+def test_a_run_on_grey_images_is_predicted_with_their_encoder(tmp_path, monkeypatch):
+    """Of the two that such a name stands for, by the run's record."""
+    monkeypatch.setattr(ENCODERS, "_parts", dict(ENCODERS))
+
+    @register_encoder("two_faced", asks_grey=True)
+    def make(settings, device, grey):
+        encoder = build_encoder(EncoderSettings("pixels", image_size=4), device)
+        return replace(encoder, title="grey" if grey else "colour")
+
+    words = ["data.type", "bundled_digits@ggeur", "data.splitter", "iid"]
+    words += ["federate.client_num", "4", "ggeur.encoder.name", "two_faced"]
+    run = train(tmp_path, *words, "federate.total_round_num", "1")
+    assert Predictor(run).encoder.title == "grey"

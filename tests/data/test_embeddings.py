@@ -90,3 +90,61 @@ def test_the_largest_int64_label_is_not_too_large():
     labels = np.array([2**63 - 1], np.uint64)
     rows = Embeddings.from_numpy(np.zeros((1, 3)), labels, "photo", "here")
     assert rows.labels.tolist() == [2**63 - 1]
+
+
+def picture(n=4, shape=(3, 2, 2), users=None):
+    size = shape[0] * shape[1] * shape[2]
+    features = torch.arange(n * size).reshape(n, size).to(torch.uint8)
+    labels = torch.arange(n) % 2
+    return Embeddings(features, labels, "photo", shape, users)
+
+
+def test_pixels_keep_their_shape_and_users():
+    users = torch.tensor([3, 0, 3, 1])
+    rows = picture(users=users)
+    picked = rows.select([2, 0])
+    assert (picked.image_shape, picked.features.dtype) == ((3, 2, 2), torch.uint8)
+    assert picked.users.tolist() == [3, 3]
+    both = Embeddings.concatenate([rows, picked])
+    assert both.image_shape == (3, 2, 2)
+    assert both.users.tolist() == [3, 0, 3, 1, 3, 3]
+    assert Embeddings.concatenate([rows, picture()]).users is None
+    assert rows.select([]).users.tolist() == []
+    assert DataSet((Domain("photo", rows, picked),), ("a", "b"), "").image_shape == (
+        3, 2, 2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("features", "shape", "message"),
+    [
+        (torch.zeros(3, 4, dtype=torch.uint8), None, r"uint8, as images' pixels are"),
+        (torch.zeros(3, 4), (1, 2, 2), r"must be torch.uint8 where there is"),
+        (torch.zeros(3, 4, dtype=torch.uint8), (3, 2, 2), r"\(3, 2, 2\).*of 4 pixels"),
+        (torch.zeros(3, 4, dtype=torch.uint8), (2, 2), r"\(2, 2\) does not fit"),
+        (torch.zeros(3, 4, dtype=torch.uint8), (-1, -2, 2), r"does not fit"),
+    ],
+)
+def test_bytes_and_a_shape_belong_together(features, shape, message):
+    with pytest.raises(DataError, match=rf"photo.*{message}"):
+        Embeddings(features, torch.zeros(3).long(), "photo", shape)
+
+
+@pytest.mark.parametrize(
+    ("users", "message"),
+    [
+        (torch.zeros(3), r"'users' must be torch.int64"),
+        (torch.zeros(3).long(), r"'users' must have shape \[4\]"),
+        (torch.tensor([0, 1, -1, 0]), r"'users' holds the negative user -1 in row 2"),
+    ],
+)
+def test_bad_users_are_refused(users, message):
+    with pytest.raises(DataError, match=rf"photo.*{message}"):
+        picture(users=users)
+
+
+def test_domains_of_images_have_one_shape():
+    one, other = picture(shape=(3, 2, 2)), picture(shape=(1, 4, 3))
+    domains = Domain("a", one, one), Domain("b", other, other)
+    with pytest.raises(DataError, match=r"'b'.*\(1, 4, 3\).*'a'.*\(3, 2, 2\)"):
+        DataSet(domains, ("x", "y"), "")

@@ -282,3 +282,72 @@ def test_what_may_not_be_read_is_named(tmp_path, deny, name):
     problem = rf"{name.replace('+', '.')}: cannot be read \(Permission denied\)"
     with pytest.raises(DataError, match=problem):
         read(root)
+
+
+def pixels(n=10, shape=(3, 2, 2)):
+    features = np.arange(n * 12).reshape(n, 12).astype(np.uint8)
+    return {"features": features, "image_shape": np.array(shape)}
+
+
+def test_pixels_and_users_are_kept(tmp_path):
+    for part in ("train", "test"):
+        users = np.arange(10, dtype=np.uint16) // 3
+        save(tmp_path / "day" / f"{part}.npz", **pixels(), users=users)
+    data = read(tmp_path)
+    assert data.image_shape == (3, 2, 2)
+    rows = data.domains[0].train
+    assert torch.equal(rows.features, torch.from_numpy(pixels()["features"]))
+    assert rows.users.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3]
+
+
+def test_pixels_and_users_stay_together_when_they_are_split(tmp_path):
+    save(tmp_path / "day.npz", **pixels(), users=np.arange(10) + 5)
+    domain = read(tmp_path).domains[0]
+    for rows in (domain.train, domain.test):
+        assert rows.image_shape == (3, 2, 2)
+        firsts = torch.from_numpy(pixels()["features"])[rows.users - 5]
+        assert torch.equal(rows.features, firsts)
+
+
+def test_bytes_without_a_shape_are_embeddings_as_before(tmp_path):
+    save(tmp_path / "day.npz", **arrays(dtype=np.uint8))
+    data = read(tmp_path)
+    assert data.image_shape is None
+    assert data.domains[0].train.features.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"image_shape": np.array([3, 2, 2])},
+            r".features. must hold bytes \(uint8\)",
+        ),
+        (pixels(shape=(1, 2, 2)), r"'image_shape' \(1, 2, 2\) does not fit rows of 12"),
+        (pixels(shape=(12,)), r"'image_shape' \(12,\) does not fit"),
+        (pixels(shape=(3.0, 2.0, 2.0)), r"'image_shape' must hold integers"),
+        ({"users": np.arange(9)}, r"'users' must have shape \[10\]"),
+        ({"users": np.arange(10) - 1}, r"'users' holds the negative user -1 in row 0"),
+        ({"users": np.array(list("abcdefghij"))}, r"'users' must hold integers"),
+    ],
+)
+def test_shapes_and_users_that_do_not_fit(tmp_path, changes, message):
+    save(tmp_path / "day.npz", **changes)
+    with pytest.raises(DataError, match=rf"day\.npz: {message}"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ([1, 2, 3, 1, 2, 3], "these start at 1"),
+        ([0, 2, 5, 0, 2, 5], "no row has the label 1, 3, 4 (labels count from 0"),
+        ([0, 1, 2, 0, 1, 2], ""),
+    ],
+)
+def test_labels_that_leave_gaps_are_said(tmp_path, caplog, labels, said):
+    features = np.ones((6, 2), dtype="float32")
+    np.savez(tmp_path / "art.npz", features=features, labels=np.array(labels))
+    read_embeddings_folder(tmp_path, [0.5, 0.0, 0.5], 0)
+    assert said in caplog.text
+    assert bool(caplog.text) == bool(said)

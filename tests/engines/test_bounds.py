@@ -312,7 +312,10 @@ def test_the_bounds_lie_on_either_side(quickstart, caplog):
             finished(
                 load_config(
                     quickstart,
-                    ["ggeur.base_method", method, "federate.total_round_num", "5"],
+                    [
+                        *("ggeur.base_method", method, "federate.total_round_num", "5"),
+                        *("ggeur.space", "raw", "train.optimizer.lr", "0.01"),
+                    ],
                 )
             ).history.results()
             for method in ("local", "fedavg", "centralised")

@@ -15,6 +15,7 @@ from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.reporting import Results, results_table
 
+RAW = ["ggeur.space", "raw", "train.optimizer.lr", "0.01"]
 WILD = ("train.optimizer.lr", 10_000)
 
 
@@ -56,7 +57,13 @@ def test_the_server_s_step_may_be_what_diverges(config):
     ("settings", "since"),
     [
         (["train.optimizer.lr", "10000"], 1),
-        (["train.optimizer.lr", "1.2", "ggeur.base_method", "fedproto"], 2),
+        (
+            [
+                *("ggeur.space", "raw", "train.optimizer.lr", "1.2"),
+                *("ggeur.base_method", "fedproto"),
+            ],
+            2,
+        ),
     ],
 )
 def test_a_restored_run_says_the_same(quickstart, tmp_path, settings, since, last):
@@ -134,7 +141,8 @@ def test_embeddings_of_any_scale_give_the_same_closed_form_and_augmented_sets(
                 [
                     "data.type", "embeddings@ggeur", "data.root", str(root),
                     "federate.total_round_num", "1", "ggeur.step1_size", "80",
-                    "ggeur.step2_size", "20",
+                    "ggeur.step2_size", "20", "ggeur.space", "raw",
+                    "train.optimizer.lr", "0.01",
                 ],
             )
         )  # fmt: skip

@@ -108,5 +108,5 @@ def test_the_config_for_own_embeddings_needs_a_folder_alone(embeddings_folder):
     )
     results = Run(cfg).follow(lambda record: None)
     assert results.closed_form.details["chosen_by"] == "leave_one_out"
-    assert results.final.chosen.key == "val_loss"
+    assert results.final.kept.by == "leave_one_out"
     assert results.final.avg > 0.8

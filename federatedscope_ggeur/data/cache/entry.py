@@ -56,6 +56,8 @@ def content_key(
     """
     labels = [int(label) for label in images.labels]
     parts = [identity_hash(identity), *where, images.keys, stamps, labels, float16]
+    if images.users is not None:
+        parts.append(images.users.tolist())
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -104,7 +106,14 @@ class Entry:
         tensors, header = read_tensors(self.path)
         if header.get("key") != self.key:
             raise DamagedError("it is of other images or another encoder")
-        return Embeddings(tensors["features"].float(), tensors["labels"], self.domain)
+        features, shape = tensors["features"], header.get("image_shape")
+        return Embeddings(
+            features.float() if shape is None else features,
+            tensors["labels"],
+            self.domain,
+            shape if shape is None else tuple(shape),
+            tensors.get("users"),
+        )
 
     def read_if_whole(self) -> Embeddings | None:
         """The features; None where there are none, with a warning if damaged."""
@@ -146,7 +155,7 @@ class Entry:
             found = self.read_if_whole()
             if found is not None:
                 return Extracted(found, 0, 0.0)
-            dtype = torch.float16 if float16 else torch.float32
+            dtype = torch.float16 if float16 else encoder.dtype
             parts = Parts(self.path.with_suffix(".parts"), self.key, dtype)
             before, started = parts.rows, time.perf_counter()
             if len(images):
@@ -156,7 +165,12 @@ class Entry:
                 features = torch.empty(0, encoder.dim, dtype=dtype)
             labels = torch.tensor(images.labels, dtype=torch.int64)
             tensors = {"features": features, "labels": labels}
-            write_tensors(self.path, tensors, {"key": self.key})
+            if images.users is not None:
+                tensors["users"] = torch.tensor(images.users, dtype=torch.int64)
+            header: dict[str, object] = {"key": self.key}
+            if encoder.image_shape is not None:
+                header["image_shape"] = list(encoder.image_shape)
+            write_tensors(self.path, tensors, header)
             parts.remove()
             seconds = time.perf_counter() - started
             return Extracted(self.read(), len(images) - before, seconds)

@@ -161,13 +161,26 @@ def _domain(content: dict) -> DomainRecord:
     )
 
 
-def find_carried(folder: Path, request: Request) -> list[Record]:
-    """The records of a request under any root; only its own root's if there is one."""
+def find_carried(
+    folder: Path, request: Request, defaults: Mapping[str, object]
+) -> list[Record]:
+    """The records of a request under any root; only its own root's if there is one.
+
+    A setting that a record's reader did not have yet was at its default.
+    """
     own = read_record(record_path(folder, request))
     if own is not None:
         return [own]
     wanted = request.without_root()
-    return [record for record in all_records(folder) if record.request == wanted]
+    return [
+        record
+        for record in all_records(folder)
+        if _with_options(record.request, defaults) == _with_options(wanted, defaults)
+    ]
+
+
+def _with_options(request: Mapping[str, object], defaults: Mapping) -> dict:
+    return {**request, "options": {**defaults, **request.get("options", {})}}
 
 
 def all_records(folder: Path) -> list[Record]:

@@ -5,6 +5,7 @@ from federatedscope_ggeur.data.encoders.base import (
     Encoder,
     EncoderSettings,
     build_encoder,
+    build_encoder_called,
     check_encoder,
     encoder_stamp,
     identity_hash,

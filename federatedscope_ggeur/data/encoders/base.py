@@ -24,7 +24,8 @@ class EncoderSettings:
     Parameters
     ----------
     name : str
-        A registered encoder: open_clip, timm, hog, pixels, or one of your own.
+        A registered encoder: open_clip, timm, hog, pixels, image, run, or one of your
+        own.
     model : str
         The encoder's model; "" for its default.
     pretrained : str
@@ -72,10 +73,12 @@ class Encoder:
     preprocess : callable (PIL image of mode RGB) -> Tensor
         All results have the same shape. Runs in the data-loading workers, where it must
         not touch a GPU.
-    encode : callable (Tensor [B, ...] on the CPU) -> Tensor [B, D] float32
+    encode : callable (Tensor [B, ...] on the CPU) -> Tensor [B, D] of `dtype`
         The result may lie on `device`.
     device : torch.device
         Where `encode` computes.
+    image_shape : (channels, height, width) or None
+        Of the images whose uint8 pixels its features are; None for embeddings.
     """
 
     title: str
@@ -84,6 +87,12 @@ class Encoder:
     preprocess: Callable[[Image.Image], Tensor]
     encode: Callable[[Tensor], Tensor]
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    image_shape: tuple[int, int, int] | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """uint8 where its features are pixels, else float32."""
+        return torch.float32 if self.image_shape is None else torch.uint8
 
     @property
     def name(self) -> str:
@@ -97,7 +106,7 @@ def identity_hash(identity: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-Make = Callable[[EncoderSettings, torch.device], Encoder]
+Make = Callable[..., Encoder]
 Stamp = Callable[[EncoderSettings], Mapping[str, "str | None"]]
 ENCODERS: Registry[Make] = Registry("encoder", "ggeur.encoder.name")
 
@@ -109,6 +118,7 @@ def register_encoder(
     uses: tuple[str, ...] | None = None,
     stamp: Stamp | None = None,
     settings: Sequence[Key] = (),
+    asks_grey: bool = False,
 ) -> Callable[[Make], Make]:
     """Decorator: the function makes the encoder of ``ggeur.encoder.name: <name>``.
 
@@ -125,15 +135,23 @@ def register_encoder(
         it, the encoder is built even if nothing is left to extract.
     settings : sequence of Key
         Its own, ``ggeur.<name>.*``, which it finds in `EncoderSettings.options`.
+    asks_grey : bool
+        Whether it makes something else of a data set whose images are all grey.
 
     Notes
     -----
-    The function is called as ``make(settings, device)`` and returns an `Encoder`, or
-    raises `ConfigError`. The encoder's name is added to its identity.
+    The function is called as ``make(settings, device)``, or ``make(settings, device,
+    grey)`` if it asks, and returns an `Encoder`, or raises `ConfigError`. The encoder's
+    name is added to its identity.
     """
-    defaults = {"model": model, "pretrained": pretrained}
     return registered(
-        ENCODERS, name, settings, defaults=defaults, uses=uses, stamp=stamp
+        ENCODERS,
+        name,
+        settings,
+        defaults={"model": model, "pretrained": pretrained},
+        uses=uses,
+        stamp=stamp,
+        asks_grey=asks_grey,
     )
 
 
@@ -169,8 +187,13 @@ def encoder_stamp(settings: EncoderSettings) -> dict[str, str | None] | None:
     return None if stamp is None else dict(stamp(resolve(settings)))
 
 
-def build_encoder(settings: EncoderSettings, device: torch.device) -> Encoder:
+def build_encoder(
+    settings: EncoderSettings, device: torch.device, grey: bool = False
+) -> Encoder:
     """The encoder that `settings` describe, ready on `device`.
+
+    `grey` says whether all images of the data set are grey; they are loaded as RGB all
+    the same.
 
     Raises
     ------
@@ -180,13 +203,26 @@ def build_encoder(settings: EncoderSettings, device: torch.device) -> Encoder:
     """
     check_encoder(settings)
     settings = resolve(settings)
+    make = ENCODERS[settings.name]
+    asked = (grey,) if make.asks_grey else ()
     # Weights are drawn and then mostly overwritten: no one else's draws may shift.
     with torch.random.fork_rng(devices=[]):
-        encoder = ENCODERS[settings.name](settings, device)
+        encoder = make(settings, device, *asked)
     if settings.precision != EncoderSettings.precision:
         _check_precision(encoder, settings.precision)
     identity = {"encoder": settings.name, **encoder.identity}
     return replace(encoder, identity=identity)
+
+
+def build_encoder_called(
+    settings: EncoderSettings, device: torch.device, wanted: str
+) -> Encoder:
+    """The encoder; of two, by whether all images are grey, the one called `wanted`."""
+    encoder = build_encoder(settings, device)
+    if encoder.name != wanted and ENCODERS[settings.name].asks_grey:
+        grey = build_encoder(settings, device, grey=True)
+        return grey if grey.name == wanted else encoder
+    return encoder
 
 
 def _check_precision(encoder: Encoder, precision: str) -> None:

@@ -23,14 +23,16 @@ ENCODER_KEYS = (
     Key(
         "encoder.name",
         "open_clip",
-        "What embeds the images of an image data set: open_clip, timm, hog, pixels, or "
-        "an encoder of your own.",
+        "What embeds the images of an image data set: open_clip, timm, hog, pixels, "
+        "run (a network of an earlier run) or an encoder of your own; image keeps "
+        "their pixels, for a network to train on.",
         text,
     ),
     Key(
         "encoder.model",
         "",
-        "The encoder's model; '': ViT-B-16 with open_clip. timm needs one.",
+        "The encoder's model; '': ViT-B-16 with open_clip. timm needs one; run takes "
+        "the folder of a run.",
         text,
     ),
     Key(
@@ -57,7 +59,8 @@ ENCODER_KEYS = (
     Key(
         "encoder.image_size",
         NOT_SET,
-        "hog and pixels: side of the square that images are resized to; -1: 64 and 16.",
+        "hog, pixels and image: side of the square that images are resized to; -1: "
+        "64, 16 and 32.",
         whole(1, not_set_allowed=True, maximum=4096),
     ),
     Key(
@@ -97,7 +100,8 @@ ENCODER_KEYS = (
     Key(
         "encoder.float16_cache",
         False,
-        "Store embeddings in half precision: half the space, 3 digits.",
+        "Store embeddings in half precision: half the space, 3 digits. Not with image, "
+        "which keeps bytes.",
         one_of(True, False),
     ),
     Key(

@@ -6,10 +6,14 @@ import hashlib
 import logging
 import os
 import pickle
+import socket
+import threading
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import torch
 from torch import Tensor
@@ -20,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 _KINDS = (".safetensors", ".pt", ".pth", ".bin")
 _BLOCK = 1 << 20
+_REACH = 2.0  # s
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,7 @@ def obtain(remote: Remote, what: str, size: Callable[[], int], by_hand: str) -> 
         )
     logger.info("downloading the weights of %s, %s: %s", what, about, remote.address)
     try:
+        check_network(remote.address)
         return _download(remote)
     except Exception as error:  # hub, HTTP and socket each have their own
         raise ConfigError(
@@ -145,6 +151,30 @@ def obtain(remote: Remote, what: str, size: Callable[[], int], by_hand: str) -> 
             f"downloaded from {remote.address}: {type(error).__name__}: "
             f"{str(error).strip().splitlines()[0] if str(error) else ''}. {hint}"
         ) from error
+
+
+def check_network(address: str) -> None:
+    """Raise `OSError`, in two seconds or so, where the host of a URL, or the proxy
+    before it, cannot be reached: the libraries would try again for a minute."""
+    host = urlsplit(address).hostname or ""
+    proxies = {} if proxy_bypass(host) else getproxies()
+    asked = urlsplit(proxies.get("https") or proxies.get("all") or f"https://{host}")
+    where = asked.hostname or host, asked.port or 443
+    found: list[Exception] = []
+
+    def connect() -> None:
+        try:
+            socket.create_connection(where, _REACH).close()
+        except OSError as error:
+            found.append(error)
+
+    # A name that nobody answers for takes longer than any time-out of a socket.
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(_REACH)
+    if thread.is_alive() or found:
+        why = found[0] if found else f"no answer within {_REACH:g} s"
+        raise OSError(f"{where[0]} cannot be reached ({why})")
 
 
 def _download(remote: Remote) -> Path:

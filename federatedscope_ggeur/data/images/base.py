@@ -31,6 +31,8 @@ class Images:
     load : callable (row) -> PIL image, mode RGB
         Loads one image; may be called by several processes. Raises `DataError` with the
         path of an image that cannot be read.
+    users : array of shape [n], int64, or None
+        Who made each image, numbered within the domain from 0, where the data say it.
 
     Raises
     ------
@@ -42,11 +44,16 @@ class Images:
     keys: tuple[str, ...]
     stamps: tuple[str, ...]
     load: Loader
+    users: np.ndarray | None = None
 
     def __post_init__(self):
-        lengths = {len(self.labels), len(self.keys), len(self.stamps)}
+        columns = [self.labels, self.keys, self.stamps]
+        columns += [] if self.users is None else [self.users]
+        lengths = {len(column) for column in columns}
         if len(lengths) > 1:
-            raise DataError(f"labels, keys and stamps differ in length: {lengths}")
+            raise DataError(
+                f"labels, keys, stamps and users differ in length: {lengths}"
+            )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -82,11 +89,14 @@ class ImageDataSet:
         At least one, in a stated, stable order; names differ.
     class_names : tuple of str
         The name of class c stands at position c, in a stated, stable order.
+    grey : bool
+        Whether all images are grey: whoever keeps pixels then keeps one channel.
     """
 
     name: str
     domains: Sequence[ImageDomain]
     class_names: tuple[str, ...]
+    grey: bool = False
 
 
 ImageReader = Callable[..., ImageDataSet]

@@ -5,9 +5,20 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
+
 from federatedscope_ggeur.data.images.base import ImageDataSet, register_image_reader
-from federatedscope_ggeur.data.images.folder import data_set, read_domain
+from federatedscope_ggeur.data.images.folder import (
+    DomainFiles,
+    Files,
+    data_set,
+    read_domain,
+)
 from federatedscope_ggeur.data.images.layout import Layout, spelling
+from federatedscope_ggeur.data.split import stratified_split
+from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.rng import numpy_generator
+from federatedscope_ggeur.settings import Key, one_of
 
 _LAYOUT = Layout(
     name="office_caltech",
@@ -58,10 +69,25 @@ _OFFICE_31_ONLY = (
     "paper_notebook", "pen", "phone", "printer", "punchers", "ring_binder", "ruler",
     "scissors", "speaker", "stapler", "tape_dispenser", "trash_can",
 )  # fmt: skip
+#: FedBN's sizes: images of a domain, and how many of them are its test part.
+_FEDBN = {
+    "caltech": (1123, 225),
+    "amazon": (958, 192),
+    "webcam": (295, 59),
+    "dslr": (157, 32),
+}
+_FEDBN_SEED = 0  # part of the split
+_SPLIT = Key(
+    "split",
+    "none",
+    "none: data.splits makes the split; fedbn: a fixed one with the test sizes of "
+    "FedBN and FedFA, 225, 192, 59 and 32.",
+    one_of("none", "fedbn"),
+)
 
 
-@register_image_reader("office_caltech")
-def read_office_caltech(root: str | Path) -> ImageDataSet:
+@register_image_reader("office_caltech", [_SPLIT])
+def read_office_caltech(root: str | Path, split: str = "none") -> ImageDataSet:
     """Read Office-Caltech-10.
 
     Domains, those that are there, in the paper's order: caltech, amazon, webcam, dslr,
@@ -71,17 +97,47 @@ def read_office_caltech(root: str | Path) -> ImageDataSet:
     classes of Office-31 are passed over. `data.splits` makes the split unless a domain
     consists of ``train`` and ``test``.
 
+    With ``split: fedbn`` the test part has the size that it has with FedBN (Li et al.,
+    ICLR 2021) and FedFA, every class in proportion. Which images these are is fixed,
+    but they are not FedBN's: its lists are pickles, which are not read. With one client
+    a domain, `data.splits` [0.479, 0.321, 0.2] gives its sizes for training and
+    validation, too: 538/360, 459/307, 141/95 and 75/50.
+
     Raises
     ------
     DataError
-        No domain found, different classes.
+        No domain found, different classes; with ``fedbn``, a domain that is not
+        complete or has a split of its own.
     """
     with _LAYOUT.opened(root) as root:
         folders = _LAYOUT.find_domains(root)
         domains = [
             read_domain(name, folder, _class_of) for name, folder in folders.items()
         ]
+        if split == "fedbn":
+            domains = [_split_as_fedbn(domain) for domain in domains]
         return data_set("office_caltech", root, domains)
+
+
+def _split_as_fedbn(domain: DomainFiles) -> DomainFiles:
+    paths = [(c, path) for c in sorted(domain.train) for path in domain.train[c]]
+    total, tests = _FEDBN[domain.name]
+    if domain.test is not None or len(paths) != total:
+        problem = "has a split of its own"
+        if domain.test is None:
+            problem = f"holds {len(paths)} images of the ten classes"
+        raise DataError(
+            f"{domain.folder}: {problem}; ggeur.office_caltech.split fedbn divides all "
+            f"{total} images of '{domain.name}'. Restore them, or take none."
+        )
+    _, labels = np.unique([c for c, _ in paths], return_inverse=True)
+    rng = numpy_generator(_FEDBN_SEED, "office_caltech", "fedbn", domain.name)
+    share = tests / total
+    parts: list[Files] = [{}, {}]
+    for part, rows in zip(parts, stratified_split(labels, 1 - share, share, rng)):
+        for row in rows:
+            part.setdefault(paths[row][0], []).append(paths[row][1])
+    return DomainFiles(domain.name, domain.folder, *parts)
 
 
 def _class_of(folder_name: str) -> str | None:

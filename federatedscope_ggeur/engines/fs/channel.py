@@ -11,6 +11,8 @@ from contextlib import suppress
 
 from federatedscope.core.message import Message
 
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.federation.messages.limits import PLAIN
 from federatedscope_ggeur.transport import (
     ALREADY_JOINED,
     Envelope,
@@ -72,7 +74,8 @@ class ServerManager(_Manager):
 
     def __init__(self, host: str, port: int, client_num: int, cfg):
         super().__init__()
-        self.hub = Hub(host, port, client_num, transport_settings(cfg))
+        settings = transport_settings(cfg)
+        self.hub = Hub(host, port, client_num, settings, PLAIN)
         self.host, self.port = host, self.hub.port
 
     def send(self, message: Message) -> None:
@@ -91,6 +94,7 @@ class ClientManager(_Manager):
         self.add_neighbors(SERVER, {"host": host, "port": port})
         self._address = f"{host}:{port}"
         self._settings = transport_settings(cfg)
+        self._patience = cfg.ggeur.deadline.silence
         self.link: Link | None = None
 
     def send(self, message: Message) -> None:
@@ -121,7 +125,23 @@ class ClientManager(_Manager):
                 time.sleep(_PAUSE)
 
     def receive(self) -> Message:
-        envelope = self.link.receive()
+        """The server's next message.
+
+        Raises
+        ------
+        GGEURError
+            The server has said nothing for ``ggeur.deadline.silence`` seconds.
+        """
+        link = self.link
+        while (left := self._patience - link.silence) > 0:
+            envelope = link.receive(left)
+            if envelope is not None:
+                break
+        else:
+            raise GGEURError(
+                f"no word from the server at {self._address} for {self._patience:g} s "
+                "(ggeur.deadline.silence), which says that it is there all the time"
+            )
         return Message(
             msg_type=envelope.kind,
             sender=SERVER,

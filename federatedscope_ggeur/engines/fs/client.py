@@ -21,6 +21,7 @@ from federatedscope_ggeur.engines.fs.channel import (
     ClientManager,
 )
 from federatedscope_ggeur.engines.fs.config import check
+from federatedscope_ggeur.engines.fs.rejoining import Rejoining
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.course.requests import (
@@ -31,6 +32,7 @@ from federatedscope_ggeur.federation.course.requests import (
 )
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.messages import Broadcast, Handshake, Join
+from federatedscope_ggeur.federation.messages.declared import Declared
 from federatedscope_ggeur.transport import ConnectionLost
 
 logger = logging.getLogger(__name__)
@@ -86,7 +88,9 @@ class GGEURClient(FSClient):
         handshake = Handshake(
             data.class_names, data.dim, data.encoder, agreed_settings(self._cfg)
         )
-        join = Join(self.number, data.held.domain, handshake)
+        held = data.held
+        declared = Declared.of(held.train.features, len(held.val), len(held.test))
+        join = Join(self.number, held.domain, handshake, declared)
         self._send(JOIN, 0, (join.to_bytes(),))
 
     def run(self):
@@ -95,9 +99,11 @@ class GGEURClient(FSClient):
         Raises
         ------
         GGEURError
-            The server refused this client or ended the run with an error, or could not
-            be reached again within ``ggeur.deadline.join`` seconds.
+            The server refused this client or ended the run with an error, is silent,
+            could not be reached again within ``ggeur.deadline.join`` seconds, or was
+            lost again and again.
         """
+        rejoining = Rejoining()
         try:
             while True:
                 try:
@@ -108,7 +114,9 @@ class GGEURClient(FSClient):
                         return
                 except ConnectionLost as error:
                     logger.warning("%s; joining again", error)
+                    rejoining.pause(error)
                     self.join_in()
+                    rejoining.joined()
         finally:
             self.comm_manager.close()
 
@@ -153,8 +161,10 @@ class GGEURClient(FSClient):
 
     def callback_funcs_for_finish(self, message: Message):
         """The final head, or the client's own, comes into `model`; FS ends its part."""
-        final = Broadcast.from_bytes(message.content[0], self.trainer.client.schema)
-        self.trainer.set_weights(self.trainer.client.eval_params(final))
+        client = self.trainer.client
+        final = Broadcast.from_bytes(message.content[0], client.scored_schema)
+        self.trainer.take_head(client.eval_params(final))
+        self.model = self.trainer.model
         logger.info("client %d: the run is finished", self.number)
         self._monitor.finish_fl()
 

@@ -39,6 +39,8 @@ class Driver:
         self._request: Request | None = None
         self._replies: dict[int, tuple[bytes, ...] | Absence] = {}
         self._until = 0.0
+        #: What clients were asked for in time and have not answered.
+        self._owed: set[tuple[int, RequestKind, int]] = set()
 
     def start(self, requests: Requests, done: Callable[[Any], None]) -> None:
         """Begin; `done` is called with what `requests` return at their end."""
@@ -72,9 +74,18 @@ class Driver:
 
     def gone(self, number: int, reason: str) -> None:
         """The client's connection ended; if it is waited for, no longer."""
+        self._owed = {owed for owed in self._owed if owed[0] != number}
         request = self._request
         if request and number in request.parts and number not in self._replies:
             self._collect(number, Absence(reason))
+
+    def was_owed(self, number: int, kind: RequestKind, round_number: int) -> bool:
+        """Whether an answer that nobody waits for is one that came late, once."""
+        owed = number, kind, round_number
+        if owed not in self._owed:
+            return False
+        self._owed.remove(owed)
+        return True
 
     def seconds_left(self) -> float | None:
         """Until the deadline of the request under way; None without one."""
@@ -93,6 +104,7 @@ class Driver:
         )
         for number in late:
             logger.warning("client %d: %s", number, reason)
+            self._owed.add((number, request.kind, request.round_number))
             self._collect(number, Absence(reason, connected=True))
 
     def _collect(self, number: int, reply: tuple[bytes, ...] | Absence) -> None:

@@ -41,6 +41,7 @@ from federatedscope_ggeur.reporting import (
     results_table,
     write_run,
 )
+from federatedscope_ggeur.settings import NOT_SET
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,9 @@ class Federation:
             settings,
             handshake,
             checkpoint_client_domains(path) if path else None,
+            None
+            if cfg.ggeur.embedding_dim == NOT_SET
+            else int(cfg.ggeur.embedding_dim),
         )
 
     def start(self, method: Method | None = None) -> None:
@@ -94,6 +98,7 @@ class Federation:
             role = replace(role, task=replace(role.task, method=method))
         rows = self._data.rows if self._data is not None else {}
         server = Server(members.client_domains, role)
+        server.declared = members.declared
         self.coordinator = Coordinator(
             server, settings.plan, rows, members, self._dismiss
         )

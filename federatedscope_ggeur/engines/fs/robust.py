@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from federatedscope_ggeur.cfg_ggeur import get_key
+from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.methods import (
     AUGMENTATIONS,
     METHODS,
     Method,
     Update,
 )
-from federatedscope_ggeur.models import load_vector, named_tensors
+from federatedscope_ggeur.models import named_tensors
 
 #: Each rule's argument in `aggregator.BFT_args`, and the clients that it needs for each
 #: hostile one, beside three.
@@ -26,6 +27,12 @@ RULES = {
 }
 
 
+def least_clients(cfg) -> int:
+    """How many clients ``aggregator.robust_rule`` takes at least."""
+    per_hostile = RULES[cfg.aggregator.robust_rule][1]
+    return per_hostile * cfg.aggregator.byzantine_node_num + 3 if per_hostile else 1
+
+
 def robust_problems(cfg) -> list[str]:
     """What is wrong with ``aggregator.robust_rule``, a line each.
 
@@ -34,7 +41,7 @@ def robust_problems(cfg) -> list[str]:
     rule, hostile = cfg.aggregator.robust_rule, cfg.aggregator.byzantine_node_num
     if rule not in RULES:
         return []
-    found, (argument, per_hostile) = [], RULES[rule]
+    found, argument = [], RULES[rule][0]
     given = f"aggregator.robust_rule: {rule}"
     # Of all that a server may make of what clients send, it guards the mean of models.
     guarded = {
@@ -54,7 +61,7 @@ def robust_problems(cfg) -> list[str]:
         found.append(
             f"  aggregator.BFT_args.{argument}: must be set in the file with {given}"
         )
-    needed = per_hostile * hostile + 3 if per_hostile else 1
+    needed = least_clients(cfg)
     if cfg.federate.client_num < needed:
         found.append(
             f"  federate.client_num: must be {needed} at least with {given} and "
@@ -68,6 +75,17 @@ def robust_problems(cfg) -> list[str]:
     return found
 
 
+class _Weights:
+    """What FS's aggregators ask of a model: its weights, by name. They see no running
+    statistics, which are no matter of a robust mean."""
+
+    def __init__(self, weights: dict[str, Tensor]):
+        self._weights = weights
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return self._weights
+
+
 class RobustFedAvg(Method):
     """FedAvg whose mean is an FS aggregator: krum, median, trimmedmean, ...
 
@@ -76,15 +94,16 @@ class RobustFedAvg(Method):
     Parameters
     ----------
     aggregator : federatedscope.core.aggregators.Aggregator
+    least : int
+        Updates that it takes.
     """
 
-    def __init__(self, aggregator):
-        self._aggregator = aggregator
+    def __init__(self, aggregator, least: int = 1):
+        self._aggregator, self._least = aggregator, least
 
     def step(self, params: Tensor, updates: Sequence[Update], state, context):
         model = context.model
-        load_vector(model, params)
-        self._aggregator.model = model
+        self._aggregator.model = _Weights(named_tensors(model, params))
         feedback = [
             (
                 update.aggregation_weight,
@@ -98,6 +117,13 @@ class RobustFedAvg(Method):
         ]
         if not feedback:
             return params, {}
+        if len(feedback) < self._least:
+            raise GGEURError(
+                f"round {context.round_number}: {len(feedback)} updates, and "
+                f"aggregator.robust_rule takes {self._least} at least with this "
+                "aggregator.byzantine_node_num; see to the missing clients "
+                "(ggeur.quorum says how many must be there), or draw more for a round"
+            )
         result = self._aggregator.aggregate({"client_feedback": feedback})
         merged = params.clone()
         for name, part in named_tensors(model, merged).items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 
 import torch
 from federatedscope.core.auxiliaries.utils import merge_dict_of_results
@@ -29,9 +28,14 @@ from federatedscope_ggeur.engines.fs.fs_scores import (
     domain_metrics,
     settle_monitor,
 )
-from federatedscope_ggeur.engines.fs.robust import RULES, RobustFedAvg
+from federatedscope_ggeur.engines.fs.leading import Leading
+from federatedscope_ggeur.engines.fs.robust import (
+    RULES,
+    RobustFedAvg,
+    least_clients,
+)
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
-from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.course.requests import (
     BY_ANSWER,
     KINDS,
@@ -39,6 +43,7 @@ from federatedscope_ggeur.federation.course.requests import (
     Request,
 )
 from federatedscope_ggeur.federation.messages import Join
+from federatedscope_ggeur.federation.messages.limits import PLAIN
 from federatedscope_ggeur.models import load_vector
 from federatedscope_ggeur.reporting import Round0, RoundRecord
 
@@ -76,7 +81,7 @@ class GGEURServer(FSServer):
         settle_monitor(self._monitor)
         self.federation = Federation(config, data, self._dismiss)
         deadlines = {kind: config.ggeur.deadline[kind.deadline] for kind in KINDS}
-        self._driver = Driver(self._send_request, deadlines)
+        self.driver = Driver(self._send_request, deadlines)
         if self.mode == "standalone":
             self.comm_manager = StandaloneCommManager(
                 comm_queue=kwargs["shared_comm_queue"], monitor=self._monitor
@@ -85,6 +90,8 @@ class GGEURServer(FSServer):
             self.comm_manager = ServerManager(
                 kwargs["host"], kwargs["port"], self.client_num, config
             )
+            seconds = config.ggeur.deadline.join
+            self._leading = Leading(self, self.comm_manager.hub, seconds)
             logger.info("listening on %s:%d", kwargs["host"], self.comm_manager.port)
 
     def _register_default_handlers(self):
@@ -115,12 +122,13 @@ class GGEURServer(FSServer):
                     sender=f"client {number}",
                 )
             join = Join.from_bytes(message.content[0], f"client {number}")
-            members.admit(join)
-        except GGEURError as error:
+            refused = members.admit(join)
+        except MessageError as error:
             if self.mode == "standalone":
                 raise
-            logger.warning("%s", error)
-            self._dismiss(number, str(error))
+            refused = {number: error}
+        self.refuse(refused)
+        if number in refused:
             return
         self.comm_manager.add_neighbors(number)
         self.join_in_client_num = len(members.joined)
@@ -134,6 +142,12 @@ class GGEURServer(FSServer):
         if not members.started:
             self.trigger_for_start()
 
+    def refuse(self, refusals: dict[int, MessageError]) -> None:
+        """Send clients away that cannot take part."""
+        for number, error in refusals.items():
+            logger.warning("%s", error)
+            self._dismiss(number, str(error))
+
     def check_client_join_in(self):
         return self.federation.membership.complete
 
@@ -142,8 +156,15 @@ class GGEURServer(FSServer):
     def callback_for_answer(self, message: Message):
         """An answer to the request under way; any other is ignored with a log line."""
         kind, parts = BY_ANSWER[message.msg_type], tuple(message.content)
-        if not self._driver.answer(message.sender, kind, message.state, parts):
-            self.federation.membership.heard_from(message.sender)
+        number, state = message.sender, message.state
+        if self.driver.answer(number, kind, state, parts):
+            return
+        if self.driver.was_owed(number, kind, state):
+            self.federation.membership.heard_from(number)
+        elif self.mode == "distributed":
+            self._leading.strike(
+                number, f"an answer ({kind.name}, round {state}) unasked"
+            )
 
     # FS's own names for answers.
     callback_funcs_model_para = callback_for_answer
@@ -153,7 +174,7 @@ class GGEURServer(FSServer):
         """A client says why it stops."""
         reason = b"".join(message.content)[:1000].decode(errors="replace")
         # On one line, so that nobody writes lines of its own into the log.
-        self._lose(message.sender, " ".join(reason.split()))
+        self.lose(message.sender, " ".join(reason.split()))
 
     def _dismiss(self, number: int, reason: str) -> None:
         if self.mode == "distributed":
@@ -161,6 +182,11 @@ class GGEURServer(FSServer):
 
     def _send_request(self, request: Request) -> dict[int, Absence]:
         gone = self.federation.membership.gone
+        if self.mode == "distributed":
+            most = request.kind.largest(self.federation.coordinator.server)
+            most = None if most is None else max(most, PLAIN)
+            for number in request.parts:
+                self.comm_manager.hub.expect(number, most)
         by_content: dict[tuple, list[int]] = {}
         for number, parts in request.parts.items():
             by_content.setdefault(tuple(map(id, parts)), []).append(number)
@@ -190,7 +216,10 @@ class GGEURServer(FSServer):
         """Round 0, then FS's training; a restored run goes on where it was."""
         kwargs = kwargs_for_trigger_train_func or {}
         federation, rule = self.federation, self._cfg.aggregator.robust_rule
-        federation.start(RobustFedAvg(self.aggregator) if rule in RULES else None)
+        robust = None
+        if rule in RULES:
+            robust = RobustFedAvg(self.aggregator, least_clients(self._cfg))
+        federation.start(robust)
         coordinator, history = federation.coordinator, federation.history
         server = coordinator.server
         self.unseen_clients_id = server.unseen
@@ -217,10 +246,10 @@ class GGEURServer(FSServer):
             begin_training(is_new=True)
 
         if history.round0 is None:
-            self._driver.start(coordinator.round0(), end_of_round0)
+            self.driver.start(coordinator.round0(), end_of_round0)
         else:
             welcome = coordinator.welcome_back()
-            self._driver.start(welcome, lambda _: begin_training(is_new=False))
+            self.driver.start(welcome, lambda _: begin_training(is_new=False))
 
     def broadcast_model_para(
         self,
@@ -230,7 +259,7 @@ class GGEURServer(FSServer):
     ):
         """Begin the next round: the clients that the server role draws train."""
         requests = self.federation.coordinator.round(self.state + 1)
-        self._driver.start(requests, self._end_of_round)
+        self.driver.start(requests, self._end_of_round)
 
     def _end_of_round(self, record: RoundRecord) -> None:
         self._note(record)
@@ -258,7 +287,7 @@ class GGEURServer(FSServer):
         coordinator, history = self.federation.coordinator, self.federation.history
         due = coordinator.server.calibration is not None
         if due and history.calibrated is None:
-            self._driver.start(coordinator.calibrate(), self._end_of_calibration)
+            self.driver.start(coordinator.calibrate(), self._end_of_calibration)
         else:
             finish()
 
@@ -277,7 +306,10 @@ class GGEURServer(FSServer):
         self._monitor.finish_fl()
         federation = self.federation
         logger.info("\n%s", federation.write("finished"))
-        final = federation.coordinator.server.model_broadcast(self.total_round_num)
+        history, server = federation.history, federation.coordinator.server
+        final = server.head_broadcast(self.total_round_num, history.leaves_closed_form)
+        if server.settings.keeps_best:
+            self.models[0] = self._model = history.model()
         there = federation.membership.connected
         self._send(msg_type, there, (final.to_bytes(),), self.state)
 
@@ -334,52 +366,14 @@ class GGEURServer(FSServer):
         GGEURError
             Too few clients joined or are left (``ggeur.quorum``); it names the missing.
         """
-        hub = self.comm_manager.hub
-        try:
-            self._await_clients(hub)
-            while not self.is_finish:
-                event = hub.receive(self._driver.seconds_left())
-                if event is None:
-                    self._driver.give_up()
-                else:
-                    self._take(event)
-        except BaseException as error:
-            reason = str(error) or type(error).__name__
-            hub.close(f"the server ended the run: {reason}")
-            raise
-        hub.close()
+        self._leading.run()
 
-    def _await_clients(self, hub) -> None:
-        members, seconds = self.federation.membership, self._cfg.ggeur.deadline.join
-        until = time.monotonic() + seconds
-        while not members.started:
-            event = hub.receive(max(0.0, until - time.monotonic()))
-            if event is None:
-                members.close(seconds)
-                self.trigger_for_start()
-            else:
-                self._take(event)
+    def count_download(self, size: int) -> None:
+        """Count bytes that have arrived, for FS's monitor."""
+        self._monitor.track_download_bytes(size)
 
-    def _take(self, event) -> None:
-        envelope = event.envelope
-        if envelope is None:
-            self._lose(event.number, event.reason)
-            return
-        message = Message(
-            msg_type=envelope.kind,
-            sender=event.number,
-            receiver=[SERVER],
-            state=envelope.state,
-            content=envelope.parts,
-        )
-        handler = self.msg_handlers.get(envelope.kind)
-        if handler is None:
-            self._dismiss(event.number, f"unknown message type {envelope.kind!r:.80}")
-            return
-        self._monitor.track_download_bytes(sum(map(len, envelope.parts)))
-        handler(message)
-
-    def _lose(self, number: int, reason: str) -> None:
+    def lose(self, number: int, reason: str) -> None:
+        """A client's connection is gone."""
         logger.warning("client %d is gone: %s", number, reason)
         self.federation.membership.lose(number, reason)
-        self._driver.gone(number, reason)
+        self.driver.gone(number, reason)

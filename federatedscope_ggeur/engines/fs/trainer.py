@@ -57,8 +57,11 @@ class GGEURTrainer(BaseTrainer):
             config, data.num_classes, data.dim, config.federate.client_num
         )
         # FS knows the plain head alone when it makes its models.
-        if settings.client.task.model.closed_form != "none":
-            self.model = settings.client.task.build_model()
+        task = settings.client.task
+        if task.model.network is not None:
+            self.model = data.memory.model(task)
+        elif task.model.closed_form != "none":
+            self.model = task.build_model()
         self._handler = ClientHandler.of(
             data.held,
             settings.client,
@@ -147,6 +150,12 @@ class GGEURTrainer(BaseTrainer):
     def set_weights(self, params: torch.Tensor) -> None:
         """Load a flat vector [P] into `model`."""
         load_vector(self.model, params)
+
+    def take_head(self, params: torch.Tensor) -> None:
+        """The head that the run leaves, a flat vector [P], comes into `model`."""
+        if self.client.task.scored is not None:
+            self.model = self.client.scored_model
+        self.set_weights(params)
 
     def print_trainer_meta_info(self):
         """One line about the trainer."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import secrets
 import zipfile
@@ -29,6 +30,8 @@ from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import Model, to_vector
 from federatedscope_ggeur.reporting import Round0, RoundRecord
 from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
+
+logger = logging.getLogger(__name__)
 
 #: What round 0 sends to everyone, kept by the coordinator as bytes.
 _SENT = ("geometry", "space", "init_broadcast")
@@ -66,9 +69,16 @@ class CheckpointWriter:
     ):
         self._path, self._handshake = Path(path), handshake
         self._run = restored.run if restored else secrets.token_hex(8)
+        try:
+            # The longest name that there will be.
+            is_folder = self._path.is_dir()
+            self._path.with_name(f"{self._path.name}.round0.new").exists()
+        except (OSError, ValueError) as error:
+            problem = getattr(error, "strerror", None) or error
+            raise unwritable(f"'{path}' is no name for a file: {problem}") from error
         #: Whose readiness the file of round 0 holds.
         self._ready = _ready_at(self._path, restored)
-        if self._path.is_dir():
+        if is_folder:
             example = self._path / "checkpoint"
             problem = f"'{path}' is a folder; name a file, such as '{example}'"
             raise ConfigError(f"{setting('save_to')}: {problem}")
@@ -96,7 +106,10 @@ class CheckpointWriter:
         # The model as others see it, and what training goes on from.
         tensors = wire.under("method", server.method_state)
         tensors.update(params=server.raw_params, trained=server.params)
+        if server.settings.keeps_best:
+            tensors.update(closed_form=server.head_params(closed_form=True))
         numbers = {"run": self._run, "records": json.dumps(records)}
+        numbers["checksum"] = wire.checksum(tensors)
         data = wire.pack("checkpoint", numbers, tensors)
         try:
             if self._ready == server.prepare_replies.keys():
@@ -182,11 +195,17 @@ def _restore(
         from_json_value(list[RoundRecord], records["rounds"], "rounds"),
         progress.text("run"),
     )
+    progress.check_content()
+    started.check_content()
     coordinator.divergence.load(records["divergence"])
     last, wanted = len(done.rounds), server.settings.total_rounds
     if last > wanted:
         problem = f"it is of round {last} and {setting('total_rounds')} is {wanted}"
         raise refusal(path, f"{problem}; raise it")
+    if server.closed_form is not None and server.settings.keeps_best:
+        solved = progress.tensor("closed_form", torch.float32, (None,))
+        server.scored_model.make_room_for(len(solved))
+        server.closed_form.params = solved
     server.resume(
         _replies_in(started),
         started.tensors_under("prototypes"),
@@ -194,6 +213,7 @@ def _restore(
         progress.tensors_under("method"),
         coordinator.space,
     )
+    logger.info("goes on after round %d of the run of '%s'", last, path)
     return done
 
 
@@ -263,6 +283,7 @@ def _round0_bytes(run: str, coordinator: Coordinator, handshake: Handshake) -> b
         "run": run,
         "client_domains": {str(k): d for k, d in server.client_domains.items()},
         "aggregation_weights": weights,
+        "checksum": wire.checksum(tensors),
         **handshake.numbers(),
     }
     return wire.pack("round 0", numbers, tensors)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,15 +24,42 @@ from federatedscope_ggeur.models.closed_forms import LARGER_PART, confounded_sha
 
 logger = logging.getLogger(__name__)
 
-#: A head, or what stands for one, and what to record of how it was chosen.
-Choice = tuple[ClosedForm, dict[str, Any]]
+
+class Choice(NamedTuple):
+    """What a head in closed form has become.
+
+    Attributes
+    ----------
+    form : ClosedForm
+    details : dict
+        What to record of how it was chosen; empty where there was nothing to choose.
+    start : ClosedForm or None
+        What training starts from: `form`, another one, or None, random weights.
+    """
+
+    form: ClosedForm
+    details: dict[str, Any]
+    start: ClosedForm | None
+
+    def recorded(self, report: dict[str, Any]) -> dict[str, Any]:
+        """What to record of the head: the `report` of its solution, how it came to be
+        chosen, and where training starts if not from it."""
+        how = dict(self.details)
+        if "chosen_by" in how and report.get("shrinkage_rule") == "set":
+            report = {**report, "shrinkage_rule": how["chosen_by"]}
+        if self.start is None:
+            how["start"] = {"closed_form": "none"}
+        elif self.start is not self.form:
+            how["start"] = self.start.described()
+        return {**report, **how}
+
 
 CONFOUNDED = (
     "labels and domains are confounded ({share:.0%} of how domains differ goes with "
     "the class): rows left out say nothing of a class that a domain lacks, so nothing "
     "was chosen by them; {taken} is taken"
 )
-
+TRAINED_INSTEAD = ", and training, from random weights, has the last word"
 
 #: Kind, round and what goes to whom; the answers that can be used.
 Ask = Callable[[RequestKind, int, Mapping[int, "tuple[bytes, ...]"]], Requests[list]]
@@ -42,33 +69,44 @@ def choose(
     form: ClosedForm, server: Server, clients: Collection[int], ask: Ask
 ) -> Requests[Choice]:
     """What a head in closed form that is open becomes; another is itself. The
-    `clients` are asked if need be."""
-    components = server.components()
+    `clients` are asked if need be.
+
+    Where labels and domains are confounded a head in closed form is no good start of
+    training either: the run that may keep the trained head begins at random weights.
+    """
+    stage = server.closed_form
+    components = None if stage is None else stage.components()
     if components is None:
-        return form, {}
+        return Choice(form, {}, form)
     share = confounded_share(components)
     if share > LARGER_PART:
-        return choose_untuned(form, share)
+        keeps_best = server.settings.keeps_best
+        chosen, details = choose_untuned(form, share, keeps_best)
+        return Choice(chosen, details, None if keeps_best else chosen)
+    if not form.is_open:
+        return Choice(form, {"confounded_share": share}, form)
     components = components.merged(form.grain)
     if form.NEEDS == "means":
         components = replace(components, scatter=None)
     message = LeaveOneOut(components).to_bytes()
     counts = yield from ask(LEAVE_ONE_OUT, 0, dict.fromkeys(clients, (message,)))
-    return choose_by_hits(form, counts, share)
+    chosen, details = choose_by_hits(form, counts, share)
+    apart = server.task.scored is not None
+    return Choice(chosen, details, choose_start(form, counts) if apart else chosen)
 
 
 def choose_by_hits(
     form: ClosedForm, counts: Sequence[HitCounts], share: float
-) -> Choice:
-    """The candidate that the hits over all clients speak for, see `ClosedForm.pick`.
+) -> tuple[ClosedForm, dict[str, Any]]:
+    """The candidate that the hits over all clients speak for, see `ClosedForm.pick`,
+    and what to record of it.
 
     `share` is what `confounded_share` has said.
     """
-    candidates, rows = form.candidates(), sum(count.rows for count in counts)
+    candidates, (hits, rows) = form.candidates(), _added(counts)
     details: dict[str, Any] = {"confounded_share": share, "scored_rows": rows}
     if not rows:
         return form.untuned(), {"chosen_by": "default", **details}
-    hits = torch.stack([count.hits for count in counts]).sum(dim=0)
     scored = [
         {**candidate.described(), "hits": int(found), "accuracy": int(found) / rows}
         for candidate, found in zip(candidates, hits)
@@ -77,20 +115,30 @@ def choose_by_hits(
     return candidates[form.pick(hits, rows)], details
 
 
-def recorded(report: dict[str, Any], how: dict[str, Any]) -> dict[str, Any]:
-    """What to record of a head: the `report` of its solution, and `how` it came to be
-    chosen, if it was."""
-    rule = report.get("shrinkage_rule")
-    if how and rule == "set":
-        report = {**report, "shrinkage_rule": how["chosen_by"]}
-    return {**report, **how}
+def choose_start(form: ClosedForm, counts: Sequence[HitCounts]) -> ClosedForm:
+    """What training starts from by the same hits, where a head that is not trained may
+    be chosen, see `ClosedForm.pick_start`."""
+    hits, rows = _added(counts)
+    return form.pick_start(hits, rows) if rows else form.untuned().as_start()
 
 
-def choose_untuned(form: ClosedForm, share: float) -> Choice:
-    """What is taken where labels and domains are confounded; said in the log, too."""
+def choose_untuned(
+    form: ClosedForm, share: float, trains: bool = False
+) -> tuple[ClosedForm, dict[str, Any]]:
+    """What is taken where labels and domains are confounded, and what to record of it;
+    said in the log, too. `trains` says that the trained head is kept in its place."""
     chosen = form.untuned()
     kind, *strength = chosen.described().values()
     taken = " ".join([str(kind), *(f"{value:.2g}" for value in strength)])
     note = CONFOUNDED.format(share=share, taken=taken)
+    note += TRAINED_INSTEAD if trains else ""
     logger.warning("%s", note)
     return chosen, {"chosen_by": "default", "confounded_share": share, "note": note}
+
+
+def _added(counts: Sequence[HitCounts]) -> tuple[torch.Tensor, int]:
+    """Hits and rows of all clients."""
+    if not counts:
+        return torch.zeros(0, dtype=torch.int64), 0
+    hits = torch.stack([count.hits for count in counts]).sum(dim=0)
+    return hits, sum(count.rows for count in counts)

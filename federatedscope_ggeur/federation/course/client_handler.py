@@ -174,7 +174,7 @@ class ClientHandler:
             return None
         if payload in _SHARED:
             return self._cache.decode(payload, data, self.client.schema)
-        return payload.from_bytes(data, self.client.schema)
+        return payload.from_bytes(data, kind.part_schema(self.client))
 
     def _keep_state(self) -> None:
         if self._store is not None:

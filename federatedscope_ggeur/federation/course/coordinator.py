@@ -14,8 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from torch import Tensor
+
 from federatedscope_ggeur.data import Embeddings
-from federatedscope_ggeur.federation.course.choice import choose, recorded
+from federatedscope_ggeur.federation.course.choice import choose
 from federatedscope_ggeur.federation.course.exchange import Exchange
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.course.plan import Plan
@@ -31,17 +33,15 @@ from federatedscope_ggeur.federation.course.requests import (
     Requests,
 )
 from federatedscope_ggeur.federation.divergence import DivergenceWatch, largest
-from federatedscope_ggeur.federation.evaluation import (
-    Score,
-    average_metrics,
-)
+from federatedscope_ggeur.federation.evaluation import Score, average_metrics
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
-    ClientUpdate,
     ScoreReport,
 )
 from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.screening import Screen, log_largest_share
 from federatedscope_ggeur.federation.server import Server
+from federatedscope_ggeur.models import trainable_part
 from federatedscope_ggeur.reporting import Round0, RoundRecord, average
 
 logger = logging.getLogger(__name__)
@@ -99,6 +99,7 @@ class Coordinator:
             server.task.num_classes, server.task.method, settings.rate
         )
         self._rows = rows
+        self._screen = Screen(plan.screen)
         self._exchange = Exchange(server, membership, dismiss)
         self._ask = self._exchange.ask
 
@@ -108,6 +109,8 @@ class Coordinator:
         """Statistics and totals up, geometry, prototypes and the space down, readiness
         up; where there is one, the head in closed form, scored."""
         started, server = time.perf_counter(), self.server
+        found = self._screen.declared(self.membership.declared)
+        self._exchange.put_out(found, "round 0, joining")
         sizes: dict[str, int] = {}
         pairs = 0
         if server.needs_statistics:
@@ -118,12 +121,10 @@ class Coordinator:
         if form is not None:
             before, exchange.down, exchange.up = time.perf_counter(), 0, 0
             here = self.membership.here(sorted(server.uploaded))
-            taken, how = yield from choose(form, server, here, self._ask)
-            chosen, solving = server.solve(taken), time.perf_counter() - before
-            chosen, sizes_of_choice = (
-                recorded(chosen, how),
-                (exchange.down, exchange.up),
-            )
+            choice = yield from choose(form, server, here, self._ask)
+            report = server.solve(choice.form, choice.start)
+            chosen, solving = choice.recorded(report), time.perf_counter() - before
+            sizes_of_choice = exchange.down, exchange.up
         totals_up = (yield from self._make_space()) if server.needs_space else 0
         if server.settings.steps:
             self.geometry = server.geometry().to_bytes()
@@ -138,7 +139,7 @@ class Coordinator:
             scored = yield from self._evaluate(0)
             closed_form = record(scored, method=form.name, details=chosen)
         start_loss = closed_form.loss if closed_form is not None else None
-        self.divergence.begin(server.params, start_loss)
+        self.divergence.begin(self._trained(server.params), start_loss)
         return Round0(
             clients=clients,
             seconds=seconds,
@@ -160,15 +161,21 @@ class Coordinator:
         drawn = self.server.sample(number, out)
         asked = self._to_all(drawn, self.server.broadcast(number))
         updates = yield from self._ask(TRAIN, number, asked)
+        found = self._screen.updates(updates, self.server.params, self._trained)
+        updates = self._but(updates, found, f"round {number}, train")
+        clients = [update.client for update in updates]
+        weights = {u.client: largest(self._trained(u.params)) for u in updates}
         if updates:
             self.server.step(number, updates)
         else:
             logger.warning("round %d: no client trained, the head stays", number)
+        del updates  # a network's take much memory
         scored: dict[str, Any] = dict.fromkeys(("accuracy", "avg", "std", "loss"))
         if self.server.evaluates(number):
             scored = yield from self._evaluate(number)
-            self._look_for_divergence(number, updates)
-        return record(scored, clients=[update.client for update in updates])
+            self._look_for_divergence(number, weights)
+        figures = self.server.task.method.figures(self.server.method_state)
+        return record(scored, clients=clients, details=dict(figures) or None)
 
     def calibrate(self) -> Requests[RoundRecord]:
         """After the last round: calibrate the head on the clients' statistics of what
@@ -210,6 +217,8 @@ class Coordinator:
         """Make everyone ready for training; the bytes of that, by their name."""
         members = self.membership
         sent = yield from self._prepare(members.here(self.server.participants))
+        replies, settings = self.server.prepare_replies, self.server.settings
+        log_largest_share(replies.values(), settings.ignore_weight, settings.max_share)
         # One may be back already, but too late for its window.
         message = self.server.start(members.unprepared)
         down = 0
@@ -222,6 +231,8 @@ class Coordinator:
         """One window of statistics; how many (client, class) pairs they hold."""
         asked = dict.fromkeys(self.membership.here(window), ())
         uploads = yield from self._ask(STATISTICS, 0, asked, sizes)
+        found = self._screen.statistics(uploads)
+        uploads = self._but(uploads, found, "round 0, statistics")
         self.server.add_statistics(uploads)
         return sum(len(upload.statistics.classes) for upload in uploads)
 
@@ -251,6 +262,11 @@ class Coordinator:
             for reply in (yield from self._ask(PREPARE, 0, asked)):
                 self.server.add_prepare_reply(reply)
                 self.membership.note_prepared(reply.client)
+        replies = self.server.prepare_replies
+        found = self._screen.weights(replies.values())
+        for k in found:
+            del replies[k]
+        self._exchange.put_out(found, "round 0, prepare")
         sent["prepare_bytes_up"] = self._exchange.up - before
         return sent
 
@@ -261,10 +277,18 @@ class Coordinator:
         yield Request(INIT_BROADCAST, 0, asked)
         return len(self.init_broadcast) * len(asked)
 
+    # what is unlike the others'
+
+    def _but(self, answers: list, found: Mapping[int, str], when: str) -> list:
+        """The answers of all but those clients, which are put out."""
+        self._exchange.put_out(found, when)
+        return [answer for answer in answers if answer.client not in found]
+
     # every round
 
     def _evaluate(self, number: int) -> Requests[dict]:
-        """Score the head; the fields of a record that say how well it did."""
+        """Score the head (in round 0 the one in closed form); the fields of a record
+        that say how well it did."""
         server, evaluation = self.server, self.plan.evaluation
         self.scores = {split: {} for split in evaluation.splits}
         unseen = None
@@ -279,7 +303,7 @@ class Coordinator:
                 unseen = server.aggregate_scores(reports, "test", server.unseen)
         for split, domains in self._rows.items():
             for name, rows in domains.items():
-                score = server.score(rows.features, rows.labels)
+                score = server.score(rows.features, rows.labels, number == 0)
                 self.scores.setdefault(split, {})[name] = score
         tests = self.scores.get("test", {})
         accuracy = _accuracy(tests)
@@ -294,10 +318,9 @@ class Coordinator:
             "metrics": self._metrics(),
         }
 
-    def _look_for_divergence(
-        self, number: int, updates: Collection[ClientUpdate]
-    ) -> None:
-        """By the loss on the test rows or, where they are not scored, others."""
+    def _look_for_divergence(self, number: int, weights: Mapping[int, float]) -> None:
+        """From the largest weight that each client sent, and the loss on the test rows
+        or, where they are not scored, others."""
         totals = {s: sum(d.values(), Score()) for s, d in self.scores.items()}
         split = next(
             (s for s in ("test", "val") if totals.get(s, Score()).total), "train"
@@ -306,10 +329,14 @@ class Coordinator:
         self.divergence.look(
             number,
             totals.get(split, Score()).mean_loss,
-            self.server.params,
-            {update.client: largest(update.params) for update in updates},
+            self._trained(self.server.params),
+            weights,
             {k: s.mean_loss for k, s in scores.items() if s.mean_loss is not None},
         )
+
+    def _trained(self, params: Tensor) -> Tensor:
+        """Without running statistics, which may be large."""
+        return trainable_part(self.server.model, params)
 
     def _metrics(self) -> dict[str, float]:
         """FederatedScope's metrics of the last evaluation: averages over clients, or
@@ -349,11 +376,11 @@ class Coordinator:
         server, members = self.server, self.membership
         here = members.here(server.client_domains)
         if not server.task.method.personal or server.task.space.kind == "raw":
-            return self._to_all(here, server.model_broadcast(number))
+            return self._to_all(here, server.head_broadcast(number, number == 0))
         unseen = [k for k in here if k in server.unseen]
         prepared = members.here(members.prepared)
         return {
-            **self._to_all(unseen, server.model_broadcast(number)),
+            **self._to_all(unseen, server.head_broadcast(number)),
             **self._to_all(prepared, server.broadcast(number)),
         }
 

@@ -68,9 +68,13 @@ class Exchange:
         answers = []
         self.down += sum(len(part) for sent in parts.values() for part in sent)
         for k in sorted(parts):
-            reply = replies.get(k, Absence("no answer"))
+            # Each reply goes as it is decoded: a round's messages are not held twice.
+            reply = replies.pop(k, Absence("no answer"))
             if isinstance(reply, Absence):
-                members.miss(k, reply.reason, reply.connected)
+                put_out = members.miss(k, reply.reason, reply.connected)
+                if put_out:
+                    logger.warning("client %d is %s", k, put_out)
+                    self._dismiss(k, put_out)
                 continue
             self.up += sum(map(len, reply))
             if sizes is not None:
@@ -79,11 +83,28 @@ class Exchange:
                 answers.append(decode_answer(self._server, request, k, reply))
             except MessageError as error:
                 self._refuse(k, error)
+            del reply
         members.check_quorum(when, self._refusal)
         return answers
+
+    def put_out(self, findings: Mapping[int, str], when: str) -> None:
+        """Refuse what clients sent, and them for the rest of the run.
+
+        Raises
+        ------
+        GGEURError
+            Too few are left.
+        """
+        for client, reason in findings.items():
+            error = MessageError(reason, field="screen", sender=f"client {client}")
+            self._membership.conduct.bar(client, str(error))
+            self._refuse(client, error)
+        if findings:
+            self._membership.check_quorum(when, self._refusal)
 
     def _refuse(self, client: int, error: MessageError) -> None:
         logger.warning("%s", error)
         self._refusal = error
         self._membership.leave(client, str(error))
+        self._membership.conduct.strike(client, str(error))
         self._dismiss(client, str(error))

@@ -6,16 +6,19 @@ import json
 from dataclasses import replace
 
 from safetensors.torch import save as save_safetensors
+from torch import Tensor
 
 from federatedscope_ggeur.federation.course.checkpoint import (
     CheckpointWriter,
     Progress,
 )
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
+from federatedscope_ggeur.federation.course.keeping import kept_head
 from federatedscope_ggeur.federation.evaluation import METRICS
 from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.reporting import (
     Chosen,
+    Kept,
     Results,
     Round0,
     RoundRecord,
@@ -49,7 +52,7 @@ class History:
         self.round0: Round0 | None = progress.round0 if progress else None
         self.rounds: list[RoundRecord] = list(progress.rounds) if progress else []
         self.calibrated: RoundRecord | None = None
-        self._params = coordinator.server.raw_params
+        self._head = self._left()
         # A run that goes on may keep its checkpoints elsewhere from now on.
         self._write_checkpoint()
 
@@ -61,7 +64,7 @@ class History:
             self.rounds.append(record)
         else:
             self.calibrated = record
-        self._params = self._coordinator.server.raw_params
+        self._head = self._left()
         # A calibrated head is not trained on: a checkpoint is of before that.
         if self.calibrated is None:
             self._write_checkpoint()
@@ -100,6 +103,22 @@ class History:
         accuracy = best.accuracy or {}
         return Chosen(best.round, key, value, accuracy, best.avg, best.std)
 
+    @property
+    def kept(self) -> Kept | None:
+        """Which head the run would leave now; None where there is no choice."""
+        settings = self._coordinator.server.settings
+        if not settings.keeps_best or self.round0 is None:
+            return None
+        return kept_head(self.round0, self.rounds)
+
+    @property
+    def leaves_closed_form(self) -> bool:
+        """Whether the head in closed form is kept of two."""
+        return self.kept is not None and self.kept.head == "closed_form"
+
+    def _left(self) -> Tensor:
+        return self._coordinator.server.head_params(self.leaves_closed_form)
+
     def _notes(self) -> list[str]:
         """What a run has to say of itself since its start."""
         solved = self.round0.closed_form if self.round0 else None
@@ -114,7 +133,7 @@ class History:
 
     def results(self, status: Status = "finished") -> Results:
         """What is known so far; `status` is finished, interrupted or failed."""
-        final = summarise(self.rounds, self.round0, self.calibrated)
+        final = summarise(self.rounds, self.round0, self.calibrated, kept=self.kept)
         return replace(
             self._results,
             status=status,
@@ -125,20 +144,22 @@ class History:
             final=replace(final, chosen=self._chosen()),
             stopped_early=self.rounds[-1].round if self.stopped_early else None,
             diverged=self._coordinator.divergence.found,
-            model=self._model(),
+            model=self.model(),
         )
 
-    def _model(self) -> Model | None:
+    def model(self) -> Model | None:
+        """The head that the run would leave now; None where each client has its own."""
         server = self._coordinator.server
-        return server.model.at(self._params) if server.task.method.federated else None
+        if not server.task.method.federated:
+            return None
+        return server.scored_model.at(self._head)
 
     def head_bytes(self) -> bytes | None:
-        """The model after the last record as safetensors, with class names; the same
-        bytes for the same model.
+        """`model` as safetensors, with class names; the same bytes for the same model.
 
         None where every client has a model of its own: its weights do not travel.
         """
-        model, names = self._model(), json.dumps(self._results.class_names)
+        model, names = self.model(), json.dumps(self._results.class_names)
         metadata = {"class_names": names, "encoder": self._results.encoder}
         if model is None:
             return None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from federatedscope_ggeur.errors import GGEURError, MessageError, setting
+from federatedscope_ggeur.federation.course.agreement import Agreement
+from federatedscope_ggeur.federation.course.conduct import Conduct
 from federatedscope_ggeur.federation.messages import Handshake, Join
+from federatedscope_ggeur.federation.messages.declared import Declared
 
 logger = logging.getLogger(__name__)
-_SERVER = "the server"
 
 
 class Membership:
@@ -25,17 +26,21 @@ class Membership:
     settings : mapping
         What every side must have alike of its settings.
     handshake : Handshake, optional
-        All that every side must have alike; without it the first client says what the
-        data are.
+        All that every side must have alike; without it most clients say what the data
+        are, see `Agreement`.
     expected : mapping from client number to domain
         The clients of a run that goes on: these may join, and no others.
+    dim : int, optional
+        Of the embeddings, where the server knows it without a handshake.
 
     Attributes
     ----------
     joined : dict from client number to domain
+    declared : dict from client number to what it declared of its data
     gone : dict from client number to the reason why its connection is over
     absent : dict from client number to the reason why it is asked for nothing
-    handshake : Handshake or None
+    conduct : Conduct
+        What clients did wrong, and who is put out for it.
     """
 
     def __init__(
@@ -45,15 +50,17 @@ class Membership:
         settings: Mapping[str, str] | None = None,
         handshake: Handshake | None = None,
         expected: Mapping[int, str] | None = None,
+        dim: int | None = None,
     ):
         self._wanted = sorted(expected or range(1, client_num + 1))
         self._quorum = len(self._wanted) if quorum is None else quorum
-        self._settings, self._expected = settings or {}, dict(expected or {})
-        self.handshake, self._decided_by = handshake, _SERVER
-        self._server_decides = handshake is not None
+        self._expected = dict(expected or {})
+        self._agreement = Agreement(len(self._wanted), settings or {}, handshake, dim)
         self.joined: dict[int, str] = {}
+        self.declared: dict[int, Declared] = {}
         self.gone: dict[int, str] = {}
         self.absent: dict[int, str] = {}
+        self.conduct = Conduct()
         self.started, self._closed = False, False
         self._participants: list[int] = []
         self._prepared: set[int] = set()
@@ -71,6 +78,11 @@ class Membership:
     # before the run
 
     @property
+    def handshake(self) -> Handshake | None:
+        """What all sides have alike; None until it is settled."""
+        return self._agreement.handshake
+
+    @property
     def client_domains(self) -> dict[int, str]:
         """The domain of each client of the run, by number."""
         return dict(sorted({**self._expected, **self.joined}.items()))
@@ -85,8 +97,9 @@ class Membership:
         """The clients that are connected, late ones included."""
         return [number for number in sorted(self.joined) if number not in self.gone]
 
-    def admit(self, join: Join) -> None:
-        """Take a client in.
+    def admit(self, join: Join) -> dict[int, MessageError]:
+        """Take a client in; the refusals of those that joined before it and do not fit
+        what most clients say.
 
         Raises
         ------
@@ -96,6 +109,9 @@ class Membership:
         """
         number, sender = join.client, f"client {join.client}"
         known = self.client_domains if self.started else self._expected
+        if number in self.conduct.barred:
+            problem = f"takes no further part: {self.conduct.barred[number]}"
+            raise MessageError(problem, field="client", sender=sender)
         if known and number not in known:
             problem = "the run began without it; it can take part in the next run"
             raise MessageError(problem, field="client", sender=sender)
@@ -105,32 +121,34 @@ class Membership:
         if number not in self._wanted and not self.started:
             problem = f"{number}, but {setting('client_num')} is {len(self._wanted)}"
             raise MessageError(problem, field="client", sender=sender)
-        self._check_handshake(join.handshake, sender)
+        self._agreement.check(join.handshake, sender)
+        if self.started and self.declared.get(number, join.declared) != join.declared:
+            problem = f"{join.declared}, but it began with {self.declared[number]}"
+            raise MessageError(problem, field="declared", sender=sender)
         self.joined[number] = join.domain
+        self.declared[number] = join.declared
         self.gone.pop(number, None)
         if self.started:
             self.come_back(number)
+            return {}
+        refusals = self._agreement.note(number, join.handshake)
+        if self._agreement.is_hopeless:
+            refusals = self._agreement.close(self._quorum)
+        return self._put_out(refusals)
 
-    def _check_handshake(self, theirs: Handshake, sender: str) -> None:
-        # Where the server holds no data, the first client says what they are.
-        handshake = self.handshake or replace(theirs, settings=self._settings)
-        difference = handshake.difference(theirs)
-        if difference:
-            raise MessageError(
-                f"{difference} (at {self._decided_by}); all sides must have it alike",
-                field="handshake",
-                sender=sender,
-            )
-        if self.handshake is None:
-            self.handshake, self._decided_by = handshake, sender
+    def _put_out(self, refusals: dict[int, MessageError]) -> dict[int, MessageError]:
+        for number in refusals:
+            self.lose(number, "")
+        return refusals
 
-    def close(self, seconds: float) -> None:
-        """Nobody is waited for any longer, after so many seconds.
+    def close(self, seconds: float) -> dict[int, MessageError]:
+        """Nobody is waited for any longer, after so many seconds; the refusals of those
+        that do not fit what most clients say.
 
         Raises
         ------
         GGEURError
-            Fewer clients than the quorum are there; names the missing.
+            Fewer clients than the quorum are there, or agree; names them.
         """
         self._closed = True
         missing = [number for number in self._wanted if number not in self.joined]
@@ -142,6 +160,7 @@ class Membership:
                 f"joined {within} and {setting('quorum')} asks for {self._quorum}. "
                 f"Missing: clients {missing}"
             )
+        return self._put_out(self._agreement.close(max(self._quorum, 1)))
 
     def begin(self, participants: Iterable[int]) -> None:
         """The run starts with those that are there; `participants` train in it."""
@@ -155,8 +174,8 @@ class Membership:
         """A connection is gone: a client's, or that of one which was not admitted."""
         if not self.started:
             self.joined.pop(number, None)
-            if not self.joined and not self._server_decides:
-                self.handshake, self._decided_by = None, _SERVER
+            self.declared.pop(number, None)
+            self._agreement.forget(number)
         elif number in self.joined:
             self.gone[number] = reason
             self.leave(number, reason)
@@ -178,8 +197,9 @@ class Membership:
         self._back.add(number)
 
     def heard_from(self, number: int) -> None:
-        """A late answer: the client is there after all, and free again."""
-        if self.started and number in self.absent:
+        """A late answer to what was asked: the client is there after all, and free."""
+        barred = number in self.conduct.barred
+        if self.started and number in self.absent and not barred:
             logger.info("client %d is back", number)
             self.come_back(number)
 
@@ -187,12 +207,17 @@ class Membership:
         """A request goes out: who is lost or back is counted from now."""
         self._lost, self._back = set(), set()
 
-    def miss(self, number: int, reason: str, connected: bool) -> None:
-        """A client did not answer, or its answer was lost while it came back."""
+    def miss(self, number: int, reason: str, connected: bool) -> str:
+        """A client did not answer, or its answer was lost while it came back; why it
+        is put out, if one deadline too many has passed for it, or ""."""
         is_back = number in self._back
         self.leave(number, reason, connected)
-        if is_back:
+        put_out = self.conduct.miss(number, reason) if connected else ""
+        if put_out:
+            self.absent[number] = put_out
+        elif is_back:
             self.come_back(number)
+        return put_out
 
     def note_prepared(self, number: int) -> None:
         """A client has what round 0 sends, unless its connection was lost since."""

@@ -20,9 +20,12 @@ class Plan:
     server_evaluates : bool
         The server scores rows of its own; else every client scores its own.
     evaluation : EvaluationSettings
+    screen : {"warn", "off", "refuse"}
+        What becomes of what is unlike all that the other clients send.
     """
 
     round0_window: int
     quorum: int | None
     server_evaluates: bool
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    screen: str = "warn"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, Union
 
 from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
@@ -26,7 +27,9 @@ from federatedscope_ggeur.federation.messages import (
     SpaceBroadcast,
     StatisticsUpload,
     TotalsUpload,
+    limits,
 )
+from federatedscope_ggeur.federation.messages.declared import Declared
 from federatedscope_ggeur.federation.messages.validation import (
     validate_hits,
     validate_prepare_reply,
@@ -62,6 +65,12 @@ class RequestKind:
         The server's side: raises `MessageError` unless the answer can be used.
     schema : callable (Server) -> MessageSchema
         What the answer is decoded against.
+    bound : callable (Declared, Server, answer)
+        The same, by what the client declared when it joined.
+    largest : callable (Server) -> int or None
+        Bytes of the longest answer; None where nothing bounds it.
+    part_schema : callable (Client) -> MessageSchema
+        What the parts are.
     always : bool
         Clients answer it whatever their settings; others only if theirs ask for it.
     """
@@ -75,6 +84,9 @@ class RequestKind:
     answer: Any = None
     validate: Callable[[Server, Request, Any], None] = lambda *_: None
     schema: Callable[[Server], MessageSchema] = field(default=lambda s: s.schema)
+    bound: Callable[[Declared, Server, Any], None] = lambda *_: None
+    largest: Callable[[Server], int | None] = lambda server: limits.PLAIN
+    part_schema: Callable[[Client], MessageSchema] = field(default=lambda c: c.schema)
     always: bool = True
 
 
@@ -89,6 +101,8 @@ STATISTICS = RequestKind(
     validate=lambda server, request, upload: validate_statistics(
         upload, server.client_domains, server.uploaded
     ),
+    bound=lambda declared, server, upload: declared.check_statistics(upload),
+    largest=lambda server: limits.of_statistics(server.schema),
     always=False,
 )
 TOTALS = RequestKind(
@@ -102,6 +116,8 @@ TOTALS = RequestKind(
     validate=lambda server, request, upload: validate_totals(
         upload, server.client_domains, server.space_maker.told
     ),
+    bound=lambda declared, server, upload: declared.check_totals(upload),
+    largest=lambda server: limits.of_totals(server.schema),
     always=False,
 )
 LEAVE_ONE_OUT = RequestKind(
@@ -113,8 +129,10 @@ LEAVE_ONE_OUT = RequestKind(
     answer_message="hit_counts",
     answer=HitCounts,
     validate=lambda server, request, counts: validate_hits(
-        counts, server.uploaded_rows, len(server.candidates)
+        counts, server.uploaded_rows, server.num_candidates
     ),
+    bound=lambda declared, server, counts: declared.check_hits(counts),
+    largest=lambda server: limits.PLAIN + 8 * server.num_candidates,
     always=False,
 )
 PREPARE = RequestKind(
@@ -131,6 +149,12 @@ PREPARE = RequestKind(
         server.task.method,
         server.model,
         server.prepare_replies.get(reply.client),
+    ),
+    bound=lambda declared, server, reply: declared.check_weight(
+        reply, server.settings.counts_own_rows
+    ),
+    largest=lambda server: limits.of_tensors(
+        0, server.task.method.init_upload_shapes(server.model)
     ),
 )
 INIT_BROADCAST = RequestKind(
@@ -151,6 +175,9 @@ TRAIN = RequestKind(
     validate=lambda server, request, update: validate_update(
         update, request.round_number, request.parts, server.task.method, server.model
     ),
+    largest=lambda server: limits.of_tensors(
+        server.schema.num_parameters, server.task.method.upload_shapes(server.model)
+    ),
 )
 EVALUATE = RequestKind(
     name="evaluate",
@@ -163,6 +190,8 @@ EVALUATE = RequestKind(
     validate=lambda server, request, report: validate_scores(
         report, request.round_number, server.client_domains
     ),
+    bound=lambda declared, server, report: declared.check_scores(report),
+    part_schema=lambda client: client.scored_schema,
 )
 CALIBRATE = RequestKind(
     name="calibrate",
@@ -175,7 +204,11 @@ CALIBRATE = RequestKind(
     validate=lambda server, request, upload: validate_statistics(
         upload, server.client_domains
     ),
+    bound=lambda declared, server, upload: declared.check_calibration(upload),
     schema=lambda server: server.task.calibration_schema(server.model),
+    largest=lambda server: limits.of_statistics(
+        server.task.calibration_schema(server.model)
+    ),
     always=False,
 )
 KINDS = (
@@ -218,7 +251,7 @@ class Absence:
     connected: bool = False
 
 
-Replies = Mapping[int, Union[tuple[bytes, ...], Absence]]
+Replies = dict[int, Union[tuple[bytes, ...], Absence]]
 #: A part of the course: yields requests, is sent their replies, returns a T.
 Requests = Generator[Request, Replies, T]
 
@@ -240,4 +273,7 @@ def decode_answer(
         )
     answer = kind.answer.from_bytes(parts[0], kind.schema(server), sender)
     kind.validate(server, request, answer)
+    declared = server.declared.get(client)
+    if declared is not None:
+        kind.bound(declared, server, answer)
     return answer

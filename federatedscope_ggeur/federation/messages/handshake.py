@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from federatedscope_ggeur.federation.messages import wire
+from federatedscope_ggeur.federation.messages.declared import Declared
 
 
 @dataclass(frozen=True)
@@ -77,22 +78,27 @@ class Join:
         Its data index, from 1.
     domain : str
     handshake : Handshake
+    declared : Declared
+        What it will send nothing beyond.
     """
 
     client: int
     domain: str
     handshake: Handshake
+    declared: Declared = field(default_factory=Declared)
 
     def to_bytes(self) -> bytes:
         own = {"client": self.client, "domain": self.domain}
-        numbers = {**self.handshake.numbers(), **own}
+        numbers = {**self.handshake.numbers(), **self.declared.numbers(), **own}
         return wire.pack("join", numbers, {})
 
     @classmethod
     def from_bytes(cls, data: bytes, sender: str) -> Join:
         message = wire.unpack(data, "join", sender)
+        message.only(())
         handshake = Handshake.of_message(message)
-        return cls(message.client(), message.text("domain"), handshake)
+        declared = Declared.of_message(message)
+        return cls(message.client(), message.text("domain"), handshake, declared)
 
 
 def _short(value: object) -> str:

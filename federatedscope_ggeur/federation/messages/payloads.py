@@ -100,6 +100,7 @@ class Prototypes:
         cls, data: bytes, schema: MessageSchema, sender: str = "the server"
     ) -> Prototypes:
         message = wire.unpack(data, "prototypes", sender)
+        message.only(("labels", "prototypes"))
         labels = message.labels("labels", schema.num_classes, distinct=False)
         means = message.tensor("prototypes", F32, (len(labels), schema.dim))
         return cls(labels, means)
@@ -123,6 +124,7 @@ class PrepareReply:
         cls, data: bytes, schema: MessageSchema, sender: str
     ) -> PrepareReply:
         message = wire.unpack(data, "prepare_reply", sender)
+        message.only((), "init_upload")
         return cls(
             message.client(),
             message.number("aggregation_weight", wire.LARGEST),
@@ -146,6 +148,7 @@ class InitBroadcast:
         cls, data: bytes, schema: MessageSchema, sender: str = "the server"
     ) -> InitBroadcast:
         message = wire.unpack(data, "init_broadcast", sender)
+        message.only((), "init_broadcast")
         return cls(message.tensors_under("init_broadcast"))
 
 
@@ -166,6 +169,7 @@ class Broadcast:
         cls, data: bytes, schema: MessageSchema, sender: str = "the server"
     ) -> Broadcast:
         message = wire.unpack(data, "broadcast", sender)
+        message.only(("params",), "download")
         return cls(
             message.integer("round"),
             message.tensor("params", F32, (schema.num_parameters,)),
@@ -197,6 +201,7 @@ class ClientUpdate:
         cls, data: bytes, schema: MessageSchema, sender: str
     ) -> ClientUpdate:
         message = wire.unpack(data, "update", sender)
+        message.only(("params",), "upload")
         return cls(
             message.client(),
             message.integer("round", 1),
@@ -233,6 +238,7 @@ class ScoreReport:
     @classmethod
     def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> ScoreReport:
         message = wire.unpack(data, "score", sender)
+        message.only(())
         splits = message.texts("splits")
         if not set(splits) <= set(SPLITS):
             raise message.refuse("splits", f"{splits!r:.80} are not among {SPLITS}")

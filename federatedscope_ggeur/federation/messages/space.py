@@ -47,6 +47,7 @@ class TotalsUpload:
         cls, data: bytes, schema: MessageSchema, sender: str
     ) -> TotalsUpload:
         message = wire.unpack(data, "totals", sender)
+        message.only(("mean",))
         count = message.integer("count")
         mean = message.tensor("mean", F64, (schema.dim,))
         if (mean.abs() > LARGEST_EMBEDDING * (count > 0)).any():
@@ -80,6 +81,7 @@ class SpaceBroadcast:
         cls, data: bytes, schema: MessageSchema, sender: str = "the server"
     ) -> SpaceBroadcast:
         message, dim = wire.unpack(data, "space", sender), schema.dim
+        message.only(("centre", "triangle"))
         kind, scale = message.text("kind"), message.number("scale")
         if kind not in SPACES:
             raise message.refuse("kind", f"{kind!r:.80} is none of {SPACES}")

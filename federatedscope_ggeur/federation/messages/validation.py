@@ -22,7 +22,10 @@ from federatedscope_ggeur.federation.messages.space import TotalsUpload
 from federatedscope_ggeur.federation.messages.statistics_upload import StatisticsUpload
 from federatedscope_ggeur.federation.messages.wire import shape_problem
 from federatedscope_ggeur.methods import Method, TensorSpec
-from federatedscope_ggeur.models import Model
+from federatedscope_ggeur.models import Model, negative_variance
+
+#: Weights beyond it overflow float32 when they are added up over clients.
+LARGEST_WEIGHT = 1e30
 
 
 def validate_statistics(
@@ -100,7 +103,8 @@ def validate_update(
     method: Method,
     model: Model,
 ) -> None:
-    """An update of this round, of a client drawn for it, with the method's tensors."""
+    """An update of this round, of a client drawn for it, with the method's tensors;
+    its running variances are not negative."""
     if update.round_number != round_number or update.client not in drawn:
         raise _refusal(
             update.client,
@@ -109,12 +113,21 @@ def validate_update(
             f"{'was' if update.client in drawn else 'was not'} drawn, in round "
             f"{round_number}",
         )
+    if len(update.params) and float(update.params.abs().max()) > LARGEST_WEIGHT:
+        largest = float(update.params.abs().max())
+        problem = (
+            f"weights of up to {largest:.3g}, where {LARGEST_WEIGHT:g} is the most"
+        )
+        raise _refusal(update.client, "params", problem)
     _require_tensors(
         update.upload, method.upload_shapes(model), "upload", update.client
     )
     problem = method.upload_problem(update.upload, model)
     if problem:
         raise _refusal(update.client, "upload", problem)
+    negative = negative_variance(model, update.params) if len(update.params) else ""
+    if negative:
+        raise _refusal(update.client, "params", f"'{negative}' has variances below 0")
 
 
 def validate_scores(

@@ -6,6 +6,7 @@ only carry numbers.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Collection, Mapping
@@ -19,14 +20,14 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
 
-VERSION = 3
+VERSION = 4
 
 #: More rows, rounds or steps than any run has; sums of such numbers stay exact.
 LARGEST = 2**40
 
 # What a method's own tensors may be: of others torch cannot tell whether they are
 # finite, or cannot add them.
-_OWN_DTYPES = (torch.float32, torch.float64, torch.int64)
+_OWN_DTYPES = (torch.float32, torch.float64, torch.int64, torch.uint8)
 _OWN_DIMENSIONS = 8
 
 
@@ -79,6 +80,16 @@ def unpack(data: bytes, kind: str, sender: str) -> Message:
             f"{found!r:.80} instead of {kind!r}", field="kind", sender=sender
         )
     return Message(numbers, tensors, sender)
+
+
+def checksum(tensors: Mapping[str, Tensor]) -> str:
+    """A digest of names, types, shapes and content: damage on a disk changes it."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def size_with(data: bytes, numbers: Mapping[str, int]) -> int:
@@ -184,13 +195,22 @@ class Message:
             raise self.refuse(field, "holds NaN or infinity")
         return tensor
 
+    def check_content(self) -> None:
+        """Refuse tensors that are not those whose checksum the message holds."""
+        if self.text("checksum") != checksum(self._tensors):
+            raise self.refuse("checksum", "the content is damaged")
+
     def has(self, field: str) -> bool:
         """Whether there is a tensor `field`."""
         return field in self._tensors
 
-    def only(self, fields: Collection[str]) -> None:
-        """Refuse a tensor that is not among `fields`."""
-        unknown = sorted(self._tensors.keys() - set(fields))
+    def only(self, fields: Collection[str], prefix: str | None = None) -> None:
+        """Refuse a tensor that is not among `fields`, or ``<prefix>.<name>``."""
+        unknown = sorted(
+            name
+            for name in self._tensors.keys() - set(fields)
+            if prefix is None or not name.startswith(prefix + ".")
+        )
         if unknown:
             raise self.refuse(f"{unknown[0]:.80}", "no such tensor belongs to this")
 

@@ -115,6 +115,12 @@ class Automatic(ClosedForm):
             start += len(of_kind)
         return start + kind.pick(of_kind, rows)
 
+    def pick_start(self, hits: Tensor, rows: int) -> ClosedForm:
+        start = self.as_start()
+        kinds = [kind for kind in self.kinds() for _ in kind.candidates()]
+        linear = [i for i, kind in enumerate(kinds) if kind.trainable]
+        return start.candidates()[start.pick(hits[linear], rows)]
+
     def untuned(self) -> ClosedForm:
         return self._taking(self.lda.untuned()) if self.is_open else self
 

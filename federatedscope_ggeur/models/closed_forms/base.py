@@ -261,6 +261,11 @@ class ClosedForm:
         rightly: the most, and of equal ones the first."""
         return int(hits.argmax())
 
+    def pick_start(self, hits: Tensor, rows: int) -> ClosedForm:
+        """Where training starts: of the `candidates` that it can go on from, the one
+        that `pick` takes by the same hits."""
+        return self.candidates()[self.pick(hits, rows)].as_start()
+
     def tuned(self, value: float) -> ClosedForm:
         """The same with `value` for the setting `TUNED`."""
         other = copy.copy(self)

@@ -221,6 +221,11 @@ class ComponentBook:
         self._scatter = scatter
         self._parts.append(replace(part, scatter=None))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no client has sent anything yet."""
+        return not self._parts
+
     def components(self) -> Components:
         """Those of all clients so far, of which there is one at least."""
         return replace(Components.joined(self._parts), scatter=self._scatter)

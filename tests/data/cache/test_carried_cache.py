@@ -25,9 +25,13 @@ from federatedscope_ggeur.data import (
     ExtractionSettings,
     embed_data,
     register_encoder,
+    register_image_reader,
 )
 from federatedscope_ggeur.data.encoders import ENCODERS
+from federatedscope_ggeur.data.images import IMAGE_READERS
+from federatedscope_ggeur.data.images.folder import read_image_folder
 from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.settings import Key, whole
 
 TYPE = "image_folder@ggeur"
 ROOT = Path(__file__).parents[3]
@@ -207,3 +211,21 @@ def test_a_killed_process_leaves_the_lock_free(tree, settings, other_process, ca
     caplog.set_level(logging.INFO, "federatedscope_ggeur")
     assert embed_slowly(str(tree), settings.cache).extracted == 30
     assert "another process" not in caplog.text
+
+
+def test_a_reader_that_got_a_setting_finds_what_it_recorded_before(
+    tree, settings, monkeypatch
+):
+    """At its default it means what was meant then."""
+    monkeypatch.setattr(IMAGE_READERS, "_parts", dict(IMAGE_READERS))
+
+    def read(root, limit=None):
+        return read_image_folder(root)
+
+    register_image_reader("grown")(read)
+    here = embed_data("grown@ggeur", str(tree), settings)
+    register_image_reader("grown", [Key("limit", 7.0, "Images.", whole(1))])(read)
+    there = embed_data("grown@ggeur", "not/there", settings)
+    assert there.files == here.files
+    with pytest.raises(DataError, match="does not exist"):
+        embed_data("grown@ggeur", "not/there", settings, options={"limit": 8})

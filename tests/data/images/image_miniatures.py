@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import json
 import pickle
 import struct
 from pathlib import Path
@@ -183,3 +184,46 @@ def write_released_office_home(root, domains, classes=65, parts=("train", "test"
             for c in shares:
                 index = 2 * c + numbers[part]
                 draw(Path(root) / domain / part / f"class_{c}_index_{index}.jpg")
+
+
+DOMAINNET = ["clipart", "infograph", "painting", "quickdraw", "real", "sketch"]
+
+
+def write_domainnet(root, classes, domains=DOMAINNET, lists="", images=4):
+    """Images and, in the folder `lists`, the official lists: every fourth tests.
+
+    `classes` holds (name, number) pairs.
+    """
+    root = Path(root)
+    draw_tree(root, domains, [name for name, _ in classes], images)
+    (root / lists).mkdir(exist_ok=True)
+    for domain in domains:
+        parts = {"train": [], "test": []}
+        for name, number in classes:
+            for row in range(images):
+                part = parts["test" if row % 4 == 3 else "train"]
+                part.append(f"{domain}/{name}/pic_{row:03}.jpg {number}\n")
+        for part, lines in parts.items():
+            (root / lists / f"{domain}_{part}.txt").write_text("".join(lines))
+
+
+def leaf_users(rows, seed=0):
+    """LEAF's content of a file: {user: rows} to bytes [n, 28, 28] and labels."""
+    made = {}
+    for number, (user, n) in enumerate(rows.items()):
+        images = pixels(n, 28, 28, seed=seed + number)
+        made[user] = images, [(number + 7 * row) % 62 for row in range(n)]
+    return made
+
+
+def write_leaf(path, users):
+    """A .json file as LEAF's preprocessing writes it: grey values from 0 to 1."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = {
+        user: {"x": (images.reshape(-1, 784) / 255).tolist(), "y": labels}
+        for user, (images, labels) in users.items()
+    }
+    rows = [len(labels) for _, labels in users.values()]
+    content = {"users": list(users), "num_samples": rows, "user_data": data}
+    path.write_text(json.dumps(content))

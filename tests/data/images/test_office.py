@@ -2,9 +2,18 @@
 
 import logging
 
+import numpy as np
 import pytest
 from image_miniatures import draw, draw_tree, write_released_office_home
 
+from federatedscope_ggeur.data import (
+    EncoderSettings,
+    EncodingSettings,
+    ExtractionSettings,
+    load_data,
+    partition,
+    validation_share,
+)
 from federatedscope_ggeur.data.images import IMAGE_READERS
 from federatedscope_ggeur.data.images.office_caltech import read_office_caltech
 from federatedscope_ggeur.data.images.office_home import (
@@ -75,6 +84,87 @@ def test_office_caltech_different_classes(tmp_path):
     draw_tree(tmp_path, ["dslr"], TEN[1:], images=1)
     with pytest.raises(DataError, match=r"'dslr' \(.*\) lacks 'backpack'"):
         read_office_caltech(tmp_path)
+
+
+#: Images of a domain (Gong et al.), and of these FedBN's training, validation, test.
+FEDBN = {
+    "caltech": (538, 360, 225),
+    "amazon": (459, 307, 192),
+    "webcam": (141, 95, 59),
+    "dslr": (75, 50, 32),
+}
+
+
+def _draw_complete(root, domain):
+    """As many images as the real domain has, in ten classes of different size."""
+    rest, first = sum(FEDBN[domain]), None
+    for number, name in enumerate(TEN):
+        n = rest if number == 9 else rest // (11 - number)
+        for row in range(n):
+            path = root / domain / name / f"pic_{row:04}.png"
+            if first is None:
+                first = draw(path)
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(first.read_bytes())
+        rest -= n
+
+
+def test_office_caltech_with_the_sizes_of_fedbn(tmp_path):
+    for domain in FEDBN:
+        _draw_complete(tmp_path / "tree", domain)
+    settings = EncodingSettings(
+        EncoderSettings("pixels", image_size=1),
+        ExtractionSettings(256, 0, 1),
+        "cpu",
+        str(tmp_path / "cache"),
+    )
+    splits = [0.479, 0.321, 0.2]
+    data = load_data(
+        "office_caltech@ggeur",
+        str(tmp_path / "tree"),
+        splits,
+        0,
+        settings,
+        {"split": "fedbn"},
+    )
+    found = partition(
+        data,
+        client_num=4,
+        splitter="iid",
+        splitter_args=[],
+        seed=0,
+        validation=validation_share(splits),
+    )
+    sizes = {c.domain: (len(c.train), len(c.val), len(c.test)) for c in found.clients}
+    assert sizes == FEDBN
+
+
+def test_office_caltech_fixed_split(tmp_path):
+    _draw_complete(tmp_path, "dslr")
+    (one,), (again,) = (
+        read_office_caltech(tmp_path, split="fedbn").domains for _ in range(2)
+    )
+    assert one.test.keys == again.test.keys
+    assert not set(one.test.keys) & set(one.train.keys)
+    assert len(one.train) + len(one.test) == 157
+    shares = np.bincount(one.test.labels) / np.bincount(
+        np.concatenate([one.train.labels, one.test.labels])
+    )
+    assert np.abs(shares - 32 / 157).max() < 0.08
+
+
+def test_office_caltech_sizes_need_the_whole_domain(tmp_path):
+    draw_tree(tmp_path, ["dslr"], TEN, images=2)
+    with pytest.raises(DataError, match=r"holds 20 images .* all 157 images of 'dslr'"):
+        read_office_caltech(tmp_path, split="fedbn")
+
+
+def test_office_caltech_split_of_its_own_is_not_split_again(tmp_path):
+    for part in ("train", "test"):
+        draw_tree(tmp_path / "dslr", [part], TEN, images=1)
+    with pytest.raises(DataError, match=r"dslr: has a split of its own"):
+        read_office_caltech(tmp_path, split="fedbn")
 
 
 @pytest.mark.parametrize("real", ["Real World", "Real_World", "RealWorld"])

@@ -21,21 +21,32 @@ from federatedscope_ggeur.engines.fs.client import GGEURClient
 from federatedscope_ggeur.engines.fs.federation import Federation
 from federatedscope_ggeur.engines.fs.server import GGEURServer
 from federatedscope_ggeur.engines.fs.trainer import GGEURTrainer
+from federatedscope_ggeur.federation.evaluation import Score
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
     MessageSchema,
+    PrepareReply,
+    ScoreReport,
+    StatisticsUpload,
     wire,
 )
+from federatedscope_ggeur.federation.messages.declared import Declared
+from federatedscope_ggeur.geometry import ClassStatistics
 from federatedscope_ggeur.models import num_parameters
 
 
 def act(actions: Mapping[str, str]) -> None:
     """Do what `actions` say on each occasion.
 
-    "die": be killed. "hold": wait for the gate, for ever if nobody opens it. Any other
-    is the name of a function below, which makes another answer of the right one.
+    "die": be killed. "hold": wait for the gate, for ever if nobody opens it. "slow":
+    sleep for longer than a deadline of 3 s. Any other is the name of a function below,
+    which makes another answer of the right one. On "join" there is "boast".
     """
+    if actions.get("join") == "boast":
+        # Whatever it sends, it has declared more.
+        boast = Declared(10**12, 10**12, 10**12, 2.0**45)
+        Declared.of = classmethod(lambda cls, train, val, test: boast)
     _before_answers(actions)
     _after_checkpoints(actions)
     _trace_answers()
@@ -53,7 +64,7 @@ def _before_answers(actions: Mapping[str, str]) -> None:
         occasion = f"{kind.name} {number}"
         _note(f"asked {occasion}")
         action = actions.get(occasion, "")
-        if action in ("die", "hold"):
+        if action in STOPS:
             STOPS[action]()
         right = original(trainer, kind, parts)
         return ANSWERS[action](trainer, right) if action in ANSWERS else right
@@ -119,7 +130,11 @@ def _hold() -> None:
         time.sleep(0.02)
 
 
-STOPS = {"die": _die, "hold": _hold}
+def _be_slow() -> None:
+    time.sleep(4.0)
+
+
+STOPS = {"die": _die, "hold": _hold, "slow": _be_slow}
 
 
 # Answers in place of the right one.
@@ -149,6 +164,49 @@ def of_round_7(trainer, right):
     return _changed(trainer, right, round_number=7)
 
 
+def _poisoned(trainer, right, means, variance):
+    client = trainer.client
+    schema, sender = client.schema, f"client {client.number}"
+    upload = StatisticsUpload.from_bytes(right[0], schema, sender)
+    held = upload.statistics
+    counts = torch.where(held.counts > 0, 5 * 10**10, 0)
+    statistics = ClassStatistics.from_moments(
+        counts,
+        torch.full_like(held.means, means) * (counts > 0)[:, None],
+        covariances={c: variance * torch.eye(held.dim).double() for c in held.classes},
+    )
+    return (replace(upload, statistics=statistics).to_bytes(),)
+
+
+def far_means(trainer, right):
+    return _poisoned(trainer, right, 1e3, 1.0)
+
+
+def wide_shapes(trainer, right):
+    return _poisoned(trainer, right, 0.0, 1e30)
+
+
+def heavy(trainer, right):
+    reply = PrepareReply(trainer.client.number, 2.0**40)
+    return (reply.to_bytes(),)
+
+
+def far_weights(trainer, right):
+    size = num_parameters(trainer.client.model)
+    return _changed(trainer, right, params=torch.full((size,), 1e3))
+
+
+def huge_weights(trainer, right):
+    size = num_parameters(trainer.client.model)
+    return _changed(trainer, right, params=torch.full((size,), 3e38))
+
+
+def false_scores(trainer, right):
+    score = Score(2**40, 2**40, 0.0)
+    report = ScoreReport.from_bytes(right[0], None, f"client {trainer.client.number}")
+    return (replace(report, scores={"test": score}).to_bytes(),)
+
+
 def garbage(trainer, right):
     return (b"\x80\x04garbage",)
 
@@ -163,6 +221,12 @@ ANSWERS = {
         nan_weights,
         too_few_weights,
         of_client_1,
+        far_means,
+        wide_shapes,
+        heavy,
+        far_weights,
+        huge_weights,
+        false_scores,
         of_round_7,
         garbage,
         twice,

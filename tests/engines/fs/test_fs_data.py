@@ -58,6 +58,44 @@ def test_standalone_clients_hold_what_they_hold_on_the_embedded_engine(get, conf
     assert cfg.federate.client_num == 7
 
 
+@pytest.mark.parametrize(
+    ("clients", "splitter", "args"),
+    [
+        (4, "domain", "[]"),
+        (20, "classes", "[{'per_client': 2}]"),
+        (40, "subset", "[{'share': 0.9}]"),
+    ],
+)
+def test_pixels_of_the_bundled_digits(get, config, tmp_path, clients, splitter, args):
+    settings = ["data.type", "bundled_digits@ggeur", "ggeur.encoder.name", "image",
+                "ggeur.encoder.image_size", 8, "ggeur.encoder.num_workers", 0,
+                "ggeur.encoder.cache", str(tmp_path), "federate.client_num", clients,
+                "data.splitter", splitter, "data.splitter_args", args]  # fmt: skip
+    data, cfg = get(*settings)
+    assert cfg.model.input_shape == (64,)
+    expected = load_federated_data(config(*settings))
+    assert expected.image_shape == (1, 8, 8)
+    for held in expected.clients:
+        assert same(data[held.number], held)
+        assert data[held.number]["train"]["x"].dtype == np.uint8
+        assert data[held.number].held.train.image_shape == (1, 8, 8)
+
+
+def test_users_are_clients(get, tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {"features": rng.normal(size=(30, 5)), "labels": np.arange(30) % 3}
+    (tmp_path / "own").mkdir()
+    np.savez(tmp_path / "own" / "all.npz", **arrays, users=np.arange(30) % 6)
+    settings = ["data.root", str(tmp_path / "own"), "data.splitter", "natural",
+                "data.splitter_args", "[]", "federate.client_num", 6]  # fmt: skip
+    data, _ = get(*settings)
+    for number in range(1, 7):
+        users = data[number].held.train.users
+        assert set(users.tolist()) == {number - 1}
+    with pytest.raises(ConfigError, match="natural has 6 users in domain 'all'"):
+        get(*settings, "federate.client_num", 7)
+
+
 def test_the_server_holds_the_test_sets_that_it_scores(get):
     assert get()[0][0].rows["test"] == {}
     data, _ = get("federate.make_global_eval", True)

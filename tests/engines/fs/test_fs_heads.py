@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from every_method import ADDED
 from processes import check_same_head
 from standalone import assert_same
 
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.methods import AUGMENTATIONS
 from federatedscope_ggeur.models import CLOSED_FORMS
 
 ALONE = {kind: ["ggeur.closed_form", kind] for kind in CLOSED_FORMS}
@@ -20,6 +21,7 @@ ASKED = [
 ]
 START = ["ggeur.closed_form", "lda", "ggeur.init", "closed_form"]
 CCVR = ["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 30]
+BEST = ["ggeur.closed_form", "auto", "ggeur.init", "closed_form", "ggeur.keep", "best"]
 MLP = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
 COMPRESSED = ["ggeur.statistics", "compressed", "ggeur.compressed.rank", 3]
 POOLED = ["ggeur.geometry", "pooled"]
@@ -46,13 +48,16 @@ STANDARD, WHITENED = ["ggeur.space", "standard"], ["ggeur.space", "whitened"]
         [*ALONE["mixture"], *IID, "ggeur.mixture.components", "client"],
         START,
         [*ALONE["auto"], *IID, "ggeur.init", "closed_form"],
+        [*BEST, *STANDARD],
+        [*BEST, *STANDARD, *IID],
+        [*BEST, *IID, *BY_SERVER],
         CCVR,
         [*CCVR, *MLP, *BY_SERVER],
         [*START, *CCVR, "ggeur.base_method", "scaffold"],
-        *(["ggeur.augmentation", added] for added in AUGMENTATIONS),
+        *(["ggeur.augmentation", added] for added in ADDED),
         *(
             ["ggeur.augmentation", added, "ggeur.base_method", "feddyn", *MLP]
-            for added in AUGMENTATIONS
+            for added in ADDED
         ),
         *([*space, "ggeur.steps", steps] for space in (STANDARD, WHITENED)
           for steps in ([], [1, 2])),
@@ -79,10 +84,11 @@ def test_standalone_ends_with_the_same_head(fs, config, settings):
         [*START, *POOLED, *COMPRESSED],
         [*START, *CCVR],
         [*CCVR, *MLP],
-        *(["ggeur.augmentation", added] for added in AUGMENTATIONS),
+        *(["ggeur.augmentation", added] for added in ADDED),
         STANDARD,
         [*WHITENED, *MLP],
         [*STANDARD, *START, *CCVR],
+        [*BEST, *IID],
     ],
     ids=str,
 )
@@ -92,6 +98,19 @@ def test_distributed_ends_with_the_same_head(fleet, embedded, settings):
     server = one.server()
     clients = [one.client(number) for number in (1, 2, 3)]
     check_same_head(server, clients, embedded(*settings))
+
+
+def test_fs_models_are_the_head_that_is_left(fs):
+    """The server's and every client's, though training was on one of another kind."""
+    there = fs.run(*BEST, *IID)
+    head = there.results.final.head
+    assert head == "closed_form"
+    clients = there.runner.client.values()
+    for model in (there.server.models[0], *(client.model for client in clients)):
+        state = model.state_dict()
+        assert state.keys() == there.model.keys()
+        for name, tensor in there.model.items():
+            assert torch.equal(state[name], tensor)
 
 
 def test_fs_files_hold_the_scores_of_a_head_in_closed_form(fs):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from every_method import FEDERATED
+from every_method import ADDED, FEDERATED
 
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.methods import AUGMENTATIONS
 from federatedscope_ggeur.reporting import Round0, numbers
 
 ROUNDS = ("federate.total_round_num", 4)
@@ -16,7 +15,7 @@ SAMPLED = ("federate.client_num", 6, "federate.sample_client_num", 2)
 #: state on clients, on the server, or on both. Augmentations stand beside SCAFFOLD.
 STATEFUL = (
     *(name for name, method in FEDERATED.items() if method.keeps_state),
-    *AUGMENTATIONS,
+    *ADDED,
 )
 SERVERS = {
     "fedavgm": [],
@@ -57,7 +56,7 @@ def config_of(config):
     """Like `config`, for a method."""
 
     def load(method, *settings):
-        if method not in AUGMENTATIONS:
+        if method not in ADDED:
             return config("ggeur.base_method", method, *settings)
         both = "ggeur.base_method", "scaffold", "ggeur.augmentation", method
         few = "ggeur.privacy.min_samples", 2

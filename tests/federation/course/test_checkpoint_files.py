@@ -291,3 +291,24 @@ class TestLateClients:
         second.rounds(2)
         first.rounds(2)
         assert torch.equal(second.server.params, first.server.params)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 250])
+def test_a_name_that_no_file_can_have_is_refused_before_the_run(tmp_path, name):
+    with pytest.raises(ConfigError, match=r"save_to: .* is no name for a file"):
+        CheckpointWriter(tmp_path / name, Handshake(("a",), 2, "none", {}))
+
+
+@pytest.mark.parametrize("suffix", ["", ".round0"])
+def test_a_flipped_bit_in_the_numbers_is_found(config, kept, suffix):
+    file = kept.with_name(kept.name + suffix)
+    data = bytearray(file.read_bytes())
+    data[-2] ^= 1
+    file.write_bytes(bytes(data))
+    refused(config("federate.restore_from", kept), "the content is damaged")
+
+
+def test_a_restored_run_says_after_which_round(config, kept, caplog):
+    caplog.set_level("INFO")
+    Run(config("federate.restore_from", kept, "federate.total_round_num", 5))
+    assert "goes on after round 3 of the run of" in caplog.text

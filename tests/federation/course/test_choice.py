@@ -24,7 +24,7 @@ from federatedscope_ggeur.models.closed_forms import Rows, left_out_hits
 def hits_by_hand(carried, form):
     """Over all clients, straight from their rows."""
     server, hits, rows = carried.server, 0, 0
-    parts = server.components()
+    parts = server.closed_form.components()
     scorer = form.left_out(parts)
     for k, client in carried.federation.clients.items():
         counts = torch.bincount(client.labels, minlength=CLASSES)
@@ -50,7 +50,9 @@ def test_the_candidate_with_the_most_hits_is_taken(kind, min_samples):
         if name in details:
             assert details[name] == value
     assert details["chosen_by"] == "leave_one_out"
-    solved = chosen.solve(carried.server.statistics, carried.server.components())
+    solved = chosen.solve(
+        carried.server.statistics, carried.server.closed_form.components()
+    )
     model = carried.server.model.at(carried.server.params)
     features, _ = make_rows(10, 77)
     assert torch.equal(model(features), solved.model(features))
@@ -123,7 +125,7 @@ def test_rows_for_validation_count_too_and_are_in_nothing():
 def test_a_client_answers_for_one_set_of_components():
     carried = Carrier(chosen_federation("lda"))
     carried.round0()
-    handler, parts = carried.handlers[1], carried.server.components()
+    handler, parts = carried.handlers[1], carried.server.closed_form.components()
     asked = LeaveOneOut(parts.merged("class")).to_bytes()
     again = handler.answer(LEAVE_ONE_OUT, (asked,))
     assert again == handler.answer(LEAVE_ONE_OUT, (asked,))
@@ -135,7 +137,7 @@ def test_a_client_answers_for_one_set_of_components():
 def test_a_domain_that_is_not_the_clients_is_refused():
     carried = Carrier(chosen_federation("lda"))
     carried.round0()
-    parts = carried.server.components()
+    parts = carried.server.closed_form.components()
     foreign = replace(parts.merged("class"), domain_names=("elsewhere",))
     with pytest.raises(MessageError, match="'domain 1' is not among"):
         carried.federation.clients[1].hit_counts(LeaveOneOut(foreign))
@@ -167,7 +169,7 @@ def test_confounded_labels_and_domains_are_said_and_nobody_is_asked(kind, caplog
     expected = (
         CLOSED_FORMS[kind]()
         .untuned()
-        .solve(carried.server.statistics, carried.server.components())
+        .solve(carried.server.statistics, carried.server.closed_form.components())
     )
     assert {k: details[k] for k in expected.report if k != "shrinkage_rule"} == {
         k: v for k, v in expected.report.items() if k != "shrinkage_rule"

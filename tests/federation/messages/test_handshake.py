@@ -18,6 +18,10 @@ NUMBERS = {
     "dim": 512,
     "encoder": "clip",
     "settings": {"seed": "0"},
+    "rows_train": 5,
+    "rows_val": 0,
+    "rows_test": 2,
+    "norm": 4.0,
 }
 
 

@@ -56,6 +56,7 @@ def test_broadcast_and_update_are_exact(params):
         "c": torch.randn(PARAMS),
         "n": torch.tensor([1, 2]),
         "x": torch.tensor(1.5),
+        "images": torch.arange(256).to(torch.uint8).reshape(4, 64),
     }
     down = send(Broadcast(3, params, extra))
     up = send(ClientUpdate(1, 3, params, 17, extra))

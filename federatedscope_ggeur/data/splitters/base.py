@@ -1,4 +1,4 @@
-"""How a splitter divides one domain's rows among its clients."""
+"""What a splitter is, and how one divides a domain's rows among its clients."""
 
 from __future__ import annotations
 
@@ -9,35 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from federatedscope_ggeur.data.embeddings import Domain
 from federatedscope_ggeur.data.parts import filled_in, registered
+from federatedscope_ggeur.data.split import deal_evenly
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.rng import numpy_generator
-from federatedscope_ggeur.settings import NOT_SET, Key, Registry, Rule, whole
+from federatedscope_ggeur.settings import Key, Registry, Rule, whole
 
-_ROUNDING = 1e-9
-
-
-def lds_matrix(
-    client_num: int, num_classes: int, alpha: float, seed: int
-) -> np.ndarray:
-    """Shares [K, C]: each column ~ Dirichlet(alpha) over all clients, with sum 1."""
-    rng = numpy_generator(seed, "partition", "lds")
-    columns = [_dirichlet(rng, alpha, client_num) for _ in range(num_classes)]
-    return np.stack(columns, axis=1)
-
-
-def _dirichlet(rng: np.random.Generator, alpha: float, size: int) -> np.ndarray:
-    """One draw [size] of the symmetric Dirichlet distribution, for any alpha > 0.
-
-    Gammas are drawn as Gamma(alpha) = Gamma(alpha + 1) U^(1 / alpha) and normalised as
-    logarithms (times `unit`), so that a small alpha cannot make all of them underflow.
-    """
-    unit = min(alpha, 1.0)
-    logs = unit * np.log(rng.gamma(alpha + 1.0, size=size))
-    logs += np.log1p(-rng.random(size)) * (unit / alpha)
-    with np.errstate(over="ignore", under="ignore"):
-        weights = np.exp((logs - logs.max()) / unit)
-    return weights / weights.sum()
+#: By so much shares may miss what they should add up to.
+ROUNDING = 1e-9
 
 
 class Task(NamedTuple):
@@ -45,7 +25,7 @@ class Task(NamedTuple):
 
     Attributes
     ----------
-    domain : str
+    rows : Domain
     members : range
         The numbers of its m clients, from 1.
     client_num : int
@@ -56,11 +36,21 @@ class Task(NamedTuple):
         See `generator`.
     """
 
-    domain: str
+    rows: Domain
     members: range
     client_num: int
     num_classes: int
     seed: int
+
+    @property
+    def domain(self) -> str:
+        """The domain's name."""
+        return self.rows.name
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The classes [n] of the rows to train on."""
+        return self.rows.train.labels.numpy()
 
     def generator(self, purpose: str) -> np.random.Generator:
         """Draws that depend on the seed, the domain and the purpose alone."""
@@ -85,7 +75,25 @@ class Shares(NamedTuple):
     min_per_class: int = 0
 
 
-Splitter = Callable[..., "np.ndarray | Shares"]
+class Holders(NamedTuple):
+    """Which of a domain's m clients gets each row.
+
+    Attributes
+    ----------
+    of_train : int array of shape [n]
+        For each row to train on the client's position among the members, 0..m-1, or -1:
+        no client gets it.
+    of_test : int array of shape [n_test] or None
+        For each row to test on likewise, but those of -1 are dealt evenly, and so are
+        all with None: the test set stays whole.
+    """
+
+    of_train: np.ndarray
+    of_test: np.ndarray | None = None
+
+
+Given = "np.ndarray | Shares | Holders"
+Splitter = Callable[..., Given]
 SPLITTERS: Registry[Splitter] = Registry("splitter", "data.splitter")
 
 
@@ -96,7 +104,7 @@ def register_splitter(
 
     It is called as ``splitter(task, **arguments)`` for each domain, with a `Task` and
     what ``data.splitter_args`` holds, and returns the `Shares` of the domain's rows
-    that the clients get, or only their `of_rows`.
+    that the clients get, or only their `of_rows`; or the `Holders` of each row.
 
     Parameters
     ----------
@@ -108,7 +116,8 @@ def register_splitter(
     return registered(SPLITTERS, name, settings, SECTION="data.splitter_args")
 
 
-def _above_zero(largest: float = math.inf) -> Rule:
+def above_zero(largest: float = math.inf) -> Rule:
+    """The rule that a value is a number above 0, at most `largest`."""
     limit = " and at most 1" if largest == 1 else ""
 
     def rule(value) -> str:
@@ -121,69 +130,34 @@ def _above_zero(largest: float = math.inf) -> Rule:
     return rule
 
 
-_SKEW = (
-    Key("alpha", None, "Of the Dirichlet distribution.", _above_zero()),
-    Key(
-        "min_per_class",
-        0.0,
-        "Rows of each class that every client of a domain is dealt before the rest is "
-        "divided in those proportions, as far as they go.",
-        whole(0),
-    ),
-)
+def divide(name: str, args, task: Task) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """What the splitter called `name` gives each member of the domain's rows.
 
-
-@register_splitter("iid")
-def _iid(task: Task) -> np.ndarray:
-    """At random, evenly."""
-    return np.full(len(task.members), 1 / len(task.members))
-
-
-@register_splitter("lda", _SKEW)
-def _lda(task: Task, alpha: float, min_per_class: int) -> Shares:
-    """Each class in proportions ~ Dirichlet(alpha) over a domain's clients."""
-    rng, m = task.generator("lda"), len(task.members)
-    columns = [_dirichlet(rng, alpha, m) for _ in range(task.num_classes)]
-    return Shares(np.stack(columns, axis=1), min_per_class)
-
-
-@register_splitter(
-    "domain",
-    [Key("fraction", NOT_SET, "Share of a client; 1/m if not given.", _above_zero(1))],
-)
-def _domain(task: Task, fraction: float) -> np.ndarray:
-    """Each client gets the same share of its domain's rows."""
-    if fraction == NOT_SET:
-        return _iid(task)
-    m = len(task.members)
-    if m * fraction > 1 + _ROUNDING:
-        raise ConfigError(
-            f"data.splitter_args: fraction {fraction} is too large for domain "
-            f"'{task.domain}', which has {m} clients: it may be at most 1/{m}."
-        )
-    return np.full(m, fraction)
-
-
-@register_splitter("lds", _SKEW)
-def _lds(task: Task, alpha: float, min_per_class: int) -> Shares:
-    """Each class in proportions ~ Dirichlet(alpha) over the clients of all domains."""
-    matrix = lds_matrix(task.client_num, task.num_classes, alpha, task.seed)
-    return Shares(matrix[[number - 1 for number in task.members]], min_per_class)
-
-
-def find_shares(name: str, args, task: Task) -> Shares:
-    """The shares that the splitter called `name` gives.
+    Returns
+    -------
+    (train_rows, test_rows) : lists of m int arrays
+        Row numbers, ascending; no row twice. The test rows are complete.
 
     Raises
     ------
     ConfigError
-        As `read_arguments`; shares that are none.
+        As `read_arguments`; what the splitter refuses, or gives that does not fit.
     """
     given = SPLITTERS.find(name)(task, **read_arguments(name, args))
-    shares = given if isinstance(given, Shares) else Shares(given)
+    if not isinstance(given, Holders):
+        shares = given if isinstance(given, Shares) else Shares(given)
+        _check_shares(name, shares, task)
+        return _by_shares(task.labels, shares, task), _tests(None, task)
+    _check_holders(name, given.of_train, len(task.rows.train), task)
+    if given.of_test is not None:
+        _check_holders(name, given.of_test, len(task.rows.test), task)
+    return _of_each(given.of_train, task), _tests(given.of_test, task)
+
+
+def _check_shares(name: str, shares: Shares, task: Task) -> None:
     of_rows, m, num_classes = shares.of_rows, len(task.members), task.num_classes
     if of_rows.shape not in ((m,), (m, num_classes)) or not (
-        (of_rows >= 0).all() and (of_rows.sum(axis=0) <= 1 + _ROUNDING).all()
+        (of_rows >= 0).all() and (of_rows.sum(axis=0) <= 1 + ROUNDING).all()
     ):
         raise ConfigError(
             f"data.splitter: '{name}' must give shares of shape ({m},) or "
@@ -193,11 +167,36 @@ def find_shares(name: str, args, task: Task) -> Shares:
         raise ConfigError(
             f"data.splitter: min_per_class of '{name}' {whole(0)(shares.min_per_class)}"
         )
-    return shares
 
 
-def divide_rows(labels: np.ndarray, shares: Shares, task: Task) -> list[np.ndarray]:
-    """Disjoint ascending row numbers for each member."""
+def _check_holders(name: str, holders: np.ndarray, rows: int, task: Task) -> None:
+    m = len(task.members)
+    if (
+        holders.shape != (rows,)
+        or holders.dtype.kind not in "iu"
+        or ((holders < -1) | (holders >= m)).any()
+    ):
+        raise ConfigError(
+            f"data.splitter: '{name}' must give whole numbers from -1 to {m - 1}, one "
+            f"for each of the {rows} rows of '{task.domain}', got {holders}"
+        )
+
+
+def _of_each(holders: np.ndarray, task: Task) -> list[np.ndarray]:
+    return [np.flatnonzero(holders == k) for k in range(len(task.members))]
+
+
+def _tests(holders: np.ndarray | None, task: Task) -> list[np.ndarray]:
+    labels = task.rows.test.labels.numpy()
+    if holders is None:
+        holders = np.full(len(labels), -1)
+    free = np.flatnonzero(holders == -1)
+    dealt = deal_evenly(labels[free], len(task.members), task.generator("test"))
+    pairs = zip(_of_each(holders, task), dealt)
+    return [np.sort(np.concatenate([held, free[part]])) for held, part in pairs]
+
+
+def _by_shares(labels: np.ndarray, shares: Shares, task: Task) -> list[np.ndarray]:
     order, m = task.generator("train").permutation(len(labels)), len(task.members)
     order, hands = _deal(order, labels, m * shares.min_per_class, m)
     if shares.of_rows.ndim == 1:

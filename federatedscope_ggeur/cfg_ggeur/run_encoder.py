@@ -1,0 +1,111 @@
+"""Encoder ``run``: what the last layer of a run's network takes in.
+
+It stands here because a run's folder is read by its config; all else of it is as with
+the encoders of `data`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from yacs.config import CfgNode
+
+from federatedscope_ggeur.cfg_ggeur.networks import network_settings
+from federatedscope_ggeur.data.encoders import (
+    Encoder,
+    EncoderSettings,
+    build_encoder_called,
+    register_encoder,
+)
+from federatedscope_ggeur.data.encoders.model import check_precision, forward_pass
+from federatedscope_ggeur.data.encoders.weights import file_stamp, sha256_file
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.models import ImageNetwork
+from federatedscope_ggeur.reporting import Results
+
+_RESULTS, _MODEL = "results.json", "head.safetensors"
+
+
+def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
+    files = [Path(settings.model) / name for name in (_MODEL, _RESULTS)]
+    if not all(file.is_file() for file in files):
+        return {"weights": None}
+    return {"weights": " ".join(map(file_stamp, files))}
+
+
+@register_encoder("run", uses=("model", "normalize", "precision"), stamp=_stamp)
+def run(settings: EncoderSettings, device: torch.device) -> Encoder:
+    """Features by a network that a run of this program has trained.
+
+    `model` is the run's folder; images are prepared as they were for it. A feature is
+    what the network's last layer takes in, D'' numbers.
+
+    Raises
+    ------
+    ConfigError
+        It is no folder of a run that trained a network.
+    DataError
+        A file in it is damaged.
+    """
+    check_precision(settings.precision, device)
+    folder = Path(settings.model)
+    results, pixels, model = _read(folder)
+    model.to(device)
+
+    def forward(batch: Tensor) -> Tensor:
+        return model.last_input(model.prepare(pixels.encode(batch)))
+
+    encode = forward_pass(forward, device, settings.precision, settings.normalize)
+    return Encoder(
+        title=f"{model.settings.name} of a run, {settings.precision}",
+        identity={
+            "network": model.settings.name,
+            "weights": sha256_file(folder / _MODEL),
+            "preprocess": results.encoder,
+            "mean, std": [*model.settings.mean, *model.settings.std],
+            "normalize": settings.normalize,
+            "precision": settings.precision,
+        },
+        dim=model.classifier.in_features,
+        preprocess=pixels.preprocess,
+        encode=encode,
+        device=device,
+    )
+
+
+def _read(folder: Path) -> tuple[Results, Encoder, ImageNetwork]:
+    """A run's results, what made its pixels, and its network."""
+    # Imported here, since `run_settings` gathers the keys, of encoders too.
+    from federatedscope_ggeur.cfg_ggeur.run_settings import encoder_settings
+
+    where = f"ggeur.encoder.model: '{folder}'"
+    if not all((folder / name).is_file() for name in (_RESULTS, _MODEL)):
+        raise ConfigError(
+            f"{where} is not the folder of a run that left a model: it must hold "
+            f"{_RESULTS} and {_MODEL}"
+        )
+    results = Results.from_json((folder / _RESULTS).read_text(encoding="utf-8"))
+    ggeur = CfgNode(results.config["ggeur"])
+    chosen = network_settings(ggeur) if "network" in ggeur else None
+    if chosen is None:
+        raise ConfigError(
+            f"{where} is of a run that trained a head on embeddings; take one with "
+            "ggeur.network.name"
+        )
+    cpu = torch.device("cpu")
+    pixels = build_encoder_called(encoder_settings(ggeur), cpu, results.encoder)
+    classes = len(results.class_names)
+    model = ImageNetwork(pixels.dim, classes, replace(chosen, weights=""))
+    try:
+        model.load_state_dict(load_file(str(folder / _MODEL)))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise DataError(
+            f"{folder / _MODEL}: does not fit the run's settings: "
+            f"{' '.join(str(error).split())}"
+        ) from error
+    return results, pixels, model.eval().requires_grad_(False)

@@ -1,0 +1,48 @@
+"""Encoder ``image``: the resized image, a byte a value, for networks to train on."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from federatedscope_ggeur.data.encoders.base import (
+    Encoder,
+    EncoderSettings,
+    register_encoder,
+)
+
+_SIZE = 32
+
+
+def _channels_first(image: Image.Image, size: int, mode: str) -> Tensor:
+    # Bilinear in Pillow averages over all pixels when it makes an image smaller.
+    small = image.convert(mode).resize((size, size), Image.BILINEAR)
+    values = np.array(small, np.uint8).reshape(size, size, -1)
+    return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
+
+
+@register_encoder("image", uses=("image_size",), asks_grey=True)
+def image(settings: EncoderSettings, device: torch.device, grey: bool) -> Encoder:
+    """The image itself, for networks: a square of 32 (`image_size`) pixels, in bytes.
+
+    Bilinear with antialiasing, RGB, or grey where the whole data set is. A row holds
+    the pixels channel by channel, each row by row.
+    """
+    size = settings.image_size or _SIZE
+    mode, colours = ("L", "grey") if grey else ("RGB", "RGB")
+    shape = (len(mode), size, size)
+    return Encoder(
+        title=f"image of {size} x {size}, {colours}",
+        identity={
+            "preprocess": f"{colours}, resize {size} x {size} bilinear, bytes, "
+            "channels first"
+        },
+        dim=len(mode) * size * size,
+        preprocess=partial(_channels_first, size=size, mode=mode),
+        encode=partial(torch.flatten, start_dim=1),
+        image_shape=shape,
+    )

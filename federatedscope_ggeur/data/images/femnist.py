@@ -1,0 +1,183 @@
+"""FEMNIST as LEAF writes it (``data.type: femnist@ggeur``)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase, digits
+from typing import NamedTuple
+
+import numpy as np
+
+from federatedscope_ggeur.data.images.arrays import (
+    PackedFile,
+    damage_named,
+    images_from_arrays,
+)
+from federatedscope_ggeur.data.images.base import (
+    ImageDataSet,
+    ImageDomain,
+    Images,
+    register_image_reader,
+)
+from federatedscope_ggeur.data.images.layout import Layout, shown, subfolders
+from federatedscope_ggeur.errors import DataError
+
+#: Class c is the c-th of these characters, as LEAF numbers them.
+CLASSES = (*digits, *ascii_uppercase, *ascii_lowercase)
+_SIDE = 28
+_LAYOUT = Layout(
+    name="femnist",
+    accepted=(
+        "LEAF's folders train and test with .json files, or all_data with .json files, "
+        "directly or in data, data/femnist or femnist/data; each file holds 'users' "
+        "and 'user_data': {user: {'x': rows of 784 numbers from 0 to 1, 'y': numbers "
+        "from 0 to 61}}"
+    ),
+    source="https://github.com/TalwalkarLab/leaf (data/femnist, preprocess.sh)",
+    containers=("femnist", "femnist_*", "data", "leaf"),
+)
+#: A user's images in a file, nearly all of it: an array without texts and objects.
+_PIXELS = re.compile(rb'"x"\s*:\s*(\[[^"{}]*\])')
+
+
+@register_image_reader("femnist")
+def read_femnist(root: str | Path) -> ImageDataSet:
+    """Read FEMNIST: handwritten characters, 28 x 28 and grey, each by a known writer.
+
+    One domain, "femnist", of 62 classes: 0-9, A-Z, a-z. LEAF's split is taken where
+    ``train`` and ``test`` are there; of ``all_data`` alone `data.splits` makes one.
+    Writers are numbered in order of their names, over all files, and are the clients
+    of ``data.splitter: natural``.
+
+    Raises
+    ------
+    DataError
+        No such folders; a file that is not LEAF's; names it.
+    """
+    with _LAYOUT.opened(root) as root:
+        base, parts = _find(root)
+        read = {part: [_read(path) for path in paths] for part, paths in parts.items()}
+        names = sorted({u for files in read.values() for f in files for u in f.users})
+        numbers = {name: number for number, name in enumerate(names)}
+        made = {part: _images(base, files, numbers) for part, files in read.items()}
+        train = made.get("train", made.get("all_data"))
+        domain = ImageDomain("femnist", train, made.get("test"))
+        return ImageDataSet("femnist", (domain,), CLASSES, grey=True)
+
+
+def _find(root: Path) -> tuple[Path, dict[str, list[Path]]]:
+    """The files of train and test, or else of all_data."""
+    for base in _LAYOUT.bases(root):
+        inside = {path.name: path for path in subfolders(base)}
+        found = {
+            part: sorted(inside[part].glob("*.json"))
+            for part in ("train", "test", "all_data")
+            if part in inside
+        }
+        found = {part: paths for part, paths in found.items() if paths}
+        if "train" in found and "test" in found:
+            return base, {part: found[part] for part in ("train", "test")}
+        if "all_data" in found:
+            return base, {"all_data": found["all_data"]}
+        if found:
+            part = next(iter(found))
+            other = "test" if part == "train" else "train"
+            raise _LAYOUT.problem(
+                base, f"holds .json files in '{part}', but none in '{other}'."
+            )
+    held = shown([path.name for path in sorted(root.iterdir())])
+    raise _LAYOUT.problem(root, f"data.root holds no such folders (it holds: {held}).")
+
+
+class _LeafFile(NamedTuple):
+    """A file's images, user by user, and whose each is."""
+
+    packed: PackedFile
+    users: list[str]
+
+
+class _User(NamedTuple):
+    """What a file holds of one user; `pixels` is JSON that is not read yet."""
+
+    name: str
+    labels: np.ndarray
+    pixels: bytes
+
+
+def _read(path: Path) -> _LeafFile:
+    with damage_named(path):
+        users = list(_users(path.read_bytes()))
+    labels = np.concatenate([np.zeros(0, np.int64), *(user.labels for user in users)])
+    names = [user.name for user in users for _ in user.labels]
+    return _LeafFile(PackedFile(str(path), labels, _read_pixels), names)
+
+
+def _users(data: bytes) -> Iterator[_User]:
+    """The users of a file, in the order of its list 'users'."""
+    pixels: list[bytes] = []
+
+    def taken_out(match: re.Match) -> bytes:
+        pixels.append(match[1])
+        return b'"x": %d' % (len(pixels) - 1)
+
+    content = json.loads(_PIXELS.sub(taken_out, data))
+    names = content.get("users") if isinstance(content, dict) else None
+    held = content.get("user_data") if isinstance(content, dict) else None
+    if not isinstance(names, list) or not isinstance(held, dict):
+        raise DataError(
+            "must hold a list 'users' and a mapping 'user_data' of all of them, as "
+            "LEAF's files do."
+        )
+    if len(set(map(str, names))) < len(names):
+        raise DataError("names a user twice in 'users'.")
+    for name in names:
+        own = held.get(name) if isinstance(name, str) else None
+        if not isinstance(own, dict) or not {"x", "y"} <= own.keys():
+            raise DataError(f"'user_data' has no 'x' and 'y' of user '{name}'.")
+        if not isinstance(own["x"], int):
+            raise DataError(f"'x' of user '{name}' must be rows of numbers.")
+        yield _User(name, _labels(name, own["y"]), pixels[own["x"]])
+
+
+def _labels(user: str, labels: object) -> np.ndarray:
+    if not isinstance(labels, list) or not all(
+        type(label) is int and 0 <= label < len(CLASSES) for label in labels
+    ):
+        raise DataError(
+            f"'y' of user '{user}' must be whole numbers from 0 to {len(CLASSES) - 1}."
+        )
+    return np.array(labels, dtype=np.int64)
+
+
+def _read_pixels(path: str) -> np.ndarray:
+    """Grey bytes [n, 28, 28] of all users in a file, in the order of 'users'."""
+    found = [_grey(user) for user in _users(Path(path).read_bytes())]
+    return np.concatenate([np.zeros((0, _SIDE, _SIDE), np.uint8), *found])
+
+
+def _grey(user: _User) -> np.ndarray:
+    wanted = (len(user.labels), _SIDE**2)
+    rows = json.loads(user.pixels)
+    if [len(row) if isinstance(row, list) else 0 for row in rows] != (
+        [wanted[1]] * wanted[0]
+    ):
+        raise DataError(
+            f"'x' of user '{user.name}' must be {wanted[0]} rows of {wanted[1]} "
+            "numbers, one for each of 'y'."
+        )
+    values = np.array(rows, dtype=np.float32).reshape(wanted)
+    if not ((values >= 0) & (values <= 1)).all():
+        raise DataError(f"'x' of user '{user.name}' must lie between 0 and 1.")
+    return np.rint(values * 255).astype(np.uint8).reshape(-1, _SIDE, _SIDE)
+
+
+def _images(
+    base: Path, files: Sequence[_LeafFile], numbers: Mapping[str, int]
+) -> Images:
+    images = images_from_arrays(base, [file.packed for file in files])
+    users = [numbers[name] for file in files for name in file.users]
+    return replace(images, users=np.array(users, dtype=np.int64))

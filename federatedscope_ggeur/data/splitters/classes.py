@@ -1,0 +1,84 @@
+"""Splitter ``classes``: each client has a few classes alone, in equal parts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from federatedscope_ggeur.data.splitters.base import Task, register_splitter
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.settings import Key, whole
+
+_PER_CLIENT = Key(
+    "per_client",
+    2.0,
+    "Classes of each client. Clients times this must be a multiple of the domain's "
+    "classes: each class is cut into as many parts as come out.",
+    whole(1),
+)
+
+
+@register_splitter("classes", [_PER_CLIENT])
+def classes(task: Task, per_client: int) -> np.ndarray:
+    """Every class cut into equal parts, so many classes dealt to each client.
+
+    m clients with r classes each, of the C classes that the domain's rows have: each
+    class is cut into m r / C parts, and these are dealt at random such that a client's
+    classes differ. Two of ten classes for ten clients is the 2-class setting of FedPG.
+
+    Raises
+    ------
+    ConfigError
+        m r is no multiple of C, r is larger than C, or a class has too few rows.
+    """
+    m = len(task.members)
+    present, counts = np.unique(task.labels, return_counts=True)
+    where = f"domain '{task.domain}', {m} client(s) and {len(present)} classes"
+    if per_client > len(present):
+        raise ConfigError(
+            f"data.splitter_args: per_client {per_client} is more than there are "
+            f"classes ({where})."
+        )
+    parts, left = divmod(m * per_client, max(len(present), 1))
+    if left or not parts:
+        raise ConfigError(
+            f"data.splitter: classes does not fit {where}: clients times per_client is "
+            f"{m} x {per_client} = {m * per_client}, which must be a multiple of "
+            f"{len(present)}. Change federate.client_num or per_client in "
+            "data.splitter_args."
+        )
+    if counts.min() < parts:
+        raise ConfigError(
+            f"data.splitter: classes cuts every class into {parts} parts ({where}), "
+            f"but class {present[counts.argmin()]} has {counts.min()} row(s). Take "
+            "fewer clients or a smaller per_client in data.splitter_args."
+        )
+    shares = np.zeros((m, task.num_classes))
+    hands = _deal(m, per_client, len(present), task.generator("classes"))
+    for member, hand in enumerate(hands):
+        shares[member, present[hand]] = 1 / parts
+    return shares
+
+
+def _deal(
+    hands: int, size: int, kinds: int, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Deal hands x size cards, equally many of each kind, no kind twice in a hand.
+
+    Hand by hand, a kind with the chance of the cards that it has left; one that has as
+    many left as there are hands goes into each of them. So it ends without dealing
+    anew, however many hands there are.
+    """
+    left = np.full(kinds, hands * size // kinds)
+    dealt = []
+    for waiting in range(hands, 0, -1):
+        due = np.flatnonzero(left == waiting)
+        free = np.flatnonzero((left > 0) & (left < waiting))
+        drawn = free[:0]
+        if len(due) < size:
+            chances = left[free] / left[free].sum()
+            drawn = rng.choice(free, size - len(due), replace=False, p=chances)
+        hand = np.sort(np.concatenate([due, drawn]))
+        left[hand] -= 1
+        dealt.append(hand)
+    # The last hands were dealt of what the first had left: no client is always last.
+    return [dealt[k] for k in rng.permutation(hands)]

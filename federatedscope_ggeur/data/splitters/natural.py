@@ -1,0 +1,73 @@
+"""Splitter ``natural``: by who made the rows, as the data say it."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+from torch import Tensor
+
+from federatedscope_ggeur.data.splitters.base import (
+    Holders,
+    Task,
+    register_splitter,
+)
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.settings import Key, whole
+
+logger = logging.getLogger(__name__)
+
+_USERS_PER_CLIENT = Key(
+    "users_per_client",
+    1.0,
+    "Users whose rows each client gets; those that are left over take no part. -1: all "
+    "users, divided evenly.",
+    whole(1, not_set_allowed=True),
+)
+
+
+@register_splitter("natural", [_USERS_PER_CLIENT])
+def natural(task: Task, users_per_client: int | None) -> Holders:
+    """By user, such as FEMNIST's writers: whose rows are whose is the data's own.
+
+    Where a domain has more users than its clients get, they are drawn at random. A
+    client's test rows are those of its users; test rows of users that no client has
+    are dealt evenly, so that the test set stays whole.
+
+    Raises
+    ------
+    ConfigError
+        The data name no users, or too few.
+    """
+    train, test = task.rows.train.users, task.rows.test.users
+    if train is None:
+        raise ConfigError(
+            f"data.splitter: natural divides rows by user, but of '{task.domain}' it "
+            "is not known whose rows they are. femnist@ggeur says it, and so does an "
+            "array 'users' in the .npz files of embeddings@ggeur."
+        )
+    present, m = np.unique(train.numpy()), len(task.members)
+    wanted = len(present) if users_per_client is None else m * users_per_client
+    if max(m, wanted) > len(present):
+        each = f" with {users_per_client} users each" if users_per_client else ""
+        raise ConfigError(
+            f"data.splitter: natural has {len(present)} users in domain "
+            f"'{task.domain}', too few for its {m} clients{each}. Lower "
+            "federate.client_num, or users_per_client in data.splitter_args."
+        )
+    if wanted < len(present):
+        logger.info(
+            "natural: %d of the %d users of '%s' take part",
+            wanted,
+            len(present),
+            task.domain,
+        )
+    chosen = np.sort(task.generator("natural").permutation(present)[:wanted])
+    of_test = None if test is None else _holders(test, chosen, m)
+    return Holders(_holders(train, chosen, m), of_test)
+
+
+def _holders(users: Tensor, chosen: np.ndarray, m: int) -> np.ndarray:
+    """The position of the client that has each row's user: user by user in turn."""
+    found = np.searchsorted(chosen, users.numpy()).clip(max=len(chosen) - 1)
+    return np.where(chosen[found] == users.numpy(), found % m, -1)

@@ -1,0 +1,89 @@
+"""Splitters that draw or set the shares of rows: iid, lda, domain, lds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from federatedscope_ggeur.data.splitters.base import (
+    ROUNDING,
+    Shares,
+    Task,
+    above_zero,
+    register_splitter,
+)
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.rng import numpy_generator
+from federatedscope_ggeur.settings import NOT_SET, Key, whole
+
+
+def lds_matrix(
+    client_num: int, num_classes: int, alpha: float, seed: int
+) -> np.ndarray:
+    """Shares [K, C]: each column ~ Dirichlet(alpha) over all clients, with sum 1."""
+    rng = numpy_generator(seed, "partition", "lds")
+    columns = [_dirichlet(rng, alpha, client_num) for _ in range(num_classes)]
+    return np.stack(columns, axis=1)
+
+
+def _dirichlet(rng: np.random.Generator, alpha: float, size: int) -> np.ndarray:
+    """One draw [size] of the symmetric Dirichlet distribution, for any alpha > 0.
+
+    Gammas are drawn as Gamma(alpha) = Gamma(alpha + 1) U^(1 / alpha) and normalised as
+    logarithms (times `unit`), so that a small alpha cannot make all of them underflow.
+    """
+    unit = min(alpha, 1.0)
+    logs = unit * np.log(rng.gamma(alpha + 1.0, size=size))
+    logs += np.log1p(-rng.random(size)) * (unit / alpha)
+    with np.errstate(over="ignore", under="ignore"):
+        weights = np.exp((logs - logs.max()) / unit)
+    return weights / weights.sum()
+
+
+_SKEW = (
+    Key("alpha", None, "Of the Dirichlet distribution.", above_zero()),
+    Key(
+        "min_per_class",
+        0.0,
+        "Rows of each class that every client of a domain is dealt before the rest is "
+        "divided in those proportions, as far as they go.",
+        whole(0),
+    ),
+)
+
+
+@register_splitter("iid")
+def _iid(task: Task) -> np.ndarray:
+    """At random, evenly."""
+    return np.full(len(task.members), 1 / len(task.members))
+
+
+@register_splitter("lda", _SKEW)
+def _lda(task: Task, alpha: float, min_per_class: int) -> Shares:
+    """Each class in proportions ~ Dirichlet(alpha) over a domain's clients."""
+    rng, m = task.generator("lda"), len(task.members)
+    columns = [_dirichlet(rng, alpha, m) for _ in range(task.num_classes)]
+    return Shares(np.stack(columns, axis=1), min_per_class)
+
+
+@register_splitter(
+    "domain",
+    [Key("fraction", NOT_SET, "Share of a client; 1/m if not given.", above_zero(1))],
+)
+def _domain(task: Task, fraction: float) -> np.ndarray:
+    """Each client gets the same share of its domain's rows."""
+    if fraction == NOT_SET:
+        return _iid(task)
+    m = len(task.members)
+    if m * fraction > 1 + ROUNDING:
+        raise ConfigError(
+            f"data.splitter_args: fraction {fraction} is too large for domain "
+            f"'{task.domain}', which has {m} clients: it may be at most 1/{m}."
+        )
+    return np.full(m, fraction)
+
+
+@register_splitter("lds", _SKEW)
+def _lds(task: Task, alpha: float, min_per_class: int) -> Shares:
+    """Each class in proportions ~ Dirichlet(alpha) over the clients of all domains."""
+    matrix = lds_matrix(task.client_num, task.num_classes, alpha, task.seed)
+    return Shares(matrix[[number - 1 for number in task.members]], min_per_class)

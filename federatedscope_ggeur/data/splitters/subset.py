@@ -1,0 +1,70 @@
+"""Splitter ``subset``: each client has one main class and a little of the others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from federatedscope_ggeur.data.splitters.base import (
+    Holders,
+    Task,
+    above_zero,
+    register_splitter,
+)
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.settings import Key
+
+_SHARE = Key(
+    "share",
+    0.95,
+    "Of a class's rows, what the clients get whose main class it is; the rest is "
+    "spread evenly over the other clients.",
+    above_zero(1),
+)
+
+
+@register_splitter("subset", [_SHARE])
+def subset(task: Task, share: float) -> Holders:
+    """One main class a client, and a few rows of each other class.
+
+    Of every class the share goes to the clients whose main class it is, the rest
+    evenly to the others, and no row is left. With classes of equal size the main class
+    is that share of each client's rows, to a row. The domain's clients take the classes
+    in turn, so their number must be a multiple of the number of classes; with one
+    client a class it is the "subset" setting of FedPG.
+
+    Raises
+    ------
+    ConfigError
+        The clients are no multiple of the classes that the domain's rows have.
+    """
+    labels, m = task.labels, len(task.members)
+    present = np.unique(labels)
+    if m % max(len(present), 1):
+        raise ConfigError(
+            f"data.splitter: subset needs a multiple of the {len(present)} classes of "
+            f"domain '{task.domain}' as clients, but it has {m}. Change "
+            "federate.client_num."
+        )
+    order = task.generator("subset").permutation(len(labels))
+    holders = np.full(len(labels), -1)
+    for position, c in enumerate(present):
+        rows = order[labels[order] == c]
+        main, others = _ring(position, len(present), m)
+        kept = int(share * len(rows) + 0.5) if len(others) else len(rows)
+        holders[rows[:kept]] = np.resize(main, kept)
+        holders[rows[kept:]] = np.resize(others, len(rows) - kept)
+    return Holders(holders)
+
+
+def _ring(position: int, classes: int, m: int) -> tuple[np.ndarray, np.ndarray]:
+    """The clients of the class at `position`, and all others in an order of its own.
+
+    Each class begins with the clients of the class behind it, and with another one of
+    these. So what is left when a class does not come out even goes to each client in
+    turn, over all classes.
+    """
+    rounds = np.arange(m // classes)
+    steps = np.arange(1, classes)[:, None]
+    lanes = classes * ((position + rounds) % len(rounds))
+    others = (position + steps) % classes + lanes
+    return position + classes * rounds, others.reshape(-1)

@@ -1,0 +1,45 @@
+"""How often, and after which pauses, a client that lost its server joins again."""
+
+from __future__ import annotations
+
+import time
+
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.transport import ConnectionLost
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # s
+#: A connection that lasted so long was a good one: counting begins anew.
+_GOOD = 60.0  # s
+#: How often a client joins again in a row.
+LIMIT = 20
+
+
+class Rejoining:
+    """Pauses that double, up to half a minute, between one attempt and the next."""
+
+    def __init__(self) -> None:
+        self._attempts, self._since = 0, time.monotonic()
+
+    def pause(self, lost: ConnectionLost) -> float:
+        """Wait before joining again; how long it was.
+
+        Raises
+        ------
+        GGEURError
+            Too many connections were lost one after the other.
+        """
+        if time.monotonic() - self._since > _GOOD:
+            self._attempts = 0
+        if self._attempts == LIMIT:
+            raise GGEURError(
+                f"{lost}; joined again {LIMIT} times, and each connection was lost "
+                "soon: the server, or what stands before it, does not work"
+            ) from lost
+        seconds = min(_FIRST_PAUSE * 2**self._attempts, _LONGEST_PAUSE)
+        self._attempts += 1
+        time.sleep(seconds)
+        return seconds
+
+    def joined(self) -> None:
+        """Note that a connection begins."""
+        self._since = time.monotonic()

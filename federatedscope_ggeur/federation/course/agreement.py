@@ -1,0 +1,133 @@
+"""What all sides of a federation have alike: of the server, or of most clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from federatedscope_ggeur.errors import GGEURError, MessageError, setting
+from federatedscope_ggeur.federation.messages import Handshake
+
+
+class Agreement:
+    """The handshake that counts, and who says another one.
+
+    Where the server holds no data, clients say what the data are: what more than half
+    of all say is taken as soon as they have joined, or what most of those say that are
+    there when nobody is waited for any longer. Nobody decides by being the first.
+
+    Parameters
+    ----------
+    clients : int
+        How many may join.
+    settings : mapping
+        The server's own.
+    handshake : Handshake, optional
+        The server's own, where it holds data; it decides.
+    dim : int, optional
+        Of the embeddings, where the server's settings say it.
+
+    Attributes
+    ----------
+    handshake : Handshake or None
+        What counts; None until it is settled.
+    """
+
+    def __init__(
+        self,
+        clients: int,
+        settings: Mapping[str, str],
+        handshake: Handshake | None = None,
+        dim: int | None = None,
+    ):
+        self._clients, self._settings, self._dim = clients, settings, dim
+        self._is_servers, self.handshake = handshake is not None, handshake
+        self._said: dict[int, Handshake] = {}
+        self._closed = False
+
+    def check(self, theirs: Handshake, sender: str) -> None:
+        """Raise `MessageError` where `theirs` differs from what counts."""
+        mine = self.handshake
+        by = "most clients" if mine and not self._is_servers else "the server"
+        if mine is None:
+            dim = theirs.dim if self._dim is None else self._dim
+            mine = replace(theirs, settings=self._settings, dim=dim)
+        difference = mine.difference(theirs)
+        if difference:
+            raise MessageError(
+                f"{difference} (at {by}); all sides must have it alike",
+                field="handshake",
+                sender=sender,
+            )
+
+    def note(self, number: int, theirs: Handshake) -> dict[int, MessageError]:
+        """A client has joined with `theirs`; the refusals of those that joined before
+        it, where it is settled now that they do not fit."""
+        if self._is_servers:
+            return {}
+        self._said[number] = theirs
+        if self.handshake is None:
+            first = self._sides()[0]
+            if 2 * len(first) > self._clients:
+                self.handshake = self._said[first[0]]
+        return self._misfits()
+
+    def forget(self, number: int) -> None:
+        """A client is gone before the run; what the others say is looked at again."""
+        if self._said.pop(number, None) is not None and not self._closed:
+            first = [*self._sides(), []][0]
+            if 2 * len(first) <= self._clients:
+                self.handshake = None
+
+    def close(self, quorum: int) -> dict[int, MessageError]:
+        """Nobody is waited for any longer: take what most say, `quorum` at least; the
+        refusals of the others.
+
+        Raises
+        ------
+        GGEURError
+            Clients differ, and no side has so many.
+        """
+        if self.handshake is None:
+            sides = self._sides()
+            first = sides[0] if sides else []
+            is_tied = len(sides) > 1 and len(sides[1]) == len(first)
+            if len(first) < quorum or is_tied:
+                raise GGEURError(f"joining: {self._disagreement(quorum)}")
+            self.handshake = self._said[first[0]]
+        self._closed = True
+        return self._misfits()
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether all have joined, and no more than half of them agree."""
+        return self.handshake is None and len(self._said) >= self._clients
+
+    def _sides(self) -> list[list[int]]:
+        """The clients that say the same, the most first, and of the same number those
+        with the lowest client."""
+        sides: dict[str, list[int]] = {}
+        for k in sorted(self._said):
+            sides.setdefault(repr(self._said[k].numbers()), []).append(k)
+        return sorted(sides.values(), key=lambda side: (-len(side), side[0]))
+
+    def _misfits(self) -> dict[int, MessageError]:
+        found: dict[int, MessageError] = {}
+        for k, theirs in self._said.items():
+            try:
+                if self.handshake is not None:
+                    self.check(theirs, f"client {k}")
+            except MessageError as error:
+                found[k] = error
+        return found
+
+    def _disagreement(self, quorum: int) -> str:
+        first, *others = self._sides()
+        said = [f"clients {first} agree"]
+        for side in others[:3]:
+            difference = self._said[first[0]].difference(self._said[side[0]])
+            said.append(f"clients {side}: {difference}")
+        return (
+            f"the clients differ in what their data are, and {setting('quorum')} asks "
+            f"for {quorum} that agree: {'; '.join(said)}"
+        )

@@ -1,0 +1,51 @@
+"""Which rows a model can be trained on."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import ConfigError, setting
+from federatedscope_ggeur.federation.training import TrainingSettings
+from federatedscope_ggeur.models import Model
+
+
+def check_rows(model: Model, features: Tensor) -> None:
+    """Refuse embeddings for a network, and pixels for a head.
+
+    Raises
+    ------
+    ConfigError
+    """
+    pixels = features.dtype == torch.uint8
+    if pixels == model.takes_images:
+        return
+    name, encoder = setting("network.name"), setting("encoder.name")
+    raise ConfigError(
+        f"{name}: must be set, because the data are pixels; or take an {encoder} "
+        "that embeds images"
+        if pixels
+        else f"{name}: a network is trained on pixels, but the data are embeddings; "
+        f"set {encoder} image with a data set of images, or leave {name} out"
+    )
+
+
+def check_batches(
+    model: Model, training: TrainingSettings, rows: int, client: int
+) -> None:
+    """Refuse a batch of one row where layers normalise over the batch.
+
+    Raises
+    ------
+    ConfigError
+        Of `client`, with `rows` to train on.
+    """
+    if not model.norm_modules or 1 not in training.batch_sizes(rows):
+        return
+    size = setting("batch_size")
+    raise ConfigError(
+        f"client {client}: with {rows} rows and {size} {training.batch_size} a batch "
+        "is a single row, over which BatchNorm cannot normalise; set "
+        f"{setting('drop_last')} True, another {size}, or {setting('network.norm')} "
+        "group"
+    )

@@ -1,0 +1,40 @@
+"""The running statistics of a network's normalisation layers, over the federation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.methods import Update
+from federatedscope_ggeur.methods.base import weighted_mean
+from federatedscope_ggeur.models import Model, load_vector, num_buffers
+
+
+def mean_running_statistics(
+    model: Model, params: Tensor, updates: Sequence[Update]
+) -> Tensor:
+    """Their mean over a round, whatever the method: Tensor of shape (Q,).
+
+    It is loaded into `model`, for methods that run it on the server. No method has a
+    say in it: a step beyond the mean could push variances below 0.
+
+    Parameters
+    ----------
+    model : Model
+    params : Tensor of shape (P + Q,)
+        The global model's weights before; its statistics stay where no client has any
+        data, or where weights stay with the clients.
+    updates : sequence of Update
+        In client order, with weights [P + Q].
+    """
+    size = num_buffers(model)
+    if not size:
+        return params[:0]
+    trained, before = params[:-size], params[-size:]
+    parts = [replace(u, params=u.params[-size:]) for u in updates if len(u.params)]
+    mean = weighted_mean(before, parts)
+    load_vector(model, torch.cat([trained, mean]))
+    return mean

@@ -1,0 +1,44 @@
+"""Class means of the representation, as clients send them up without counts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.methods.base import Tensors
+from federatedscope_ggeur.methods.tensors import Specs, TensorSpec, value_problem
+from federatedscope_ggeur.models import Model
+
+
+def class_means_specs(model: Model) -> Specs:
+    """``means`` [C, D'], and ``known`` [C]: 1 for a class that is sent, else 0."""
+    return {
+        "means": TensorSpec((model.num_classes, model.width)),
+        "known": TensorSpec((model.num_classes,), torch.int64),
+    }
+
+
+def class_means_problem(upload: Tensors) -> str:
+    """Why such an upload of the right shapes is refused, else ""."""
+    known = upload["known"]
+    if ((known != 0) & (known != 1)).any():
+        return "'known' must be 0 or 1"
+    if upload["means"][known == 0].any():
+        return "'means' must be 0 of classes that are not 'known'"
+    return value_problem("'means'", upload["means"])
+
+
+def class_means(
+    model: Model, features: Tensor, labels: Tensor, wanted: Tensor
+) -> Tensors:
+    """Means of the representation of rows [n, D], as data has them, by `model`.
+
+    Of the `wanted` [C] classes that there are rows of; zeros for the others.
+    """
+    counts = torch.bincount(labels, minlength=len(wanted))
+    known = wanted & (counts > 0)
+    means = torch.zeros(len(wanted), model.width, device=features.device)
+    if len(features):
+        z = model.in_chunks(model.represent, features)
+        means = means.index_add(0, labels, z) / counts.clamp(min=1)[:, None]
+    return {"means": means * known[:, None], "known": known.long()}

@@ -1,0 +1,186 @@
+"""Channel statistics of feature maps, and maps that are given other ones.
+
+The maths of FedFA's augmentation layer (FedFA+, Eqs. 2-10) and of MixStyle, on maps
+[B, C, H, W]. Variances are divided by the number of what varies, as in the paper, so
+that a batch of one row and a map of one pixel have variance 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+#: Under every square root: neither a quotient nor a gradient is infinite at variance 0.
+EPS = 1e-6
+
+
+def decompose(maps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """``X - mu``, mu and sigma of maps X, row by row and channel by channel (Eq. 2).
+
+    Returns
+    -------
+    centred : Tensor of shape (B, C, H W)
+    mean, std : Tensor of shape (B, C)
+        std is ``sqrt(mean_hw (X - mu)^2 + EPS)``.
+    """
+    pixels = maps.flatten(2)
+    mean = pixels.mean(dim=2)
+    centred = pixels - mean[..., None]
+    return centred, mean, (centred.square().mean(dim=2) + EPS).sqrt()
+
+
+def compose(centred: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """``scale (X - mu) + mean``: shape (B, C, H W), of mean and scale [B, C]."""
+    return torch.addcmul(mean[..., None], centred, scale[..., None])
+
+
+def shaken(
+    maps: Tensor,
+    mean_factor: Tensor | float,
+    std_factor: Tensor | float,
+    mean_noise: Tensor,
+    std_noise: Tensor,
+    floor: float = EPS,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The FFA layer: maps whose mu and sigma are moved by noise (Eqs. 4 and 8-10).
+
+    ``mu^ = mu + e sqrt(f Var_b(mu) + floor)``, sigma^ alike, and
+    ``X^ = sigma^ (X - mu) / sigma + mu^``. Gradients flow through all of it.
+
+    Parameters
+    ----------
+    maps : Tensor of shape (B, C, H, W)
+    mean_factor, std_factor : Tensor of shape (C,), or float
+        f: what the batch's variances of mu and of sigma are multiplied by.
+    mean_noise, std_noise : Tensor of shape (B, C)
+        e.
+    floor : float
+        With f = 0 the variance of the noise in every channel, which is FedFA-R.
+
+    Returns
+    -------
+    maps : Tensor of shape (B, C, H, W)
+    mean, std : Tensor of shape (C,)
+        The batch's means of mu and of sigma as they came in, without a gradient.
+    """
+    return _Shaken.apply(maps, mean_factor, std_factor, mean_noise, std_noise, floor)
+
+
+class _Shaken(torch.autograd.Function):
+    """`shaken` with its gradient by hand: half the time of autograd's on small maps."""
+
+    @staticmethod
+    def forward(ctx, maps, mean_factor, std_factor, mean_noise, std_noise, floor):
+        centred, mean, std = decompose(maps)
+        batch_mean, batch_std = mean.mean(dim=0), std.mean(dim=0)
+        mean_slope, mean_spread = _spread(mean - batch_mean, mean_factor, floor)
+        std_slope, std_spread = _spread(std - batch_std, std_factor, floor)
+        scale = torch.addcmul(std, std_noise, std_spread) / std
+        new = compose(centred, torch.addcmul(mean, mean_noise, mean_spread), scale)
+        ctx.save_for_backward(
+            centred, std, scale, mean_noise, mean_slope, std_noise, std_slope
+        )
+        ctx.mark_non_differentiable(batch_mean, batch_std)
+        return new.view_as(maps), batch_mean, batch_std
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient, *_):
+        centred, std, scale, mean_noise, mean_slope, std_noise, std_slope = (
+            ctx.saved_tensors
+        )
+        flat = gradient.flatten(2)
+        of_mean = flat.sum(dim=2)  # of mu^
+        of_std = (flat * centred).sum(dim=2) / std  # of sigma^
+        # mu also moves X - mu; sigma also divides; both move the spread of the noise.
+        of_mu = of_mean * (1 - scale) + mean_slope * (of_mean * mean_noise).sum(dim=0)
+        of_sigma = of_std * (1 - scale) + std_slope * (of_std * std_noise).sum(dim=0)
+        pixels = flat.shape[2]
+        into = compose(centred, of_mu / pixels, of_sigma / (std * pixels))
+        into.addcmul_(flat, scale[..., None])
+        return into.view_as(gradient), None, None, None, None, None
+
+
+def _spread(apart: Tensor, factor: Tensor | float, floor: float):
+    """``d = sqrt(factor Var_b + floor)``, shape (C,), of values less their mean [B, C];
+    first its derivative by the values: shape (B, C)."""
+    spread = (factor * apart.square().mean(dim=0) + floor).sqrt()
+    return apart * (factor / (len(apart) * spread)), spread
+
+
+class RunningStatistics:
+    """The momentum means of mu and sigma over a round's batches (Eq. 5), for a layer.
+
+    The paper's means start at 0 and 1 in each round and move by ``1 - momentum`` with
+    every batch that the layer acts on, so that after t of them only ``1 - momentum^t``
+    of them is of the client's features. `debiased` leaves the start out, as Adam does;
+    of maps that never change it is what they hold, after any t.
+
+    Parameters
+    ----------
+    channels : int
+        C.
+    momentum : float
+        At least 0, below 1.
+    device : torch.device, optional
+
+    Attributes
+    ----------
+    batches, rows : int
+        Taken in so far.
+    largest_share : float
+        Of any one row in the debiased means.
+    """
+
+    def __init__(
+        self, channels: int, momentum: float, device: torch.device | None = None
+    ):
+        self.momentum = momentum
+        self._mean = torch.zeros(channels, dtype=torch.float64, device=device)
+        self._std = torch.zeros_like(self._mean)
+        self.batches = self.rows = 0
+        self.largest_share = 0.0
+
+    def add(self, mean: Tensor, std: Tensor, rows: int) -> None:
+        """Take in the means [C] of mu and of sigma over a batch of `rows`."""
+        self.batches += 1
+        self.rows += rows
+        # Of the newest batch in the debiased mean.
+        share = (1 - self.momentum) / (1 - self.momentum**self.batches)
+        self._mean.lerp_(mean.double(), share)
+        self._std.lerp_(std.double(), share)
+        self.largest_share = max(self.largest_share * (1 - share), share / rows)
+
+    @property
+    def debiased(self) -> tuple[Tensor, Tensor]:
+        """Of mu and of sigma, float32 of shape (C,); zeros before the first batch."""
+        return self._mean.float(), self._std.float()
+
+    @property
+    def biased(self) -> tuple[Tensor, Tensor]:
+        """Eq. 5 to the letter, from 0 for mu and from 1 for sigma."""
+        start = self.momentum**self.batches
+        return (
+            ((1 - start) * self._mean).float(),
+            ((1 - start) * self._std + start).float(),
+        )
+
+
+def client_variances(statistics: Sequence[Tensor]) -> Tensor:
+    """Eq. 6: the variance over clients, channel by channel, of S vectors [C]: (C,)."""
+    return torch.stack(list(statistics)).double().var(dim=0, unbiased=False)
+
+
+def modulated(variances: Tensor) -> Tensor:
+    """Eq. 7: ``gamma_j = C q_j / sum(q)``, ``q = s / (1 + s)``, of s [C]: shape (C,).
+
+    q is the weight that a Student's t of one degree of freedom gives. gamma is 1 where
+    no channel varies.
+    """
+    share = variances / (1 + variances)
+    if not share.any():
+        return torch.ones_like(share)
+    return len(share) * share / share.sum()

@@ -1,0 +1,313 @@
+"""FedFA+ (Zhou et al., 2023): feature statistics shaken, and histograms aligned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.methods.base import (
+    LocalContext,
+    LocalHooks,
+    Method,
+    Update,
+    weighted_mean,
+)
+from federatedscope_ggeur.methods.feature_statistics import (
+    client_variances,
+    modulated,
+)
+from federatedscope_ggeur.methods.fedfa_layers import FIXED, Layers, pooled
+from federatedscope_ggeur.methods.registry import register_augmentation
+from federatedscope_ggeur.methods.soft_bins import (
+    soft_histogram,
+    symmetric_divergence,
+)
+from federatedscope_ggeur.methods.stages import stage_numbers, stage_problem
+from federatedscope_ggeur.methods.tensors import (
+    TensorSpec,
+    count_problem,
+    value_problem,
+)
+from federatedscope_ggeur.models import Model
+from federatedscope_ggeur.settings import (
+    Key,
+    below,
+    fraction,
+    not_negative,
+    one_of,
+    positive,
+    whole,
+)
+
+#: Variants whose gamma the server makes, and those with histograms.
+_LEARNT = ("l", "plus", "direct")
+_ALIGNED = ("h", "plus")
+#: Settings that one half of the method has alone.
+_OF_LAYERS = ("probability", "stages", "noise")
+_OF_STATISTICS = ("momentum", "debias")
+_OF_ALIGNMENT = ("bins", "weight", "temperature", "align_stages")
+
+
+@register_augmentation("fedfa_plus")
+class FedFAPlus(Method):
+    """FedFA-l shakes feature maps by how clients differ, FedFA-h aligns histograms.
+
+    After each of `stages`, with `probability` for each layer and batch, a map X of mean
+    mu and deviation sigma over its pixels becomes ``sigma^ (X - mu) / sigma + mu^``
+    with ``mu^ = mu + e sqrt(f Var_B(mu))``, sigma^ alike; e ~ N(0, noise^2) for every
+    row and channel. `variant` says what f is (Eq. 8, Tables 9 and 11):
+
+    - ``l``, ``plus``: gamma + 1. gamma is the server's, channel by channel, of the
+      variance s over clients of their means of mu (of sigma): ``q = s / (1 + s)``,
+      ``gamma_j = C_k q_j / sum(q)``; 1 before the first round and where all s are 0.
+    - ``direct``: s + 1 ("direct fusion").
+    - ``c``: 1. The client's own variance alone (FedFA-C).
+    - ``c2``: 2, or gamma = 1. That is what the published code does: it takes one
+      variance over all clients and channels together.
+    - ``r``: no f; mu^ and sigma^ have a standard deviation of 0.5 everywhere (FedFA-R).
+    - ``h``: no layers.
+
+    A client's means are the running means of a round (Eq. 5, `momentum`). They start
+    anew every round, and `debias` leaves the start out of them: after few batches it
+    would be nearly all of them, and s would say who had few batches.
+
+    ``plus`` and ``h`` add ``weight * mean_c 1/2 [KL(pi_B || pi) + KL(pi || pi_B)]``
+    over the channels of `align_stages` (Eqs. 11-14): pi_B is the soft histogram of the
+    batch's maps, averaged over pixels; pi the plain mean of the clients', each of all
+    its own rows after training, without the layers. There is no such term before pi is
+    known. A histogram is brought to the range of the rows at hand, so it tells of
+    shapes, never of location or scale.
+
+    Clients count alike on the server, as in the paper, whatever they have (their
+    weights do so with `ignore_weight`). A client's means of a stage are withheld where
+    fewer than `min_samples` rows went into them, or any one row is more than
+    ``1 / min_samples`` of them; all that it sends, where it has fewer rows than that.
+
+    `probability` 0 (of ``l``, ``c``, ``c2``, ``r``, ``direct``) and `weight` 0 of ``h``
+    are FedAvg to the bit.
+    """
+
+    meaning = (
+        "shakes the statistics of feature maps, more in channels in which clients "
+        "differ, and aligns histograms of features"
+    )
+    source = "FedFA+ (Zhou 2023); FedFA-l: Zhou 2023 (ICLR)"
+    sends = (
+        "l, plus, direct: 2 C_k numbers and how many rows, for each of the stages; h, "
+        "plus: a histogram of bins numbers for each channel of the aligned stages"
+    )
+    receives = "the same of all clients: gamma, and the mean histogram"
+    SETTINGS = (
+        Key(
+            "variant",
+            "plus",
+            "l, h or plus (both); of ablations c, c2, r, direct.",
+            one_of(*_LEARNT, "h", *FIXED),
+        ),
+        Key("probability", 0.5, "Probability that a layer acts.", fraction()),
+        Key("momentum", 0.99, "Of the running means of statistics.", below(1)),
+        Key(
+            "debias",
+            True,
+            "Leave the start out of the running means; False is the paper's letter.",
+            one_of(True, False),
+        ),
+        Key("bins", 8.0, "Bins of a histogram.", whole(3)),
+        Key("weight", 0.1, "Weight of the histograms' alignment.", not_negative),
+        Key("temperature", 0.01, "Of the soft bins.", positive),
+        Key("stages", [], "Stages with a layer, from 1; [] is all.", stage_numbers),
+        Key(
+            "align_stages",
+            [],
+            "Stages to align, from 1; [] is the last.",
+            stage_numbers,
+        ),
+        Key("noise", 1.0, "Standard deviation of the layers' noise e.", positive),
+    )
+    lower_if_diverging = ("weight", "noise")
+
+    variant: str
+    probability: float
+    momentum: float
+    debias: bool
+    bins: int
+    weight: float
+    temperature: float
+    stages: Sequence[int]
+    align_stages: Sequence[int]
+    noise: float
+
+    @classmethod
+    def setting_notes(cls, settings):
+        variant = settings["variant"]
+        unused = [
+            *(_OF_LAYERS if variant == "h" else ()),
+            *(() if variant in _LEARNT else _OF_STATISTICS),
+            *(() if variant in _ALIGNED else _OF_ALIGNMENT),
+        ]
+        for key in cls.SETTINGS:
+            if key.name in unused and settings[key.name] != key.read(key.default):
+                yield key.name, f"does nothing with ggeur.fedfa_plus.variant: {variant}"
+
+    @property
+    def shakes(self) -> bool:
+        """Whether maps are shaken."""
+        return self.variant != "h" and self.probability > 0
+
+    @property
+    def learns(self) -> bool:
+        """Whether the server works out how."""
+        return self.shakes and self.variant in _LEARNT
+
+    @property
+    def aligns(self) -> bool:
+        """Whether histograms are aligned."""
+        return self.variant in _ALIGNED and self.weight > 0
+
+    def shaken_stages(self, model: Model) -> list[int]:
+        """Those with a layer, from 0."""
+        numbers = self.stages or range(1, len(model.stage_widths) + 1)
+        return [int(number) - 1 for number in numbers]
+
+    def aligned_stages(self, model: Model) -> list[int]:
+        """Those whose histograms are aligned, from 0."""
+        numbers = self.align_stages or [len(model.stage_widths)]
+        return [int(number) - 1 for number in numbers]
+
+    def model_problem(self, model):
+        return stage_problem(model, self.stages, "stages") or stage_problem(
+            model, self.align_stages, "align_stages"
+        )
+
+    def upload_shapes(self, model):
+        shapes, widths = {}, model.stage_widths
+        if self.learns:
+            stages = self.shaken_stages(model)
+            channels = sum(widths[k] for k in stages)
+            shapes["mu"] = shapes["sigma"] = TensorSpec((channels,))
+            shapes["rows"] = TensorSpec((len(stages),), torch.int64)
+        if self.aligns:
+            channels = sum(widths[k] for k in self.aligned_stages(model))
+            shapes["histogram"] = TensorSpec((channels, self.bins))
+        return shapes
+
+    def upload_problem(self, upload, model):
+        if self.learns:
+            for name in ("mu", "sigma"):
+                problem = value_problem(f"'{name}'", upload[name])
+                if problem:
+                    return problem
+            if (upload["sigma"] < 0).any():
+                return "'sigma' must not be negative"
+            problem = count_problem("'rows'", upload["rows"])
+            if problem:
+                return problem
+        return _histogram_problem(upload["histogram"]) if self.aligns else ""
+
+    def initial_state(self, params, context):
+        shapes = self.upload_shapes(context.model)
+        state = {}
+        if self.learns:
+            state["gamma_mu"] = torch.ones(shapes["mu"].shape)
+            state["gamma_sigma"] = torch.ones(shapes["sigma"].shape)
+        if self.aligns:
+            state["histogram"] = torch.zeros(shapes["histogram"].shape)
+        return state
+
+    def download(self, state):
+        return state
+
+    def local(self, context: LocalContext) -> LocalHooks:
+        layers = Layers(self, context)
+        target = context.download.get("histogram", torch.zeros(0))
+        if not target.any():
+            layers.aligned = []  # nobody has sent one yet
+
+        def loss_term(model, batch):
+            values = torch.cat([layers.pooled[k] for k in layers.aligned], dim=1)
+            histogram = soft_histogram(values, self.bins, self.temperature)
+            return self.weight * symmetric_divergence(histogram, target).mean()
+
+        def finish(outcome):
+            enough = int(context.counts.sum()) >= context.min_samples
+            upload = layers.statistics(enough) if self.learns else {}
+            if self.aligns:
+                model = context.model.at(outcome.weights)
+                upload["histogram"] = self._histogram(model, outcome.features, enough)
+            return upload, {}
+
+        acts = self.shakes or layers.aligned
+        return LocalHooks(
+            stage=layers if acts else None,
+            transform=layers.draws.new_batch if self.shakes else None,
+            loss_term=loss_term if layers.aligned else None,
+            finish=finish if self.learns or self.aligns else None,
+        )
+
+    def _histogram(self, model: Model, rows: Tensor, enough: bool) -> Tensor:
+        """Of all the client's rows under its weights: shape (C, L); 0 if withheld."""
+        stages = self.aligned_stages(model)
+        if not enough or not len(rows):
+            channels = sum(model.stage_widths[k] for k in stages)
+            return torch.zeros(channels, self.bins)
+        kept: dict[int, Tensor] = {}
+
+        def keep(stage: int, maps: Tensor) -> Tensor:
+            kept[stage] = pooled(maps)
+            return maps
+
+        def features(x: Tensor) -> Tensor:
+            model.represent(x)
+            return torch.cat([kept[k] for k in stages], dim=1)
+
+        with model.stages_hooked(keep):
+            values = model.in_chunks(features, rows)
+        return soft_histogram(values, self.bins, self.temperature)
+
+    def step(self, params, updates, state, context):
+        state, counted = dict(state), [u for u in updates if u.aggregation_weight]
+        if self.learns:
+            stages = self.shaken_stages(context.model)
+            widths = [context.model.stage_widths[k] for k in stages]
+            for name in ("mu", "sigma"):
+                before = state[f"gamma_{name}"].split(widths)
+                after = [
+                    self._factor(_of_stage(counted, name, i, widths), before[i])
+                    for i in range(len(widths))
+                ]
+                state[f"gamma_{name}"] = torch.cat(after)
+        if self.aligns:
+            sent = [u.upload["histogram"].double() for u in counted]
+            known = [histogram for histogram in sent if histogram.any()]
+            if known:
+                state["histogram"] = torch.stack(known).mean(dim=0).float()
+        return weighted_mean(params, updates), state
+
+    def _factor(self, sent: list[Tensor], before: Tensor) -> Tensor:
+        """gamma [C] of a stage (s of ``direct``), from the clients' means of it."""
+        if len(sent) < 2:
+            return before
+        s = client_variances(sent)
+        return (s if self.variant == "direct" else modulated(s)).float()
+
+
+def _of_stage(updates: Sequence[Update], name: str, stage: int, widths) -> list[Tensor]:
+    """The clients' means [C_k] of a stage, of those that sent one."""
+    end = list(accumulate(widths))[stage]
+    return [
+        update.upload[name][end - widths[stage] : end]
+        for update in updates
+        if update.upload["rows"][stage] > 0
+    ]
+
+
+def _histogram_problem(histogram: Tensor) -> str:
+    """What is wrong with one [C, L] that a client sent, else "". All 0 is withheld."""
+    if (histogram < 0).any() or (histogram > 1).any():
+        return "'histogram' must lie in 0..1"
+    if histogram.any() and ((histogram.sum(dim=1) - 1).abs() > 1e-3).any():
+        return "'histogram' must sum to 1 in every row, or be 0 throughout"
+    return ""

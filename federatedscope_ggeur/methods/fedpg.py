@@ -1,0 +1,320 @@
+"""FedPG (Xue et al.): training beside images of a generator that the server trains."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.methods.base import (
+    LocalContext,
+    LocalHooks,
+    Method,
+    ServerContext,
+    weighted_mean,
+)
+from federatedscope_ggeur.methods.class_means import (
+    class_means,
+    class_means_problem,
+    class_means_specs,
+)
+from federatedscope_ggeur.methods.fedpg_generator import (
+    Generator,
+    GeneratorTraining,
+    virtual_prototypes,
+)
+from federatedscope_ggeur.methods.registry import register_augmentation
+from federatedscope_ggeur.methods.virtual_images import (
+    VirtualBatches,
+    VirtualTerm,
+    needs_images,
+    shape_of,
+    uniform_noise,
+    virtual_accuracy,
+)
+from federatedscope_ggeur.models import Model, load_vector, to_vector
+from federatedscope_ggeur.settings import (
+    NOT_SET,
+    Key,
+    not_negative,
+    one_of,
+    positive,
+    rule_of,
+    whole,
+)
+
+logger = logging.getLogger(__name__)
+
+#: A generator whose numbers move by less in a round is as good as not trained: those
+#: of its first layer begin within 0.04.
+_HARDLY = 0.01
+
+
+def _rate_or_not_set(value) -> bool:
+    return value == NOT_SET or not positive(value)
+
+
+@register_augmentation("fedpg")
+class FedPG(Method):
+    """Adds ``virtual CE(g f(x'), y') + alignment l_fa`` on labelled virtual images.
+
+    After each round the server trains a generator so that the averaged network, frozen,
+    represents its images near virtual prototypes of their classes, and draws a set of
+    them (`fedpg_generator.GeneratorTraining`); the clients of the next round train on
+    batches of it beside their own (`virtual_images.VirtualTerm`). In the first round
+    there is none. A client sends means of z of up to `support` random rows of each
+    class, under its trained weights; the plain mean of those, of this round's clients,
+    is the class's prototype P_c. It sends nothing of a class that it has fewer than
+    `min_samples` own rows of, and no mean of fewer than that, whatever `support` says.
+
+    The virtual prototypes P' begin each round at N(0, 1) (`prototypes` redrawn, the
+    authors'), where the last round left them (kept), or at P_c (global). Their rate,
+    2e-5 over 300 falling steps, moves a number by 0.004 a round: with redrawn ones the
+    images are to look, to the network, like random codes, and carry no labels. What
+    they are worth is in every round's record: `virtual_accuracy` is the share of the
+    set just drawn that the averaged network takes for what it is labelled as.
+
+    `source` noise has a set of uniform noise, drawn once after the first round, in
+    place of the generator, and no prototypes travel: the row that any gain of FedPG is
+    to be compared with. With `virtual` and `alignment` 0 it is FedAvg, to the bit.
+
+    The averaged network is the mean of the round's weights, which another base method
+    than FedAvg may change further.
+    """
+
+    meaning = (
+        "trains also on virtual images, alike for all clients, of a generator that the "
+        "server trains against class means of the representation"
+    )
+    source = "Xue 2025 (FedPG)"
+    sends = "means of the representation of some rows of each class, and of which"
+    receives = "C times `images_per_class` virtual images, uint8"
+    SETTINGS = (
+        Key("images_per_class", 64.0, "Virtual images of a class.", whole(1)),
+        Key("batch_size", 64.0, "Virtual images of a client's step.", whole(2)),
+        Key("virtual", 1.0, "Weight of their cross-entropy.", not_negative),
+        Key("alignment", 1.0, "Weight lambda_c of the alignment.", not_negative),
+        Key("temperature", 0.07, "Temperature of the alignment.", positive),
+        Key(
+            "support",
+            20.0,
+            "Rows m of a class that a client's prototype is of (all, if it has fewer); "
+            "privacy.min_samples at least.",
+            whole(1),
+        ),
+        Key(
+            "source",
+            "generator",
+            "Where virtual images come from: generator, or (fixed) noise.",
+            one_of("generator", "noise"),
+        ),
+        Key(
+            "generator",
+            "fc",
+            "Its network: fc (the authors') or conv (this package's own).",
+            one_of("fc", "conv"),
+        ),
+        Key("noise_dim", 512.0, "Length of its noise.", whole(1)),
+        Key("lr", 2e-5, "Rate of its Adam.", positive),
+        Key(
+            "prototype_lr",
+            NOT_SET,
+            "Rate of the virtual prototypes' Adam; -1: as lr.",
+            rule_of("must be above 0 and finite, or -1", _rate_or_not_set),
+        ),
+        Key("steps", 300.0, "Its steps a round.", whole(1)),
+        Key("generator_batch", 128.0, "Images of such a step.", whole(2)),
+        Key("scale", 2.0, "Factor of squared distances in its softmax.", positive),
+        Key("strength", 0.001, "Weight lambda_s of the prototype loss.", not_negative),
+        Key(
+            "prototypes",
+            "redrawn",
+            "Where virtual prototypes begin a round: redrawn, kept or global.",
+            one_of("redrawn", "kept", "global"),
+        ),
+        Key(
+            "constraint",
+            True,
+            "Draw virtual prototypes to those of the clients.",
+            one_of(True, False),
+        ),
+        Key(
+            "until_round",
+            NOT_SET,
+            "The last round with virtual images; -1: all have some.",
+            whole(-1),
+        ),
+    )
+    lower_if_diverging = ("virtual", "alignment")
+
+    images_per_class: int
+    batch_size: int
+    virtual: float
+    alignment: float
+    temperature: float
+    support: int
+    generator: str
+    noise_dim: int
+    lr: float
+    prototype_lr: float
+    steps: int
+    generator_batch: int
+    scale: float
+    strength: float
+    prototypes: str
+    constraint: bool
+    until_round: int
+
+    @classmethod
+    def setting_notes(cls, settings):
+        method = cls(**settings)
+        reach = method._training.reach
+        if method._generates and reach < _HARDLY:
+            yield (
+                "lr",
+                f"{method.lr:g} over {method.steps} falling steps moves a number of "
+                f"the generator by about {reach:.2g} a round: its images hardly change "
+                "and need not show their labels; virtual_accuracy of each round says "
+                "whether they do",
+            )
+
+    def model_problem(self, model):
+        return needs_images(model)
+
+    def upload_shapes(self, model):
+        return class_means_specs(model) if self._generates else {}
+
+    def upload_problem(self, upload, model):
+        return class_means_problem(upload) if self._generates else ""
+
+    def initial_state(self, params, context):
+        none = torch.zeros(0, context.model.in_features, dtype=torch.uint8)
+        if not self._generates:
+            return {"images": none}
+        generator = self.generator_of(context.model).reset(context.generator("fedpg"))
+        return {"images": none, "generator": to_vector(generator)}
+
+    def download(self, state):
+        return {"images": state["images"]}
+
+    def scoring_download(self, state):
+        return {}
+
+    def figures(self, state):
+        known = "virtual_accuracy" in state
+        return {"virtual_accuracy": float(state["virtual_accuracy"])} if known else {}
+
+    def local(self, context: LocalContext) -> LocalHooks:
+        images, term = context.download["images"], None
+        if len(images) and (self.virtual or self.alignment):
+            rng, classes = context.generator("fedpg"), context.model.num_classes
+            batches = VirtualBatches(images, classes, self.batch_size, rng)
+            term = VirtualTerm(batches, self.virtual, self.alignment, self.temperature)
+
+        def finish(outcome):
+            wanted = context.counts >= context.min_samples
+            if not self._draws_after(context.round_number):
+                wanted = torch.zeros_like(wanted)
+            rng = context.generator("fedpg-prototype")
+            most = max(self.support, context.min_samples)
+            rows = _some_of_each(outcome.labels, wanted, most, rng)
+            trained = context.model.at(outcome.weights)
+            chosen = outcome.features[rows], outcome.labels[rows]
+            return class_means(trained, *chosen, wanted), {}
+
+        return LocalHooks(loss_term=term, finish=finish if self._generates else None)
+
+    def step(self, params, updates, state, context):
+        after = weighted_mean(params, updates)
+        if not self._draws_after(context.round_number):
+            kept = {n: t for n, t in state.items() if n != "virtual_accuracy"}
+            return after, {**kept, "images": state["images"][:0]}
+        model = context.model.at(after).to(context.device)
+        if self._generates:
+            state = self._drawn(model, updates, state, context)
+        elif not len(state["images"]):
+            rng = context.generator("fedpg-noise")
+            count = self.images_per_class * model.num_classes
+            state = {"images": uniform_noise(count, shape_of(model), rng)}
+        if len(state["images"]):
+            share = virtual_accuracy(model, state["images"])
+            state = {
+                **state,
+                "virtual_accuracy": torch.tensor(share, dtype=torch.float64),
+            }
+        return after, state
+
+    def _drawn(self, model: Model, updates, state, context: ServerContext) -> dict:
+        """The state after the generator has been trained and has drawn a set."""
+        device, generator = context.device, self.generator_of(model)
+        load_vector(generator, state["generator"])
+        prototypes, known = (t.to(device) for t in global_prototypes(updates))
+        rng = context.generator("fedpg")
+        virtual = state.get("prototypes")
+        if virtual is None:
+            at = slice(None) if self.prototypes == "global" else slice(0)
+            size = model.num_classes, model.width
+            start = context.generator("fedpg-prototypes")
+            virtual = virtual_prototypes(size, prototypes[at], known[at], start)
+        if not self.constraint:
+            prototypes, known = prototypes[:0], known[:0]
+        virtual = self._training.run(
+            generator.to(device), model, virtual.to(device), prototypes, known, rng
+        )
+        vector = to_vector(generator).cpu()
+        if not (torch.isfinite(vector).all() and torch.isfinite(virtual).all()):
+            logger.warning(
+                "round %d: fedpg's generator diverged; it and its images stay as they "
+                "were; lower fedpg.lr, or look at the clients' weights",
+                context.round_number,
+            )
+            return dict(state)
+        images = generator.draw(self.images_per_class, rng)
+        kept = {"prototypes": virtual.cpu()} if self.prototypes == "kept" else {}
+        return {"images": images, "generator": vector, **kept}
+
+    def generator_of(self, model: Model) -> Generator:
+        """A generator of what `model` takes in, on the CPU."""
+        classes, shape = model.num_classes, shape_of(model)
+        return Generator(self.generator, self.noise_dim, classes, shape)
+
+    @property
+    def _training(self) -> GeneratorTraining:
+        slow = self.lr if self.prototype_lr == NOT_SET else self.prototype_lr
+        rates = self.lr, slow
+        return GeneratorTraining(
+            self.steps, self.generator_batch, *rates, self.scale, self.strength
+        )
+
+    @property
+    def _generates(self) -> bool:
+        return self.source == "generator"
+
+    def _draws_after(self, round_number: int) -> bool:
+        """Whether there is a set for the round after this one."""
+        return self.until_round == NOT_SET or round_number < self.until_round
+
+
+def global_prototypes(updates) -> tuple[Tensor, Tensor]:
+    """Plain means over the clients that sent a class (Eq. 5), and which these are.
+
+    Tensors of shape (|J|, D') and (|J|,), int64, J the classes that anybody sent.
+    """
+    sent = torch.stack([u.upload["known"] for u in updates])
+    sums = torch.stack([u.upload["means"] for u in updates]).sum(dim=0)
+    known = sent.any(dim=0).nonzero().flatten()
+    return sums[known] / sent.sum(dim=0)[known][:, None], known
+
+
+def _some_of_each(
+    labels: Tensor, wanted: Tensor, most: int, rng: torch.Generator
+) -> Tensor:
+    """Numbers of up to `most` random rows of each `wanted` [C] class, ascending by
+    class; without replacement."""
+    chosen = [labels.new_zeros(0)]
+    for c in wanted.nonzero().flatten().tolist():
+        own = (labels == c).nonzero().flatten()
+        order = torch.randperm(len(own), generator=rng)[:most]
+        chosen.append(own[order.to(own.device)])
+    return torch.cat(chosen)

@@ -1,0 +1,78 @@
+"""FedSAM and FedASAM (Qu et al., 2022; Caldarola et al., 2022): flat minima."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, Method
+from federatedscope_ggeur.methods.registry import register_method
+from federatedscope_ggeur.models import Model
+from federatedscope_ggeur.settings import Key, not_negative, one_of
+
+
+@register_method("fedsam")
+class FedSAM(Method):
+    """Steps by the gradient at ``w + e``, where the loss is about worst near w.
+
+    ``e = rho g / |g|`` with g the gradient at w; with `adaptive` (ASAM)
+    ``e = rho T^2 g / |T g|``, T = |w| + eta for the numbers of tensors called
+    ``weight``, 1 for all others. Momentum, weight decay and clipping act on the second
+    gradient, at w. Both gradients are of the same batch, dropout included, and the
+    second leaves BatchNorm's running statistics alone.
+
+    `rho` 0 is FedAvg, to the bit. A step costs two gradients.
+    """
+
+    meaning = "steps by the gradient at the worst point near the weights"
+    source = "Qu 2022; ASAM: Caldarola 2022"
+    SETTINGS = (
+        Key("rho", 0.05, "How far away that point is.", not_negative),
+        Key("eta", 0.2, "Of `adaptive`: added to |w|.", not_negative),
+        Key(
+            "adaptive",
+            False,
+            "Measure the distance relative to the weights (ASAM).",
+            one_of(True, False),
+        ),
+    )
+    lower_if_diverging = ("rho",)
+
+    rho: float
+    eta: float
+    adaptive: bool
+
+    @classmethod
+    def setting_notes(cls, settings):
+        if not settings["rho"]:
+            yield "rho", "0 makes it FedAvg"
+
+    def local(self, context: LocalContext) -> LocalHooks:
+        if not self.rho:
+            return LocalHooks()
+        scaled = _of_weights(context.model) if self.adaptive else None
+
+        def perturb(params: Tensor, gradient: Tensor) -> Tensor:
+            if scaled is None:
+                return _of_length(gradient, gradient.norm(), self.rho)
+            there = scaled.to(params.device)
+            sizes = torch.where(there, params.abs() + self.eta, torch.ones_like(params))
+            squared = sizes * sizes * gradient
+            return _of_length(squared, (sizes * gradient).norm(), self.rho)
+
+        return LocalHooks(perturb=perturb)
+
+
+def _of_length(direction: Tensor, length: Tensor, rho: float) -> Tensor:
+    """``rho direction / length``; 0 where the gradient is."""
+    return direction * (rho / length.clamp(min=torch.finfo(length.dtype).tiny))
+
+
+def _of_weights(model: Model) -> Tensor:
+    """Which of the parameters stand in tensors called ``weight``: bool [P]."""
+    return torch.cat(
+        [
+            torch.full((p.numel(),), name.rpartition(".")[2] == "weight")
+            for name, p in model.named_parameters()
+        ]
+    )

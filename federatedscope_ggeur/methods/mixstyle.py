@@ -1,0 +1,88 @@
+"""MixStyle (Zhou et al., 2021): statistics of feature maps mixed between rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, Method
+from federatedscope_ggeur.methods.feature_statistics import compose, decompose
+from federatedscope_ggeur.methods.registry import register_augmentation
+from federatedscope_ggeur.methods.stages import BatchDraws, stage_numbers, stage_problem
+from federatedscope_ggeur.rng import numpy_generator
+from federatedscope_ggeur.settings import Key, fraction, positive
+
+#: Stages with a layer, from the first, as the paper places them.
+_FIRST = 3
+
+
+@register_augmentation("mixstyle")
+class MixStyle(Method):
+    """A map's mean and deviation over its pixels are mixed with those of another row.
+
+    ``X^ = sigma_mix (X - mu) / sigma + mu_mix`` with ``mu_mix = l mu + (1 - l) mu'``,
+    sigma_mix alike; mu' is that of a row that a permutation of the batch names, l ~
+    Beta(alpha, alpha) for each row. mu and sigma count as constants. Each layer acts on
+    a batch with `probability`; 0 is the base method to the bit. Labels stay, and
+    nothing travels.
+    """
+
+    meaning = "mixes the statistics of feature maps between the rows of a batch"
+    source = "Zhou 2021"
+    SETTINGS = (
+        Key("probability", 0.5, "Probability that a layer acts.", fraction()),
+        Key("alpha", 0.1, "Of Beta(alpha, alpha), the share of a row.", positive),
+        Key(
+            "stages",
+            [],
+            "Stages with a layer, from 1; [] is the first three.",
+            stage_numbers,
+        ),
+    )
+
+    probability: float
+    alpha: float
+    stages: Sequence[int]
+
+    def model_problem(self, model):
+        return stage_problem(model, self.stages, "stages")
+
+    def local(self, context: LocalContext) -> LocalHooks:
+        if not self.probability:
+            return LocalHooks()
+        numbers = self.stages or range(1, _FIRST + 1)
+        stages = {int(number) - 1 for number in numbers}
+        active = context.generator("mixstyle-active")
+        partners = context.generator("mixstyle-partner")
+        key = context.client, "mixstyle-share", context.round_number
+        shares = numpy_generator(context.seed, *key)
+
+        def draw(k: int, maps: Tensor):
+            if torch.rand((), generator=active) >= self.probability:
+                return None
+            rows = len(maps)
+            other = torch.randperm(rows, generator=partners).to(maps.device)
+            drawn = torch.from_numpy(shares.beta(self.alpha, self.alpha, (rows, 1)))
+            return other, drawn.to(maps)
+
+        draws = BatchDraws(draw)
+
+        def stage(k: int, maps: Tensor) -> Tensor:
+            drawn = draws.of(k, maps)[0] if k in stages else None
+            return maps if drawn is None else mixed(maps, *drawn)
+
+        return LocalHooks(stage=stage, transform=draws.new_batch)
+
+
+def mixed(maps: Tensor, other: Tensor, share: Tensor) -> Tensor:
+    """Maps [B, C, H, W] with statistics mixed: `share` [B, 1] of their own, the rest of
+    the rows `other` [B]."""
+    with torch.no_grad():
+        _, mean, std = decompose(maps)
+        mixed_mean = torch.lerp(mean[other], mean, share)
+        scale = torch.lerp(std[other], std, share) / std
+    # X - mu, not what `decompose` made: there is no gradient through mu.
+    centred = maps.flatten(2) - mean[..., None]
+    return compose(centred, mixed_mean, scale).view_as(maps)

@@ -1,0 +1,27 @@
+"""A part of a model's numbers that every client keeps as its own."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from federatedscope_ggeur.methods.contexts import LocalContext, LocalHooks
+
+
+def keeping(context: LocalContext, own: Tensor) -> LocalHooks:
+    """Training that goes on from `with_own` and keeps the numbers `own` [P + Q], bool,
+    as the client's state."""
+
+    def finish(outcome):
+        return {}, {"own": outcome.weights[own.to(outcome.weights.device)]}
+
+    return LocalHooks(start=with_own(context, own), finish=finish)
+
+
+def with_own(context: LocalContext, own: Tensor) -> Tensor:
+    """The broadcast weights [P + Q] with the client's own in place of `own`; before it
+    has any, as they came."""
+    if "own" not in context.state:
+        return context.weights
+    weights = context.weights.clone()
+    weights[own.to(weights.device)] = context.state["own"]
+    return weights

@@ -1,0 +1,37 @@
+"""SiloBN (Andreux et al., 2020): every client keeps its own running statistics."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.methods.base import Method
+from federatedscope_ggeur.methods.own_part import keeping, with_own
+from federatedscope_ggeur.methods.registry import register_method
+from federatedscope_ggeur.models import Model, num_buffers, num_parameters
+
+
+@register_method("silobn")
+class SiloBN(Method):
+    """Running statistics of BatchNorm stay as the client left them; all else, scales
+    and shifts of BatchNorm too, is averaged.
+
+    Scores, unseen clients and the model that a run leaves are as with FedBN.
+    """
+
+    meaning = "every client keeps its own running statistics of BatchNorm"
+    source = "Andreux 2020"
+    keeps_state = True
+    needs_norms = True
+
+    def local(self, context):
+        return keeping(context, _statistics(context.model))
+
+    def eval_params(self, context):
+        return with_own(context, _statistics(context.model))
+
+
+def _statistics(model: Model) -> Tensor:
+    """Which of the P + Q numbers are running statistics: the last Q."""
+    size = num_parameters(model)
+    return torch.arange(size) >= size - num_buffers(model)

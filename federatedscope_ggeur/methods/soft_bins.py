@@ -1,0 +1,69 @@
+"""Histograms with soft bins, and how far two of them are apart (FedFA+, Eqs. 11-14)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+#: Added to every bin before a divergence: a small temperature leaves bins at exactly 0.
+SMOOTHING = 1e-3
+
+# Rows binned at once: their bins would take up `bins` times the features' memory.
+_ROWS = 1024
+
+
+def soft_histogram(values: Tensor, bins: int, temperature: float) -> Tensor:
+    """The shares of soft bins, column by column (Eqs. 11-13).
+
+    Every column is brought to 0..1 by its own smallest and largest value, which count
+    as constants (no gradient runs through them); one that is constant is 0. Then
+    ``Phi(z) = softmax((w z + b) / t)`` with ``w = 1..L`` and ``b = -[0, cumsum(rho)]``,
+    rho the L - 1 cut points ``0..1``, evenly; the histogram is the mean of Phi.
+    The first and the last bin lie outside 0..1, so that only the ends fall there.
+
+    Parameters
+    ----------
+    values : Tensor of shape (n, C)
+        n > 0.
+    bins : int
+        L, at least 3.
+    temperature : float
+        t.
+
+    Returns
+    -------
+    Tensor of shape (C, L)
+        Rows sum to 1.
+    """
+    low, high = torch.aminmax(values.detach(), dim=0)
+    width = high - low
+    # A column that is constant becomes 0, and has no gradient.
+    scale = torch.where(width > 0, width.reciprocal(), torch.zeros_like(width))
+    slope, offset = (t.to(values)[:, None, None] for t in _bins(bins, temperature))
+    # Bins come first: a softmax over the last place, of 8, takes ten times as long.
+    parts = [
+        torch.addcmul(offset, part, slope).softmax(dim=0).sum(dim=1)
+        for part in ((values - low) * scale).split(_ROWS)
+    ]
+    return sum(parts[1:], parts[0]).t() / len(values)
+
+
+@lru_cache(maxsize=8)
+def _bins(bins: int, temperature: float) -> tuple[Tensor, Tensor]:
+    """``w / t`` and ``b / t``, each of shape (L,)."""
+    slope = torch.arange(1, bins + 1, dtype=torch.float64)
+    cuts = (slope[:-1] - 1) / (bins - 2)
+    offset = -torch.cat([cuts.new_zeros(1), cuts.cumsum(0)])
+    return slope / temperature, offset / temperature
+
+
+def symmetric_divergence(one: Tensor, other: Tensor) -> Tensor:
+    """``1/2 (KL(p || q) + KL(q || p))`` row by row (Eq. 14), in nats.
+
+    Of histograms [C, L], both smoothed to ``(pi + s) / (1 + s L)``: shape (C,).
+    """
+    total = 1 + SMOOTHING * one.shape[-1]
+    p, q = ((pi + SMOOTHING) / total for pi in (one, other))
+    return 0.5 * ((p - q) * (p / q).log()).sum(dim=-1)

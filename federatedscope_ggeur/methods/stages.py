@@ -1,0 +1,71 @@
+"""What methods that act on a network's stages share.
+
+Stages are numbered from 1 in settings, and from 0 where `LocalHooks.stage` is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from federatedscope_ggeur.models import Model
+from federatedscope_ggeur.settings import is_number, rule_of
+
+
+def _are_stages(value: object) -> bool:
+    if not isinstance(value, (list, tuple)):
+        return False
+    whole = all(is_number(v) and v == v // 1 and v >= 1 for v in value)
+    return whole and list(value) == sorted(set(value))
+
+
+#: Of a setting that lists stages; [] leaves the choice to the method.
+stage_numbers = rule_of(
+    "must be a list of stages, whole numbers from 1 that rise", _are_stages
+)
+
+
+def stage_problem(model: Model, wanted: Sequence[float] = (), field: str = "") -> str:
+    """Why a method that acts on stages cannot work on `model`, "" if it can: it has
+    none, as a head on embeddings, or fewer than the setting `field` asks for."""
+    count = len(model.stage_widths)
+    if not count:
+        return (
+            "acts on the feature maps of a network's stages, and this model has none; "
+            "set a network with stages"
+        )
+    if wanted and max(wanted) > count:
+        return f"{field} {list(wanted)} goes beyond the network's {count} stages"
+    return ""
+
+
+class BatchDraws:
+    """What is drawn for each stage of a batch, the same where the batch comes again.
+
+    FedSAM runs the model twice on a batch: the second gradient must be that of the same
+    loss. `new_batch`, a `LocalHooks.transform`, says where another one begins; without
+    it every run of a stage draws anew.
+
+    Parameters
+    ----------
+    draw : callable (stage, maps) -> object
+        Maps of shape [B, C, H, W].
+    """
+
+    def __init__(self, draw: Callable[[int, Tensor], object]):
+        self._draw = draw
+        self._drawn: dict[int, object] | None = None
+
+    def new_batch(self, features: Tensor, labels: Tensor) -> Tensor:
+        self._drawn = {}
+        return features
+
+    def of(self, stage: int, maps: Tensor) -> tuple:
+        """What is drawn for a stage, and whether it was drawn just now."""
+        if self._drawn is not None and stage in self._drawn:
+            return self._drawn[stage], False
+        drawn = self._draw(stage, maps)
+        if self._drawn is not None:
+            self._drawn[stage] = drawn
+        return drawn, True

@@ -1,0 +1,80 @@
+"""VHL (Tang et al., ICML 2022) with noise images: one fixed set, alike for everyone."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from torch import Tensor
+
+from federatedscope_ggeur.methods.base import LocalContext, LocalHooks, Method
+from federatedscope_ggeur.methods.registry import register_augmentation
+from federatedscope_ggeur.methods.virtual_images import (
+    VirtualBatches,
+    VirtualTerm,
+    needs_images,
+    shape_of,
+    smooth_noise,
+)
+from federatedscope_ggeur.rng import torch_generator
+from federatedscope_ggeur.settings import Key, not_negative, positive, whole
+
+
+@register_augmentation("vhl")
+class VHL(Method):
+    """Adds ``virtual CE(g f(x'), y') + alignment l_fa`` on one fixed set of images.
+
+    The set is Gaussian noise, blurred, each image with a label; every client makes the
+    same of the run's seed, so that nothing travels. The authors draw it of an untrained
+    StyleGAN, and give virtual rows C outputs of their own, which are left out
+    afterwards; here they share the C classes' outputs, as in FedPG. As there the
+    alignment (`alignment.alignment`) is of the first `align_epochs` passes over a
+    client's own rows in every round.
+
+    With `virtual` and `alignment` 0 it is FedAvg, to the bit.
+    """
+
+    meaning = "trains also on a fixed set of smooth noise images, alike for all clients"
+    source = "Tang 2022 (VHL), without its StyleGAN and extra outputs"
+    SETTINGS = (
+        Key("images_per_class", 64.0, "Noise images of a class.", whole(1)),
+        Key("batch_size", 128.0, "Noise images of a client's step.", whole(2)),
+        Key("virtual", 1.0, "Weight of their cross-entropy.", not_negative),
+        Key("alignment", 1.0, "Weight of the alignment.", not_negative),
+        Key("temperature", 0.07, "Temperature of the alignment.", positive),
+        Key(
+            "align_epochs",
+            5.0,
+            "Passes over a client's rows, in a round, that are aligned.",
+            whole(0),
+        ),
+    )
+    lower_if_diverging = ("virtual", "alignment")
+
+    images_per_class: int
+    batch_size: int
+    virtual: float
+    alignment: float
+    temperature: float
+    align_epochs: int
+
+    def model_problem(self, model):
+        return needs_images(model)
+
+    def local(self, context: LocalContext) -> LocalHooks:
+        if not (self.virtual or self.alignment):
+            return LocalHooks()
+        model, device = context.model, context.weights.device
+        count = self.images_per_class * model.num_classes
+        images = noise_set(count, shape_of(model), context.seed).to(device)
+        rng = context.generator("vhl")
+        batches = VirtualBatches(images, model.num_classes, self.batch_size, rng)
+        aligned = self.align_epochs * int(context.counts.sum())
+        weights = self.virtual, self.alignment
+        term = VirtualTerm(batches, *weights, self.temperature, aligned)
+        return LocalHooks(loss_term=term)
+
+
+@lru_cache(maxsize=1)
+def noise_set(count: int, shape: tuple[int, int, int], seed: int) -> Tensor:
+    """The noise images of a run: uint8 rows, row i of class i mod C."""
+    return smooth_noise(count, shape, torch_generator(seed, "vhl"))

@@ -1,0 +1,16 @@
+"""Dropout whose draws are the same on every device."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Dropout(nn.Dropout):
+    """Draws on the CPU on any device: what `nn.Dropout` would draw there."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.device.type == "cpu" or not self.training:
+            return super().forward(x)
+        kept = torch.empty(x.shape, dtype=x.dtype).bernoulli_(1 - self.p)
+        return x * (kept / (1 - self.p)).to(x.device)

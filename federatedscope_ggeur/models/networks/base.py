@@ -1,0 +1,172 @@
+"""What an image network is, and the table of them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from federatedscope_ggeur.errors import ConfigError, setting
+from federatedscope_ggeur.settings import Registry
+
+#: The best weights that a library publishes of a network.
+DEFAULT = "default"
+STEMS = ("cifar", "imagenet")
+NORMS = ("batch", "layer", "group", "none")
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """Which network, and what images are before they go into it.
+
+    Attributes
+    ----------
+    name : str
+        In `NETWORKS`, or ``timm:<model>``.
+    stem : {"cifar", "imagenet"}
+        How a ResNet begins: 3x3 without pooling, or 7x7 with stride 2 and pooling.
+    norm : {"batch", "layer", "group", "none"}
+        What stands where the network has BatchNorm.
+    mean, std : tuple of three float
+        Of the channels of pixels in 0..1, to normalise by; a single channel takes their
+        means.
+    augment : str
+        In `inputs.AUGMENTATIONS`; in training only.
+    weights : str
+        What training begins with: a file, or published weights by name or "default";
+        "" for random ones.
+    """
+
+    name: str
+    stem: str = "cifar"
+    norm: str = "batch"
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    augment: str = "none"
+    weights: str = ""
+
+
+@dataclass(frozen=True)
+class ImageShape:
+    """Channels and the side of a square image."""
+
+    channels: int
+    side: int
+
+    @property
+    def dim(self) -> int:
+        """Numbers in a row of its pixels, channel by channel."""
+        return self.channels * self.side**2
+
+
+def image_shape(dim: int) -> ImageShape:
+    """Of rows of `dim` pixels: one channel of s x s, or three (never both can be).
+
+    Raises
+    ------
+    ConfigError
+        Such rows hold no square image.
+    """
+    for channels in (1, 3):
+        side = math.isqrt(dim // channels)
+        if side and channels * side**2 == dim:
+            return ImageShape(channels, side)
+    raise ConfigError(
+        f"{setting('network.name')}: rows of {dim} numbers are no square images of one "
+        f"or three channels; {setting('encoder.name')} image makes such"
+    )
+
+
+@dataclass(frozen=True)
+class Network:
+    """A plain torch module, and where in it is what a `Model` speaks of.
+
+    The functions take the module as an argument, since it is copied.
+
+    Attributes
+    ----------
+    module : Module
+        From images [B, c, h, w] to logits [B, C].
+    width : int
+        D', the columns of what `represent` gives.
+    classifier : str
+        The name of the last layer, a `torch.nn.Linear`.
+    represent : callable (module, images) -> Tensor of shape (B, D')
+    classify : callable (module, representation) -> Tensor of shape (B, C)
+    last_input : callable (module, representation) -> Tensor of shape (B, D'')
+        What the last layer takes in, without dropout.
+    stages : tuple of str
+        Names of the modules whose outputs are the maps of the stages.
+    stage_widths : tuple of int
+        Their channels.
+    channels_last : bool
+        Maps are [B, H, W, C].
+    published : callable (settings) -> state dict, optional
+        The weights that its library publishes under ``settings.weights``, "default" for
+        the best; the last layer's may be left out.
+    """
+
+    module: nn.Module
+    width: int
+    classifier: str
+    represent: Callable[[Any, Tensor], Tensor]
+    classify: Callable[[Any, Tensor], Tensor]
+    last_input: Callable[[Any, Tensor], Tensor] = lambda module, z: z
+    stages: tuple[str, ...] = ()
+    stage_widths: tuple[int, ...] = ()
+    channels_last: bool = False
+    published: Callable[[NetworkSettings], Mapping[str, Tensor]] | None = None
+
+
+#: (image, classes, settings, dropout) -> Network, with weights as the library draws.
+Make = Callable[[ImageShape, int, NetworkSettings, float], Network]
+
+#: The networks by name; what stands behind a colon is the network's own affair.
+NETWORKS: Registry[Make] = Registry("network", "network.name")
+
+
+def register_network(name: str, meaning: str, source: str) -> Callable[[Make], Make]:
+    """Decorator: the function makes the network that ``network.name`` calls `name`.
+
+    Parameters
+    ----------
+    name : str
+    meaning, source : str
+        What it is in a line, and who published it: for the tables of the docs.
+    """
+
+    def register(make: Make) -> Make:
+        make.SETTINGS = ()  # type: ignore[attr-defined]
+        make.meaning, make.source = meaning, source  # type: ignore[attr-defined]
+        return NETWORKS.add(name, make)
+
+    return register
+
+
+def find_network(name: str) -> Make:
+    """What makes the network called `name`; a `ConfigError` if there is none."""
+    return NETWORKS.find(name.partition(":")[0])
+
+
+def is_offline() -> bool:
+    """Whether ``HF_HUB_OFFLINE`` forbids downloads."""
+    return os.environ.get("HF_HUB_OFFLINE", "0").upper() in ("1", "ON", "YES", "TRUE")
+
+
+def check_side(name: str, image: ImageShape, least: int) -> None:
+    """Refuse images too small for what a network does to their sides.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if image.side < least:
+        raise ConfigError(
+            f"{setting('network.name')}: {name} needs images of {least} x {least} "
+            f"pixels at least, got {image.side} x {image.side}; set "
+            f"{setting('encoder.image_size')} {least} or take another network"
+        )

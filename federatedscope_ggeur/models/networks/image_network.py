@@ -1,0 +1,188 @@
+"""`ImageNetwork`: a plain torch network as a `Model` on rows of pixels."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from federatedscope_ggeur.models.base import Model, StageHook
+from federatedscope_ggeur.models.networks.base import (
+    Network,
+    NetworkSettings,
+    find_network,
+    image_shape,
+)
+from federatedscope_ggeur.models.networks.inputs import AUGMENTATIONS
+from federatedscope_ggeur.models.networks.norms import put_norms
+from federatedscope_ggeur.models.networks.pretrained import load_weights
+from federatedscope_ggeur.models.vectors import norm_modules
+
+#: What BatchNorm counts for a momentum that falls; theirs is fixed. It would be the
+#: one thing that a module knew of clients that it was lent to.
+_COUNTER = "num_batches_tracked"
+
+
+class ImageNetwork(Model):
+    """A network of the table, its stages, and what is done to pixels before it.
+
+    Its state dict is that of the plain network but for counts of batches, so that the
+    file of a trained one loads into plain torch with ``strict=False``.
+
+    Parameters
+    ----------
+    in_features : int
+        Pixels D of a row, channel by channel: s x s, or three times that.
+    num_classes : int
+    settings : NetworkSettings
+    dropout : float
+        For networks that have it, in [0, 1).
+
+    Raises
+    ------
+    ConfigError
+        No such network, images that it cannot take, or a library that is missing.
+    """
+
+    uses_autograd = True
+    takes_images = True
+    chunk_rows = 64
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        settings: NetworkSettings,
+        dropout: float = 0.0,
+    ):
+        super().__init__(in_features, num_classes)
+        self.image = image_shape(in_features)
+        self.settings, self.dropout = settings, dropout
+        self._network = self._made(seed=0)
+        self.network = self._network.module
+        self._augment = AUGMENTATIONS[settings.augment]
+
+    def reset(self, generator: torch.Generator) -> Model:
+        """Draw the weights as the network's own library does, or take those that the
+        settings name, with a last layer drawn where it does not fit; returns self.
+
+        Raises
+        ------
+        ConfigError
+            Weights that cannot be had, or do not fit.
+        """
+        made = self._made(int(torch.randint(2**62, (), generator=generator)))
+        if self.settings.weights:
+            load_weights(made, self.settings)
+        self.network.load_state_dict(made.module.state_dict())
+        return self
+
+    def _made(self, seed: int) -> Network:
+        settings, image = self.settings, self.image
+        with torch.random.fork_rng(devices=[]):
+            # (torch.manual_seed would reach for the GPU's, too.)
+            torch.default_generator.manual_seed(seed)
+            make = find_network(settings.name)
+            made = make(image, self.num_classes, settings, self.dropout)
+        put_norms(made.module, settings.norm, settings.name)
+        for layer in norm_modules(made.module):
+            setattr(layer, _COUNTER, None)
+        return made
+
+    def _of_channels(self, values: tuple[float, ...], device) -> Tensor:
+        given = values if self.image.channels == 3 else [sum(values) / len(values)]
+        return torch.tensor(given, dtype=torch.float32, device=device)[:, None]
+
+    @property
+    def classifier(self) -> nn.Linear:  # type: ignore[override]
+        return self.network.get_submodule(self._network.classifier)  # type: ignore[return-value]
+
+    @property
+    def width(self) -> int:
+        return self._network.width
+
+    @property
+    def stage_widths(self) -> tuple[int, ...]:
+        return self._network.stage_widths
+
+    def prepare(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Rows [B, D] of pixels, uint8 or floats in 0..1, augmented and normalised."""
+        settings, device = self.settings, rows.device
+        mean, std = (
+            self._of_channels(v, device) for v in (settings.mean, settings.std)
+        )
+        # (x - mean) / std in one pass; of a byte p, x is p / 255.
+        scale, shift = 1 / std, -mean / std
+        x = rows.reshape(len(rows), self.image.channels, self.image.side**2)
+        if generator is not None and self._augment is not None and len(x):
+            x = self._augment(self._images(_in_unit(x)), generator).view_as(x)
+        elif x.dtype == torch.uint8:
+            scale = scale / 255
+        return torch.addcmul(shift, x.float(), scale).view(rows.shape)
+
+    def _images(self, rows: Tensor) -> Tensor:
+        return rows.view(-1, self.image.channels, self.image.side, self.image.side)
+
+    def represent(self, features: Tensor) -> Tensor:
+        return self._network.represent(self.network, self._images(features))
+
+    def classify(self, representation: Tensor) -> Tensor:
+        return self._network.classify(self.network, representation)
+
+    def last_input(self, features: Tensor) -> Tensor:
+        representation = self.represent(features)
+        return self._network.last_input(self.network, representation)
+
+    @contextmanager
+    def stages_hooked(self, hook: StageHook | None) -> Iterator[None]:
+        """Within, ``hook(k, map [B, C_k, H, W])`` gives what each stage hands on.
+
+        Raises
+        ------
+        ConfigError
+            The network has no stages.
+        """
+        stages = self._network.stages
+        if hook is None or not stages:
+            with super().stages_hooked(hook):
+                yield
+            return
+        handles = [
+            self.network.get_submodule(name).register_forward_hook(
+                partial(_hand_on, hook, k, self._network.channels_last)
+            )
+            for k, name in enumerate(stages)
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def state_dict(self, *args, **kwargs):
+        """Of the plain network, without counts of batches."""
+        return self.network.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state_dict, *args, **kwargs):
+        """Into the plain network; counts of batches are passed over."""
+        held = OrderedDict(
+            (name, t) for name, t in state_dict.items() if not name.endswith(_COUNTER)
+        )
+        # Of a state dict without versions BatchNorm thinks that it lacks the counts.
+        modules = self.network.named_modules()
+        held._metadata = {name: {"version": m._version} for name, m in modules}  # type: ignore[attr-defined]
+        return self.network.load_state_dict(held, *args, **kwargs)
+
+
+def _in_unit(pixels: Tensor) -> Tensor:
+    return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
+
+
+def _hand_on(hook: StageHook, k: int, channels_last: bool, module, args, out: Tensor):
+    if not channels_last:
+        return hook(k, out)
+    return hook(k, out.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)

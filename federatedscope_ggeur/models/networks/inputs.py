@@ -1,0 +1,124 @@
+"""Pixels on their way into a network: augmented in training, then normalised.
+
+All are tensor operations on a batch, with draws of one generator on the CPU: the same
+numbers on every engine, and nothing to start or wait for in training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+#: (images [B, c, s, s] of floats in 0..1, generator) -> the same, changed.
+Augmentation = Callable[[Tensor, Generator], Tensor]
+
+_PAD = 4
+_DEGREES = 30.0
+_SCALE = (0.7, 1.0)
+_LOG_RATIO = (math.log(3 / 4), math.log(4 / 3))
+_JITTER, _GREY = 0.4, 0.1
+#: Shares of red, green and blue in how bright a colour is (ITU-R 601).
+_LUMA = (0.299, 0.587, 0.114)
+
+
+def crop_flip(images: Tensor, generator: Generator) -> Tensor:
+    """Each moved by up to 4 pixels both ways, black where it leaves, and mirrored with
+    probability 1/2."""
+    size, channels, side, _ = images.shape
+    moved = torch.randint(2 * _PAD + 1, (2, size, 1), generator=generator)
+    flipped = _coins(size, 0.5, generator)
+    line = torch.arange(side)
+    columns = torch.where(flipped[:, None], line.flip(0), line) + moved[1]
+    wide = side + 2 * _PAD
+    at = (line + moved[0])[:, :, None] * wide + columns[:, None, :]
+    at = at.view(size, 1, side**2).to(images.device)
+    padded = F.pad(images, (_PAD,) * 4).view(size, channels, wide**2)
+    return padded.gather(2, at.expand(-1, channels, -1)).view_as(images)
+
+
+def flip_rotate(images: Tensor, generator: Generator) -> Tensor:
+    """Each mirrored with probability 1/2 and turned by up to 30 degrees either way
+    (bilinear, black outside)."""
+    size = len(images)
+    sign = 1 - 2 * _coins(size, 0.5, generator).float()
+    angle = math.radians(_DEGREES) * _uniform(size, -1, 1, generator)
+    cos, sin = angle.cos(), angle.sin()
+    zero = torch.zeros(size)
+    return _warped(images, (sign * cos, -sign * sin, zero), (sin, cos, zero))
+
+
+def resized_crop(images: Tensor, generator: Generator) -> Tensor:
+    """A random part of 70 to 100 % of each, of side ratio 3:4 to 4:3, resized to the
+    whole (bilinear) and mirrored with probability 1/2; then brightness, contrast and
+    saturation changed by factors in 0.6..1.4, and grey with probability 1/10."""
+    size = len(images)
+    area = _uniform(size, *_SCALE, generator)
+    ratio = _uniform(size, *_LOG_RATIO, generator).exp()
+    width = (area * ratio).sqrt().clamp(max=1)
+    height = (area / ratio).sqrt().clamp(max=1)
+    # The part's centre, with the image at -1..1.
+    x = (1 - width) * _uniform(size, -1, 1, generator)
+    y = (1 - height) * _uniform(size, -1, 1, generator)
+    sign = 1 - 2 * _coins(size, 0.5, generator).float()
+    zero = torch.zeros(size)
+    part = (sign * width, zero, x), (zero, height, y)
+    images = _warped(images, *part, outside="border")
+    return _recoloured(images, generator)
+
+
+#: Of training images, by name.
+AUGMENTATIONS: dict[str, Augmentation | None] = {
+    "none": None,
+    "crop_flip": crop_flip,
+    "flip_rotate": flip_rotate,
+    "resized_crop": resized_crop,
+}
+
+
+def _warped(
+    images: Tensor, *rows: tuple[Tensor, Tensor, Tensor], outside: str = "zeros"
+) -> Tensor:
+    """`rows` say where each pixel comes from: an affine map [2, 3] of -1..1."""
+    maps = torch.stack([torch.stack(row, dim=1) for row in rows], dim=1)
+    grid = F.affine_grid(
+        maps.to(images.device), list(images.shape), align_corners=False
+    )
+    return F.grid_sample(images, grid, padding_mode=outside, align_corners=False)
+
+
+def _recoloured(images: Tensor, generator: Generator) -> Tensor:
+    size, channels = images.shape[:2]
+    bright, contrast, colour = (
+        _uniform(size, 1 - _JITTER, 1 + _JITTER, generator)
+        .view(-1, 1, 1, 1)
+        .to(images.device)
+        for _ in range(3)
+    )
+    to_grey = _coins(size, _GREY, generator).view(-1, 1, 1, 1).to(images.device)
+    images = (images * bright).clamp(0, 1)
+    mean = _grey(images).mean(dim=(2, 3), keepdim=True)
+    images = (mean + contrast * (images - mean)).clamp(0, 1)
+    if channels == 1:
+        return images
+    grey = _grey(images)
+    images = (grey + colour * (images - grey)).clamp(0, 1)
+    return torch.where(to_grey, grey, images)
+
+
+def _grey(images: Tensor) -> Tensor:
+    if images.shape[1] == 1:
+        return images
+    luma = images.new_tensor(_LUMA).view(3, 1, 1)
+    return (images * luma).sum(dim=1, keepdim=True)
+
+
+def _uniform(size: int, low: float, high: float, generator: Generator) -> Tensor:
+    return low + (high - low) * torch.rand(size, generator=generator)
+
+
+def _coins(size: int, probability: float, generator: Generator) -> Tensor:
+    return torch.rand(size, generator=generator) < probability

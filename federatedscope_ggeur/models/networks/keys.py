@@ -1,0 +1,96 @@
+"""The `ggeur.network.*` keys: which network is trained, and on what images."""
+
+from __future__ import annotations
+
+from federatedscope_ggeur.models.networks.base import (
+    NETWORKS,
+    NORMS,
+    STEMS,
+    NetworkSettings,
+)
+from federatedscope_ggeur.models.networks.inputs import AUGMENTATIONS
+from federatedscope_ggeur.settings import Key, is_number, one_of, rule_of, text
+
+_DEFAULT = NetworkSettings("")
+
+
+def _name(value: object) -> str:
+    """ "" or a network of the table, a user's own included."""
+    known = ", ".join("timm:<model>" if name == "timm" else name for name in NETWORKS)
+    if not isinstance(value, str):
+        return f"must be a text, got {value!r}"
+    base, colon, rest = value.partition(":")
+    fits = base in NETWORKS and bool(colon and rest) == (base == "timm")
+    return "" if fits or not value else f"must be one of {known}; got {value!r}"
+
+
+def _three(values: object) -> bool:
+    if not isinstance(values, (list, tuple)) or len(values) != 3:
+        return False
+    return all(is_number(value) for value in values)
+
+
+_means = rule_of("must be three numbers", _three)
+_deviations = rule_of(
+    "must be three numbers above 0",
+    lambda values: _three(values) and all(v > 0 for v in values),
+)
+
+NETWORK_KEYS = (
+    Key(
+        "network.name",
+        _DEFAULT.name,
+        "A network to train end to end on pixels, in place of a head on embeddings: "
+        "one of the table in docs/networks.md, timm:<model> or one of your own; '': a "
+        "head. It needs ggeur.encoder.name image.",
+        _name,
+        shared=True,
+    ),
+    Key(
+        "network.stem",
+        _DEFAULT.stem,
+        "How a ResNet begins: cifar, 3x3 without pooling, or imagenet, 7x7 with stride "
+        "2 and pooling.",
+        one_of(*STEMS),
+        shared=True,
+    ),
+    Key(
+        "network.norm",
+        _DEFAULT.norm,
+        "What stands where the network has BatchNorm: batch, layer, group (32 groups "
+        "or fewer) or none.",
+        one_of(*NORMS),
+        shared=True,
+    ),
+    Key(
+        "network.mean",
+        list(_DEFAULT.mean),
+        "Means of red, green and blue in 0..1 that are taken off pixels.",
+        _means,
+        shared=True,
+    ),
+    Key(
+        "network.std",
+        list(_DEFAULT.std),
+        "Standard deviations that pixels are then divided by.",
+        _deviations,
+        shared=True,
+    ),
+    Key(
+        "network.augment",
+        _DEFAULT.augment,
+        "Of training images: none; crop_flip, moved by up to 4 pixels and mirrored; "
+        "flip_rotate, mirrored and turned by up to 30 degrees; resized_crop, a part of "
+        "70 to 100 %, mirrored, colours jittered.",
+        one_of(*AUGMENTATIONS),
+        shared=True,
+    ),
+    Key(
+        "network.weights",
+        _DEFAULT.weights,
+        "Where training starts: a file (.safetensors, or a state dict), default or "
+        "a name of those that torchvision or timm publish; '': random weights. A last "
+        "layer of other classes is drawn anew.",
+        text,
+    ),
+)

@@ -1,0 +1,48 @@
+"""What stands in a network where its author put BatchNorm."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from federatedscope_ggeur.errors import ConfigError, setting
+
+_GROUPS = 32
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+
+
+def put_norms(module: nn.Module, kind: str, name: str) -> None:
+    """Put layers of `kind` ("batch", "layer", "group", "none") in the place of all
+    BatchNorm layers of the network called `name`.
+
+    "layer" normalises all of a row's numbers together, "group" in groups of channels,
+    32 or, where the channels do not divide so, the most below that.
+
+    Raises
+    ------
+    ConfigError
+        It has no BatchNorm layers, or ones that do more than normalise.
+    """
+    found = [
+        (parent, child, layer)
+        for parent in module.modules()
+        for child, layer in parent.named_children()
+        if isinstance(layer, _BATCH_NORMS)
+    ]
+    if kind == "batch" or (kind == "none" and not found):
+        return
+    if not found or any(type(layer) not in _BATCH_NORMS for *_, layer in found):
+        raise ConfigError(
+            f"{setting('network.norm')}: {name} has no plain BatchNorm layers to put "
+            "others in place of; leave it at batch, the network's own"
+        )
+    for parent, child, layer in found:
+        setattr(parent, child, _norm(kind, layer.num_features))
+
+
+def _norm(kind: str, channels: int) -> nn.Module:
+    if kind == "none":
+        return nn.Identity()
+    groups = 1
+    if kind == "group":
+        groups = max(g for g in range(1, _GROUPS + 1) if channels % g == 0)
+    return nn.GroupNorm(groups, channels)

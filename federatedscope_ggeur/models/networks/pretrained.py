@@ -1,0 +1,115 @@
+"""Weights that a network begins with: of a file, or published by its library."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from federatedscope_ggeur.errors import ConfigError, setting
+from federatedscope_ggeur.models.networks.base import Network, NetworkSettings
+
+_KINDS = (".safetensors", ".pt", ".pth", ".bin")
+
+
+def load_weights(network: Network, settings: NetworkSettings) -> None:
+    """Put the weights that ``settings.weights`` names into the network.
+
+    A last layer of other classes stays as it was drawn; all else must fit.
+
+    Raises
+    ------
+    ConfigError
+        They cannot be had or read, or are of another network.
+    """
+    chosen, name = settings.weights, settings.name
+    path = Path(chosen).expanduser()
+    if path.is_file():
+        state = _read(path)
+    elif os.sep in chosen or chosen.endswith(_KINDS):
+        raise _refusal(f"there is no file '{chosen}'")
+    elif network.published is None:
+        raise _refusal(
+            f"nobody publishes weights of {name}; name a file, got {chosen!r}"
+        )
+    else:
+        state = _published(network, settings)
+    _put(network, state, f"'{chosen}'", name)
+
+
+def _read(path: Path) -> Mapping[str, Tensor]:
+    """The state dict of a file; no code in it is run."""
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(str(path))
+        state = torch.load(str(path), map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever torch makes of a file that is none of its own
+        raise _refusal(
+            f"cannot read '{path}' ({type(error).__name__}); it must be a .safetensors "
+            "file or a state dict of tensors alone, saved by torch"
+        ) from error
+    if not isinstance(state, Mapping):
+        raise _refusal(f"'{path}' holds a {type(state).__name__}, not a state dict")
+    return state
+
+
+def _published(network: Network, settings: NetworkSettings) -> Mapping[str, Tensor]:
+    assert network.published is not None
+    try:
+        return network.published(settings)
+    except ConfigError:
+        raise
+    except Exception as error:  # libraries, hub, HTTP and socket each have their own
+        first = str(error).strip().splitlines()[:1]
+        raise _refusal(
+            f"the weights {settings.weights!r} of {settings.name} are not on this "
+            f"machine and could not be had: {type(error).__name__}: {''.join(first)}. "
+            "Fetch them where there is a network, copy the file here, and name it"
+        ) from error
+
+
+def _put(network: Network, state: Mapping[str, Tensor], source: str, name: str) -> None:
+    module, last = network.module, f"{network.classifier}."
+    wanted = module.state_dict()
+    fits = {n: t for n, t in wanted.items() if n in state and _same(state[n], t)}
+    # Of the last layer both or neither: its classes are others, or the same.
+    own = [n for n in wanted if n.startswith(last)]
+    if not all(n in fits for n in own):
+        fits = {n: t for n, t in fits.items() if n not in own}
+    lacking = [n for n in wanted if n not in fits and n not in own]
+    if lacking:
+        problem = ", ".join(_shapes(n, state, wanted) for n in lacking[:3])
+        raise _refusal(
+            f"the weights {source} do not fit {name}: {len(lacking)} of its "
+            f"{len(wanted)} tensors are not there in their shapes, e.g. {problem} (a "
+            f"ResNet of ImageNet's needs {setting('network.stem')} imagenet and images "
+            "of three channels)"
+        )
+    with torch.no_grad():
+        for n, tensor in wanted.items():
+            if n in fits:
+                tensor.copy_(state[n])
+
+
+def _same(one: object, other: Tensor) -> bool:
+    return isinstance(one, Tensor) and one.shape == other.shape
+
+
+def _shapes(name: str, state: Mapping[str, Tensor], wanted: Mapping) -> str:
+    there = list(state[name].shape) if name in state else "missing"
+    return f"{name} ({there} instead of {list(wanted[name].shape)})"
+
+
+def _refusal(problem: str) -> ConfigError:
+    return ConfigError(f"{setting('network.weights')}: {problem}")
+
+
+def part_of(module: nn.Module, left_out: str) -> dict[str, Tensor]:
+    """A module's state dict without the layer `left_out`."""
+    state = module.state_dict()
+    return {n: t for n, t in state.items() if not n.startswith(f"{left_out}.")}

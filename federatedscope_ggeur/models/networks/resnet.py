@@ -1,0 +1,110 @@
+"""``resnet18``, ``resnet34``, ``resnet50``: torchvision's, with either stem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from federatedscope_ggeur.errors import ConfigError, setting
+from federatedscope_ggeur.models.networks.base import (
+    DEFAULT,
+    ImageShape,
+    Network,
+    NetworkSettings,
+    is_offline,
+    register_network,
+)
+
+_SOURCE = "He 2016; torchvision"
+
+
+def _represent(module, images: Tensor) -> Tensor:
+    x = module.maxpool(module.relu(module.bn1(module.conv1(images))))
+    x = module.layer4(module.layer3(module.layer2(module.layer1(x))))
+    return module.avgpool(x).flatten(1)
+
+
+def _classify(module, representation: Tensor) -> Tensor:
+    return module.fc(representation)
+
+
+def _resnet(name: str, image: ImageShape, classes: int, stem: str) -> Network:
+    try:
+        models = import_module("torchvision.models")
+    except (ImportError, RuntimeError) as error:
+        # RuntimeError: one that was built for another torch.
+        raise ConfigError(
+            f"{setting('network.name')}: {name} needs the package torchvision: pip "
+            f"install torchvision ({error})"
+        ) from error
+    module = getattr(models, name)(weights=None, num_classes=classes)
+    conv = module.conv1
+    if stem == "cifar":
+        module.conv1 = nn.Conv2d(image.channels, 64, 3, padding=1, bias=False)
+        module.maxpool = nn.Identity()
+    elif image.channels != conv.in_channels:
+        module.conv1 = nn.Conv2d(image.channels, 64, 7, 2, padding=3, bias=False)
+    if module.conv1 is not conv:
+        # As torchvision draws all of its convolutions.
+        nn.init.kaiming_normal_(
+            module.conv1.weight, mode="fan_out", nonlinearity="relu"
+        )
+    width = module.fc.in_features
+    stage_widths = (64, *(width // 2**k for k in (3, 2, 1, 0)))
+    return Network(
+        module,
+        width=width,
+        classifier="fc",
+        represent=_represent,
+        classify=_classify,
+        stages=("maxpool", "layer1", "layer2", "layer3", "layer4"),
+        stage_widths=stage_widths,
+        published=_published,
+    )
+
+
+def _published(settings: NetworkSettings) -> Mapping[str, Tensor]:
+    """torchvision's weights by their name there, e.g. ``IMAGENET1K_V1``."""
+    models = import_module("torchvision.models")
+    known = models.get_model_weights(settings.name)
+    tag = settings.weights
+    found = known.DEFAULT if tag == DEFAULT else known.__members__.get(tag)
+    if found is None:
+        raise ConfigError(
+            f"{setting('network.weights')}: torchvision has no weights {tag!r} of "
+            f"{settings.name}; there are {DEFAULT}, {', '.join(known.__members__)}; or "
+            "name a file"
+        )
+    held = Path(torch.hub.get_dir()) / "checkpoints" / found.url.rpartition("/")[2]
+    if not held.is_file() and is_offline():
+        raise ConfigError(
+            f"{setting('network.weights')}: the weights of {settings.name} are not on "
+            "this machine, and HF_HUB_OFFLINE forbids to download them; fetch "
+            f"{found.url} where there is a network, copy the file here, and name it"
+        )
+    return found.get_state_dict(progress=False, check_hash=True)
+
+
+@register_network("resnet18", meaning="ResNet of 18 layers", source=_SOURCE)
+def resnet18(
+    image: ImageShape, num_classes: int, settings: NetworkSettings, dropout: float
+) -> Network:
+    return _resnet("resnet18", image, num_classes, settings.stem)
+
+
+@register_network("resnet34", meaning="ResNet of 34 layers", source=_SOURCE)
+def resnet34(
+    image: ImageShape, num_classes: int, settings: NetworkSettings, dropout: float
+) -> Network:
+    return _resnet("resnet34", image, num_classes, settings.stem)
+
+
+@register_network("resnet50", meaning="ResNet of 50 layers", source=_SOURCE)
+def resnet50(
+    image: ImageShape, num_classes: int, settings: NetworkSettings, dropout: float
+) -> Network:
+    return _resnet("resnet50", image, num_classes, settings.stem)

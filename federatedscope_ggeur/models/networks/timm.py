@@ -1,0 +1,112 @@
+"""``timm:<model>``: an image model of the timm library, such as a Swin transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from importlib import import_module
+
+import torch
+from torch import Tensor, nn
+
+from federatedscope_ggeur.errors import ConfigError, setting
+from federatedscope_ggeur.models.networks.base import (
+    DEFAULT,
+    ImageShape,
+    Network,
+    NetworkSettings,
+    register_network,
+)
+from federatedscope_ggeur.models.networks.pretrained import part_of
+
+
+def _represent(module, images: Tensor) -> Tensor:
+    return module.forward_head(module.forward_features(images), pre_logits=True)
+
+
+def _classify(module, representation: Tensor) -> Tensor:
+    return module.get_classifier()(representation)
+
+
+@register_network(
+    "timm",
+    meaning="timm:<model>, any image model of timm, e.g. "
+    "timm:swin_tiny_patch4_window7_224",
+    source="Wightman 2019",
+)
+def timm(
+    image: ImageShape, num_classes: int, settings: NetworkSettings, dropout: float
+) -> Network:
+    name = settings.name.partition(":")[2]
+    library = load_timm(name)
+    options = {"num_classes": num_classes, "in_chans": image.channels}
+    config = library.get_pretrained_cfg(name)
+    if config is not None and config.fixed_input_size:
+        options["img_size"] = image.side
+    try:
+        module = library.create_model(name, **options)
+    except Exception as error:  # each model of timm has its own
+        raise ConfigError(
+            f"{setting('network.name')}: timm cannot make {name} for images of "
+            f"{image.side} x {image.side} pixels: {type(error).__name__}: "
+            f"{error!s:.300}; set {setting('encoder.image_size')} to what it takes"
+        ) from error
+    last = module.get_classifier()
+    if not isinstance(last, nn.Linear):
+        raise ConfigError(
+            f"{setting('network.name')}: the last layer of timm's {name} is a "
+            f"{type(last).__name__}, not a Linear; take another model"
+        )
+    stages = getattr(module, "feature_info", None) or []
+    if not all("module" in stage for stage in stages):
+        stages = []
+    return Network(
+        module,
+        width=last.in_features,
+        classifier=next(n for n, m in module.named_modules() if m is last),
+        represent=_represent,
+        classify=_classify,
+        stages=tuple(stage["module"] for stage in stages),
+        stage_widths=tuple(stage["num_chs"] for stage in stages),
+        channels_last=getattr(module, "output_fmt", "NCHW") == "NHWC",
+        published=partial(_published, options),
+    )
+
+
+def _published(options: dict, settings: NetworkSettings) -> Mapping[str, Tensor]:
+    """timm's weights by their tag there."""
+    name = settings.name.partition(":")[2]
+    library = load_timm(name)
+    if settings.weights != DEFAULT:
+        name = f"{name.partition('.')[0]}.{settings.weights}"
+    # Its last layer is of other classes and drawn at random, where they are others.
+    with torch.random.fork_rng(devices=[]):
+        module = library.create_model(name, pretrained=True, **options)
+    last = module.get_classifier()
+    published = module.pretrained_cfg.get("num_classes") == options["num_classes"]
+    left_out = next(n for n, m in module.named_modules() if m is last)
+    return module.state_dict() if published else part_of(module, left_out)
+
+
+def load_timm(name: str):
+    """The library, which has a model called `name`.
+
+    Raises
+    ------
+    ConfigError
+        It is not installed, or has none.
+    """
+    try:
+        library = import_module("timm")
+    except (ImportError, RuntimeError) as error:
+        raise ConfigError(
+            f"{setting('network.name')}: timm:{name} needs the package timm: pip "
+            f"install timm ({error})"
+        ) from error
+    if not library.is_model(name):
+        like = ", ".join(library.list_models(f"*{name[:6]}*")[:8]) if name else ""
+        raise ConfigError(
+            f"{setting('network.name')}: timm has no model {name!r}; there are e.g. "
+            f"{like or 'swin_tiny_patch4_window7_224'}"
+        )
+    return library

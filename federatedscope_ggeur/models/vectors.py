@@ -1,0 +1,106 @@
+"""The numbers of a module as one vector of shape (P + Q,).
+
+First the P trainable numbers, in `parameters()` order, then the Q running statistics:
+mean and variance of every normalisation layer that keeps some, in module order. (How
+many batches these have seen is left out: layers take a fixed momentum.) Heads keep
+none, their Q is 0.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def norm_modules(module: nn.Module) -> list[nn.Module]:
+    """Its layers with running statistics, in module order."""
+    return [m for m in module.modules() if _running_mean(m) is not None]
+
+
+def num_trainable(module: nn.Module) -> int:
+    """P."""
+    return sum(p.numel() for p in module.parameters())
+
+
+def num_buffers(module: nn.Module) -> int:
+    """Q."""
+    return sum(b.numel() for b in _running_statistics(module))
+
+
+def num_parameters(module: nn.Module) -> int:
+    """P + Q: what travels."""
+    return sum(t.numel() for t in _tensors(module))
+
+
+def trainable_part(module: nn.Module, vector: Tensor) -> Tensor:
+    """Of a vector [P + Q] the first P, as a view; of an empty one nothing."""
+    return vector[: max(0, len(vector) - num_buffers(module))]
+
+
+def to_vector(module: nn.Module) -> Tensor:
+    """A copy of its numbers as one vector of shape (P + Q,)."""
+    return torch.cat([t.detach().flatten() for t in _tensors(module)])
+
+
+def load_vector(module: nn.Module, vector: Tensor) -> None:
+    """Copy `vector` into the module; one of shape (P,) leaves running statistics."""
+    if not getattr(module, "fixed_size", True):
+        module.make_room_for(len(vector))  # type: ignore[operator]
+    with torch.no_grad():
+        for tensor, part in zip(_tensors(module), split_vector(module, vector)):
+            tensor.copy_(part)
+
+
+def split_vector(module: nn.Module, vector: Tensor) -> list[Tensor]:
+    """`vector`, of shape (P,) or (P + Q,), as views in the shapes of what it holds."""
+    tensors: list[Tensor] = list(module.parameters())
+    if len(vector) != sum(t.numel() for t in tensors):
+        tensors += _running_statistics(module)
+    parts = vector.split([t.numel() for t in tensors])
+    return [part.view(t.shape) for part, t in zip(parts, tensors)]
+
+
+def bind_vector(module: nn.Module, vector: Tensor) -> None:
+    """Make its tensors views of `vector` [P + Q]: to change one changes the other, so
+    that running statistics land in the vector by themselves."""
+    for tensor, part in zip(_tensors(module), split_vector(module, vector)):
+        tensor.data = part
+
+
+def named_tensors(module: nn.Module, vector: Tensor) -> dict[str, Tensor]:
+    """`vector`, of shape (P,) or (P + Q,), by the names of the module's state dict."""
+    names = {id(t): name for name, t in module.state_dict(keep_vars=True).items()}
+    parts = split_vector(module, vector)
+    return {names[id(t)]: part for t, part in zip(_tensors(module), parts)}
+
+
+def norm_mask(module: nn.Module) -> Tensor:
+    """Which numbers are a normalisation layer's with running statistics, its trainable
+    ones included: Tensor of shape (P + Q,), bool."""
+    own = {id(t) for m in norm_modules(module) for t in (*m.parameters(False),)}
+    own |= {id(t) for t in _running_statistics(module)}
+    parts = [torch.full((t.numel(),), id(t) in own) for t in _tensors(module)]
+    return torch.cat(parts)
+
+
+def negative_variance(module: nn.Module, vector: Tensor) -> str:
+    """The first running variance in `vector` [P + Q] with a number below 0; "" if
+    there is none."""
+    if not norm_modules(module):
+        return ""
+    for name, part in named_tensors(module, vector).items():
+        if name.endswith("running_var") and (part < 0).any():
+            return name
+    return ""
+
+
+def _tensors(module: nn.Module) -> list[Tensor]:
+    return [*module.parameters(), *_running_statistics(module)]
+
+
+def _running_statistics(module: nn.Module) -> list[Tensor]:
+    return [t for m in norm_modules(module) for t in (m.running_mean, m.running_var)]  # type: ignore[misc]
+
+
+def _running_mean(module: nn.Module) -> Tensor | None:
+    return module._buffers.get("running_mean")

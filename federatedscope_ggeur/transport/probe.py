@@ -1,0 +1,123 @@
+"""Why a server that can be reached does not answer: what TLS, or its lack, says.
+
+gRPC keeps the reason of a failed handshake to itself and tries again until its time is
+over. So the handshake is made once more, by Python's own TLS, which says what it is.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.transport.security import (
+    AUTHORITY,
+    CERTIFICATE,
+    KEY,
+    Security,
+)
+
+#: Seconds for each step of a probe.
+PATIENCE = 2.0
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_SETTINGS = 4  # a frame of HTTP/2, and the first of every server
+_TLS_ALERT = 0x15
+_EXPIRED, _NOT_YET, _NAME, _ADDRESS = 10, 9, 62, 64
+
+
+def handshake_problem(address: str, security: Security) -> str:
+    """What keeps a client with these files from talking to the server at `address`;
+    "" where nothing does, or nobody is there."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        with socket.create_connection((host, int(port)), PATIENCE) as plain:
+            plain.settimeout(PATIENCE)
+            if not security.authority:
+                return _without_tls(plain)
+            return _with_tls(plain, host, security)
+    except (OSError, ValueError):
+        return ""
+
+
+def _without_tls(plain: socket.socket) -> str:
+    plain.sendall(_PREFACE)
+    try:
+        said = plain.recv(9)
+    except ConnectionError:
+        said = b""
+    except OSError:  # nothing within the time
+        return ""
+    if not said or said[0] == _TLS_ALERT:
+        return (
+            f"the server talks TLS only: set {AUTHORITY} to the file with its authority"
+        )
+    return ""
+
+
+def _with_tls(plain: socket.socket, host: str, security: Security) -> str:
+    try:
+        context = ssl.create_default_context(cafile=security.authority)
+        if security.certificate:
+            context.load_cert_chain(security.certificate, security.key, password="")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{AUTHORITY}, {CERTIFICATE}: {error}") from error
+    context.set_alpn_protocols(["h2"])
+    try:
+        secured = context.wrap_socket(plain, server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        return _of_certificate(error, host, security)
+    except ssl.SSLError as error:
+        if error.reason in ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING"):
+            return (
+                f"the server does not talk TLS: set its {CERTIFICATE} and {KEY}, or "
+                f"take {AUTHORITY} ('{security.authority}') away here"
+            )
+        return _of_own(str(error.reason or error), security)
+    except ConnectionError:
+        return f"the server does not talk TLS: take {AUTHORITY} away here, or set its"
+    with secured:
+        try:
+            # Under TLS 1.3 a server looks at our certificate after the handshake.
+            secured.sendall(_PREFACE)
+            said = secured.recv(9)
+        except (ssl.SSLError, ConnectionError) as error:
+            return _of_own(str(getattr(error, "reason", None) or error), security)
+        if not said:
+            return _of_own("it closed the connection", security)
+    return ""
+
+
+def _of_certificate(
+    error: ssl.SSLCertVerificationError, host: str, security: Security
+) -> str:
+    code, said = error.verify_code, error.verify_message
+    file = f"{AUTHORITY} ('{security.authority}')"
+    if code in (_EXPIRED, _NOT_YET):
+        when = "has expired" if code == _EXPIRED else "is not valid yet"
+        return (
+            f"the server's certificate, or one of {file}, {when} ({said}): the "
+            f"server needs a new {CERTIFICATE}, or a clock is wrong"
+        )
+    if code in (_NAME, _ADDRESS):
+        return (
+            f"the server's {CERTIFICATE} is not for {host!r} ({said}): make one with "
+            "that name, or set distribute.server_host to a name that it has"
+        )
+    return (
+        f"the server's certificate is not of the authority in {file} ({said}): ask who "
+        "runs the server for the right file"
+    )
+
+
+def _of_own(said: str, security: Security) -> str:
+    if not security.certificate:
+        return (
+            f"the server demands a certificate of its clients ({said}): set "
+            f"{CERTIFICATE} and {KEY}"
+        )
+    return (
+        f"the server does not take this client's {CERTIFICATE} "
+        f"('{security.certificate}'; {said}): it must be of the authority that the "
+        "server trusts, and not have expired"
+    )

@@ -1,0 +1,151 @@
+"""The configs of FedFA+'s settings, each on a miniature of its data set."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from image_miniatures import (
+    DOMAINNET,
+    draw_tree,
+    leaf_users,
+    write_cifar10,
+    write_domainnet,
+    write_leaf,
+    write_tiny_imagenet,
+)
+from test_paper_configs import EXAMPLES, repeated
+
+from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
+from federatedscope_ggeur.engines.run import Run
+
+#: Table 1 and section 5.1: clients, clients a round, rounds, epochs, batch size, rate;
+#: the network and the side of its images (-1: the encoder's own, 32).
+TABLE_1 = {
+    "office": (4, 0, 400, 1, 32, 0.01, "alexnet_bn", 256),
+    "domainnet": (6, 0, 400, 1, 32, 0.01, "alexnet_bn", 256),
+    "cifar10": (100, 10, 100, 10, 10, 0.1, "resnet18", -1),
+    "tiny_imagenet": (100, 5, 500, 5, 20, 0.1, "resnet18", 64),
+    "femnist": (3400, 50, 1000, 5, 32, 0.05, "resnet18", 28),
+}
+OFFICE = {"caltech": 1123, "amazon": 958, "webcam": 295, "dslr": 157}
+TOP_10 = (
+    "bird", "feather", "headphones", "ice_cream", "teapot", "tiger", "whale",
+    "windmill", "wine_glass", "zebra",
+)  # fmt: skip
+
+
+def path(name):
+    return EXAMPLES / f"fedfa_{name}.yaml"
+
+
+def write_femnist(root):
+    for part, rows in (("train", 12), ("test", 4)):
+        users = leaf_users({f"f{k:04}": rows for k in range(5)})
+        write_leaf(root / part / "all_data_0.json", users)
+
+
+MINIATURES = {
+    "domainnet": lambda root: write_domainnet(
+        root, [(name, number) for number, name in enumerate(TOP_10)], images=8
+    ),
+    "cifar10": lambda root: write_cifar10(root / "cifar-10-batches-py", n=40),
+    "tiny_imagenet": lambda root: write_tiny_imagenet(root / "tiny-imagenet-200"),
+    "femnist": write_femnist,
+}
+DOMAINS = {"domainnet": len(DOMAINNET)}
+
+
+@pytest.mark.parametrize("name", TABLE_1)
+def test_the_papers_numbers(name):
+    cfg = load_config(path(name))
+    *numbers, network, side = TABLE_1[name]
+    federate, train = cfg.federate, cfg.train
+    assert numbers == [
+        federate.client_num,
+        max(federate.sample_client_num, 0),
+        federate.total_round_num,
+        train.local_update_steps,
+        cfg.dataloader.batch_size,
+        train.optimizer.lr,
+    ]
+    assert (cfg.ggeur.network.name, cfg.ggeur.encoder.image_size) == (network, side)
+    assert (train.batch_or_epoch, train.optimizer.type) == ("epoch", "SGD")
+    assert (federate.ignore_weight, cfg.dataloader.drop_last) == (True, True)
+    method = cfg.ggeur.fedfa_plus
+    assert (method.variant, method.probability, method.momentum) == ("plus", 0.5, 0.99)
+    assert (method.bins, method.weight, method.temperature) == (8, 0.1, 0.01)
+
+
+@pytest.mark.parametrize("name", MINIATURES)
+def test_it_runs_on_a_miniature_of_its_data_set(name, tmp_path):
+    MINIATURES[name](tmp_path / "data")
+    small = {
+        "data.root": tmp_path / "data",
+        "ggeur.encoder.cache": tmp_path / "cache",
+        "ggeur.encoder.image_size": 8,
+        "ggeur.encoder.num_workers": 0,
+        "ggeur.network.name": "digits_cnn",
+        "federate.client_num": DOMAINS.get(name, 2),
+        "federate.sample_client_num": -1,
+        "federate.total_round_num": 2,
+        "train.local_update_steps": 1,
+        "dataloader.batch_size": 2,
+    }
+    words = [str(part) for pair in small.items() for part in pair]
+    results = Run(load_config(path(name), words)).follow(lambda record: None)
+    assert results.final.avg is not None
+    assert len(results.domains) == DOMAINS.get(name, 1)
+
+
+@pytest.mark.slow
+def test_office_has_the_papers_parts(tmp_path):
+    """Its split is of the whole set: as many images as there are, of two pixels."""
+    classes = ("backpack", "bike", "calculator", "headphones", "keyboard", "laptop",
+               "monitor", "mouse", "mug", "projector")  # fmt: skip
+    root = tmp_path / "data"
+    for domain, images in OFFICE.items():
+        for number, name in enumerate(classes):
+            rows = images // 10 + (number < images % 10)
+            draw_tree(root, (domain,), (name,), rows, ext="png")
+    words = [
+        "data.root", str(root), "ggeur.encoder.cache", str(tmp_path / "cache"),
+        "ggeur.encoder.image_size", "8", "ggeur.network.name", "digits_cnn",
+        "ggeur.encoder.num_workers", "0", "federate.total_round_num", "1",
+    ]  # fmt: skip
+    run = Run(load_config(path("office"), words))
+    held = {c.domain: (len(c.train), len(c.val), len(c.test)) for c in run.data.clients}
+    assert held == {
+        "amazon": (459, 307, 192),
+        "caltech": (538, 360, 225),
+        "dslr": (75, 50, 32),
+        "webcam": (141, 95, 59),
+    }
+
+
+@pytest.mark.parametrize("name", TABLE_1)
+class TestHead:
+    def test_it_says_what_the_config_is(self, name):
+        head = path(name).read_text(encoding="utf-8").partition("\nexpname: ")[0]
+        assert head.startswith("# FedFA+ on ")
+        for word in ("# Reproduces: ", "# Data: ", "# Time: ", "# Run: "):
+            assert word in head
+        for word in ("# Plain baseline: ", "GPU", "# Paper or release"):
+            assert word in head
+
+    def test_it_repeats_no_default(self, name):
+        content = yaml.safe_load(path(name).read_text(encoding="utf-8"))
+        assert list(repeated(content, default_config())) == []
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["ggeur.augmentation", "none"],
+            ["ggeur.fedfa_plus.variant", "c2"],
+            ["ggeur.augmentation", "none", "ggeur.base_method", "fedsam"],
+            ["ggeur.augmentation", "mixstyle"],
+            ["ggeur.fedfa_plus.debias", "False"],
+        ],
+        ids=" ".join,
+    )
+    def test_what_it_names_can_be_set(self, name, words):
+        assert load_config(path(name), words)

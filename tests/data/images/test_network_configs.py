@@ -1,0 +1,73 @@
+"""The configs of GGEUR's rows without CLIP, and the quickstart of networks."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from test_paper_configs import EXAMPLES, MINIATURES, TABLE_8, repeated
+
+from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
+from federatedscope_ggeur.engines.run import run
+
+NETWORKS = {"digits": "resnet18", "pacs": "resnet34"}
+QUICKSTART = EXAMPLES / "network_quickstart.yaml"
+#: A network and images that a test can train on.
+SMALL = [
+    "ggeur.network.name", "digits_cnn", "ggeur.encoder.image_size", "8",
+    "ggeur.encoder.num_workers", "0", "federate.total_round_num", "1",
+    "train.local_update_steps", "1", "dataloader.batch_size", "4",
+]  # fmt: skip
+
+
+def path(name):
+    return EXAMPLES / f"ggeur_{name}_{NETWORKS[name]}.yaml"
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_papers_numbers(name):
+    cfg = load_config(path(name))
+    clients, rounds, batch, rate = TABLE_8[name]
+    assert cfg.federate.client_num == clients
+    assert cfg.federate.total_round_num == rounds
+    assert (cfg.dataloader.batch_size, cfg.train.optimizer.lr) == (batch, rate)
+    assert cfg.ggeur.network.name == NETWORKS[name]
+    heads = load_config(EXAMPLES / f"ggeur_{name}.yaml")
+    for key in ("type", "splits", "splitter", "splitter_args"):
+        assert cfg.data[key] == heads.data[key]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_head_says_what_it_is_and_no_key_repeats_a_default(name):
+    text = path(name).read_text(encoding="utf-8")
+    head, settings, _ = text.partition("\nexpname: ")
+    assert settings
+    for word in ("# Reproduces: ", "# Data: ", "# Time: ", "# Run: "):
+        assert word in head
+    assert list(repeated(yaml.safe_load(text), default_config())) == []
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_each_runs_on_a_miniature_of_its_data(name, tmp_path):
+    MINIATURES[name](tmp_path)
+    cache = ["ggeur.encoder.cache", tmp_path / "cache"]
+    whole = ["data.splitter_args", "[{'fraction': 1.0}]"]
+    words = [*SMALL, *whole, *cache, "data.root", tmp_path]
+    results = run(path(name), overrides=list(map(str, words)))
+    assert results.final.avg is not None
+    assert len(results.domains) == 4
+
+
+def test_the_quickstart_runs(tmp_path):
+    cache = ["ggeur.encoder.cache", str(tmp_path), "federate.total_round_num", "1"]
+    results = run(QUICKSTART, overrides=cache)
+    assert len(results.domains) == 4
+    assert results.rounds[0].avg > 0.1
+    assert (
+        list(repeated(yaml.safe_load(QUICKSTART.read_text()), default_config())) == []
+    )
+
+
+@pytest.mark.slow
+def test_the_quickstart_learns_the_digits(tmp_path):
+    results = run(QUICKSTART, overrides=["ggeur.encoder.cache", str(tmp_path)])
+    assert results.final.avg > 0.9

@@ -1,0 +1,162 @@
+"""Peers that would keep others out of a run, or hold it up, or fill the server.
+
+Tests of engines/fs/leading.py by real processes.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from processes import ROOT, check_same_head
+from rogues import Member, handshake_of
+
+from federatedscope_ggeur.federation.messages import wire
+from federatedscope_ggeur.transport import StreamEnded
+
+pytest.importorskip("grpc", reason="distributed mode needs grpcio")
+
+EVERYONE = (1, 2, 3, 4)
+
+
+@pytest.fixture
+def handshake(quickstart, words):
+    return handshake_of(quickstart, words)
+
+
+# Joining.
+
+
+def test_whoever_joins_first_with_an_absurd_dimension_keeps_nobody_out(
+    fleet, embedded, handshake
+):
+    one = fleet()
+    server = one.server()
+    server.wait_for("listening on")
+    rogue = Member(one.port, 4, replace(handshake, dim=2**40))
+    server.wait_for("client 4 (domain art) has joined")
+    clients = [one.client(number) for number in (1, 2, 3)]
+    assert "dim is 1099511627776 there and 16 here (at most clients)" in rogue.end()
+    clients.append(one.client(4))
+    check_same_head(server, clients, embedded())
+    assert "message from client 4 refused: field 'handshake': dim is" in server.output
+
+
+def test_silent_streams_keep_nobody_out(fleet, embedded):
+    one = fleet()
+    server = one.server()
+    server.wait_for("listening on")
+    program = ROOT / "tests" / "transport" / "silent_streams.py"
+    command = [sys.executable, str(Path(program)), str(one.port), "200"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as silent:
+        try:
+            server.wait_for("streams wait to join: the oldest, of ipv4:127.0.0.1")
+            clients = [one.client(number) for number in EVERYONE]
+            check_same_head(server, clients, embedded())
+        finally:
+            silent.kill()
+
+
+# Floods, junk and delays.
+
+WAITS = ("ggeur.deadline.train", 2, "ggeur.deadline.round0", 2, "ggeur.quorum", 3)
+
+
+@pytest.fixture
+def start(fleet, handshake):
+    """A server, clients 1 to 3, and a member 4 that is up to no good."""
+
+    def make(*settings, actions=()):
+        one = fleet(*settings)
+        server = one.server(actions=dict(actions))
+        server.wait_for("listening on")
+        clients = [one.client(number) for number in (1, 2, 3)]
+        return server, clients, Member(one.port, 4, handshake)
+
+    return make
+
+
+def test_junk_after_each_deadline_costs_no_second_one(start):
+    server, clients, rogue = start(*WAITS)
+    rogue.asked("statistics_request")
+    server.wait_for("client 4: no answer (statistics) within 2 s")
+    for _ in range(3):
+        rogue.say("metrics", 7, b"x")
+    assert "put out after 3 messages, the last: an answer (evaluate" in rogue.end()
+    assert [worker.wait() for worker in (server, *clients)] == [0] * 4
+    assert server.output.count("no answer (") == 1
+    assert "client 4 is put out after 3 messages" in server.output
+
+
+def test_joining_again_and_again_on_one_stream_brings_nobody_back(start):
+    server, clients, rogue = start(*WAITS)
+    rogue.asked("statistics_request")
+    server.wait_for("client 4: no answer (statistics) within 2 s")
+    for _ in range(3):
+        rogue.say("join_in", 0, b"")
+    assert "a stream that joins a second time" in rogue.end()
+    assert [worker.wait() for worker in (server, *clients)] == [0] * 4
+    assert server.output.count("no answer (") == 1
+
+
+def test_answers_that_are_always_late_cost_two_deadlines(fleet):
+    settings = ("ggeur.deadline.train", 3, "ggeur.quorum", 3)
+    one = fleet(*settings, "federate.total_round_num", 6)
+    server = one.server()
+    clients = [one.client(1, actions={"train 3": "hold"})]
+    clients += [one.client(number) for number in (2, 3)]
+    slow = {f"train {number}": "slow" for number in range(1, 7)}
+    clients.append(one.client(4, actions=slow))
+    server.wait_for("client 4 is back")
+    clients[0].open_gate()
+    assert [worker.wait() for worker in (server, *clients)] == [0, 0, 0, 0, 1]
+    assert server.output.count("client 4: no answer (train) within 3 s") == 2
+    assert "client 4 is put out after 2 missed deadlines" in server.output
+    assert "raise ggeur.deadline.* if it needs longer" in clients[3].output
+
+
+def test_a_flood_of_messages_is_cut_off(start):
+    server, clients, rogue = start(*WAITS)
+    rogue.asked("statistics_request")
+    with suppress(StreamEnded):
+        for state in range(100_000):
+            rogue.say("metrics", state, b"junk")
+    assert "put out after 3 messages" in rogue.end()
+    assert [worker.wait() for worker in (server, *clients)] == [0] * 4
+    assert len(server.output) < 100_000
+
+
+def peak(server) -> int:
+    """Bytes of a process' memory at its peak."""
+    status = Path(f"/proc/{server.pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+def test_a_tensor_that_nobody_asked_for_is_not_even_read(start, fleet):
+    last = {"checkpoint 3": "hold"}
+    one = fleet(*WAITS, "federate.client_num", 3)
+    peaceful = one.server(actions=last)
+    clients = [one.client(number) for number in (1, 2, 3)]
+    peaceful.wait_for("checkpoint 3", "trace")
+    usual = peak(peaceful)
+    peaceful.open_gate()
+    assert [worker.wait() for worker in (peaceful, *clients)] == [0] * 4
+    tensors = {"params": torch.zeros(3), "junk": torch.zeros(70_000_000)}
+    numbers = {"client": 4, "round": 1, "steps": 1}
+    message = wire.pack("update", numbers, tensors)
+    server, clients, rogue = start(*WAITS, actions=last)
+    rogue.asked("statistics_request")
+    rogue.say("statistics", 0, message)
+    server.wait_for("client 4 refused: field 'sizes': 2800")
+    server.wait_for("checkpoint 3", "trace")
+    assert peak(server) < 1.3 * usual
+    server.open_gate()
+    rogue.end()
+    assert [worker.wait() for worker in (server, *clients)] == [0] * 4

@@ -1,0 +1,359 @@
+"""`fit` and the roles on networks, beside plain torch loops."""
+
+import copy
+
+import pytest
+import torch
+from by_bytes import CLASSES
+from tiny_networks import (
+    DIM,
+    RATE,
+    SGD,
+    SIZES,
+    WHOLE,
+    data,
+    federation,
+    images,
+    make_model,
+)
+from torch.nn import functional as F
+
+from federatedscope_ggeur.errors import ConfigError, MessageError
+from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
+from federatedscope_ggeur.federation.messages import ClientUpdate
+from federatedscope_ggeur.federation.messages.validation import validate_update
+from federatedscope_ggeur.federation.training import fit
+from federatedscope_ggeur.methods import (
+    AUGMENTATIONS,
+    METHODS,
+    FedAvgM,
+    FedDyn,
+    FedOpt,
+    LocalHooks,
+    Scaffold,
+)
+from federatedscope_ggeur.models import (
+    ModelSettings,
+    build_model,
+    num_buffers,
+    num_trainable,
+    to_vector,
+    trainable_part,
+)
+from federatedscope_ggeur.rng import torch_generator
+
+
+def trained_by_torch(model, start, rows, labels, steps, optimizer=RATE):
+    """Full batches through the plain network by torch's own optimiser: [P + Q]."""
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin.load_state_dict(model.at(start).state_dict())
+    twin.train()
+    for parameter in twin.parameters():
+        parameter.requires_grad_(True)
+    sgd = torch.optim.SGD(twin.parameters(), lr=optimizer.lr, **optimizer.options)
+    pictures = ((rows / 255 - 0.5) / 0.5).view(-1, 1, 8, 8)
+    for _ in range(steps):
+        sgd.zero_grad()
+        F.cross_entropy(twin.network(pictures), labels).backward()
+        sgd.step()
+    return to_vector(twin)
+
+
+class TestFit:
+    @pytest.mark.parametrize("norm", ["batch", "group", "none"])
+    @pytest.mark.parametrize("kind", ["SGD", "Adam"])
+    def test_three_steps_are_torchs(self, norm, kind):
+        model, (rows, labels) = make_model(norm=norm), images(20)
+        start = to_vector(model)
+        optimizer = RATE
+        if kind == "Adam":
+            optimizer = OptimizerSettings("Adam", 1e-3)
+        settings = TrainingSettings(optimizer, 3, "epoch", 1000, shuffle=False)
+        copied = start.clone()
+        result = fit(model, start, rows, labels, settings, seed=0)
+        wanted = (
+            trained_by_torch(model, copied, rows, labels, 3)
+            if kind == "SGD"
+            else trained_by_adam(model, copied, rows, labels)
+        )
+        assert torch.equal(start, copied)
+        torch.testing.assert_close(result.weights, wanted, rtol=0, atol=2e-6)
+        assert torch.equal(result.params, result.weights[: num_trainable(model)])
+        assert result.steps == 3
+
+    def test_batches_move_running_statistics_and_optimisers_do_not(self):
+        """With a rate of 0 and weight decay the weights stay, the statistics move."""
+        model, rows = make_model(), images(20)
+        start = to_vector(model)
+        still = TrainingSettings(
+            OptimizerSettings("SGD", 0.0, SGD), 2, "epoch", 1000, shuffle=False
+        )
+        result = fit(model, start, *rows, still, 0)
+        size = num_trainable(model)
+        assert torch.equal(result.weights[:size], start[:size])
+        assert not torch.equal(result.weights[size:], start[size:])
+
+    def test_draws_of_the_augmentation_are_its_own(self):
+        """It depends on the seed alone, and shifts no other draw."""
+        rows, settings = images(40), TrainingSettings(RATE, 1, "epoch", 16)
+        plain, cropped = make_model(), make_model(augment="crop_flip")
+        start = to_vector(plain)
+        seen = {}
+        for name, model in (("plain", plain), ("cropped", cropped)):
+            batches = []
+
+            def note(x, y, batches=batches):
+                batches.append((x.clone(), y.clone()))
+                return x
+
+            fit(model, start, *rows, settings, 7, LocalHooks(transform=note))
+            seen[name] = batches
+        for (x, y), (_, other) in zip(seen["cropped"], seen["plain"]):
+            assert torch.equal(y, other)
+            assert not torch.equal(x, _)
+        order = torch_generator(7, "order")
+        generator = torch_generator(7, "augment")
+        picked = rows[0][torch.randperm(40, generator=order)[:16]]
+        wanted = cropped.prepare(picked, generator)
+        assert torch.equal(seen["cropped"][0][0], wanted)
+
+    def test_hooks_are_in_training_alone(self):
+        model, rows = make_model(), images(12)
+        start, seen = to_vector(model), []
+
+        def hook(k, stage_map):
+            seen.append(k)
+            return stage_map
+
+        plain = fit(model, start, *rows, WHOLE, 0).weights
+        found = fit(model, start, *rows, WHOLE, 0, LocalHooks(stage=hook)).weights
+        assert seen == [0, 1, 2] * 3
+        assert torch.equal(found, plain)
+        model.in_chunks(model, rows[0])
+        assert len(seen) == 9
+
+    def test_a_head_has_no_stages(self):
+        head = build_model(DIM, CLASSES, ModelSettings())
+        rows = images(12)[0].float(), images(12)[1]
+        hooks = LocalHooks(stage=lambda k, x: x)
+        with pytest.raises(ConfigError, match="LinearHead has no stages"):
+            fit(head, to_vector(head), *rows, WHOLE, 0, hooks)
+
+    @pytest.mark.parametrize("hidden", [0, 5])
+    def test_a_perturbed_gradient_is_that_elsewhere(self, hidden):
+        """One step from w is w - lr grad(w + e), e made of grad(w); dropout alike."""
+        head = build_model(3, CLASSES, ModelSettings(hidden, dropout=0.5))
+        head.reset(torch.Generator().manual_seed(1))
+        rows = torch.randn(10, 3), torch.randint(CLASSES, (10,))
+        start, moved = to_vector(head), []
+        settings = TrainingSettings(OptimizerSettings("SGD", 0.1), 1, "epoch", 10)
+
+        def perturb(params, gradient):
+            moved.append((params.clone(), gradient.clone()))
+            return 0.3 * gradient / gradient.norm()
+
+        found = fit(head, start, *rows, settings, 0, LocalHooks(perturb=perturb)).params
+        (at, gradient), step = moved[0], 0.1
+        torch.testing.assert_close(at, start)
+        plain = fit(head, start, *rows, settings, 0).params
+        torch.testing.assert_close(start - step * gradient, plain)
+        there = start + 0.3 * gradient / gradient.norm()
+        elsewhere = fit(head, there, *rows, settings, 0).params
+        torch.testing.assert_close(start - found, there - elsewhere, rtol=0, atol=1e-6)
+
+    def test_a_second_gradient_leaves_statistics(self):
+        model, rows = make_model(), images(20)
+        start = to_vector(model)
+        one = TrainingSettings(RATE, 1, "epoch", 1000)
+        hooks = LocalHooks(perturb=lambda params, gradient: torch.zeros_like(params))
+        plain = fit(model, start, *rows, one, 0).weights
+        assert torch.equal(fit(model, start, *rows, one, 0, hooks).weights, plain)
+
+    def test_without_rows_the_start_comes_back(self):
+        model, start = make_model(), to_vector(make_model())
+        result = fit(model, start, *images(0), WHOLE, 0)
+        assert result.steps == 0
+        assert torch.equal(result.weights, start)
+
+
+def trained_by_adam(model, start, rows, labels):
+    twin = copy.deepcopy(model).train()
+    twin.load_state_dict(model.at(start).state_dict())
+    adam = torch.optim.Adam(twin.parameters(), lr=1e-3)
+    pictures = ((rows / 255 - 0.5) / 0.5).view(-1, 1, 8, 8)
+    for _ in range(3):
+        adam.zero_grad()
+        F.cross_entropy(twin.network(pictures), labels).backward()
+        adam.step()
+    return to_vector(twin)
+
+
+class TestRounds:
+    @pytest.mark.parametrize("norm", ["batch", "group"])
+    def test_two_rounds_are_the_average_of_plain_loops(self, norm):
+        run = federation(norm=norm).round0()
+        model, held = run.server.model, data()
+        wanted = run.server.params.clone()
+        for number in (1, 2):
+            run.server.step(number, run.train(number))
+            each = [
+                trained_by_torch(model, wanted, x, y, 3) for _, x, y in held.values()
+            ]
+            share = [n / sum(SIZES) for n in SIZES]
+            wanted = sum(p * w.double() for p, w in zip(share, each)).float()
+            torch.testing.assert_close(run.server.params, wanted, rtol=0, atol=1e-5)
+
+    METHODS = (
+        FedAvgM(0.9, 1.5),
+        FedDyn(0.1),
+        FedOpt("Adam", 0.3),
+        Scaffold(2.0),
+    )
+
+    @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
+    def test_statistics_are_the_mean_whatever_the_method(self, method):
+        run = federation(
+            method, training=TrainingSettings(RATE, 1, "epoch", 7)
+        ).round0()
+        size = num_trainable(run.server.model)
+        for number in (1, 2, 3):
+            updates = run.train(number)
+            share = [n / sum(SIZES) for n in SIZES]
+            wanted = sum(
+                p * u.params[size:].double() for p, u in zip(share, updates)
+            ).float()
+            run.server.step(number, updates)
+            assert torch.equal(run.server.params[size:], wanted)
+            # They are in the module for methods that run it.
+            assert torch.equal(to_vector(run.server.model)[size:], wanted)
+        assert (wanted.view(-1)[-64:] > 0).all()
+
+    def test_a_client_without_rows_has_no_say(self):
+        run = federation(sizes=(20, 0, 26)).round0()
+        start = run.server.params.clone()
+        updates = run.train(1)
+        assert torch.equal(updates[1].params, start)
+        other = federation(sizes=(20, 0, 26)).round0()
+        run.server.step(1, updates)
+        other.server.step(1, [updates[0], updates[2]])
+        assert torch.equal(run.server.params, other.server.params)
+
+    def test_the_order_of_clients_changes_nothing(self):
+        options = {
+            "augment": "crop_flip",
+            "training": TrainingSettings(RATE, 1, "epoch", 7),
+        }
+        found = [
+            federation(order=order, **options).run(2)[-1]
+            for order in (sorted, lambda ks: sorted(ks, reverse=True))
+        ]
+        assert torch.equal(*found)
+
+    def test_clients_share_one_module(self):
+        run = federation()
+        assert len({id(client.model) for client in run.clients.values()}) == 1
+
+    def test_rows_are_not_copied(self):
+        run = federation().round0()
+        client = run.clients[1]
+        features, labels = client._training_set(1)
+        assert features.data_ptr() == client.features.data_ptr()
+        assert labels.data_ptr() == client.labels.data_ptr()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_base_method_trains_a_network(name):
+    part = METHODS[name]
+    method = part(mu=0.1) if name == "fedprox" else part()
+    if method.model_problem(make_model()):
+        pytest.skip(f"{name} is not for this network")
+    run = federation(method, training=TrainingSettings(RATE, 1, "epoch", 7)).round0()
+    for number in (1, 2):
+        broadcast = run.send(run.server.broadcast(number))
+        updates = [run.clients[k].train(broadcast) for k in sorted(run.clients)]
+        run.server.step(number, updates)
+    for k, client in run.clients.items():
+        own = client.eval_params(broadcast)
+        assert own.shape == run.server.params.shape, k
+        assert own.isfinite().all()
+    model = run.server.model
+    if method.federated:
+        assert not torch.equal(
+            trainable_part(model, run.server.params),
+            trainable_part(model, broadcast.params),
+        )
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_every_augmentation_trains_a_network_or_says_why_not(name):
+    from every_method import SETTINGS
+
+    from federatedscope_ggeur.methods import Combined, FedAvg
+
+    method = Combined(FedAvg(), AUGMENTATIONS[name](**SETTINGS.get(name, {})))
+    options = {"training": TrainingSettings(RATE, 1, "epoch", 7)}
+    if method.model_problem(make_model()):
+        with pytest.raises(ConfigError, match=name):
+            federation(method, **options)
+        return
+    found = federation(method, **options).run(2)
+    assert found[-1].isfinite().all()
+
+
+def test_a_batch_of_one_row_is_refused_at_the_start():
+    run = federation(sizes=(20, 33), training=TrainingSettings(RATE, 1, "epoch", 8))
+    with pytest.raises(
+        ConfigError, match=r"client 2: with 33 rows .*batch_size.* 8 .*drop_last True"
+    ):
+        run.round0()
+    dropping = TrainingSettings(RATE, 1, "epoch", 8, drop_last=True)
+    federation(sizes=(20, 33), training=dropping).round0()
+    federation(
+        sizes=(20, 33), norm="group", training=TrainingSettings(RATE, 1, "epoch", 8)
+    ).round0()
+    few = TrainingSettings(RATE, 4, "batch", 8)
+    federation(sizes=(20, 33), training=few).round0()
+
+
+class TestRefusals:
+    @pytest.fixture
+    def update(self):
+        run = federation().round0()
+        self.server = run.server
+        return run.train(1)[0]
+
+    def refused(self, update):
+        with pytest.raises(MessageError) as error:
+            self.taken(update)
+        return str(error.value)
+
+    def taken(self, update):
+        sender = f"client {update.client}"
+        decoded = ClientUpdate.from_bytes(update.to_bytes(), self.server.schema, sender)
+        method = self.server.task.method
+        validate_update(decoded, 1, [1, 2, 3], method, self.server.model)
+
+    def test_a_negative_variance(self, update):
+        update.params[-1] = -1e-6
+        message = self.refused(update)
+        assert "client 1" in message
+        assert "'stage3.norm.running_var' has variances below 0" in message
+
+    def test_another_number_of_weights(self, update):
+        for params in (
+            update.params[:-1],
+            trainable_part(self.server.model, update.params),
+        ):
+            wrong = ClientUpdate(1, 1, params, 3)
+            assert f"({len(update.params)})" in self.refused(wrong)
+
+    def test_a_statistic_that_is_not_finite(self, update):
+        update.params[-num_buffers(self.server.model)] = float("nan")
+        assert "NaN" in self.refused(update)
+
+
+def test_the_same_seed_is_the_same_network():
+    weights = [federation(seed=s).server.params for s in (4, 4, 5)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])

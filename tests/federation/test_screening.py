@@ -1,0 +1,186 @@
+"""What is unlike all that the others send is named, or put out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from by_bytes import CLASSES, make_rows
+from carrier import _changed, carrier
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federatedscope_ggeur.federation.course.plan import Plan
+from federatedscope_ggeur.federation.messages import (
+    ClientUpdate,
+    PrepareReply,
+    StatisticsUpload,
+)
+from federatedscope_ggeur.federation.messages.declared import Declared
+from federatedscope_ggeur.federation.screening import (
+    SCREENS,
+    Screen,
+    capped,
+    log_largest_share,
+    shares,
+)
+from federatedscope_ggeur.geometry import ClassStatistics
+
+
+def upload(k, scale=1.0, shift=0.0) -> StatisticsUpload:
+    features, labels = make_rows(30, seed=k)
+    held = ClassStatistics.from_embeddings(features * scale + shift, labels, CLASSES)
+    return StatisticsUpload(k, "art", held)
+
+
+def update(k, length=1.0) -> ClientUpdate:
+    params = torch.zeros(4)
+    params[k % 4] = length
+    return ClientUpdate(k, 1, params, 5)
+
+
+def test_honest_clients_are_not_named(caplog):
+    screen = Screen("refuse")
+    assert screen.statistics([upload(k, 1.0 + k / 4) for k in range(1, 9)]) == {}
+    assert (
+        screen.updates([update(k, float(k)) for k in range(1, 9)], torch.zeros(4)) == {}
+    )
+    replies = [PrepareReply(k, 10.0 * k) for k in range(9)]
+    assert screen.weights(replies) == {}
+    rows = {k: Declared(10 * k, 0, k, 2.0 ** (k % 3)) for k in range(1, 9)}
+    assert screen.declared(rows) == {}
+    assert not caplog.records
+
+
+def test_two_clients_tell_nothing():
+    screen = Screen("refuse")
+    assert screen.statistics([upload(1), upload(2, 1e9)]) == {}
+    assert screen.updates([update(1), update(2, 1e9)], torch.zeros(4)) == {}
+    assert screen.weights([PrepareReply(1, 1.0), PrepareReply(2, 1e9)]) == {}
+
+
+@pytest.mark.parametrize(
+    ("liar", "what"),
+    [
+        (upload(9, shift=1e3), "the mean of its class 0 is 2.45e"),
+        (upload(9, scale=100.0), "is"),
+    ],
+)
+def test_statistics_far_from_the_others_are_found(liar, what):
+    found = Screen("refuse").statistics([upload(1), upload(2), liar, upload(3)])
+    assert list(found) == [9]
+    assert what in found[9]
+
+
+def test_statistics_are_compared_with_those_of_windows_before():
+    screen = Screen("refuse")
+    assert screen.statistics([upload(1)]) == screen.statistics([upload(2)]) == {}
+    assert list(screen.statistics([upload(9, shift=1e3)])) == [9]
+    # What was put out is no measure for others.
+    assert list(screen.statistics([upload(8, shift=1e3)])) == [8]
+
+
+def test_updates_weights_and_declarations(caplog):
+    screen = Screen("refuse")
+    updates = [update(1), update(2, 2.0), update(3, 100.0), update(4, 0.5)]
+    assert screen.updates(updates, torch.zeros(4)) == {
+        3: "the length of its update is 100, 1e+02 times the median of the others' (1)"
+    }
+    replies = [PrepareReply(k, 100.0) for k in (1, 2)] + [PrepareReply(3, 2.0**40)]
+    assert list(screen.weights(replies)) == [3]
+    rows = {k: Declared(100, 0, 20, 4.0) for k in (1, 2)}
+    for liar in ("train", "val", "test", "norm"):
+        honest = {k: replace(d, val=20) for k, d in rows.items()}
+        found = screen.declared({**honest, 3: replace(honest[1], **{liar: 10**9})})
+        assert list(found) == [3]
+        assert liar in found[3]
+    assert all("client 3: " in record.getMessage() for record in caplog.records)
+
+
+def test_short_updates_may_differ():
+    updates = [update(1, 0.01), update(2, 0.02), update(3, 0.9), update(4, 0.01)]
+    assert list(Screen("refuse").updates(updates, torch.zeros(4))) == [3]
+    start = torch.full((4,), 2.0)
+    moved = [replace(u, params=u.params + start) for u in updates]
+    assert Screen("refuse").updates(moved, start) == {}
+
+
+def test_off_says_nothing_and_warn_says_it_once(caplog):
+    updates = [update(1), update(2), update(3, 1e6)]
+    assert Screen("off").updates(updates, torch.zeros(4)) == {}
+    assert not caplog.records
+    screen = Screen(SCREENS[0])
+    for _ in range(5):
+        assert screen.updates(updates, torch.zeros(4)) == {}
+    (record,) = caplog.records
+    assert "client 3: the length of its update" in record.getMessage()
+    assert "refuse would leave it out" in record.getMessage()
+
+
+def far(reply, carrier):
+    size = carrier.coordinator.server.schema.num_parameters
+    return _changed(reply, carrier, params=torch.full((size,), 1e3))
+
+
+@pytest.mark.parametrize("mode", SCREENS)
+def test_the_course_puts_out_whom_it_refuses(mode, caplog):
+    carried = carrier(quorum=2)
+    coordinator = carried.coordinator
+    coordinator._screen = Screen(mode)
+    carried.round0()
+    carried.faults["train", 1, 2] = far
+    everyone, others = [1, 2, 3, 4], [1, 3, 4]
+    (record,) = carried.rounds(1)
+    assert record.clients == (others if mode == "refuse" else everyone)
+    assert ("client 2: the length of its update" in caplog.text) == (mode != "off")
+    assert (2 in carried.membership.conduct.barred) == (mode == "refuse")
+    assert Plan(2, 2, False).screen == "warn"
+
+
+def test_nothing_of_an_honest_run_changes():
+    heads = []
+    for mode in SCREENS:
+        carried = carrier(quorum=2)
+        carried.coordinator._screen = Screen(mode)
+        carried.run(3)
+        heads.append(carried.server.params)
+    assert all(head.equal(heads[0]) for head in heads)
+
+
+WEIGHTS = st.dictionaries(
+    st.integers(1, 50), st.floats(0, 1e12).map(round), min_size=1, max_size=12
+)
+
+
+@given(WEIGHTS, st.floats(0.01, 1.0))
+def test_no_share_is_above_the_bound(weights, most):
+    cut = capped(weights, most)
+    assert cut.keys() == weights.keys()
+    held = [k for k, w in weights.items() if w > 0]
+    largest = max(shares(cut).values())
+    assert largest <= max(most, 1 / max(len(held), 1)) * (1 + 1e-9)
+    for k, w in weights.items():
+        assert (cut[k] > 0) == (w > 0)
+    for k in held:  # the order stays, and who is not cut is as before
+        assert all(cut[k] >= cut[j] for j in held if weights[k] >= weights[j])
+    if max(shares(weights).values()) <= most:
+        assert cut == weights
+
+
+def test_a_cut_by_hand():
+    # t = 0.5 (t + 20), so t = 20.
+    assert capped({1: 10, 2: 10, 3: 1000}, 0.5) == {1: 10, 2: 10, 3: 20.0}
+    assert capped({1: 10, 2: 10, 3: 1000}, 0.1) == {1: 1.0, 2: 1.0, 3: 1.0}
+    assert capped({1: 10, 2: 10, 3: 1000}, 1.0) == {1: 10, 2: 10, 3: 1000}
+
+
+def test_the_log_names_the_largest_share(caplog):
+    caplog.set_level("INFO")
+    replies = [PrepareReply(1, 10.0), PrepareReply(2, 30.0)]
+    log_largest_share(replies, ignore_weight=False, most=1.0)
+    log_largest_share(replies, ignore_weight=True, most=1.0)
+    said = [record.getMessage() for record in caplog.records]
+    assert "client 2 counts for most" in said[0]
+    assert "75.0%" in said[0]
+    assert "50.0%" in said[1]

@@ -1,0 +1,93 @@
+"""Streams that wait to join, and a log that nobody can flood."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from federatedscope_ggeur.transport import Envelope, Event
+from federatedscope_ggeur.transport.waiting import SparingLog, WaitingRoom
+
+PATIENCE = 20.0
+SILENT = 200
+
+
+@pytest.fixture
+def silent_streams():
+    """Streams that say nothing and come again, of a process of their own."""
+    started = []
+
+    def start(port: int, streams: int) -> None:
+        program = Path(__file__).with_name("silent_streams.py")
+        command = [sys.executable, str(program), str(port), str(streams)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        started.append(subprocess.Popen(command, **pipes))
+        assert started[-1].stdout.readline() == b"open\n"
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_the_oldest_makes_room():
+    room, streams = WaitingRoom(2), [object() for _ in range(5)]
+    assert room.enter(streams[0]) is None
+    assert room.enter(streams[1]) is None
+    assert room.enter(streams[2]) is streams[0]
+    room.leave(streams[1])
+    room.leave(streams[1])
+    assert room.enter(streams[3]) is None
+    assert room.enter(streams[4]) is streams[2]
+
+
+def test_who_joins_is_not_held_up_by_silent_streams(
+    make_hub, join, silent_streams, caplog
+):
+    hub = make_hub()
+    silent_streams(hub.port, SILENT)
+    end = time.monotonic() + PATIENCE
+    while "streams wait to join: the oldest" not in caplog.text:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    # Each raises where 5 s are not enough.
+    links = [join(hub, number, join_deadline=5.0) for number in (1, 2, 3, 4)]
+    joined = {hub.receive(PATIENCE).number for _ in links}
+    assert joined == hub.connected() == {1, 2, 3, 4}
+    for number, link in enumerate(links, 1):
+        hub.send(number, Envelope("down"))
+        assert link.receive(PATIENCE) == Envelope("down")
+        link.send(Envelope("up"))
+        assert hub.receive(PATIENCE) == Event(number, Envelope("up"))
+    assert len(caplog.records) < 100
+
+
+def test_numbers_that_nobody_has_are_few(make_hub, peer, join):
+    hub = make_hub(clients=2)
+    for number in range(3, 19):
+        join(hub, number)
+        assert hub.receive(PATIENCE).number == number
+    with pytest.raises(Exception, match="client 19, but this server has 2 clients"):
+        join(hub, 19)
+    join(hub, 2)
+    assert hub.receive(PATIENCE).number == 2
+
+
+def test_what_was_kept_back_is_counted(caplog, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    log = SparingLog(logging.getLogger("sparing"))
+    for number in range(1000):
+        log.warning("stranger %d", number)
+    assert len(caplog.records) == 20
+    now[0] += 11
+    log.warning("the %s", "last")
+    assert [record.getMessage() for record in caplog.records[20:]] == [
+        "980 more warnings like those before",
+        "the last",
+    ]
