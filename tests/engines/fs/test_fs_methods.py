@@ -143,7 +143,8 @@ class TestLocal:
         for number, worker in workers.items():
             client = here.engine.clients[number]
             model = load_file(worker.folder / MODEL)
-            assert _holds(model, client.model, client.state["params"])
+            outside = fold(client.model, client.state["params"], client.space)
+            assert _holds(model, client.model, outside)
 
     def test_heads_go_on_where_they_were(self, fs, config, tmp_path):
         path, settings = tmp_path / "checkpoint", [*self.SETTINGS, *SAMPLED]
