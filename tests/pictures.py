@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 CLASSES = ("circle", "cross", "square")
-TINY = "ggeur-tiny"
+TINY, TEXT_TINY = "ggeur-tiny", "ggeur-tiny-text"
 _TINY_CONFIG = {
     "embed_dim": 16,
     "vision_cfg": {
@@ -48,14 +48,26 @@ def write_images(
 
 def add_tiny_clip(folder: Path) -> str:
     """Tell open_clip of a tiny CLIP model, and of its QuickGELU twin; its name."""
+    _add(folder, TINY, _TINY_CONFIG)
+    return TINY
+
+
+def add_text_clip(folder: Path) -> str:
+    """The same of one that knows all of CLIP's tokens: two layers, 64 wide."""
+    text = {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 4}
+    _add(folder, TEXT_TINY, {**_TINY_CONFIG, "text_cfg": {**text, "layers": 2}})
+    return TEXT_TINY
+
+
+def _add(folder: Path, model: str, config: dict) -> None:
     import open_clip
 
-    if TINY not in open_clip.list_models():
-        for name, extra in ((TINY, {}), (f"{TINY}-quickgelu", {"quick_gelu": True})):
-            path = folder / f"{name}.json"
-            path.write_text(json.dumps({**_TINY_CONFIG, **extra}))
-            open_clip.add_model_config(path)
-            path.unlink()
-            # open_clip keeps the path and reads it again at the next addition.
-            open_clip.factory._MODEL_CONFIG_PATHS.remove(path)
-    return TINY
+    if model in open_clip.list_models():
+        return
+    for name, extra in ((model, {}), (f"{model}-quickgelu", {"quick_gelu": True})):
+        path = folder / f"{name}.json"
+        path.write_text(json.dumps({**config, **extra}))
+        open_clip.add_model_config(path)
+        path.unlink()
+        # open_clip keeps the path and reads it again at the next addition.
+        open_clip.factory._MODEL_CONFIG_PATHS.remove(path)

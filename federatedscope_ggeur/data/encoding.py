@@ -210,6 +210,7 @@ class _Encoding:
             files,
             self.extracted,
             self.seconds,
+            self._identity,
         )
 
     def pending(self) -> Pending | None:
