@@ -11,6 +11,7 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     switch_of,
 )
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
+from federatedscope_ggeur.cfg_ggeur.text import uses_text
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method, build_method
 from federatedscope_ggeur.models import CLOSED_FORMS
 
@@ -115,7 +116,10 @@ def settle_switches(cfg) -> None:
 
 def agreed_settings(cfg) -> dict[str, str]:
     """The settings in `cfg` that every process must have alike, as texts."""
-    names = ["seed", *(f"ggeur.{key.name}" for key in all_keys() if key.shared)]
+    shared = [key.name for key in all_keys() if key.shared]
+    if not uses_text(cfg.ggeur):
+        shared = [name for name in shared if not name.startswith("text.")]
+    names = ["seed", *(f"ggeur.{name}" for name in shared)]
     settings = {name: get_key(cfg, name) for name in names}
     for part in parts_in_use(cfg):
         for name, value in part_settings(cfg, part).items():

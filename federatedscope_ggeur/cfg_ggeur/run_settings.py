@@ -42,6 +42,7 @@ from federatedscope_ggeur.federation.course.requests import (
     TOTALS,
     RequestKind,
 )
+from federatedscope_ggeur.federation.text import TextMix, TextPull
 from federatedscope_ggeur.geometry import (
     AugmentationSettings,
     PerAnchorSizes,
@@ -57,6 +58,7 @@ from federatedscope_ggeur.models import (
     build_closed_form,
     build_model,
 )
+from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import TrackingSettings
 from federatedscope_ggeur.settings import NOT_SET
 
@@ -86,10 +88,17 @@ class RunSettings:
         return self.server.total_rounds
 
 
-def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettings:
-    """The settings in `cfg` for data of `num_classes` and `dim`, on any engine."""
+def run_settings(
+    cfg,
+    num_classes: int,
+    dim: int,
+    num_clients: int,
+    text: ClassTexts | None = None,
+) -> RunSettings:
+    """The settings in `cfg` for data of `num_classes` and `dim`, on any engine; `text`
+    is what `engines.text` has made of the classes' names."""
     ggeur, steps = cfg.ggeur, augmentation_steps(cfg.ggeur)
-    sizes, closed_form = _sizes(ggeur, steps), _closed_form(ggeur)
+    sizes, closed_form = _sizes(ggeur, steps), _closed_form(ggeur, text)
     form = statistics_form(ggeur)
     method, training = method_of(cfg), training_settings(cfg)
     pooled = ggeur.geometry == "pooled"
@@ -108,6 +117,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         sends_statistics=STATISTICS in answered_requests(ggeur),
         closed_form=closed_form,
         scored=tuple(cfg.eval.split),
+        text_pull=_text_pull(ggeur, text),
     )
     server = ServerSettings(
         task,
@@ -125,6 +135,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         rate=training.optimizer.lr,
         max_share=ggeur.max_share,
         counts_own_rows=ggeur.weight == "original",
+        text_mix=_text_mix(ggeur, text),
     )
     return RunSettings(
         client=client,
@@ -213,13 +224,25 @@ def _calibration(ggeur, training: TrainingSettings) -> CalibrationSettings | Non
     return CalibrationSettings(samples, epochs, training)
 
 
-def _closed_form(ggeur) -> ClosedForm | None:
+def _closed_form(ggeur, text: ClassTexts | None = None) -> ClosedForm | None:
     """The head in closed form of ``ggeur.closed_form``, as a start where it is one."""
     if ggeur.closed_form == "none":
         return None
     form = build_closed_form(ggeur.closed_form, ggeur)
+    if text is not None and (form.needs_text or text.prior or text.ensemble):
+        form = form.knowing(text)
     alone = only_closed_form(ggeur) or keeps_best(ggeur)
     return form if alone else form.as_start()
+
+
+def _text_pull(ggeur, text: ClassTexts | None) -> TextPull | None:
+    strength = ggeur.text.regulariser
+    return TextPull(text.weight, strength) if text is not None and strength else None
+
+
+def _text_mix(ggeur, text: ClassTexts | None) -> TextMix | None:
+    share = ggeur.text.interpolate
+    return TextMix(text.weight, share) if text is not None and share != 1 else None
 
 
 def training_settings(cfg) -> TrainingSettings:
@@ -289,7 +312,8 @@ def model_settings(cfg) -> ModelSettings:
     ggeur = cfg.ggeur
     hidden, starts = int(ggeur.mlp_hidden_dim), ggeur.init == "closed_form"
     network = network_settings(ggeur)
-    return ModelSettings(hidden, cfg.model.dropout, ggeur.closed_form, starts, network)
+    form, ensemble = ggeur.closed_form, bool(ggeur.text.ensemble)
+    return ModelSettings(hidden, cfg.model.dropout, form, starts, network, ensemble)
 
 
 def scored_settings(cfg) -> ModelSettings:
@@ -316,16 +340,16 @@ def answered_requests(ggeur) -> frozenset[RequestKind]:
     """What a client of these settings answers."""
     answered = {kind for kind in KINDS if kind.always}
     federated = METHODS.find(ggeur.base_method).federated
+    form = _closed_form(ggeur)
     trains_in = "raw" if only_closed_form(ggeur) else trained_space(ggeur)
     if (
         augmentation_steps(ggeur)
-        or ggeur.closed_form != "none"
+        or (form is not None and form.asks)
         or (federated and trains_in == "whitened")
     ):
         answered.add(STATISTICS)
     if trains_in != "raw" and (federated or STATISTICS in answered):
         answered.add(TOTALS)
-    form = _closed_form(ggeur)
     if form is not None and form.is_open:
         answered.add(LEAVE_ONE_OUT)
     if ggeur.calibrate != "none":

@@ -230,6 +230,8 @@ class Client:
         features, labels = self._training_set(number)
         context = self._context(number, broadcast.params, broadcast.download)
         hooks = self.task.method.local(_moved(context, self._device))
+        if settings.text_pull is not None:
+            hooks = settings.text_pull.added(hooks, self.model, self.space)
         seed = derive_seed(self.task.seed, self.number, "fit", number)
         result = fit(
             self.model,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms import CLOSED_FORMS
+from federatedscope_ggeur.models.ensemble import EnsembleHead
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mlp import MLPHead
 from federatedscope_ggeur.models.networks import ImageNetwork, NetworkSettings
@@ -18,7 +19,8 @@ class ModelSettings:
 
     `closed_form` is what it will be worked out by, if not ``"none"``, and `starts`
     whether training goes on from there: they say what kind of model it is. With a
-    `network` it is that one, on images.
+    `network` it is that one, on images. With `ensemble` the head in closed form stands
+    beside a zero-shot one.
     """
 
     hidden: int = 0
@@ -26,6 +28,7 @@ class ModelSettings:
     closed_form: str = "none"
     starts: bool = False
     network: NetworkSettings | None = None
+    ensemble: bool = False
 
 
 def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> Model:
@@ -46,6 +49,8 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
                 f"closed_form: the model of {form.name} has no hidden units, got "
                 f"{settings.hidden}"
             )
+        if settings.ensemble and not settings.starts:
+            return EnsembleHead(in_features, num_classes)
         build = form.build_start if settings.starts else form.build_model
         return build(in_features, num_classes)
     if settings.hidden == 0:

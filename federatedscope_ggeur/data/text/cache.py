@@ -1,4 +1,4 @@
-"""Text features in the embedding cache: one file for each model, names and templates."""
+"""Text features in the embedding cache: a file for each model, names, templates."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def is_text_file(path: Path) -> bool:
 
 def read_text_file(path: Path, num_classes: int, dim: int) -> TextFeatures:
     """Text features from ``text.npz``: ``features`` [C, D], made unit, and
-    ``logit_scale``, the factor s itself (100 with OpenAI's ViT-B/16), not its logarithm.
+    ``logit_scale``, the factor s itself (100 with OpenAI's ViT-B/16), no logarithm.
 
     Raises
     ------

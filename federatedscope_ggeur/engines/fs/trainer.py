@@ -54,7 +54,7 @@ class GGEURTrainer(BaseTrainer):
 
     def _set_up_role(self, data: ClientSplits, config) -> None:
         settings = run_settings(
-            config, data.num_classes, data.dim, config.federate.client_num
+            config, data.num_classes, data.dim, config.federate.client_num, data.text
         )
         # FS knows the plain head alone when it makes its models.
         task = settings.client.task

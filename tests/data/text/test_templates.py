@@ -1,11 +1,16 @@
-"""Templates: how many, which, and what a name becomes."""
+"""Templates: how many, which, what a name becomes, and what the key takes.
+
+Tests of data/text/keys.py.
+"""
 
 from __future__ import annotations
 
 import hashlib
 
 import open_clip
+import pytest
 
+from federatedscope_ggeur.data.text import TEXT_KEYS
 from federatedscope_ggeur.data.text.templates import IMAGENET80, expand, fill
 
 #: Of the templates with a line feed between two.
@@ -27,3 +32,23 @@ def test_lists_expand_in_place_and_nothing_stands_twice():
 
 def test_underscores_in_names_are_spaces():
     assert fill("a photo of a {}.", "alarm_clock") == "a photo of a alarm clock."
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (["one"], ""),
+        (("imagenet80", "a {} in the snow"), ""),
+        ([], "1 to 1000"),
+        ("one", "must be a list"),
+        (["two"], "neither one of one, imagenet80"),
+        (["{} {}"], "one {}"),
+        ([3], "texts"),
+        (["{}" + 300 * "x"], "at most 300"),
+        (["one"] * 1001, "1 to 1000"),
+    ],
+)
+def test_what_the_key_takes(value, problem):
+    found = TEXT_KEYS[0].rule(value)
+    assert problem in found
+    assert bool(found) == bool(problem)

@@ -39,7 +39,7 @@ def by_open_clip(loaded, texts) -> torch.Tensor:
 def test_token_ids(tower):
     ids = tower.tokens(TEXTS)
     assert ids[:4] == IDS
-    assert [len(row) for row in ids] == [8, 9, 7, 8, 17]
+    assert [len(row) for row in ids] == [8, 9, 7, 8, 19]
     assert {row[0] for row in ids} == {49406}
     assert {row[-1] for row in ids} == {49407}
 
@@ -70,7 +70,7 @@ GOLDEN = [0.9174439, -1.7100151, 0.2414481, -0.1358288, 0.6326821, -1.3596202]
 
 
 def test_soft_prompts_made_of_token_embeddings_are_the_text(tower, loaded):
-    """Rows of embeddings in place of the tokens' own: what learnt prompts go through."""
+    """Rows of embeddings in place of the tokens' own: what learnt prompts are."""
     text = "X X X X cat."
     tree = TokenTree.of(tower.tokens([text, "X X X X red dog."]))
     soft = tower.embed(tree.tokens).clone().requires_grad_(True)
@@ -97,7 +97,7 @@ def test_other_text_sides_are_refused(tower, loaded):
     for change in ({"attn_mask": None}, {}, {"attn_mask": 1, "cls_emb": 1}):
         with pytest.raises(ConfigError, match="not a causal CLIP transformer"):
             TextTower(SimpleNamespace(**parts, **change), len, 1.0)
+    side = SimpleNamespace(**parts, attn_mask=1, text_pool_type="last")
     with pytest.raises(ConfigError, match="by 'last'"):
-        side = SimpleNamespace(**parts, attn_mask=1, text_pool_type="last")
         TextTower(side, len, 1.0)
     assert tower.scale == pytest.approx(1 / 0.07)
