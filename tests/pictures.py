@@ -59,6 +59,13 @@ def add_text_clip(folder: Path) -> str:
     return TEXT_TINY
 
 
+def add_narrow_clip(folder: Path) -> str:
+    """The same, 16 wide, for finite differences."""
+    text = {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2}
+    _add(folder, f"{TEXT_TINY}-16", {**_TINY_CONFIG, "text_cfg": {**text, "layers": 2}})
+    return f"{TEXT_TINY}-16"
+
+
 def _add(folder: Path, model: str, config: dict) -> None:
     import open_clip
 

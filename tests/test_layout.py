@@ -78,6 +78,7 @@ ELSEWHERE = {
     "models/closed_forms/seen.py": "models/closed_forms/test_closed_forms_base.py",
     "models/text/classes.py": "models/closed_forms/test_zeroshot.py",
     "models/text/keys.py": "cfg_ggeur/test_cfg_ggeur_text.py",
+    "models/text/base.py": "models/text/test_prompts.py",
     "models/build.py": "models/test_heads.py",
     "models/linear.py": "models/test_heads.py",
     "models/mlp.py": "models/test_heads.py",

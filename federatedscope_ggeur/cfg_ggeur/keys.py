@@ -14,7 +14,11 @@ from federatedscope_ggeur.errors import ConfigError, name_settings
 from federatedscope_ggeur.federation.screening import SCREENS
 from federatedscope_ggeur.geometry import SPACES, SpaceSettings
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
-from federatedscope_ggeur.models import CLOSED_FORMS, calibration_draws
+from federatedscope_ggeur.models import (
+    CLOSED_FORMS,
+    TEXT_MODELS,
+    calibration_draws,
+)
 from federatedscope_ggeur.models.networks.keys import NETWORK_KEYS
 from federatedscope_ggeur.models.text import TEXT_USE_KEYS
 from federatedscope_ggeur.settings import (
@@ -41,6 +45,7 @@ REGISTRIES: tuple[Registry, ...] = (
     READERS,
     IMAGE_READERS,
     SPLITTERS,
+    TEXT_MODELS,
 )
 
 PLUGINS = Key(

@@ -53,8 +53,10 @@ from federatedscope_ggeur.geometry import (
 )
 from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.models import (
+    TEXT_MODELS,
     ClosedForm,
     ModelSettings,
+    TextModelSettings,
     build_closed_form,
     build_model,
 )
@@ -103,7 +105,7 @@ def run_settings(
     method, training = method_of(cfg), training_settings(cfg)
     pooled = ggeur.geometry == "pooled"
     space = SpaceSettings(trained_space(ggeur), ggeur.whitened.shrinkage)
-    model, scored = model_settings(cfg), scored_settings(cfg)
+    model, scored = model_settings(cfg, text), scored_settings(cfg, text)
     task = Task(
         *(num_classes, dim, model, method, cfg.seed, form, pooled, space),
         scored=scored if _differ(scored, model) else None,
@@ -306,19 +308,26 @@ def _sample_client_num(federate, num_clients: int) -> int:
     return part
 
 
-def model_settings(cfg) -> ModelSettings:
-    """The model of ``ggeur.mlp_hidden_dim``, ``ggeur.closed_form`` or
-    ``ggeur.network``."""
+def model_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
+    """The model of ``ggeur.mlp_hidden_dim``, ``ggeur.closed_form``, ``ggeur.network``
+    or ``ggeur.text.model``."""
     ggeur = cfg.ggeur
     hidden, starts = int(ggeur.mlp_hidden_dim), ggeur.init == "closed_form"
     network = network_settings(ggeur)
     form, ensemble = ggeur.closed_form, bool(ggeur.text.ensemble)
-    return ModelSettings(hidden, cfg.model.dropout, form, starts, network, ensemble)
+    dropout, part = cfg.model.dropout, TEXT_MODELS.get(ggeur.text.model)
+    model = None
+    if part is not None:
+        own = tuple(sorted(options_of(part, ggeur).items()))
+        model = TextModelSettings(part.name, text, own)
+    return ModelSettings(hidden, dropout, form, starts, network, ensemble, model)
 
 
-def scored_settings(cfg) -> ModelSettings:
+def scored_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
     """The kind of model that is scored and left."""
-    trained = model_settings(cfg)
+    trained = model_settings(cfg, text)
+    if trained.text is not None:
+        return replace(trained, text=replace(trained.text, left=True))
     return replace(trained, starts=trained.starts and not keeps_best(cfg.ggeur))
 
 
@@ -326,6 +335,8 @@ def _differ(one: ModelSettings, other: ModelSettings) -> bool:
     """Whether they are two kinds of models."""
     if one.network is not None:
         return False
+    if one.text is not None:
+        return one.text.leaves_another
     kinds = [type(build_model(1, 2, settings)) for settings in (one, other)]
     return kinds[0] is not kinds[1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from federatedscope_ggeur.methods import METHODS
-from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.models import CLOSED_FORMS, TEXT_MODELS
 from federatedscope_ggeur.models.text import TEXT_USE_KEYS
 
 #: The closed forms whose class means a prior moves, and that an ensemble is made with.
@@ -59,8 +59,40 @@ def text_problems(cfg) -> Iterator[str]:
     ]
     for name in in_training:
         yield from _training_problems(ggeur, f"ggeur.text.{name}")
+    yield from _model_problems(ggeur)
     if chosen.interpolate != 1 and ggeur.keep == "best":
         yield "ggeur.text.interpolate: must be 1 with ggeur.keep: best"
+
+
+def _model_problems(ggeur) -> Iterator[str]:
+    part = TEXT_MODELS.get(ggeur.text.model)
+    if part is None:
+        return
+    chosen = f"with ggeur.text.model: {part.name}"
+    must = (
+        ("closed_form", ggeur.closed_form, "none"),
+        ("calibrate", ggeur.calibrate, "none"),
+        ("network.name", ggeur.network.name, ""),
+        ("mlp_hidden_dim", ggeur.mlp_hidden_dim, 0),
+        ("text.regulariser", ggeur.text.regulariser, 0),
+        ("text.interpolate", ggeur.text.interpolate, 1),
+    )
+    for name, value, only in must:
+        if value != only:
+            yield f"ggeur.{name}: must be {only!r} {chosen}, got {value!r}"
+    if ggeur.space == "whitened":
+        yield f"ggeur.space: must not be whitened {chosen}, which has no linear layer"
+    if part.own_classes and ggeur.augmentation == "ggeur" and list(ggeur.steps):
+        yield (
+            f"ggeur.steps: must be [] {chosen}, in which a client trains on the "
+            "classes that it holds"
+        )
+    base = METHODS.get(ggeur.base_method)
+    if base is not None and (base.personal or not base.federated):
+        yield (
+            f"ggeur.base_method: must not be {base.name} {chosen}; take one with one "
+            "model for all, such as fedavg"
+        )
 
 
 def _training_problems(ggeur, key: str) -> Iterator[str]:

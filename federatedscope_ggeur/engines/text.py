@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
+from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.text import uses_text
 from federatedscope_ggeur.data import TextFeatures
@@ -15,7 +16,7 @@ from federatedscope_ggeur.data.text.features import (
     read_text_file,
 )
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.models.text import ClassTexts
+from federatedscope_ggeur.models.text import TEXT_MODELS, ClassTexts, TextPart
 
 
 def class_texts(
@@ -40,13 +41,27 @@ def class_texts(
             f"the embeddings have {dim}; name the model that they were made with"
         )
     chosen = cfg.ggeur.text
+    part = TEXT_MODELS.get(chosen.model)
+    prompts = None
+    if part is not None and part.learns_prompts:
+        prompts = _prompts(cfg, names, identity, part)
     return ClassTexts(
         found.features,
         found.scale,
         found.key,
         prior=float(chosen.prior),
         ensemble=float(chosen.ensemble),
+        prompts=prompts,
     )
+
+
+def _prompts(cfg, names: Sequence[str], identity, part: type[TextPart]):
+    from federatedscope_ggeur.data.text.load import load_tower
+    from federatedscope_ggeur.data.text.prompted import PromptedClasses
+
+    encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
+    tower, _ = load_tower(encoding, identity)
+    return PromptedClasses(tower, names, options_of(part, cfg.ggeur)["n_ctx"])
 
 
 def text_key(text: ClassTexts | None) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from federatedscope_ggeur.federation.arithmetic import exact
 from federatedscope_ggeur.federation.optimizers import (
@@ -143,6 +142,8 @@ def fit(
         order = torch_generator(seed, "order")
         with torch.no_grad() if step.may_leave_tensors else torch.inference_mode():
             for x, y in _batches(features, labels, settings, order):
+                if len(y) < model.least_batch:
+                    continue
                 step(model.prepare(x, augmentation), y)
                 steps += 1
     model.eval()
@@ -249,5 +250,5 @@ class _TrainingStep:
             term = hooks.loss_term(model, batch)
             loss = term if hooks.objective is None else loss + term
             if hooks.objective is None and not self.accumulates:
-                loss = loss + F.cross_entropy(logits, labels)
+                loss = loss + model.loss(logits, labels)
         return loss

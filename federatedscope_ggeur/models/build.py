@@ -11,6 +11,7 @@ from federatedscope_ggeur.models.ensemble import EnsembleHead
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mlp import MLPHead
 from federatedscope_ggeur.models.networks import ImageNetwork, NetworkSettings
+from federatedscope_ggeur.models.text import TextModelSettings
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class ModelSettings:
     `closed_form` is what it will be worked out by, if not ``"none"``, and `starts`
     whether training goes on from there: they say what kind of model it is. With a
     `network` it is that one, on images. With `ensemble` the head in closed form stands
-    beside a zero-shot one.
+    beside a zero-shot one. With a `text` model it is that one.
     """
 
     hidden: int = 0
@@ -29,6 +30,7 @@ class ModelSettings:
     starts: bool = False
     network: NetworkSettings | None = None
     ensemble: bool = False
+    text: TextModelSettings | None = None
 
 
 def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> Model:
@@ -42,6 +44,8 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
     if settings.network is not None:
         network, dropout = settings.network, settings.dropout
         return ImageNetwork(in_features, num_classes, network, dropout)
+    if settings.text is not None:
+        return settings.text.build(in_features, num_classes)
     if settings.closed_form != "none":
         form = CLOSED_FORMS.find(settings.closed_form)
         if settings.hidden:

@@ -89,6 +89,10 @@ class TextTower:
         return self
 
     @property
+    def device(self) -> torch.device:
+        return self._side.positional_embedding.device
+
+    @property
     def width(self) -> int:
         """d, the length of a token's embedding."""
         return self._side.token_embedding.weight.shape[1]
@@ -114,10 +118,11 @@ class TextTower:
         """The features [n, D] of the n texts of a tree of N nodes [N, d]."""
         side = self._side
         x = (embedded + side.positional_embedding[tree.positions])[None]
+        mask = tree.mask.to(x.dtype)
         if hasattr(side.transformer, "batch_first"):
-            x = side.transformer(x, attn_mask=tree.mask)[0]
+            x = side.transformer(x, attn_mask=mask)[0]
         else:  # open_clip before 2.24 has the tokens first
-            x = side.transformer(x.transpose(0, 1), attn_mask=tree.mask)[:, 0]
+            x = side.transformer(x.transpose(0, 1), attn_mask=mask)[:, 0]
         x = side.ln_final(x[tree.ends])
         projection = side.text_projection
         if projection is None:
@@ -131,12 +136,11 @@ class TextTower:
         """
         tokens = self.tokens(texts)
         order = sorted(range(len(texts)), key=tokens.__getitem__)
-        device = self._side.positional_embedding.device
         found = torch.empty(0)
         with torch.inference_mode():
             for first in range(0, len(order), size):
                 part = order[first : first + size]
-                tree = TokenTree.of([tokens[i] for i in part]).to(device)
+                tree = TokenTree.of([tokens[i] for i in part]).to(self.device)
                 rows = self.encode(self.embed(tree.tokens), tree).float().cpu()
                 if not first:
                     found = rows.new_empty(len(texts), rows.shape[1])

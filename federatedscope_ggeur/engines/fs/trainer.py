@@ -60,7 +60,7 @@ class GGEURTrainer(BaseTrainer):
         task = settings.client.task
         if task.model.network is not None:
             self.model = data.memory.model(task)
-        elif task.model.closed_form != "none":
+        elif task.model.closed_form != "none" or task.model.text is not None:
             self.model = task.build_model()
         self._handler = ClientHandler.of(
             data.held,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from federatedscope_ggeur.models.text.base import TEXT_MODELS
 from federatedscope_ggeur.settings import Key, fraction, rule_of
 from federatedscope_ggeur.settings.rules import is_number
 
@@ -11,7 +12,23 @@ _weight = rule_of(
     lambda value: is_number(value) and 0 <= value <= _LARGEST,
 )
 
+
+def _model(value: object) -> str:
+    """ "" or a registered text model, a user's own included."""
+    if isinstance(value, str) and (not value or value in TEXT_MODELS):
+        return ""
+    return f"must be '' or one of {', '.join(TEXT_MODELS)}; got {value!r}"
+
+
 TEXT_USE_KEYS = (
+    Key(
+        "text.model",
+        "",
+        "What is trained in place of a head, with text as its last layer: fedclip, "
+        "promptfl, fedtpg; '': a head.",
+        _model,
+        shared=True,
+    ),
     Key(
         "text.prior",
         0.0,
