@@ -54,15 +54,19 @@ def add_tiny_clip(folder: Path) -> str:
 
 def add_text_clip(folder: Path) -> str:
     """The same of one that knows all of CLIP's tokens: two layers, 64 wide."""
-    text = {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 4}
-    _add(folder, TEXT_TINY, {**_TINY_CONFIG, "text_cfg": {**text, "layers": 2}})
+    _add(folder, TEXT_TINY, text_clip_config())
     return TEXT_TINY
+
+
+def text_clip_config(width: int = 64) -> dict:
+    text = {"context_length": 77, "vocab_size": 49408, "width": width}
+    text_cfg = {**text, "heads": width // 16 or 1, "layers": 2}
+    return {**_TINY_CONFIG, "text_cfg": text_cfg}
 
 
 def add_narrow_clip(folder: Path) -> str:
     """The same, 16 wide, for finite differences."""
-    text = {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2}
-    _add(folder, f"{TEXT_TINY}-16", {**_TINY_CONFIG, "text_cfg": {**text, "layers": 2}})
+    _add(folder, f"{TEXT_TINY}-16", text_clip_config(16))
     return f"{TEXT_TINY}-16"
 
 
