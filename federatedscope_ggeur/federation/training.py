@@ -11,7 +11,7 @@ from torch import Tensor
 from federatedscope_ggeur.federation.arithmetic import exact
 from federatedscope_ggeur.federation.optimizers import (
     OptimizerSettings,
-    StepSchedule,
+    Schedule,
 )
 from federatedscope_ggeur.methods import Batch, LocalHooks
 from federatedscope_ggeur.models import (
@@ -45,7 +45,7 @@ class TrainingSettings:
         Largest norm of a gradient; none if not positive.
     device : torch.device
         Where the arithmetic is done. Draws are the CPU's on any device.
-    schedule : StepSchedule, optional
+    schedule : StepSchedule or CosineSchedule, optional
         How the rate changes over rounds.
     """
 
@@ -57,7 +57,7 @@ class TrainingSettings:
     drop_last: bool = False
     grad_clip: float = -1.0
     device: torch.device = CPU
-    schedule: StepSchedule | None = None
+    schedule: Schedule | None = None
 
     def in_round(self, number: int) -> TrainingSettings:
         """The same with the rate of a round."""
