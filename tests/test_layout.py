@@ -47,6 +47,7 @@ ELSEWHERE = {
     "data/text/load.py": "data/text/test_text_cache.py",
     "data/splitters/base.py": "data/test_partition.py",
     "data/splitters/skew.py": "data/test_partition.py",
+    "engines/text.py": "engines/test_text_runs.py",
     "engines/meter.py": "engines/test_forecast.py",
     "engines/fs/channel.py": "engines/fs/test_rogue_workers.py",
     "engines/fs/client.py": "engines/fs/test_fs_workers.py",

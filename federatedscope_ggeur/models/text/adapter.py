@@ -85,7 +85,7 @@ class FedCLIP(TextPart):
         Key(
             "loss",
             "batch",
-            "FedCLIP: batch, pairs of images and texts of a mini-batch, as published; "
+            "Loss: batch, pairs of images and texts of a mini-batch, as published; "
             "class, cross-entropy over classes.",
             one_of("batch", "class"),
         ),

@@ -64,7 +64,7 @@ class FedTPG(TextPart):
         Key(
             "n_ctx",
             4.0,
-            "FedTPG: vectors that its network makes.",
+            "Vectors that its network makes.",
             whole(1, maximum=64),
         ),
     )

@@ -142,7 +142,7 @@ class PromptFL(TextPart):
         Key(
             "n_ctx",
             16.0,
-            "PromptFL: vectors before a class's name.",
+            "Vectors before a class's name.",
             whole(1, maximum=64),
         ),
     )
