@@ -17,6 +17,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 
 import open_clip
 import torch
@@ -28,8 +29,9 @@ from federatedscope_ggeur.data import (
     ExtractionSettings,
     load_data,
 )
-from federatedscope_ggeur.data.text.load import load_text, load_tower
+from federatedscope_ggeur.data.text.load import BATCH, load_text, load_tower
 from federatedscope_ggeur.data.text.prompted import PromptedClasses
+from federatedscope_ggeur.data.text.templates import IMAGENET80, fill
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.models import TEXT_MODELS
 from federatedscope_ggeur.models.text import ClassTexts
@@ -51,17 +53,16 @@ def cost(quick: bool) -> list[dict]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         encoding = EncodingSettings(encoder, THREAD, device="cpu", cache=folder)
-        templates = ["imagenet80"]
-        made = load_text(names, templates, encoding)
-        rows.append(_row("80 templates, encoded", len(names), made.seconds))
-        for what in ("80 templates, from the cache",):
-            seconds = cpu_seconds(lambda: load_text(names, templates, encoding))
-            rows.append(_row(what, len(names), seconds))
         tower, _ = load_tower(encoding)
-    texts = made.found
+        prompts = [fill(text, name) for name in names for text in IMAGENET80]
+        encode = partial(tower.features, prompts, BATCH)
+        rows.append(_row("80 templates, encoded", len(names), cpu_seconds(encode)))
+        texts = load_text(names, ["one"], encoding).found
+        again = partial(load_text, names, ["one"], encoding)
+        rows.append(_row("text from the cache", len(names), cpu_seconds(again)))
     for kind, vectors in (("promptfl", 4), ("promptfl", 16), ("fedtpg", 4)):
-        prompts = PromptedClasses(tower, names, vectors)
-        known = ClassTexts(texts.features, texts.scale, prompts=prompts)
+        classes = PromptedClasses(tower, names, vectors)
+        known = ClassTexts(texts.features, texts.scale, prompts=classes)
         model = TEXT_MODELS[kind].build(known, n_ctx=vectors)
         model.reset(torch.Generator().manual_seed(0))
         x, y = torch.randn(200, 512), torch.arange(200) % len(names)

@@ -22,6 +22,7 @@ ELSEWHERE = {
     "cfg_ggeur/fs_keys.py": "engines/fs/test_fs_config.py",
     "cfg_ggeur/keys.py": "cfg_ggeur/test_check.py",
     "cfg_ggeur/run_settings.py": "cfg_ggeur/test_method_settings.py",
+    "cfg_ggeur/text_settings.py": "engines/test_text_models.py",
     "commands/inspection.py": "commands/test_inspect.py",
     "commands/prediction.py": "commands/test_predict.py",
     "commands/zero_shot.py": "commands/test_predict_names.py",

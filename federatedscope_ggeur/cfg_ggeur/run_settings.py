@@ -17,6 +17,11 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
 from federatedscope_ggeur.cfg_ggeur.networks import network_settings, trained_space
 from federatedscope_ggeur.cfg_ggeur.schedule import local_schedule
 from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_form
+from federatedscope_ggeur.cfg_ggeur.text_settings import (
+    text_mix,
+    text_model,
+    text_pull,
+)
 from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.data import (
     ENCODERS,
@@ -42,7 +47,6 @@ from federatedscope_ggeur.federation.course.requests import (
     TOTALS,
     RequestKind,
 )
-from federatedscope_ggeur.federation.text import TextMix, TextPull
 from federatedscope_ggeur.geometry import (
     AugmentationSettings,
     PerAnchorSizes,
@@ -53,10 +57,8 @@ from federatedscope_ggeur.geometry import (
 )
 from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.models import (
-    TEXT_MODELS,
     ClosedForm,
     ModelSettings,
-    TextModelSettings,
     build_closed_form,
     build_model,
 )
@@ -119,7 +121,7 @@ def run_settings(
         sends_statistics=STATISTICS in answered_requests(ggeur),
         closed_form=closed_form,
         scored=tuple(cfg.eval.split),
-        text_pull=_text_pull(ggeur, text),
+        text_pull=text_pull(ggeur, text),
     )
     server = ServerSettings(
         task,
@@ -137,7 +139,7 @@ def run_settings(
         rate=training.optimizer.lr,
         max_share=ggeur.max_share,
         counts_own_rows=ggeur.weight == "original",
-        text_mix=_text_mix(ggeur, text),
+        text_mix=text_mix(ggeur, text),
     )
     return RunSettings(
         client=client,
@@ -237,16 +239,6 @@ def _closed_form(ggeur, text: ClassTexts | None = None) -> ClosedForm | None:
     return form if alone else form.as_start()
 
 
-def _text_pull(ggeur, text: ClassTexts | None) -> TextPull | None:
-    strength = ggeur.text.regulariser
-    return TextPull(text.weight, strength) if text is not None and strength else None
-
-
-def _text_mix(ggeur, text: ClassTexts | None) -> TextMix | None:
-    share = ggeur.text.interpolate
-    return TextMix(text.weight, share) if text is not None and share != 1 else None
-
-
 def training_settings(cfg) -> TrainingSettings:
     """Local training in FS's keys."""
     return TrainingSettings(
@@ -315,11 +307,7 @@ def model_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
     hidden, starts = int(ggeur.mlp_hidden_dim), ggeur.init == "closed_form"
     network = network_settings(ggeur)
     form, ensemble = ggeur.closed_form, bool(ggeur.text.ensemble)
-    dropout, part = cfg.model.dropout, TEXT_MODELS.get(ggeur.text.model)
-    model = None
-    if part is not None:
-        own = tuple(sorted(options_of(part, ggeur).items()))
-        model = TextModelSettings(part.name, text, own)
+    dropout, model = cfg.model.dropout, text_model(ggeur, text)
     return ModelSettings(hidden, dropout, form, starts, network, ensemble, model)
 
 

@@ -1,4 +1,7 @@
-"""FedCLIP, PromptFL and FedTPG in whole runs, and what they leave for `predict`."""
+"""FedCLIP, PromptFL and FedTPG in whole runs, and what they leave for `predict`.
+
+Tests of cfg_ggeur/text_settings.py.
+"""
 
 from __future__ import annotations
 
