@@ -60,7 +60,7 @@ from federatedscope_ggeur.models import (
     ClosedForm,
     ModelSettings,
     build_closed_form,
-    build_model,
+    two_kinds,
 )
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import TrackingSettings
@@ -110,7 +110,7 @@ def run_settings(
     model, scored = model_settings(cfg, text), scored_settings(cfg, text)
     task = Task(
         *(num_classes, dim, model, method, cfg.seed, form, pooled, space),
-        scored=scored if _differ(scored, model) else None,
+        scored=scored if two_kinds(scored, model) else None,
     )
     client = ClientSettings(
         task,
@@ -317,16 +317,6 @@ def scored_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
     if trained.text is not None:
         return replace(trained, text=replace(trained.text, left=True))
     return replace(trained, starts=trained.starts and not keeps_best(cfg.ggeur))
-
-
-def _differ(one: ModelSettings, other: ModelSettings) -> bool:
-    """Whether they are two kinds of models."""
-    if one.network is not None:
-        return False
-    if one.text is not None:
-        return one.text.leaves_another
-    kinds = [type(build_model(1, 2, settings)) for settings in (one, other)]
-    return kinds[0] is not kinds[1]
 
 
 def augmentation_steps(ggeur) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from federatedscope_ggeur.models.base import (
     StageHook,
     add_autograd_gradient,
 )
-from federatedscope_ggeur.models.build import ModelSettings, build_model
+from federatedscope_ggeur.models.build import ModelSettings, build_model, two_kinds
 from federatedscope_ggeur.models.calibration_draws import (
     draw_features,
     put_last_layer,

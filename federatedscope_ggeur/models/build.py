@@ -60,3 +60,13 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
     if settings.hidden == 0:
         return LinearHead(in_features, num_classes)
     return MLPHead(in_features, num_classes, settings.hidden, settings.dropout)
+
+
+def two_kinds(one: ModelSettings, other: ModelSettings) -> bool:
+    """Whether a model that is trained and the one that is scored are of two kinds."""
+    if one.network is not None:
+        return False
+    if one.text is not None:
+        return one.text.leaves_another
+    kinds = [type(build_model(1, 2, settings)) for settings in (one, other)]
+    return kinds[0] is not kinds[1]
