@@ -62,18 +62,22 @@ def clip(tmp_path) -> list:
     ]  # fmt: skip
 
 
+def slowly(*settings):
+    return pytest.param([*settings], marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
         [*LDA, *PRIOR],
-        [*LDA, *PRIOR, *ENSEMBLE, *BY_SERVER],
-        ["ggeur.closed_form", "auto", *IID, *PRIOR, *ENSEMBLE],
-        ["ggeur.closed_form", "mixture", *IID, *PRIOR],
-        ["ggeur.closed_form", "zeroshot", "ggeur.init", "closed_form", *NEAR],
+        slowly(*LDA, *PRIOR, *ENSEMBLE, *BY_SERVER),
+        slowly("ggeur.closed_form", "auto", *IID, *PRIOR, *ENSEMBLE),
+        slowly("ggeur.closed_form", "mixture", *IID, *PRIOR),
+        slowly("ggeur.closed_form", "zeroshot", "ggeur.init", "closed_form", *NEAR),
         FEDCLIP,
-        [*FEDCLIP, "ggeur.fedclip.loss", "class", *BY_SERVER],
-        [*PROMPTFL, *BATCHES],
-        [*FEDTPG, *BATCHES, *BY_SERVER],
+        slowly(*FEDCLIP, "ggeur.fedclip.loss", "class", *BY_SERVER),
+        slowly(*PROMPTFL, *BATCHES),
+        slowly(*FEDTPG, *BATCHES, *BY_SERVER),
     ],
     ids=str,
 )
