@@ -1,7 +1,7 @@
 """Heads on the features of a network that was itself trained federatedly.
 
 `network_quickstart.yaml` trains `digits_cnn` on the bundled digits in four domains, by
-FedAvg and by FedFA-l; then `ggeur_on_network.yaml` takes what its last layer takes in
+FedAvg and by FedFA-l; then `network_then_ggeur.yaml` takes what its last layer takes in
 as embeddings of the same clients' rows, for a head by FedAvg, by GGEUR, in closed form,
 and the better of the last two by what clients hold. Two ways to divide the digits. AVG
 in percent on test rows that neither stage saw: the network's is the mean of its last
@@ -71,7 +71,7 @@ def scores(network: dict, division: tuple, seed: int) -> dict[str, float]:
                 "ggeur.encoder.model": folder,
                 "ggeur.encoder.cache": folder,
             }
-            results = run(CONFIGS / "ggeur_on_network.yaml", overrides=overrides)
+            results = run(CONFIGS / "network_then_ggeur.yaml", overrides=overrides)
             found[name] = 100 * results.final.avg
     return found
 
