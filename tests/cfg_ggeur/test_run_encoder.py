@@ -62,6 +62,7 @@ def on_features(trained, cache, **others):
     return chosen
 
 
+@pytest.mark.slow
 def test_features_are_what_the_last_layer_takes_in(trained, cache):
     _, model, chosen = trained
     pixels = load_data_set(load_config(None, chosen))
