@@ -78,10 +78,14 @@ def _of_closed_forms() -> list[tuple[str, ...]]:
         ("`ggeur.closed_form`", "head", "settings and defaults", "needs", "source"),
         ("---",) * 5,
         *(
-            (f"`{name}`", form.meaning, settings(form), form.NEEDS, form.source)
+            (f"`{name}`", form.meaning, settings(form), _needs(form), form.source)
             for name, form in CLOSED_FORMS.items()
         ),
     ]
+
+
+def _needs(form: type[ClosedForm]) -> str:
+    return form.NEEDS if form.asks else "nothing"
 
 
 def _of_methods(registry: Registry[type[Method]]) -> list[tuple[str, ...]]:
