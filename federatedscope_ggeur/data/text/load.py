@@ -126,7 +126,8 @@ def load_text(
     logger.info("text features: %d classes, %d templates", len(names), len(texts))
     started = time.perf_counter()
     prompts = [fill(text, name) for name in names for text in texts]
-    with torch_threads(threads) if threads else torch_threads(1):
+    # One thread unless more are asked for: the bits of a product depend on how many.
+    with torch_threads(threads or 1):
         rows = tower.features(prompts, BATCH)
     each = rows.reshape(len(names), len(texts), -1)
     made = TextFeatures(mean_features(each), tower.scale, key)
