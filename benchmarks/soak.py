@@ -46,9 +46,10 @@ CLASSES, DIM = 4, 16
 #: Seconds without a new round after which a run hangs.
 STALL = 180.0
 #: Seconds between two disturbances, on average, and that a stopped process is stopped.
-BETWEEN, STOPPED = 4.0, 2.0
-#: Bytes a second, and seconds that each piece takes, of the slow link.
-SLOW, DELAY = 200_000, 0.02
+BETWEEN, STOPPED = 3.0, 2.0
+#: Bytes a second, and seconds that each piece takes, of the slow link: no more than two
+#: rounds fit into a second, so that a run lasts as long as it is disturbed.
+SLOW, DELAY = 200_000, 0.1
 
 
 @dataclass

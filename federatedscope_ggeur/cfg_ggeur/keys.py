@@ -23,8 +23,8 @@ from federatedscope_ggeur.settings import (
     names,
     not_negative,
     one_of,
-    positive,
     positive_share,
+    positive_up_to,
     steps,
     text,
     whole,
@@ -122,7 +122,7 @@ _RUN_KEYS = (
     ),
     *_alike(
         NOT_SET,
-        whole(0, not_set_allowed=True),
+        whole(0, not_set_allowed=True, maximum=10**6),
         step1_size="paper: rows of a class after step 1, originals included; -1: 2000 "
         "with steps [1], else 500. release: the same with steps [1] and no target, "
         "otherwise new rows of a class in step 1; -1: 500.",
@@ -144,7 +144,7 @@ _RUN_KEYS = (
         0.0,
         "Hidden units of the head, of which training drops model.dropout (0.5 by FS's "
         "default, 0 in the example configs); 0: a linear head.",
-        whole(0),
+        whole(0, maximum=2**16),
         shared=True,
     ),
     Key(
@@ -208,7 +208,7 @@ _RUN_KEYS = (
     ),
     *_alike(
         600.0,
-        positive,
+        positive_up_to(1e9),
         "deadline.",
         join="Distributed: seconds that the server waits for clients to join, and a "
         "client for a server that it cannot reach.",
@@ -259,6 +259,15 @@ _RUN_KEYS = (
         "After the last round: none, or ccvr, the last layer trained again on draws "
         "from the clients' merged class statistics of what it takes in.",
         shared=True,
+    ),
+    Key(
+        "checkpoint_every",
+        60.0,
+        "Seconds between two checkpoints in the run folder, which are written where "
+        "federate.save_to names no file: after round 0, then so often at most, at the "
+        "end, and when the run is stopped; -1: none. Where a method keeps a state on "
+        "clients, FederatedScope's engines write one after every round.",
+        positive_up_to(1e9, not_set_allowed=True),
     ),
     Key("num_threads", 1.0, "torch threads of each process.", whole(1, maximum=1024)),
     Key(

@@ -14,6 +14,7 @@ from federatedscope_ggeur.settings.rules import (
     positive,
     positive_or_not_set,
     positive_share,
+    positive_up_to,
     rule_of,
     steps,
     text,

@@ -8,8 +8,9 @@ from pathlib import Path
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
-from federatedscope_ggeur.federation.course.checkpoint import (
-    grouped,
+from federatedscope_ggeur.federation.course.checkpoint import grouped
+from federatedscope_ggeur.federation.course.places import (
+    client_path,
     refusal,
     unwritable,
 )
@@ -34,9 +35,7 @@ class ClientStore:
     """
 
     def __init__(self, checkpoint: str | Path, number: int):
-        folder = Path(f"{checkpoint}.clients")
-        self.path = folder / f"client_{number:04d}.safetensors"
-        self._number = number
+        self.path, self._number = client_path(checkpoint, number), number
 
     def save(self, states: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Write `states`, whole or not at all; without any, no file stays: one of an
@@ -51,6 +50,7 @@ class ClientStore:
             rounds = [str(number) for number in sorted(states)]
             numbers = {"client": self._number, "rounds": rounds}
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            numbers = wire.sealed(numbers, tensors)
             write_atomically(self.path, wire.pack("client state", numbers, tensors))
         except (OSError, ConfigError) as error:
             raise unwritable(error) from error
@@ -70,6 +70,7 @@ class ClientStore:
             message = wire.unpack(
                 self.path.read_bytes(), "client state", f"client {self._number}"
             )
+            message.check_content()
             message.client()
             found = grouped(message.tensors_under("state"))
             states = {int(n): found.pop(int(n), {}) for n in message.texts("rounds")}

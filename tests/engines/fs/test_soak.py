@@ -31,4 +31,6 @@ def test_the_short_soak(federatedscope):
     found = json.loads(done.stdout)
     assert found["hangs"] == 0
     assert found["same"]
+    assert found["seconds"] > 60
+    assert found["counts"].keys() > {"stops", "kills", "server kills", "lies"}
     assert done.returncode == 0
