@@ -56,15 +56,16 @@ def server_checkpoints(
     return Checkpointing(writer, seconds, asked=bool(settings.save_to))
 
 
-def check_client_place(settings: RunSettings, number: int) -> None:
+def check_client_place(cfg, number: int) -> None:
     """Refuse to write over the state of a client that does not go on from it.
 
     Raises
     ------
     ConfigError
     """
-    if settings.save_to and settings.save_to != settings.restore_from:
-        path = ClientStore(settings.save_to, number).path
+    save_to = cfg.federate.save_to
+    if save_to and save_to != cfg.federate.restore_from:
+        path = ClientStore(save_to, number).path
         if path.exists():
             raise taken(path, f"the state of client {number} in another run")
 

@@ -10,10 +10,7 @@ from federatedscope.core.trainers.base_trainer import BaseTrainer
 from federatedscope_ggeur.cfg_ggeur.fs_keys import TRAINER
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.fs.data import ClientSplits, ServerSplits, Splits
-from federatedscope_ggeur.engines.fs.keeping import (
-    check_client_place,
-    checkpoint_place,
-)
+from federatedscope_ggeur.engines.fs.keeping import checkpoint_place
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation import Score, evaluate
 from federatedscope_ggeur.federation.course.client_handler import ClientHandler
@@ -75,8 +72,6 @@ class GGEURTrainer(BaseTrainer):
             checkpoint_place(config, settings),
         )
         self.client = self._handler.client
-        if config.federate.mode == "distributed":
-            check_client_place(settings, self.client.number)
         if settings.restore_from:
             kept = ClientStore(settings.restore_from, self.client.number)
             self.client.states = kept.load()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 
 ROOT = Path(__file__).parents[3]
 TOY = """\
@@ -74,6 +77,7 @@ def test_federatedscope_runs_with_the_plugin_and_untouched(toy, home):
 LATE = """\
 import sys
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 sys.path.insert(0, sys.argv.pop(1))
 from federatedscope.core.configs.config import global_cfg
 before = list(sys.argv)
@@ -142,7 +146,8 @@ def test_a_run_that_is_stopped_leaves_its_files(tmp_path, home, stop):
         [sys.executable, *command, "--cfg", "ggeur_quickstart.yaml", *settings],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "FEDERATEDSCOPE_HOME": str(home)},
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     folder = tmp_path / "exp" / "stopped"
     try:
@@ -152,10 +157,28 @@ def test_a_run_that_is_stopped_leaves_its_files(tmp_path, home, stop):
             assert time.monotonic() < until
             time.sleep(0.05)
         run.send_signal(stop)
-        assert run.wait(60) == 130
+        said = run.communicate(timeout=60)[1]
+        assert run.returncode == 130
     finally:
         run.kill()
     results = json.loads((folder / "results.json").read_text())
     assert results["status"] == "interrupted"
     assert results["rounds"]
     assert (folder / "head.safetensors").exists()
+    last = len(results["rounds"])
+    assert checkpoint_rounds(folder / "checkpoint") == last
+    told = re.search(r"to go on: federatedscope-ggeur (.*)", said)[1]
+    words = shlex.split(told)
+    assert words[-2:] == ["federate.restore_from", str(folder / "checkpoint")]
+    more = ["federate.total_round_num", str(last + 2)]
+    done = subprocess.run(
+        [sys.executable, *command[:2], *words, *more],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "FEDERATEDSCOPE_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"goes on after round {last} of the run of" in done.stderr + done.stdout
+    (again,) = folder.glob("sub_exp*/results.json")
+    assert len(json.loads(again.read_text())["rounds"]) == last + 2
