@@ -118,11 +118,11 @@ def load_fs_data(config, client_cfgs=None):
     """
     check(config)
     follow_fs_logging()
+    if is_search():
+        settle_trial(config)
     if config.federate.mode == "standalone" or config.distribute.role == "server":
         # Before data are read, which can take hours.
         check_place(config.federate.save_to, config.federate.restore_from)
-    if is_search():
-        settle_trial(config)
     # Here, where what was asked for still stands in the config.
     for note in idle_notes(config):
         logger.info("note: %s", note)
