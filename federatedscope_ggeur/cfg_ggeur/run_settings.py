@@ -382,6 +382,7 @@ def encoding_settings(ggeur, auto: str = "auto") -> EncodingSettings:
         cache=chosen.cache,
         float16=chosen.float16_cache,
         hash_files=chosen.hash_files,
+        skip_unreadable=chosen.skip_unreadable,
     )
 
 
