@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from federatedscope_ggeur.cfg_ggeur.distributed_keys import DISTRIBUTED_KEYS
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
 from federatedscope_ggeur.cfg_ggeur.statistics_form import STATISTICS_KEYS
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
@@ -19,14 +20,13 @@ from federatedscope_ggeur.settings import (
     NOT_SET,
     Key,
     Registry,
-    Rule,
+    alike,
     names,
     not_negative,
     one_of,
     positive_share,
     positive_up_to,
     steps,
-    text,
     whole,
 )
 
@@ -48,14 +48,6 @@ PLUGINS = Key(
     "beside the YAML file, then where Python finds modules.",
     names("module names"),
 )
-
-
-def _alike(
-    default: object, rule: Rule, prefix: str = "", **meanings: str
-) -> Iterator[Key]:
-    """Keys of one default and rule, each with its meaning."""
-    for name, meaning in meanings.items():
-        yield Key(prefix + name, default, meaning, rule)
 
 
 def _choice(
@@ -120,7 +112,7 @@ _RUN_KEYS = (
         "keeps own rows while they fit (else as many at random) and new ones at random "
         "in the places left. auto: document where one of its keys is set, else paper.",
     ),
-    *_alike(
+    *alike(
         NOT_SET,
         whole(0, not_set_allowed=True, maximum=10**6),
         step1_size="paper: rows of a class after step 1, originals included; -1: 2000 "
@@ -192,50 +184,7 @@ _RUN_KEYS = (
         "Clients asked for their statistics at a time.",
         whole(1),
     ),
-    *_alike(
-        NOT_SET,
-        whole(1, not_set_allowed=True),
-        quorum="The run ends with an error when fewer clients than this are left, "
-        "joining included; -1: all must be there.",
-        client_number="Distributed, with distribute.data_idx -1: this client's number, "
-        "1, 2, ...; otherwise data_idx is the number.",
-    ),
-    Key(
-        "domain",
-        "",
-        "Distributed, with distribute.data_idx -1: the domain of this client's data.",
-        text,
-    ),
-    *_alike(
-        600.0,
-        positive_up_to(1e9),
-        "deadline.",
-        join="Distributed: seconds that the server waits for clients to join, and a "
-        "client for a server that it cannot reach.",
-        round0="Distributed: seconds for the answers to one request of round 0, or of "
-        "calibration.",
-        train="Distributed: seconds for the local training of a round.",
-        evaluate="Distributed: seconds for the clients' evaluation of a round.",
-        silence="Distributed, client: seconds without a word of the server, which says "
-        "that it is there, after which it gives up.",
-    ),
-    *_alike(
-        "",
-        text,
-        "tls.",
-        certificate="Distributed: this process's own certificate chain (PEM file); on "
-        "the server it switches TLS on.",
-        key="Private key of tls.certificate (PEM file).",
-        authority="Distributed: certificates to trust (PEM file); on a client it "
-        "switches TLS on, on the server it demands certificates of the clients.",
-    ),
-    *_alike(
-        "",
-        text,
-        join_secret="Distributed, server: file with the secret that join tokens are "
-        "made of (`federatedscope-ggeur token`); clients must then have one.",
-        join_token="Distributed, client: file with its join token.",
-    ),
+    *DISTRIBUTED_KEYS,
     _choice(
         "init",
         ("random", "closed_form"),

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from federatedscope_ggeur.cfg_ggeur.check import check_embedding_dim
+from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
 from federatedscope_ggeur.cfg_ggeur.devices import device_notes, encoder_device
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
@@ -198,6 +198,7 @@ def load_data_set(cfg) -> DataSet:
             options_of(find_reader(cfg.data.type), cfg.ggeur),
         )
     check_embedding_dim(cfg, dataset.dim)
+    check_agreed(cfg, dataset.class_names, dataset.encoder)
     return dataset
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from federatedscope_ggeur.cfg_ggeur.check import given_handshake
 from federatedscope_ggeur.cfg_ggeur.load import to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
@@ -46,7 +47,6 @@ from federatedscope_ggeur.reporting import (
     results_table,
     write_run,
 )
-from federatedscope_ggeur.settings import NOT_SET
 
 logger = logging.getLogger(__name__)
 
@@ -82,9 +82,7 @@ class Federation:
             settings,
             handshake,
             checkpoint_client_domains(path) if path else None,
-            None
-            if cfg.ggeur.embedding_dim == NOT_SET
-            else int(cfg.ggeur.embedding_dim),
+            given_handshake(cfg.ggeur),
         )
 
     def start(self, method: Method | None = None) -> None:
