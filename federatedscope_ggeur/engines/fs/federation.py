@@ -115,7 +115,7 @@ class Federation:
         # FS has begun the W&B run, and tells of its own lines.
         folder = Path(cfg.outdir)
         self._tracking = Tracking(settings.tracking, folder, begins=False)
-        take_sigterm()
+        self._leave_sigterm = take_sigterm()
         atexit.register(self.write_unfinished)
 
     def note(self, record: Round0 | RoundRecord) -> None:
@@ -135,6 +135,7 @@ class Federation:
             The results as a table, for a person.
         """
         atexit.unregister(self.write_unfinished)
+        self._leave_sigterm()
         self._tracking.close(failed=status != "finished")
         self.history.flush()
         results, head = self.history.results(status), self.history.head_bytes()

@@ -6,7 +6,8 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from shlex import quote
 
@@ -85,8 +86,11 @@ def command_to_go_on(path: str | Path) -> str:
     return " ".join(map(quote, command))
 
 
-def take_sigterm() -> None:
-    """Have SIGTERM end this process as Ctrl-C does, with its files written."""
+def take_sigterm() -> Callable[[], object]:
+    """Have SIGTERM end this process as Ctrl-C does, with its files written, where
+    nobody else takes it; what is returned ends that."""
     free = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    if free and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if not free or threading.current_thread() is not threading.main_thread():
+        return lambda: None
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return partial(signal.signal, signal.SIGTERM, signal.SIG_DFL)

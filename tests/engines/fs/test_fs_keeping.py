@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import sys
 
 import pytest
@@ -65,6 +66,24 @@ def test_a_stopped_run_goes_on_from_its_folder(fs, method):
     restored = fs.run(*settings, "federate.restore_from", path)
     assert outcome(restored.results) == whole
     assert "goes on after round 2 of the run of" in restored.log
+
+
+def test_sigterm_is_taken_while_a_run_goes_on_and_left_after_it(fs):
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        run, seen = fs.set_up(), []
+        note = run.server.federation.note
+
+        def noting(record):
+            note(record)
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+        run.server.federation.note = noting
+        run.go()
+        assert seen == [signal.default_int_handler] * 4
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_without_seconds_there_is_none(fs):
