@@ -24,6 +24,8 @@ from federatedscope_ggeur.transport import (
     TransportSettings,
 )
 
+pytestmark = pytest.mark.slow
+
 grpc = pytest.importorskip("grpc", reason="distributed mode needs grpcio")
 
 GOOD = (1, 2, 3)
@@ -211,7 +213,7 @@ def test_members_that_break_the_rules_are_put_out(fleet, words, quickstart, tmp_
         (Envelope("statistics", 0, ()), "field 'parts'"),
         (Envelope("statistics", 0, (upload_of(1),)), "that it is from client 1"),
         (Envelope("statistics", 0, (bytes(70_000),)), "more than the limit of 65536"),
-        (Envelope("join_in", 0, (bomb,)), "a stream that joins a second time"),
+        (Envelope("join_in", 0, (bomb,)), "joins a second time"),
         (Envelope("failed", 0, (b"my disk\nis full",)), ""),
         (Envelope("metrics", 2, (bomb,)), ""),
     ]
@@ -227,9 +229,7 @@ def test_members_that_break_the_rules_are_put_out(fleet, words, quickstart, tmp_
     rogues = [Rogue(one.port, number, handshake) for number in numbers]
     for rogue, (envelope, reason) in zip(rogues, says):
         rogue.is_asked()
-        # For what is odd and harmless a member is put out after three messages.
-        for _ in range(3 if envelope.kind == "join_in" else 1):
-            rogue.link.send(envelope)
+        rogue.link.send(envelope)
         if not reason:
             rogue.link.close()
     for rogue, (_, reason) in zip(rogues, says):
