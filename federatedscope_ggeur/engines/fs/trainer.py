@@ -70,6 +70,7 @@ class GGEURTrainer(BaseTrainer):
             data.cache,
             settings.answers,
             checkpoint_place(config, settings),
+            asked=bool(settings.save_to),
         )
         self.client = self._handler.client
         if settings.restore_from:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from federatedscope_ggeur.federation.course.places import (
 from federatedscope_ggeur.federation.messages import wire
 from federatedscope_ggeur.files import write_atomically
 
+logger = logging.getLogger(__name__)
+
 
 class ClientStore:
     """The file in which a client keeps its method's state, by the round that left it.
@@ -26,6 +29,9 @@ class ClientStore:
     checkpoint : path
         Of the server's checkpoint; the file stands in ``<checkpoint>.clients/``.
     number : int
+    asked : bool
+        Whether somebody named the place: else a file that cannot be written is said,
+        once, and the run goes on.
 
     Raises
     ------
@@ -34,12 +40,15 @@ class ClientStore:
         `load`: it is missing, cannot be read or is another client's.
     """
 
-    def __init__(self, checkpoint: str | Path, number: int):
+    def __init__(self, checkpoint: str | Path, number: int, asked: bool = True):
         self.path, self._number = client_path(checkpoint, number), number
+        self._asked, self._failed = asked, False
 
     def save(self, states: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Write `states`, whole or not at all; without any, no file stays: one of an
         earlier run must not pass for this one's."""
+        if self._failed:
+            return
         try:
             if not any(states.values()):
                 self.path.unlink(missing_ok=True)
@@ -53,7 +62,12 @@ class ClientStore:
             numbers = wire.sealed(numbers, tensors)
             write_atomically(self.path, wire.pack("client state", numbers, tensors))
         except (OSError, ConfigError) as error:
-            raise unwritable(error) from error
+            if self._asked:
+                raise unwritable(error) from error
+            logger.warning(
+                "the state of client %d is kept no more: %s", self._number, error
+            )
+            self._failed = True
 
     def load(self, must_exist: bool = False) -> dict[int, dict[str, Tensor]]:
         """What was saved; nothing if there is no file, unless it `must_exist`, as that

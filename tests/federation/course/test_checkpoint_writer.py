@@ -321,6 +321,19 @@ def test_every_flipped_bit_of_a_client_s_state_is_found(path):
     assert store.load()[7]["a"].equal(states[7]["a"])
 
 
+def test_a_state_that_cannot_be_kept_ends_a_run_only_where_somebody_named_a_place(
+    tmp_path, caplog
+):
+    (tmp_path / "point.clients").write_text("a file in the way")
+    states = {1: {"a": torch.ones(2)}}
+    with pytest.raises(ConfigError, match="save_to"):
+        ClientStore(tmp_path / "point", 3).save(states)
+    store = ClientStore(tmp_path / "point", 3, asked=False)
+    store.save(states)
+    store.save(states)
+    assert caplog.text.count("the state of client 3 is kept no more: ") == 1
+
+
 def flipped(data, at):
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
