@@ -59,11 +59,6 @@ class Leading:
             self._hub.dismiss(number, reason)
         return bool(reason)
 
-    def _end(self, number: int, what: str) -> None:
-        """End the stream of a client that sent what makes no sense there."""
-        if not self.strike(number, what):
-            self._hub.dismiss(number, what)
-
     def _await_clients(self) -> None:
         members, until = self._members, time.monotonic() + self._seconds
         while not members.started:
@@ -86,11 +81,13 @@ class Leading:
             return  # what was on its way before it was put out
         members = self._members
         if envelope.kind == JOIN and number in set(members.connected) - barred.keys():
-            self._end(number, "a stream that joins a second time")
+            self.strike(number, "a stream that joins a second time")
             return
         handler = worker.msg_handlers.get(envelope.kind)
         if handler is None:
-            self._end(number, f"unknown message type {envelope.kind!r:.80}")
+            problem = f"unknown message type {envelope.kind!r:.80}"
+            if not self.strike(number, problem):
+                self._hub.dismiss(number, problem)
             return
         worker.count_download(sum(map(len, envelope.parts)))
         handler(
