@@ -199,6 +199,9 @@ class Soak:
             forks.close()
         self.outcome.seconds = time.monotonic() - began
         if final is not None:
+            rounds = final.results["rounds"]
+            lacking = sum(len(one["clients"]) < self._clients for one in rounds)
+            self.outcome.counts["rounds that lack a client"] = lacking
             head = load_file(final.run_folder / "head.safetensors")
             self.outcome.same = head.keys() == wanted.keys() and all(
                 head[name].equal(wanted[name]) for name in head
