@@ -77,6 +77,7 @@ class RunSettings:
     memory_limit: float
     save_to: str
     restore_from: str
+    checkpoint_every: float | None
     agreed: Mapping[str, str]
     answers: frozenset[RequestKind]
     tracking: TrackingSettings
@@ -140,10 +141,16 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         memory_limit=ggeur.memory_limit,
         save_to=cfg.federate.save_to,
         restore_from=cfg.federate.restore_from,
+        checkpoint_every=checkpoint_every(cfg.ggeur),
         agreed=agreed_settings(cfg),
         answers=answered_requests(ggeur),
         tracking=tracking_settings(cfg),
     )
+
+
+def checkpoint_every(ggeur) -> float | None:
+    """Seconds between checkpoints in the run's folder; None where there are none."""
+    return None if ggeur.checkpoint_every == NOT_SET else float(ggeur.checkpoint_every)
 
 
 def tracking_settings(cfg) -> TrackingSettings:
@@ -375,6 +382,7 @@ def encoding_settings(ggeur, auto: str = "auto") -> EncodingSettings:
         cache=chosen.cache,
         float16=chosen.float16_cache,
         hash_files=chosen.hash_files,
+        skip_unreadable=chosen.skip_unreadable,
     )
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from federatedscope_ggeur.cfg_ggeur.check import check_embedding_dim
+from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
 from federatedscope_ggeur.cfg_ggeur.devices import device_notes, encoder_device
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
@@ -31,6 +31,7 @@ from federatedscope_ggeur.data import (
     validation_share,
 )
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order
+from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.server import unseen_clients
 from federatedscope_ggeur.reporting import (
@@ -76,6 +77,7 @@ class Run:
 
     def __init__(self, cfg, data: FederatedData | None = None, order: Order = sorted):
         self.cfg = cfg
+        check_place(cfg.federate.save_to, cfg.federate.restore_from)
         self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
         check_embedding_dim(cfg, self.data.dim)
         self.settings = run_settings(
@@ -196,6 +198,7 @@ def load_data_set(cfg) -> DataSet:
             options_of(find_reader(cfg.data.type), cfg.ggeur),
         )
     check_embedding_dim(cfg, dataset.dim)
+    check_agreed(cfg, dataset.class_names, dataset.encoder)
     return dataset
 
 
