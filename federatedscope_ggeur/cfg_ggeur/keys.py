@@ -10,12 +10,18 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
 from federatedscope_ggeur.cfg_ggeur.statistics_form import STATISTICS_KEYS
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
+from federatedscope_ggeur.data.text import TEXT_KEYS
 from federatedscope_ggeur.errors import ConfigError, name_settings
 from federatedscope_ggeur.federation.screening import SCREENS
 from federatedscope_ggeur.geometry import SPACES, SpaceSettings
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
-from federatedscope_ggeur.models import CLOSED_FORMS, calibration_draws
+from federatedscope_ggeur.models import (
+    CLOSED_FORMS,
+    TEXT_MODELS,
+    calibration_draws,
+)
 from federatedscope_ggeur.models.networks.keys import NETWORK_KEYS
+from federatedscope_ggeur.models.text import TEXT_USE_KEYS
 from federatedscope_ggeur.settings import (
     NOT_SET,
     Key,
@@ -39,6 +45,7 @@ REGISTRIES: tuple[Registry, ...] = (
     READERS,
     IMAGE_READERS,
     SPLITTERS,
+    TEXT_MODELS,
 )
 
 PLUGINS = Key(
@@ -235,13 +242,13 @@ _RUN_KEYS = (
 )
 
 
+#: Those of encoders, networks and text, which stand with them.
+_OF_ROOMS = (*ENCODER_KEYS, *NETWORK_KEYS, *TEXT_KEYS, *TEXT_USE_KEYS)
+
 # Which key each field is that rooms below name in messages.
 name_settings(
     {
-        **{
-            key.name: f"ggeur.{key.name}"
-            for key in (*_RUN_KEYS, *ENCODER_KEYS, *NETWORK_KEYS)
-        },
+        **{key.name: f"ggeur.{key.name}" for key in (*_RUN_KEYS, *_OF_ROOMS)},
         "batch_size": "dataloader.batch_size",
         "client_num": "federate.client_num",
         "closed_form": "ggeur.closed_form",
@@ -269,7 +276,7 @@ def all_keys() -> tuple[Key, ...]:
         The settings of a registered part stand where others do already.
     """
     draws = _below("ccvr", calibration_draws.SETTINGS)
-    own = (*_choices(), *_RUN_KEYS, *ENCODER_KEYS, *NETWORK_KEYS, *draws)
+    own = (*_choices(), *_RUN_KEYS, *_OF_ROOMS, *draws)
     return (*own, *_of_parts({"use", *(key.name.split(".")[0] for key in own)}))
 
 

@@ -17,6 +17,11 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
 from federatedscope_ggeur.cfg_ggeur.networks import network_settings, trained_space
 from federatedscope_ggeur.cfg_ggeur.schedule import local_schedule
 from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_form
+from federatedscope_ggeur.cfg_ggeur.text_settings import (
+    text_mix,
+    text_model,
+    text_pull,
+)
 from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.data import (
     ENCODERS,
@@ -55,8 +60,9 @@ from federatedscope_ggeur.models import (
     ClosedForm,
     ModelSettings,
     build_closed_form,
-    build_model,
+    two_kinds,
 )
+from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import TrackingSettings
 from federatedscope_ggeur.settings import NOT_SET
 
@@ -87,18 +93,25 @@ class RunSettings:
         return self.server.total_rounds
 
 
-def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettings:
-    """The settings in `cfg` for data of `num_classes` and `dim`, on any engine."""
+def run_settings(
+    cfg,
+    num_classes: int,
+    dim: int,
+    num_clients: int,
+    text: ClassTexts | None = None,
+) -> RunSettings:
+    """The settings in `cfg` for data of `num_classes` and `dim`, on any engine; `text`
+    is what `engines.text` has made of the classes' names."""
     ggeur, steps = cfg.ggeur, augmentation_steps(cfg.ggeur)
-    sizes, closed_form = _sizes(ggeur, steps), _closed_form(ggeur)
+    sizes, closed_form = _sizes(ggeur, steps), _closed_form(ggeur, text)
     form = statistics_form(ggeur)
     method, training = method_of(cfg), training_settings(cfg)
     pooled = ggeur.geometry == "pooled"
     space = SpaceSettings(trained_space(ggeur), ggeur.whitened.shrinkage)
-    model, scored = model_settings(cfg), scored_settings(cfg)
+    model, scored = model_settings(cfg, text), scored_settings(cfg, text)
     task = Task(
         *(num_classes, dim, model, method, cfg.seed, form, pooled, space),
-        scored=scored if _differ(scored, model) else None,
+        scored=scored if two_kinds(scored, model) else None,
     )
     client = ClientSettings(
         task,
@@ -109,6 +122,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         sends_statistics=STATISTICS in answered_requests(ggeur),
         closed_form=closed_form,
         scored=tuple(cfg.eval.split),
+        text_pull=text_pull(ggeur, text),
     )
     server = ServerSettings(
         task,
@@ -126,6 +140,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         rate=training.optimizer.lr,
         max_share=ggeur.max_share,
         counts_own_rows=ggeur.weight == "original",
+        text_mix=text_mix(ggeur, text),
     )
     return RunSettings(
         client=client,
@@ -220,11 +235,13 @@ def _calibration(ggeur, training: TrainingSettings) -> CalibrationSettings | Non
     return CalibrationSettings(samples, epochs, training)
 
 
-def _closed_form(ggeur) -> ClosedForm | None:
+def _closed_form(ggeur, text: ClassTexts | None = None) -> ClosedForm | None:
     """The head in closed form of ``ggeur.closed_form``, as a start where it is one."""
     if ggeur.closed_form == "none":
         return None
     form = build_closed_form(ggeur.closed_form, ggeur)
+    if text is not None and (form.needs_text or text.prior or text.ensemble):
+        form = form.knowing(text)
     alone = only_closed_form(ggeur) or keeps_best(ggeur)
     return form if alone else form.as_start()
 
@@ -290,27 +307,23 @@ def _sample_client_num(federate, num_clients: int) -> int:
     return part
 
 
-def model_settings(cfg) -> ModelSettings:
-    """The model of ``ggeur.mlp_hidden_dim``, ``ggeur.closed_form`` or
-    ``ggeur.network``."""
+def model_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
+    """The model of ``ggeur.mlp_hidden_dim``, ``ggeur.closed_form``, ``ggeur.network``
+    or ``ggeur.text.model``."""
     ggeur = cfg.ggeur
     hidden, starts = int(ggeur.mlp_hidden_dim), ggeur.init == "closed_form"
     network = network_settings(ggeur)
-    return ModelSettings(hidden, cfg.model.dropout, ggeur.closed_form, starts, network)
+    form, ensemble = ggeur.closed_form, bool(ggeur.text.ensemble)
+    dropout, model = cfg.model.dropout, text_model(ggeur, text)
+    return ModelSettings(hidden, dropout, form, starts, network, ensemble, model)
 
 
-def scored_settings(cfg) -> ModelSettings:
+def scored_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
     """The kind of model that is scored and left."""
-    trained = model_settings(cfg)
+    trained = model_settings(cfg, text)
+    if trained.text is not None:
+        return replace(trained, text=replace(trained.text, left=True))
     return replace(trained, starts=trained.starts and not keeps_best(cfg.ggeur))
-
-
-def _differ(one: ModelSettings, other: ModelSettings) -> bool:
-    """Whether they are two kinds of models."""
-    if one.network is not None:
-        return False
-    kinds = [type(build_model(1, 2, settings)) for settings in (one, other)]
-    return kinds[0] is not kinds[1]
 
 
 def augmentation_steps(ggeur) -> tuple[int, ...]:
@@ -323,16 +336,16 @@ def answered_requests(ggeur) -> frozenset[RequestKind]:
     """What a client of these settings answers."""
     answered = {kind for kind in KINDS if kind.always}
     federated = METHODS.find(ggeur.base_method).federated
+    form = _closed_form(ggeur)
     trains_in = "raw" if only_closed_form(ggeur) else trained_space(ggeur)
     if (
         augmentation_steps(ggeur)
-        or ggeur.closed_form != "none"
+        or (form is not None and form.asks)
         or (federated and trains_in == "whitened")
     ):
         answered.add(STATISTICS)
     if trains_in != "raw" and (federated or STATISTICS in answered):
         answered.add(TOTALS)
-    form = _closed_form(ggeur)
     if form is not None and form.is_open:
         answered.add(LEAVE_ONE_OUT)
     if ggeur.calibrate != "none":

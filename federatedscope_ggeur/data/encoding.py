@@ -215,6 +215,7 @@ class _Encoding:
             files,
             self.extracted,
             self.seconds,
+            self._identity,
         )
 
     def pending(self) -> Pending | None:

@@ -44,6 +44,8 @@ class EmbeddedEngine:
         Of the run that begins.
     order : callable, optional
         In which order the given clients run; the results do not depend on it.
+    text : str
+        The key of the text features; "" where there are none.
 
     Attributes
     ----------
@@ -57,6 +59,7 @@ class EmbeddedEngine:
         settings: RunSettings,
         results: Results,
         order: Order = sorted,
+        text: str = "",
     ):
         self.data, self.settings, self._order = data, settings, order
         memory, cache = MemoryBudget(settings.memory_limit), GeometryCache()
@@ -73,7 +76,7 @@ class EmbeddedEngine:
         )
         self.coordinator = Coordinator(self.server, settings.plan, rows)
         handshake = Handshake(
-            tuple(data.class_names), data.dim, data.encoder, settings.agreed
+            tuple(data.class_names), data.dim, data.encoder, settings.agreed, text
         )
         progress = self._restored(handshake)
         self._handshake, self._progress = handshake, progress

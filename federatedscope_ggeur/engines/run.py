@@ -31,6 +31,7 @@ from federatedscope_ggeur.data import (
     validation_share,
 )
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order
+from federatedscope_ggeur.engines.text import class_texts, text_key
 from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.server import unseen_clients
@@ -80,8 +81,15 @@ class Run:
         check_place(cfg.federate.save_to, cfg.federate.restore_from)
         self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
         check_embedding_dim(cfg, self.data.dim)
+        self.text = class_texts(
+            cfg, self.data.class_names, self.data.dim, self.data.identity
+        )
         self.settings = run_settings(
-            cfg, self.data.num_classes, self.data.dim, len(self.data.clients)
+            cfg,
+            self.data.num_classes,
+            self.data.dim,
+            len(self.data.clients),
+            self.text,
         )
         unseen = unseen_clients(
             [client.number for client in self.data.clients], self.settings.server
@@ -91,7 +99,9 @@ class Run:
         domains = dict(zip(self.held.numbers, self.held.domains))
         self.notes = start_notes(cfg, self.settings, domains, self.held)
         begun = _begun(cfg, self.data, self.notes)
-        self.engine = EmbeddedEngine(self.data, self.settings, begun, order)
+        self.engine = EmbeddedEngine(
+            self.data, self.settings, begun, order, text_key(self.text)
+        )
         self.history = self.engine.history
 
     def describe(self) -> list[str]:

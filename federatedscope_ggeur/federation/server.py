@@ -140,11 +140,11 @@ class Server:
     @property
     def needs_statistics(self) -> bool:
         """Whether clients are asked for statistics in round 0."""
-        settings = self.settings
+        settings, form = self.settings, self.settings.closed_form
         whitens = self.task.method.federated and self.task.space.kind == "whitened"
         return (
             bool(settings.steps)
-            or settings.closed_form is not None
+            or (form is not None and form.asks)
             or (whitens and settings.total_rounds > 0)
         )
 
@@ -169,7 +169,10 @@ class Server:
             held = self.closed_form
             assert held is not None, "the settings ask for no closed form"
             return held.solved_params
-        return recast(self.model, self.raw_params, self.scored_model)
+        params, mix = self.raw_params, self.settings.text_mix
+        if mix is not None:
+            params = mix.mixed(self.model, params)
+        return recast(self.model, params, self.scored_model)
 
     # round 0
 

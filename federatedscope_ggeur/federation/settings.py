@@ -8,6 +8,7 @@ import torch
 
 from federatedscope_ggeur.federation.calibration import CalibrationSettings
 from federatedscope_ggeur.federation.task import Task
+from federatedscope_ggeur.federation.text import TextMix, TextPull
 from federatedscope_ggeur.federation.training import TrainingSettings
 from federatedscope_ggeur.geometry import AugmentationSettings
 from federatedscope_ggeur.models import CPU, ClosedForm
@@ -32,6 +33,8 @@ class ClientSettings:
         As the server's.
     scored : tuple of str
         The splits of its own rows that it scores a head on.
+    text_pull : TextPull, optional
+        Draws training to the zero-shot head.
     """
 
     task: Task
@@ -42,6 +45,7 @@ class ClientSettings:
     sends_statistics: bool = False
     closed_form: ClosedForm | None = None
     scored: tuple[str, ...] = ("test",)
+    text_pull: TextPull | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,8 @@ class ServerSettings:
         The largest share of an average of updates that one client has; 1: any.
     counts_own_rows : bool
         Whether what clients count for are rows of their own.
+    text_mix : TextMix, optional
+        What is scored and left lies between the trained head and the zero-shot one.
     """
 
     task: Task
@@ -95,3 +101,4 @@ class ServerSettings:
     rate: float | None = None
     max_share: float = 1.0
     counts_own_rows: bool = False
+    text_mix: TextMix | None = None

@@ -25,6 +25,8 @@ from federatedscope_ggeur.engines.fs.keeping import (
     server_checkpoints,
     take_sigterm,
 )
+from federatedscope_ggeur.engines.text import class_texts, text_key
+from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import Server
 from federatedscope_ggeur.federation.course.checkpoint import (
     check_place,
@@ -36,6 +38,7 @@ from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.messages import Handshake
 from federatedscope_ggeur.methods import Method
+from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import (
     NO_HEAD,
     ClientInfo,
@@ -75,7 +78,10 @@ class Federation:
         check_place(cfg.federate.save_to, path)
         handshake = None
         if data is not None:
-            handshake = Handshake(data.class_names, data.dim, data.encoder, settings)
+            said = text_key(data.text)
+            handshake = Handshake(
+                data.class_names, data.dim, data.encoder, settings, said
+            )
         self.membership = Membership(
             cfg.federate.client_num,
             quorum(cfg),
@@ -94,8 +100,9 @@ class Federation:
             In place of ``ggeur.base_method``.
         """
         cfg, members, handshake = self._cfg, self.membership, self.membership.handshake
+        names, clients = handshake.class_names, len(members.client_domains)
         settings = run_settings(
-            cfg, len(handshake.class_names), handshake.dim, len(members.client_domains)
+            cfg, len(names), handshake.dim, clients, self._text(handshake)
         )
         role = settings.server
         if method is not None:
@@ -117,6 +124,25 @@ class Federation:
         self._tracking = Tracking(settings.tracking, folder, begins=False)
         self._leave_sigterm = take_sigterm()
         atexit.register(self.write_unfinished)
+
+    def _text(self, handshake: Handshake) -> ClassTexts | None:
+        """The text features that the clients have, too.
+
+        Raises
+        ------
+        ConfigError
+            A server that holds no data finds others.
+        """
+        if self._data is not None:
+            return self._data.text
+        found = class_texts(self._cfg, handshake.class_names, handshake.dim)
+        if text_key(found) != handshake.text:
+            raise ConfigError(
+                "ggeur.text: the server's text features are others than the clients'; "
+                "give it their text.npz (data.root), or the same ggeur.encoder and "
+                "ggeur.text.templates"
+            )
+        return found
 
     def note(self, record: Round0 | RoundRecord) -> None:
         """Something is over: into the history, and of a round the log has its own."""

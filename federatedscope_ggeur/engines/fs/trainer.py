@@ -55,13 +55,13 @@ class GGEURTrainer(BaseTrainer):
 
     def _set_up_role(self, data: ClientSplits, config) -> None:
         settings = run_settings(
-            config, data.num_classes, data.dim, config.federate.client_num
+            config, data.num_classes, data.dim, config.federate.client_num, data.text
         )
         # FS knows the plain head alone when it makes its models.
         task = settings.client.task
         if task.model.network is not None:
             self.model = data.memory.model(task)
-        elif task.model.closed_form != "none":
+        elif task.model.closed_form != "none" or task.model.text is not None:
             self.model = task.build_model()
         self._handler = ClientHandler.of(
             data.held,

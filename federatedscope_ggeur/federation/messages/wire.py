@@ -166,6 +166,10 @@ class Message:
             )
         return float(value)
 
+    def says(self, field: str) -> bool:
+        """Whether there is a number or text `field`."""
+        return field in self._numbers
+
     def text(self, field: str) -> str:
         value = self._numbers.get(field)
         if not isinstance(value, str):
