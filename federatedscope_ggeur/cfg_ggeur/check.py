@@ -14,6 +14,10 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
 )
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
 from federatedscope_ggeur.cfg_ggeur.method_settings import part_settings, parts_in_use
+from federatedscope_ggeur.cfg_ggeur.secure_sums import (
+    SECURE_SUMS_KEYS,
+    secure_sums_problems,
+)
 from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_problems
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import OptimizerSettings
@@ -33,6 +37,10 @@ _OF_THE_HEAD = {
         "mlp_hidden_dim",
     ),
     "space",
+}
+_OF_SUMS = {key.name for key in SECURE_SUMS_KEYS} | {
+    *("privacy.min_samples", "steps", "prototypes", "screen", "augmentation"),
+    "base_method",
 }
 _TARGET = ("target_size_per_class",)
 _PER_ANCHOR = ("num_generated_per_sample", "num_generated_per_prototype", *_TARGET)
@@ -80,6 +88,8 @@ def ggeur_problems(cfg) -> list[str]:
     if not wrong & _OF_THE_HEAD:
         problems += _head_contradictions(ggeur)
         problems += _form_contradictions(ggeur, wrong)
+    if not wrong & {*_OF_THE_HEAD, *_OF_SUMS}:
+        problems += secure_sums_problems(cfg)
     if not wrong & {"sizes", *_TOTALS, *_PER_ANCHOR, "steps"}:
         problems += _size_contradictions(ggeur)
     return problems

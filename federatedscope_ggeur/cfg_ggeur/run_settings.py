@@ -16,8 +16,9 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
 )
 from federatedscope_ggeur.cfg_ggeur.networks import network_settings, trained_space
 from federatedscope_ggeur.cfg_ggeur.schedule import local_schedule
+from federatedscope_ggeur.cfg_ggeur.secure_sums import sum_settings, sums_on
 from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_form
-from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
+from federatedscope_ggeur.cfg_ggeur.tracking import tracking_settings
 from federatedscope_ggeur.data import (
     ENCODERS,
     EncoderSettings,
@@ -39,6 +40,8 @@ from federatedscope_ggeur.federation.course.requests import (
     KINDS,
     LEAVE_ONE_OUT,
     STATISTICS,
+    SUM_KEYS,
+    SUM_KINDS,
     TOTALS,
     RequestKind,
 )
@@ -64,6 +67,8 @@ from federatedscope_ggeur.settings import NOT_SET
 SINGLE_DOMAIN_SIZE, MULTI_DOMAIN_SIZE, PROTOTYPE_SIZE = 2000, 500, 500
 #: The published code's for Digits, and the number that the plugin document recommends.
 RELEASE_TARGET, PER_ANCHOR = 2000, 50
+#: In step 2 around the one mean of all other clients.
+OTHERS_SIZE = 600
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,12 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
     task = Task(
         *(num_classes, dim, model, method, cfg.seed, form, pooled, space),
         scored=scored if _differ(scored, model) else None,
+        summed=sums_on(ggeur),
+    )
+    sums = sum_settings(
+        *(cfg, num_classes, dim, agreed_settings(cfg), form.content),
+        sends_shape=bool(steps) or _trains_in(ggeur) == "whitened",
+        needs_spread=_trains_in(ggeur) != "raw",
     )
     client = ClientSettings(
         task,
@@ -108,6 +119,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         sends_statistics=STATISTICS in answered_requests(ggeur),
         closed_form=closed_form,
         scored=tuple(cfg.eval.split),
+        sums=sums,
     )
     server = ServerSettings(
         task,
@@ -125,6 +137,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         rate=training.optimizer.lr,
         max_share=ggeur.max_share,
         counts_own_rows=ggeur.weight == "original",
+        sums=sums,
     )
     return RunSettings(
         client=client,
@@ -144,32 +157,6 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         answers=answered_requests(ggeur),
         tracking=tracking_settings(cfg),
     )
-
-
-def tracking_settings(cfg) -> TrackingSettings:
-    """Who is told of the run's numbers; W&B with what FS begins a run with."""
-    if not cfg.wandb.use:
-        return TrackingSettings(cfg.ggeur.tensorboard)
-    wandb, method = cfg.wandb, cfg.federate.method
-    begun = {
-        "project": wandb.name_project or None,
-        "entity": wandb.name_user or None,
-        "config": to_plain(cfg),
-        "group": cfg.data.type,
-        "job_type": method,
-        "name": experiment_name(cfg),
-        "notes": f"{method}, {experiment_name(cfg)}",
-    }
-    return TrackingSettings(cfg.ggeur.tensorboard, True, wandb.online_track, begun)
-
-
-def experiment_name(cfg) -> str:
-    """FS's name for an experiment: `expname`, or one made of its main settings."""
-    name = cfg.expname or (
-        f"{cfg.federate.method}_{cfg.model.type}_on_{cfg.data.type}"
-        f"_lr{cfg.train.optimizer.lr}_lstep{cfg.train.local_update_steps}"
-    )
-    return f"{name}_{cfg.expname_tag}" if cfg.expname_tag else name
 
 
 def divides_by_domain(cfg) -> bool:
@@ -254,7 +241,9 @@ def _sizes(ggeur, steps: tuple[int, ...]) -> Sizes:
     single_domain = steps == (1,)
     papers = single_domain and rule == "paper"
     step1 = number("step1_size", SINGLE_DOMAIN_SIZE if papers else MULTI_DOMAIN_SIZE)
-    step2 = number("step2_size", PROTOTYPE_SIZE)
+    # One prototype takes the place of many, see keys.
+    one = ggeur.prototypes == "others"
+    step2 = number("step2_size", OTHERS_SIZE if one else PROTOTYPE_SIZE)
     if rule == "paper" or (single_domain and not has_target):
         return TotalSizes(step1, step2)
     return ReleaseSizes(step1, step2, number(target, RELEASE_TARGET))
@@ -316,7 +305,7 @@ def answered_requests(ggeur) -> frozenset[RequestKind]:
     """What a client of these settings answers."""
     answered = {kind for kind in KINDS if kind.always}
     federated = METHODS.find(ggeur.base_method).federated
-    trains_in = "raw" if only_closed_form(ggeur) else trained_space(ggeur)
+    trains_in = _trains_in(ggeur)
     if (
         augmentation_steps(ggeur)
         or ggeur.closed_form != "none"
@@ -330,17 +319,25 @@ def answered_requests(ggeur) -> frozenset[RequestKind]:
         answered.add(LEAVE_ONE_OUT)
     if ggeur.calibrate != "none":
         answered.add(CALIBRATE)
+    if sums_on(ggeur) and STATISTICS in answered:
+        answered -= {STATISTICS, TOTALS, LEAVE_ONE_OUT}
+        answered |= {SUM_KEYS, *SUM_KINDS.values()}
     return frozenset(answered)
 
 
 def asks_for_statistics(ggeur) -> bool:
     """Whether clients are asked for class statistics at all."""
-    return bool(answered_requests(ggeur) & {STATISTICS, CALIBRATE})
+    return bool(answered_requests(ggeur) & {STATISTICS, CALIBRATE, SUM_KEYS})
 
 
 def only_closed_form(ggeur) -> bool:
     """Whether the run ends with round 0, at a head in closed form."""
     return ggeur.closed_form != "none" and ggeur.init == "random"
+
+
+def _trains_in(ggeur) -> str:
+    """The space that is trained in; raw where nothing is trained."""
+    return "raw" if only_closed_form(ggeur) else trained_space(ggeur)
 
 
 def keeps_best(ggeur) -> bool:

@@ -103,7 +103,7 @@ class EmbeddedEngine:
 
     def _round0(self) -> Round0:
         round0 = self.carry(self.coordinator.round0())
-        if not round0.statistics_bytes_up:
+        if not round0.statistics_bytes_up or self.settings.server.sums is not None:
             return round0
         held = sum(
             len(self.clients[k].labels.unique()) for k in self.server.participants

@@ -36,6 +36,7 @@ from federatedscope_ggeur.federation.messages.schema import (
     StatisticsForm,
 )
 from federatedscope_ggeur.federation.privacy import apply_min_count, rows_for_totals
+from federatedscope_ggeur.federation.prototypes import of_the_others
 from federatedscope_ggeur.federation.rows import check_batches, check_rows
 from federatedscope_ggeur.federation.settings import ClientSettings
 from federatedscope_ggeur.federation.training import fit
@@ -184,6 +185,9 @@ class Client:
         features = self.space.features(self.features)
         if prototypes is None:
             prototypes = Prototypes(self.labels[:0], features[:0])
+        elif prototypes.counts is not None:
+            rows = self.features, self.labels
+            prototypes = of_the_others(prototypes, *rows, self.space)
         self.recipe = augment(
             features,
             self.labels,

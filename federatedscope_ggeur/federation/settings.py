@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from federatedscope_ggeur.federation.calibration import CalibrationSettings
+from federatedscope_ggeur.federation.masking.settings import SumSettings
 from federatedscope_ggeur.federation.task import Task
 from federatedscope_ggeur.federation.training import TrainingSettings
 from federatedscope_ggeur.geometry import AugmentationSettings
@@ -32,6 +33,8 @@ class ClientSettings:
         As the server's.
     scored : tuple of str
         The splits of its own rows that it scores a head on.
+    sums : SumSettings, optional
+        Statistics are summed under masks, and sent in no other way.
     """
 
     task: Task
@@ -42,6 +45,7 @@ class ClientSettings:
     sends_statistics: bool = False
     closed_form: ClosedForm | None = None
     scored: tuple[str, ...] = ("test",)
+    sums: SumSettings | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,8 @@ class ServerSettings:
         The largest share of an average of updates that one client has; 1: any.
     counts_own_rows : bool
         Whether what clients count for are rows of their own.
+    sums : SumSettings, optional
+        As the clients'.
     """
 
     task: Task
@@ -95,3 +101,4 @@ class ServerSettings:
     rate: float | None = None
     max_share: float = 1.0
     counts_own_rows: bool = False
+    sums: SumSettings | None = None
