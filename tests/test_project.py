@@ -172,6 +172,8 @@ class TestRequests:
         "ScoreReport",
         "HitCounts",
         "TotalsUpload",
+        "SumKey",
+        "MaskedVector",
     )
     #: Rooms that carry requests.
     CARRY = ("federation", "engines")

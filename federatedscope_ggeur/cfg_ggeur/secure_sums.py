@@ -37,9 +37,9 @@ SECURE_SUMS_KEYS = (
     ),
     Key(
         f"{_NAME}_radius",
-        1.0,
+        1.01,
         "Secure sums: no embedding is longer than this; a client that has a longer one "
-        "refuses.",
+        "refuses. The default is for those of length 1, float16 ones among them.",
         positive,
     ),
     Key(

@@ -76,10 +76,6 @@ def choose(
     """
     stage = server.closed_form
     components = None if stage is None else stage.components()
-    if components is None and form.is_open and server.settings.sums is not None:
-        # Nothing is known by client, and class means may not go down to be left out of.
-        taken = form.untuned()
-        return Choice(taken, {"chosen_by": "default"}, taken)
     if components is None:
         return Choice(form, {}, form)
     share = confounded_share(components)

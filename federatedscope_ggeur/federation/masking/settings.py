@@ -48,7 +48,7 @@ class SumSettings:
     min_samples: int
     stages: tuple[str, ...] = STAGES
     min_clients: int = 3
-    radius: float = 1.0
+    radius: float = 1.01
     max_rows: int = 2**20
     fraction_bits: int = 40
     agreed: bytes = b""
