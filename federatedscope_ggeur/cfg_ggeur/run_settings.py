@@ -106,9 +106,11 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         summed=sums_on(ggeur),
     )
     sums = sum_settings(
-        *(cfg, num_classes, dim, agreed_settings(cfg), form.content),
+        *(cfg, num_classes, dim, agreed_settings(cfg)),
         sends_shape=bool(steps) or _trains_in(ggeur) == "whitened",
-        needs_spread=_trains_in(ggeur) != "raw",
+        needs_scatter=bool(steps)
+        or _trains_in(ggeur) != "raw"
+        or (closed_form is not None and closed_form.NEEDS != "means"),
     )
     client = ClientSettings(
         task,

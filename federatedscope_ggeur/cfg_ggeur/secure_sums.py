@@ -119,9 +119,8 @@ def sum_settings(
     num_classes: int,
     dim: int,
     agreed: Mapping[str, str],
-    content: str,
     sends_shape: bool,
-    needs_spread: bool,
+    needs_scatter: bool,
 ) -> SumSettings | None:
     """The secure sums in `cfg`; None without any.
 
@@ -133,12 +132,11 @@ def sum_settings(
     if not sums_on(cfg.ggeur):
         return None
     own = cfg.ggeur.privacy
-    with_scatter = content != "means" or needs_spread
     settings = SumSettings(
         num_classes,
         dim,
         int(own.min_samples),
-        STAGES if with_scatter else STAGES[:2],
+        STAGES if needs_scatter else STAGES[:2],
         min_clients=int(own.secure_sums_min_clients),
         radius=float(own.secure_sums_radius),
         max_rows=int(own.secure_sums_max_rows),

@@ -52,7 +52,8 @@ def start_notes(
         notes.append(step2_note(own, kind, base_method(cfg).pools_data))
     if held is not None:
         if asks_for_statistics(cfg.ggeur):
-            notes.append(withheld_note(held.counts, settings.client.min_samples))
+            counts = _counted(settings, held)
+            notes.append(withheld_note(counts, settings.client.min_samples))
         rows = set_rows(settings, held)
         notes += _training_notes(cfg, settings, held, rows)
     elif settings.client.training.batch_or_epoch == "batch":
@@ -65,7 +66,7 @@ def start_notes(
 def client_notes(cfg, settings: RunSettings, held: Holdings, rows: int) -> list[str]:
     """The same of one client by itself, whose set has so many rows."""
     notes = []
-    if asks_for_statistics(cfg.ggeur):
+    if asks_for_statistics(cfg.ggeur) and settings.client.sums is None:
         own = Withheld.from_counts(held.counts, settings.client.min_samples)
         # Others may speak of the classes that it says nothing of.
         notes = [withheld_text(replace(own, classes=0))]
@@ -75,7 +76,8 @@ def client_notes(cfg, settings: RunSettings, held: Holdings, rows: int) -> list[
 def withheld_line(cfg, settings: RunSettings, held: Holdings) -> str:
     """What the min-count threshold keeps back; "" where no statistics are sent, or so
     much is kept back that `start_notes` says it."""
-    withheld = Withheld.from_counts(held.counts, settings.client.min_samples)
+    counts = _counted(settings, held)
+    withheld = Withheld.from_counts(counts, settings.client.min_samples)
     quiet = not asks_for_statistics(cfg.ggeur) or is_much(withheld)
     return "" if quiet else withheld_text(withheld)
 
@@ -84,7 +86,16 @@ def set_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
     """Rows that each client trains on, augmentation included: int array [K]."""
     client = settings.client
     threshold, kind = client.min_samples, settings.server.prototypes
+    kind = kind if client.sums is None else "others"
     return augmented_rows(held, client.augmentation, threshold, kind)
+
+
+def _counted(settings: RunSettings, held: Holdings) -> np.ndarray:
+    """The rows that the min-count threshold is compared with: of each client, or, as
+    secure sums, of all together."""
+    if settings.client.sums is None:
+        return held.counts
+    return held.counts.sum(axis=0, keepdims=True)
 
 
 def _training_notes(

@@ -14,6 +14,7 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
     base_method,
     options_of,
 )
+from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_by_domain,
     encoding_settings,
@@ -260,6 +261,7 @@ def _begun(cfg, data: FederatedData, notes: list[str]) -> Results:
     unseen = [domain.name for domain in data.unseen]
     return Results.begun(
         notes=notes,
+        privacy=privacy_of(cfg),
         engine="embedded",
         config=to_plain(cfg),
         seed=cfg.seed,

@@ -11,6 +11,7 @@ from federatedscope_ggeur.federation.masking.collector import (
 from federatedscope_ggeur.federation.masking.settings import SumSettings
 from federatedscope_ggeur.federation.messages.statistics_upload import Statistics
 from federatedscope_ggeur.models import ClosedForm
+from federatedscope_ggeur.reporting import SumsRecord
 
 Anything = TypeVar("Anything", bound=Statistics)
 
@@ -42,6 +43,20 @@ class SummedStage:
     @collector.setter
     def collector(self, collector: Collector) -> None:
         self._collector = collector
+
+    def record(self) -> SumsRecord | None:
+        """What is to be said of them; None where there are none."""
+        if self.summed is None:
+            return None
+        settings, summed = self.collector.settings, self.summed
+        return SumsRecord(
+            list(self.collector.roster),
+            settings.min_samples,
+            {stage: self.collector.length(stage) for stage in settings.stages},
+            summed.statistics.classes,
+            list(summed.kept_back),
+            summed.unnamed,
+        )
 
     def for_head(self, form: ClosedForm, statistics: Statistics) -> Statistics:
         """What a head that goes down may be made of, in place of all `statistics`."""

@@ -149,6 +149,7 @@ class Coordinator:
             space=server.space.report(),
             closed_form=closed_form,
             compression=server.compression.record(server.statistics),
+            sums=server.sums.record(),
             **sent,
         )
 

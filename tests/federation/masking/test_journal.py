@@ -1,6 +1,7 @@
 """A client that starts again goes on with the same session and the same bytes."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from sums_of import SETTINGS, Sum, clients_of, fixed_secret
@@ -51,9 +52,9 @@ def test_the_secret_is_gone_once_the_last_stage_is_sent(settings):
     secret = fixed_secret(2)()
     path = f"{settings.store}/client_0002.sums"
     one.stage("counts").stage("means")
-    assert secret in open(path, "rb").read()
+    assert secret in Path(path).read_bytes()
     one.stage("pooled")
-    assert secret not in open(path, "rb").read()
+    assert secret not in Path(path).read_bytes()
     assert Journal(settings.store, 2).current.secret == b""
 
 
@@ -67,14 +68,14 @@ def test_nothing_is_sent_that_could_not_be_noted(settings, tmp_path):
 def test_a_file_that_is_damaged_or_another_clients_is_refused(settings, fault):
     Sum(clients_of(), settings).run()
     path = f"{settings.store}/client_0001.sums"
-    data = open(path, "rb").read()
+    data = Path(path).read_bytes()
     if fault == "cut":
         data = data[:-9]
     elif fault == "changed":
         data = data[:-1] + bytes([data[-1] ^ 1])
     else:
-        data = open(f"{settings.store}/client_0002.sums", "rb").read()
-    open(path, "wb").write(data)
+        data = Path(f"{settings.store}/client_0002.sums").read_bytes()
+    Path(path).write_bytes(data)
     with pytest.raises(ConfigError, match="cannot be used"):
         Journal(settings.store, 1)
 
@@ -90,7 +91,7 @@ def test_repeated_sums_take_no_more_room(settings):
     sizes = []
     for i in range(3):
         Sum(clients, settings, session=bytes([i] * 16), generation=i).run()
-        sizes.append(len(open(f"{settings.store}/client_0001.sums", "rb").read()))
+        sizes.append(len(Path(f"{settings.store}/client_0001.sums").read_bytes()))
     assert len(Journal(settings.store, 1).past) == 1
     assert sizes[2] == sizes[1] == sizes[0]
 

@@ -22,9 +22,7 @@ ROSTER, LENGTH = (1, 2, 5, 9), 100_000
 SESSION, BOUND = b"s" * 16, b"b" * 32
 SECRETS = {k: fixed_secret(k)() for k in ROSTER}
 SHARED = {
-    k: {
-        j: shared_secret(SECRETS[k], public_key(SECRETS[j])) for j in ROSTER if j != k
-    }
+    k: {j: shared_secret(SECRETS[k], public_key(SECRETS[j])) for j in ROSTER if j != k}
     for k in ROSTER
 }
 

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
 )
-from sums_of import SETTINGS, SESSION, Sum, changed, clients_of
+from sums_of import SESSION, SETTINGS, Sum, changed, clients_of
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation.masking.trust import Signer, verifying_keys

@@ -1,4 +1,4 @@
-"""Totals of secure sums: those of all rows in one place, and nothing of withheld ones."""
+"""Totals of secure sums: those of all rows, and nothing of withheld ones."""
 
 from dataclasses import replace
 
