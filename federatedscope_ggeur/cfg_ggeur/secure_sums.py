@@ -145,7 +145,7 @@ def sum_settings(
         sends_shape=sends_shape,
         trust=own.secure_sums_trust,
         signing_key=own.secure_sums_signing_key,
-        store=own.secure_sums_store if cfg.federate.mode == "distributed" else "",
+        store=own.secure_sums_store if _is_distributed(cfg) else "",
         new_roster=own.secure_sums_new_roster,
     )
     size = 8 * settings.longest / 1e6
@@ -156,6 +156,11 @@ def sum_settings(
             "dimensions; raise it, or take embeddings of fewer dimensions"
         )
     return settings
+
+
+def _is_distributed(cfg) -> bool:
+    # The mode is hidden from what FS's constructors make, see `for_constructor`.
+    return "distribute" in cfg and bool(cfg.distribute.get("use"))
 
 
 def secure_sums_problems(cfg) -> Iterator[str]:
@@ -194,7 +199,7 @@ def secure_sums_problems(cfg) -> Iterator[str]:
             f"{own.secure_sums_min_clients:g}: of two clients each knows what the "
             "other has sent, by taking its own from the sum"
         )
-    if cfg.federate.mode == "distributed" and not own.secure_sums_store:
+    if _is_distributed(cfg) and not own.secure_sums_store:
         yield f"ggeur.{_NAME}_store: must name a folder in distributed mode"
     yield from _head_problems(ggeur, beside)
     yield from _step_problems(ggeur, beside)

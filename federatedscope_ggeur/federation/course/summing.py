@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.course.requests import (
     SUM_KEYS,
@@ -93,6 +93,7 @@ def _require_all(
         )
         raise GGEURError(
             f"round 0, {kind.name}: a secure sum needs every client that took part in "
-            f"its keys, and {len(missing)} of {len(asked)} are missing. {why}. Nothing "
-            "was learnt of anyone; begin the run again, with or without them"
+            f"its keys, and {len(missing)} of {len(asked)} are missing. {why}. Who is "
+            f"lost is waited for as long as {setting('deadline')} says. Nothing was "
+            "learnt of anyone; begin the run again"
         )

@@ -35,7 +35,10 @@ def start(fleet, tmp_path):
 
 def check_same(server, clients, expected):
     check_same_head(server, list(clients.values()), expected)
-    assert numbers(server.results) == numbers(expected[0])
+    ours, theirs = numbers(server.results), numbers(expected[0])
+    for one in (ours, theirs):
+        del one["round0"]["closed_form"]["seconds"]
+    assert ours == theirs
 
 
 @pytest.mark.parametrize(
@@ -91,7 +94,7 @@ def test_a_client_that_does_not_come_back_is_named(start, occasion):
     said = server.output[server.output.index("error: ") :]
     assert f"round 0, {occasion.split()[0]}: a secure sum needs every client" in said
     assert "client 3: " in said
-    assert "within 3 s" in said
+    assert "client 3 is waited for" in server.output
     assert [client.wait() for client in clients.values()] == [1, 1, 1]
 
 
@@ -129,6 +132,7 @@ def test_other_rows_over_the_same_store_are_refused(start):
     _, server, clients = start("data.splitter_args", "[{'alpha': 0.5}]")
     assert server.wait() == 1
     assert "overlap those of an earlier sum" in server.output
+    assert 0 not in [client.wait() for client in clients.values()]
 
 
 def test_sixteen_processes(start, embedded):
