@@ -18,11 +18,11 @@ MODULES = sorted(
 )
 #: Module -> the file that tests it, where that is another than its own.
 ELSEWHERE = {
+    "audit/base.py": "audit/test_suite.py",
     "cfg_ggeur/described.py": "cfg_ggeur/test_check.py",
     "cfg_ggeur/fs_keys.py": "engines/fs/test_fs_config.py",
     "cfg_ggeur/keys.py": "cfg_ggeur/test_check.py",
     "cfg_ggeur/run_settings.py": "cfg_ggeur/test_method_settings.py",
-    "cfg_ggeur/tracking.py": "cfg_ggeur/test_method_settings.py",
     "commands/inspection.py": "commands/test_inspect.py",
     "commands/prediction.py": "commands/test_predict.py",
     "data/cache/entry.py": "data/cache/test_embedding_cache.py",
@@ -64,7 +64,7 @@ ELSEWHERE = {
     "federation/course/plan.py": "federation/course/test_coordinator.py",
     "federation/memory.py": "federation/test_roles.py",
     "federation/settings.py": "federation/test_roles.py",
-    "federation/masking/settings.py": "federation/masking/test_vectors.py",
+    "federation/masking/settings.py": "federation/masking/test_masking_vectors.py",
     "federation/messages/schema.py": "federation/messages/test_payloads.py",
     "federation/prototypes.py": "federation/test_round_zero.py",
     "federation/server.py": "federation/test_roles.py",

@@ -25,7 +25,7 @@ from federatedscope_ggeur.federation.course.client_handler import (
 from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.history import History
-from federatedscope_ggeur.federation.course.requests import Requests
+from federatedscope_ggeur.federation.course.requests import Request, Requests
 from federatedscope_ggeur.federation.messages import Handshake
 from federatedscope_ggeur.reporting import Results, Round0, RoundRecord
 
@@ -49,6 +49,8 @@ class EmbeddedEngine:
     ----------
     history : History
         What is over so far.
+    listen : callable (Request, replies) or None
+        Told of every request and its answers.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class EmbeddedEngine:
         )
         progress = self._restored(handshake)
         writer = CheckpointWriter(save_to, handshake, progress) if save_to else None
+        self.listen: Callable[[Request, dict], None] | None = None
         self.history = History(self.coordinator, results, writer, progress)
 
     def run(self) -> Iterator[Round0 | RoundRecord]:
@@ -122,6 +125,8 @@ class EmbeddedEngine:
                 k: self._handlers[k].answer(request.kind, request.parts[k])
                 for k in self._order(list(request.parts))
             }
+            if self.listen is not None:
+                self.listen(request, dict(replies))
 
     def _restored(self, handshake: Handshake) -> Progress | None:
         path = self.settings.restore_from

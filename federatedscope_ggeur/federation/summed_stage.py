@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from federatedscope_ggeur.federation.masking.collector import (
     Collector,
     Summed,
@@ -12,8 +10,6 @@ from federatedscope_ggeur.federation.masking.settings import SumSettings
 from federatedscope_ggeur.federation.messages.statistics_upload import Statistics
 from federatedscope_ggeur.models import ClosedForm
 from federatedscope_ggeur.reporting import SumsRecord
-
-Anything = TypeVar("Anything", bound=Statistics)
 
 
 class SummedStage:

@@ -7,6 +7,7 @@ import torch
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.course.requests import KINDS
+from federatedscope_ggeur.federation.summed_stage import SummedStage
 from federatedscope_ggeur.reporting import numbers, privacy_line
 
 SUMS = ["ggeur.privacy.secure_sums", "statistics", "ggeur.privacy.secure_sums_radius"]
@@ -186,6 +187,9 @@ def test_withheld_rows_are_those_below_the_threshold_over_all_clients(config):
     assert results.round0.sums.withheld_rows == totals[totals < 7].sum()
     assert results.round0.sums.classes == np.flatnonzero(totals >= 7).tolist()
     assert results.round0.withheld_pairs is None
+    stage = going.engine.server.sums
+    assert isinstance(stage, SummedStage)
+    assert stage.record() == results.round0.sums
 
 
 def test_the_same_seed_gives_the_same_numbers_although_masks_are_fresh(config):
