@@ -66,10 +66,11 @@ def withheld(seen: Transcript, k: int, weight: float) -> tuple[int, int] | None:
     """Withheld classes that have a shape (-1: not told apart) and rows of all others;
     None where that is not known of these settings."""
     told = seen.uploads[k].counts
-    if seen.client.weight == "original" or not seen.client.augmentation.steps:
+    own_rows = seen.client.weight != "augmented"
+    if own_rows or not seen.client.augmentation.steps:
         return -1, int(weight) - int(told.sum())
     sizes, steps = seen.client.augmentation.sizes, seen.client.augmentation.steps
-    if seen.client.weight != "augmented" or not isinstance(sizes, TotalSizes):
+    if not isinstance(sizes, TotalSizes):
         return None
     known = 0
     got = seen.prototypes.get(k)

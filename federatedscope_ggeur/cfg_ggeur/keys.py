@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
+from federatedscope_ggeur.cfg_ggeur.privacy_keys import PRIVACY_KEYS
 from federatedscope_ggeur.cfg_ggeur.secure_sums import SECURE_SUMS_KEYS
 from federatedscope_ggeur.cfg_ggeur.statistics_form import STATISTICS_KEYS
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
@@ -158,9 +159,10 @@ _RUN_KEYS = (
     ),
     _choice(
         "weight",
-        ("augmented", "original"),
+        ("augmented", "original", "statistics"),
         "Rows that a client counts for in averages, and so tells the server of: "
-        "augmented, or its original ones.",
+        "augmented, its original ones, or those that it sends statistics of, which "
+        "says nothing of withheld ones.",
     ),
     Key(
         "max_share",
@@ -176,13 +178,7 @@ _RUN_KEYS = (
         "spreads, updates, weights, rows; compared with the others' medians, from "
         "three clients up): warn names it in the log, refuse puts the client out.",
     ),
-    Key(
-        "privacy.min_samples",
-        5.0,
-        "A client says nothing of a class it has fewer samples of. 1 reproduces the "
-        "paper and reveals single embeddings.",
-        whole(1),
-    ),
+    *PRIVACY_KEYS,
     *SECURE_SUMS_KEYS,
     Key(
         "unseen_domains",

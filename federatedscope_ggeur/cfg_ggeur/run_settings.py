@@ -122,6 +122,8 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         closed_form=closed_form,
         scored=tuple(cfg.eval.split),
         sums=sums,
+        train_withheld=ggeur.privacy.train_withheld,
+        float32_means=ggeur.privacy.float32_means,
     )
     server = ServerSettings(
         task,
@@ -138,7 +140,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         device=training.device,
         rate=training.optimizer.lr,
         max_share=ggeur.max_share,
-        counts_own_rows=ggeur.weight == "original",
+        counts_own_rows=ggeur.weight != "augmented",
         sums=sums,
     )
     return RunSettings(

@@ -87,6 +87,9 @@ def set_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
     client = settings.client
     threshold, kind = client.min_samples, settings.server.prototypes
     kind = kind if client.sums is None else "others"
+    if not client.train_withheld:
+        told = np.where(held.counts >= threshold, held.counts, 0)
+        held = replace(held, counts=told)
     return augmented_rows(held, client.augmentation, threshold, kind)
 
 

@@ -17,15 +17,13 @@ from federatedscope_ggeur.federation.course.requests import (
     STATISTICS,
     TRAIN,
     Request,
+    decode_answer,
 )
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
-    ClientUpdate,
     Geometry,
-    PrepareReply,
     Prototypes,
     SpaceBroadcast,
-    StatisticsUpload,
 )
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models import LinearHead
@@ -84,10 +82,10 @@ class _Recorder:
             self._note(request, k, parts, replies.get(k, ()))
 
     def _note(self, request: Request, k: int, parts, reply) -> None:
-        schema, who, kind = self._schema, f"client {k}", request.kind
+        schema, server, kind = self._schema, self._engine.server, request.kind
+        answer = decode_answer(server, request, k, reply) if reply else None
         if kind is STATISTICS:
-            upload = StatisticsUpload.from_bytes(reply[0], schema, who)
-            self.uploads[k] = upload.statistics
+            self.uploads[k] = answer.statistics
         elif kind is PREPARE:
             geometry, prototypes, space = parts
             if geometry:
@@ -96,18 +94,15 @@ class _Recorder:
                 self.prototypes[k] = Prototypes.from_bytes(prototypes, schema)
             if space:
                 self.space = SpaceBroadcast.from_bytes(space, schema).space
-            self.replies[k] = PrepareReply.from_bytes(reply[0], schema, who)
+            self.replies[k] = answer
         elif kind is TRAIN and request.round_number == 1:
             before = Broadcast.from_bytes(parts[0], schema)
-            after = ClientUpdate.from_bytes(reply[0], schema, who)
-            model = self._engine.server.model
-            if isinstance(model, LinearHead) and len(after.params):
-                moved = after.params - before.params
-                self.updates[k] = Update(*_split(model, moved))
+            if isinstance(server.model, LinearHead) and len(answer.params):
+                moved = answer.params - before.params
+                self.updates[k] = Update(*_split(server.model, moved))
         elif kind is EVALUATE and request.round_number == 0:
-            model = self._engine.server.scored_model
-            scored = self._engine.server.task.schema(model)
-            params = Broadcast.from_bytes(parts[0], scored).params
+            model = server.scored_model
+            params = Broadcast.from_bytes(parts[0], server.task.schema(model)).params
             if isinstance(model, LinearHead):
                 self.head = _split(model, params)
 

@@ -25,8 +25,9 @@ class ClientSettings:
     training : TrainingSettings
     min_samples : int
         The min-count threshold of what goes up of a class.
-    weight : {"augmented", "original"}
-        The rows that n_k counts: of the set trained on, or the client's own.
+    weight : {"augmented", "original", "statistics"}
+        The rows that n_k counts: of the set trained on, the client's own, or those
+        that statistics are sent of.
     sends_statistics : bool
         Whether round 0 asks for class statistics.
     closed_form : ClosedForm, optional
@@ -35,6 +36,10 @@ class ClientSettings:
         The splits of its own rows that it scores a head on.
     sums : SumSettings, optional
         Statistics are summed under masks, and sent in no other way.
+    train_withheld : bool
+        Whether rows of withheld classes are trained on.
+    float32_means : bool
+        Whether means are rounded to float32 before they travel.
     """
 
     task: Task
@@ -46,6 +51,8 @@ class ClientSettings:
     closed_form: ClosedForm | None = None
     scored: tuple[str, ...] = ("test",)
     sums: SumSettings | None = None
+    train_withheld: bool = True
+    float32_means: bool = False
 
 
 @dataclass(frozen=True)
