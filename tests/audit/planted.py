@@ -15,7 +15,8 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
 from federatedscope_ggeur.models import build_closed_form
 
-CLOCK = Clock(60)
+#: Of attacks that end by themselves.
+CLOCK = Clock(3600)
 
 
 def settings_of(*settings, classes=4, dim=12, clients=3):
