@@ -38,6 +38,8 @@ FEDERATED = {
     for name, method in built(METHODS).items()
     if method.federated and not method.pools_data and not method.needs_norms
 }
+#: Base methods, bounds among them, that are not about BatchNorm: those that heads have.
+ON_HEADS = [name for name, part in METHODS.items() if not part.needs_norms]
 #: Those of them that are not FedAvg, whose weights they are compared with.
 OTHERS = {name: method for name, method in FEDERATED.items() if name != "fedavg"}
 _HEAD = build_model(6, 4, ModelSettings())

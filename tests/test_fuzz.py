@@ -76,6 +76,7 @@ def test_every_key_with_every_value(try_one, part):
             check(key, value, *try_one(key, value))
 
 
+@pytest.mark.slow
 def test_some_keys_with_every_value(try_one):
     for key in KEYS[::37]:
         for value in VALUES:

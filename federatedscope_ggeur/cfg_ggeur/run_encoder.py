@@ -78,6 +78,32 @@ def run(settings: EncoderSettings, device: torch.device) -> Encoder:
     )
 
 
+def other_rows_note(cfg) -> str:
+    """What to say where the network's run divided the same data otherwise, so that it
+    may have trained on rows that are scored here; "" where not, or nobody can tell."""
+    results = Path(cfg.ggeur.encoder.model) / _RESULTS
+    if cfg.ggeur.encoder.name != "run" or not results.is_file():
+        return ""  # its features are in the cache
+    then = CfgNode(Results.from_json(results.read_text(encoding="utf-8")).config)
+    if (then.data.type, then.data.root) != (cfg.data.type, cfg.data.root):
+        return ""
+    keys = {
+        "seed": (then.seed, cfg.seed),
+        "data.splits": (list(then.data.splits), list(cfg.data.splits)),
+        "ggeur.unseen_domains": (
+            list(then.ggeur.unseen_domains),
+            list(cfg.ggeur.unseen_domains),
+        ),
+    }
+    other = [key for key, (there, here) in keys.items() if there != here]
+    if not other:
+        return ""
+    return (
+        f"ggeur.encoder.model: '{cfg.ggeur.encoder.model}' was trained with another "
+        f"{', '.join(other)}: it may have seen rows that are scored here"
+    )
+
+
 def _read(folder: Path) -> tuple[Results, Encoder, ImageNetwork]:
     """A run's results, what made its pixels, and its network."""
     # Imported here, since `run_settings` gathers the keys, of encoders too.

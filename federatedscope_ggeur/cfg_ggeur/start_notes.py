@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, run_notes
+from federatedscope_ggeur.cfg_ggeur.run_encoder import other_rows_note
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings, asks_for_statistics
 from federatedscope_ggeur.federation.advice import (
     batches_note,
@@ -45,7 +46,7 @@ def start_notes(
         What these hold; None on a server that cannot know it: each client then says
         `client_notes` of its own.
     """
-    notes, server = run_notes(cfg), settings.server
+    notes, server = [*run_notes(cfg), other_rows_note(cfg)], settings.server
     if 2 in server.steps:
         kind = server.prototypes
         own = sources(list(client_domains.values()), kind)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -200,14 +201,16 @@ class _TrainingStep:
         hooked = any(hook is not None for hook in called)
         self.may_leave_tensors = model.uses_autograd or not self.plain or hooked
         self.accumulate = model.gradient_accumulator(self.gradient, self.beta)
+        self.take: Callable[[Tensor, Tensor], None] = self._take_gradient
+        if hooks.perturb is not None:
+            self.take = partial(self._take_gradient_nearby, hooks.perturb)
+        elif self.plain:
+            self.take = self.accumulate
 
     def __call__(self, features: Tensor, labels: Tensor) -> None:
         if self.hooks.transform is not None:
             features = self.hooks.transform(features, labels)
-        if self.hooks.perturb is None:
-            self._take_gradient(features, labels)
-        else:
-            self._take_gradient_nearby(self.hooks.perturb, features, labels)
+        self.take(features, labels)
         if self.hooks.add_correction is not None:
             self.hooks.add_correction(self.params, self.gradient)
         if self.apart:

@@ -39,6 +39,7 @@ def model(config):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", [0, 6])
 @pytest.mark.parametrize("steps", [[], [1], [1, 2]], ids=str)
 def test_every_method_runs_and_has_an_effect(model, steps, hidden):

@@ -62,6 +62,7 @@ def on_features(trained, cache, **others):
     return chosen
 
 
+@pytest.mark.slow
 def test_features_are_what_the_last_layer_takes_in(trained, cache):
     _, model, chosen = trained
     pixels = load_data_set(load_config(None, chosen))
@@ -102,6 +103,33 @@ def test_its_identity_is_its_weights(trained, tmp_path):
     assert found.name == build_encoder(EncoderSettings("run", str(folder)), CPU).name
     assert encoder_stamp(EncoderSettings("run", str(folder)))["weights"]
     assert encoder_stamp(EncoderSettings("run", str(tmp_path)))["weights"] is None
+
+
+class TestRowsThatTheNetworkSaw:
+    """A run says where its test rows may be ones that the network was trained on."""
+
+    def notes(self, trained, cache, **others):
+        notes = Run(load_config(None, on_features(trained, cache, **others))).notes
+        return [note for note in notes if "may have seen rows" in note]
+
+    def test_the_same_division_is_as_it_should_be(self, trained, cache):
+        assert not self.notes(trained, cache)
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            ("seed", 7),
+            ("data.splits", [0.4, 0.0, 0.6]),
+            ("ggeur.unseen_domains", ["noisy"]),
+        ],
+    )
+    def test_another_is_said(self, trained, cache, key, value):
+        (note,) = self.notes(trained, cache, **{key: value})
+        assert f"another {key}: " in note
+
+    def test_other_data_may_be_divided_at_will(self, trained, cache, tmp_path):
+        others = {"seed": 7, "data.root": str(tmp_path)}
+        assert not self.notes(trained, cache, **others)
 
 
 class TestRefusals:

@@ -218,6 +218,7 @@ def test_a_log_that_cannot_be_opened_is_named(short, monkeypatch, capsys):
     assert re.search(r"error: cannot write .*log\.txt", capsys.readouterr().err)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("verbose", [1, 0])
 def test_a_bar_for_a_person_and_lines_for_a_log(

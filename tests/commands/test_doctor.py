@@ -111,6 +111,7 @@ def test_the_first_lines_come_before_torch(tmp_path):
         process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", ["ImportError", "OSError"])
 def test_a_torch_that_does_not_work_is_named(tmp_path, error):
     process = start(tmp_path, f"raise {error}('no such library')\n")

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from federatedscope_ggeur.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +36,7 @@ def test_a_config_is_read_first(capsys):
     assert "'nowhere.yaml' does not exist" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_keys_of_plugins_are_listed_even_if_the_config_is_wrong(tmp_path):
     (tmp_path / "my_methods.py").write_text(MODULE)
     (tmp_path / "my.yaml").write_text("ggeur: {plugins: [my_methods], nosuch: 1}\n")

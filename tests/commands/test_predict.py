@@ -266,6 +266,7 @@ def test_a_run_on_embeddings_is_refused(
     assert "made by: some network's last layer)" in error
 
 
+@pytest.mark.slow
 def test_an_encoder_of_ones_own_is_named_by_its_module(
     copied, simple, tmp_path, capsys
 ):

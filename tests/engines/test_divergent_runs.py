@@ -6,13 +6,12 @@ import logging
 
 import numpy as np
 import pytest
-from every_method import words
+from every_method import ON_HEADS, words
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.reporting import Results, results_table
 
 RAW = ["ggeur.space", "raw", "train.optimizer.lr", "0.01"]
@@ -52,6 +51,7 @@ def test_the_server_s_step_may_be_what_diverges(config):
     assert (found.round, found.client) == (1, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", [0, 1, 3])
 @pytest.mark.parametrize(
     ("settings", "since"),
@@ -76,7 +76,7 @@ def test_a_restored_run_says_the_same(quickstart, tmp_path, settings, since, las
     assert run(cfg).diverged == whole
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ON_HEADS)
 def test_no_method_diverges_as_it_is(config, method):
     assert run(config(*words(method))).diverged is None
 

@@ -72,12 +72,14 @@ def plain(request, digits_config):
     return norm, followed(digits_config, *norm).tensors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", NOTHING.values(), ids=NOTHING)
 def test_nothing_is_fedavg_to_the_bit(plain, words, digits_config):
     norm, tensors = plain
     assert same(followed(digits_config, *norm, *words).tensors, tensors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", SOMETHING.values(), ids=SOMETHING)
 def test_something_is_not(plain, words, digits_config):
     norm, tensors = plain

@@ -93,6 +93,7 @@ def test_where_labels_and_domains_are_confounded_training_has_the_last_word(conf
     assert [r.accuracy for r in same.rounds] == [r.accuracy for r in plain.rounds]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("server", [False, True])
 def test_a_stopped_run_goes_on_to_the_same_head(config, tmp_path, kind, server):

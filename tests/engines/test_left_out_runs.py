@@ -20,6 +20,7 @@ def follow(config):
     return going.follow(lambda record: None), load(going.history.head_bytes())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OPEN)
 def test_the_choice_is_that_of_setting_it(config, kind):
     results, head = follow(config("ggeur.closed_form", kind, *SIX))
@@ -60,6 +61,7 @@ def test_the_hits_of_a_run_are_kept_and_not_printed(config, tmp_path):
     assert "'hits'" not in table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OPEN)
 def test_the_order_of_clients_does_not_matter(config, kind):
     settings = config("ggeur.closed_form", kind, *SIX)
@@ -78,6 +80,7 @@ def test_training_starts_at_the_best_linear_head(config, steps):
     assert len(results.rounds) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OPEN)
 def test_a_stopped_run_goes_on_with_what_was_chosen(config, tmp_path, kind):
     settings = ["ggeur.closed_form", kind, *SIX]

@@ -192,6 +192,7 @@ def test_with_statistics_it_has_that_of_all(config):
         assert here.loss == pytest.approx(there.loss, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [STANDARD, WHITENED])
 @pytest.mark.parametrize(
     "form", [name for name, form in CLOSED_FORMS.items() if form.trainable]
@@ -228,7 +229,11 @@ def test_clients_and_server_score_the_same_model(config):
 
 def test_it_is_the_default_and_papers_configs_are_raw(quickstart):
     assert default_config().ggeur.space == STANDARD
-    first = {quickstart.name, "ggeur_own_embeddings.yaml"}
+    first = {
+        quickstart.name,
+        "ggeur_own_embeddings.yaml",
+        "network_then_ggeur.yaml",
+    }
     for path in quickstart.parent.glob("*.yaml"):
         ggeur = load_config(path).ggeur
         # A network normalises pixels itself.

@@ -121,6 +121,7 @@ def test_validation_rows_are_not_trained_on(config):
 KEYS = st.sampled_from(["val_loss", "val_acc", "val_avg_loss", "train_loss"])
 
 
+@pytest.mark.slow
 @settings(
     max_examples=20,
     deadline=None,

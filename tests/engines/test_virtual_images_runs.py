@@ -10,6 +10,8 @@ from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.reporting import Results, Round0, numbers
 
+pytestmark = pytest.mark.slow
+
 TINY = [
     *("ggeur.fedpg.images_per_class", 3, "ggeur.fedpg.batch_size", 8),
     *("ggeur.fedpg.noise_dim", 4, "ggeur.fedpg.steps", 3),

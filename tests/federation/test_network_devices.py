@@ -27,6 +27,7 @@ def gpu():
             yield mode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "augment"),
     [

@@ -88,6 +88,7 @@ def assert_close(ours, theirs):
         assert ours == pytest.approx(theirs, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", ALL)
 def test_every_method_gives_what_it_gives_on_the_cpu(name, model, request):

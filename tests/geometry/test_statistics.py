@@ -154,6 +154,7 @@ def test_statistics_and_merge_equal_the_plain_oracle(n, dim):
                 np.testing.assert_allclose(fast.scatter(c), count * sigma, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dim", "offset"), [(6, 0.0), (6, 1e8), (40, 0.0)])
 def test_a_thousand_additions_and_removals(dim, offset):
     rng = np.random.default_rng(dim)

@@ -57,6 +57,7 @@ def test_beside_fedavg_the_numbers_are_the_augmentations_own(added, model):
 @pytest.mark.parametrize("added", NEUTRAL)
 @pytest.mark.parametrize("base", FEDERATED.values(), ids=FEDERATED)
 class TestEveryPair:
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", MODELS)
     def test_an_augmentation_of_weight_zero_is_the_base_method(self, base, added, kind):
         model = (PLAIN if added == "fedmix" else MODELS)[kind]

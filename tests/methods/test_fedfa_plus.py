@@ -76,6 +76,7 @@ def maps(stage, rows=6, seed=0):
 
 
 class TestIdentities:
+    @pytest.mark.slow
     @pytest.mark.parametrize("network", NETWORKS)
     @pytest.mark.parametrize("variant", ["l", "c", "c2", "r", "direct"])
     def test_probability_zero_is_fedavg_to_the_bit(self, variant, network):
@@ -142,6 +143,7 @@ class TestIdentities:
 
 
 class TestLayers:
+    @pytest.mark.slow
     def test_the_layers_have_a_variant_s_spread(self):
         """Over many draws, of two rows whose means are far apart."""
         x = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))

@@ -33,6 +33,7 @@ class TestEveryMethod:
         assert torch.equal(weights[0], plain[0])
         assert (weights[-1] - plain[-1]).abs().max() > 1e-4
 
+    @pytest.mark.slow
     def test_serves_augmentation_sampling_and_clients_without_data(self, method, model):
         options = {
             "sizes": (20, 0, 30, 3, 25),

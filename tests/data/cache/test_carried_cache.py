@@ -193,6 +193,7 @@ def other_process(tree, settings, monkeypatch):
     process.communicate()
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_embeds_and_one_waits(
     tree, settings, other_process, caplog
 ):

@@ -76,6 +76,7 @@ def test_the_papers_numbers(name):
     assert (method.bins, method.weight, method.temperature) == (8, 0.1, 0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MINIATURES)
 def test_it_runs_on_a_miniature_of_its_data_set(name, tmp_path):
     MINIATURES[name](tmp_path / "data")

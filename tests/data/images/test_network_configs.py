@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 import yaml
 from test_paper_configs import EXAMPLES, MINIATURES, TABLE_8, repeated
 
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
-from federatedscope_ggeur.engines.run import run
+from federatedscope_ggeur.engines.run import Run, run
+from federatedscope_ggeur.reporting import write_run
 
 NETWORKS = {"digits": "resnet18", "pacs": "resnet34"}
 QUICKSTART = EXAMPLES / "network_quickstart.yaml"
@@ -65,6 +67,25 @@ def test_the_quickstart_runs(tmp_path):
     assert (
         list(repeated(yaml.safe_load(QUICKSTART.read_text()), default_config())) == []
     )
+
+
+@pytest.mark.slow
+def test_ggeur_on_a_network_s_features_runs(tmp_path):
+    """By the config, on the run that its head says to make first."""
+    cache = ["ggeur.encoder.cache", str(tmp_path)]
+    lds = ["data.splitter", "lds", "data.splitter_args", [{"alpha": 0.1}]]
+    fedfa = ["ggeur.augmentation", "fedfa_plus", "ggeur.fedfa_plus.variant", "l"]
+    short = ["federate.total_round_num", 1, "train.local_update_steps", 1]
+    one = Run(load_config(QUICKSTART, [*cache, *lds, *fedfa, *short]))
+    write_run(tmp_path, one.follow(lambda record: None), one.history.head_bytes())
+    path = EXAMPLES / "network_then_ggeur.yaml"
+    model = ["ggeur.encoder.model", str(tmp_path), "federate.total_round_num", 1]
+    above = Run(load_config(path, [*cache, *model]))
+    assert not [note for note in above.notes if "may have seen" in note]
+    results = above.follow(lambda record: None)
+    assert results.final.avg is not None
+    for below, client in zip(one.data.clients, above.data.clients):
+        assert torch.equal(below.train.labels, client.train.labels)
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ def check_same(server, clients, expected):
     assert server.results["engine"] == "federatedscope distributed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

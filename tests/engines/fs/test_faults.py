@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from processes import check_same_head
 
+pytestmark = pytest.mark.slow
+
 EVERYONE = (1, 2, 3, 4)
 SAMPLED = ("federate.sample_client_num", 2)
 

@@ -12,6 +12,8 @@ from standalone import assert_same
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 
+pytestmark = pytest.mark.slow
+
 PARTS = {
     "plus": ("ggeur.augmentation", "fedfa_plus"),
     "direct, fedsam": (

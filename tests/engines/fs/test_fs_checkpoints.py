@@ -72,6 +72,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), WAYS)
 @pytest.mark.parametrize(
     ("name", "last"), [("sampled", 0), *((name, 2) for name in SETTINGS)]
@@ -85,6 +86,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_results(
     assert results == engines["embedded"](*settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), WAYS)
 @pytest.mark.parametrize("method", ["scaffold", "feddyn"])
 def test_a_method_s_states_go_on(engines, tmp_path, first, second, method):

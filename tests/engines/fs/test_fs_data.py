@@ -69,6 +69,8 @@ def test_standalone_clients_hold_what_they_hold_on_the_embedded_engine(get, conf
 def test_pixels_of_the_bundled_digits(get, config, tmp_path, clients, splitter, args):
     settings = ["data.type", "bundled_digits@ggeur", "ggeur.encoder.name", "image",
                 "ggeur.encoder.image_size", 8, "ggeur.encoder.num_workers", 0,
+                "ggeur.network.name", "digits_cnn", "ggeur.steps", [],
+                "dataloader.drop_last", True,
                 "ggeur.encoder.cache", str(tmp_path), "federate.client_num", clients,
                 "data.splitter", splitter, "data.splitter_args", args]  # fmt: skip
     data, cfg = get(*settings)

@@ -29,6 +29,7 @@ BY_SERVER = ["federate.make_global_eval", True]
 STANDARD, WHITENED = ["ggeur.space", "standard"], ["ggeur.space", "whitened"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -75,6 +76,7 @@ def test_standalone_ends_with_the_same_head(fs, config, settings):
     assert_same(fs.run(*settings), Run(config(*settings)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -27,6 +27,7 @@ SAMPLED = ["federate.client_num", 6, "federate.sample_client_num", 2]
 MLP = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
@@ -45,6 +46,7 @@ def test_standalone_ends_with_the_same_head(fs, config, method, settings):
     assert_same(fs.run(*settings), Run(config(*settings)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", OTHERS)
 def test_distributed_ends_with_the_same_head(fleet, embedded, method):
     settings = [*words(method), "federate.client_num", 3]

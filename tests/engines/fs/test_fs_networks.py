@@ -9,6 +9,8 @@ from standalone import assert_same, outcome
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def network(tmp_path) -> list[str]:

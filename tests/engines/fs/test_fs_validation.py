@@ -38,6 +38,7 @@ def test_a_run_stops_where_fs_s_own_stopper_says(federatedscope, rule, values, l
     assert first_stop(rule, values, larger) == next(ends, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [

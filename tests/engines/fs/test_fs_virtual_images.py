@@ -8,6 +8,8 @@ from standalone import assert_same
 
 from federatedscope_ggeur.engines.run import Run
 
+pytestmark = pytest.mark.slow
+
 TINY = [
     *("ggeur.augmentation", "fedpg", "federate.total_round_num", 2),
     *("ggeur.fedpg.images_per_class", 3, "ggeur.fedpg.batch_size", 8),

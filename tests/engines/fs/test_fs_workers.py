@@ -222,7 +222,7 @@ class TestDivergence:
     @pytest.fixture
     def diverged(self, fs, at_exit):
         """A learning rate with which round 1 goes well, and round 2 does not."""
-        there = fs.set_up("train.optimizer.lr", 1e9)
+        there = fs.set_up("train.optimizer.lr", 1e7)
         with pytest.raises(GGEURError) as error:
             there.go()
         assert not (there.folder / "results.json").exists()

@@ -20,6 +20,8 @@ from rogues import Member, handshake_of
 from federatedscope_ggeur.federation.messages import wire
 from federatedscope_ggeur.transport import StreamEnded
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("grpc", reason="distributed mode needs grpcio")
 
 EVERYONE = (1, 2, 3, 4)

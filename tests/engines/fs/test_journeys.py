@@ -17,6 +17,8 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 DOMAINS = ("cloud", "day", "dusk", "fog", "night")
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("grpc", reason="distributed mode needs grpcio")
 
 #: What client 3 does, and what the log then says of it. Where it boasts, it declares so

@@ -13,6 +13,8 @@ from federatedscope_ggeur.transport import ConnectionLost, Envelope, Hub
 from federatedscope_ggeur.transport.frames import WELCOME, to_frames
 from federatedscope_ggeur.transport.settings import METHOD, SERVICE, TransportSettings
 
+pytestmark = pytest.mark.slow
+
 grpc = pytest.importorskip("grpc", reason="distributed mode needs grpcio")
 SETTINGS = TransportSettings(2**20)
 

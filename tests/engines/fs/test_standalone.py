@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from every_method import words
+from every_method import ON_HEADS, words
 from standalone import assert_same, outcome, set_up
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import switch_of
@@ -59,7 +59,8 @@ def test_both_engines_give_the_same_numbers(fs, config, settings):
     assert_same(fs.run(*settings), Run(config(*settings)))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ON_HEADS)
 def test_every_method_is_the_same_on_both(fs, config, method):
     settings = [*words(method), *SIX, "federate.sample_client_num", 3]
     there = fs.run(*settings)

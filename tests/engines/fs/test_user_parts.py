@@ -172,6 +172,7 @@ def outcome(left: Path) -> dict:
     }
 
 
+@pytest.mark.slow
 def test_embedded(folder):
     found = run(folder, "embedded", "-m", "federatedscope_ggeur")
     assert found["details"]["scale"] == 3.0

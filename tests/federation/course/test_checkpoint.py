@@ -69,6 +69,7 @@ def files_at(path):
     return {p: p.read_bytes() for p in path.parent.rglob("*") if p.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", [0, 2])
 @pytest.mark.parametrize(
     "settings",
@@ -108,6 +109,7 @@ class TestStatefulMethods:
     def config(self, config_of, method):
         return lambda *settings: config_of(method, *SAMPLED, *settings)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("last", [0, 1, 2])
     def test_states_and_uploads_of_round_0_go_on(self, config, path, last):
         stop_after(config("federate.save_to", path), last)
@@ -130,6 +132,7 @@ class TestStatefulMethods:
         results = run(config("federate.restore_from", tmp_path / "other"))
         assert outcome(results) == outcome(run(config()))
 
+    @pytest.mark.slow
     def test_states_of_an_earlier_run_are_not_taken(self, config, path):
         save = ("federate.save_to", path)
         stop_after(config(*save, "seed", 1), 1)

@@ -111,6 +111,7 @@ def close(found, wanted):
         np.testing.assert_allclose(found, wanted, atol=1e-8 * max(1, abs(wanted).max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMS)
 @settings(max_examples=40, deadline=None)
 @given(federation=federations())

@@ -46,6 +46,7 @@ def test_all_of_the_table_are_tested():
     assert {name.partition(":")[0] for name in SIDES} == set(NETWORKS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIDES)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_it_is_what_it_says(name, channels):
@@ -72,6 +73,7 @@ def test_it_is_what_it_says(name, channels):
     torch.testing.assert_close(plain, logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIDES)
 def test_weights_are_drawn_by_the_generator_alone(name):
     model = network(name)
