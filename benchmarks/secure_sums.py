@@ -50,6 +50,8 @@ def rows(setting: str) -> Iterator[tuple[str, dict]]:
     for form in ("ncm", "lda", "ridge"):
         yield f"{form}, threshold on clients", {"ggeur.closed_form": form}
         yield f"{form}, secure sums", {"ggeur.closed_form": form, **sums}
+    set_ = {"ggeur.closed_form": "lda", "ggeur.lda.shrinkage": 0.3}
+    yield "lda with shrinkage 0.3, secure sums", {**set_, **sums}
     yield "GGEUR 1+2, threshold on clients", {"ggeur.steps": [1, 2]}
     around = {"ggeur.step2_size": AROUND[setting]}
     whole = {"ggeur.steps": [1, 2], **GGEUR, **sums, **around}
@@ -121,6 +123,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--setting", nargs="*", default=list(WHERE), choices=WHERE)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rows", default="", help="only rows with this in their name")
     parser.add_argument("--csv")
     options = parser.parse_args()
     report(masking(options.repeats))
@@ -129,6 +132,8 @@ def main() -> None:
     lines = []
     for setting in options.setting:
         for name, chosen in rows(setting):
+            if options.rows not in name:
+                continue
             line = scores(options.root, setting, chosen, options.seeds)
             lines.append({"row": name, **line})
             print(lines[-1], flush=True)
