@@ -90,7 +90,9 @@ def by_vertices(
             break
         aim = rng.normal(size=rank)
         for _ in range(6):
-            solved = linprog(aim, A_ub=-f.T, b_ub=mu, bounds=(None, None))
+            solved = linprog(
+                aim, A_ub=-f.T, b_ub=mu, bounds=(None, None), method="highs"
+            )
             if solved.status != 0:
                 break
             u = solved.x

@@ -10,6 +10,7 @@ import numpy as np
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, run_notes
 from federatedscope_ggeur.cfg_ggeur.run_encoder import other_rows_note
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings, asks_for_statistics
+from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.advice import (
     batches_note,
     is_much,
@@ -53,8 +54,11 @@ def start_notes(
         notes.append(step2_note(own, kind, base_method(cfg).pools_data))
     if held is not None:
         if asks_for_statistics(cfg.ggeur):
-            counts = _counted(settings, held)
-            notes.append(withheld_note(counts, settings.client.min_samples))
+            threshold, on_sums = settings.client.min_samples, settings.client.sums
+            if on_sums is None:
+                notes.append(withheld_note(held.counts, threshold))
+            else:
+                notes.append(_summed_note(held, threshold))
         rows = set_rows(settings, held)
         notes += _training_notes(cfg, settings, held, rows)
     elif settings.client.training.batch_or_epoch == "batch":
@@ -77,8 +81,9 @@ def client_notes(cfg, settings: RunSettings, held: Holdings, rows: int) -> list[
 def withheld_line(cfg, settings: RunSettings, held: Holdings) -> str:
     """What the min-count threshold keeps back; "" where no statistics are sent, or so
     much is kept back that `start_notes` says it."""
-    counts = _counted(settings, held)
-    withheld = Withheld.from_counts(counts, settings.client.min_samples)
+    withheld = Withheld.from_counts(held.counts, settings.client.min_samples)
+    if settings.client.sums is not None:
+        return ""
     quiet = not asks_for_statistics(cfg.ggeur) or is_much(withheld)
     return "" if quiet else withheld_text(withheld)
 
@@ -94,12 +99,17 @@ def set_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
     return augmented_rows(held, client.augmentation, threshold, kind)
 
 
-def _counted(settings: RunSettings, held: Holdings) -> np.ndarray:
-    """The rows that the min-count threshold is compared with: of each client, or, as
-    secure sums, of all together."""
-    if settings.client.sums is None:
-        return held.counts
-    return held.counts.sum(axis=0, keepdims=True)
+def _summed_note(held: Holdings, threshold: int) -> str:
+    """A note where classes have fewer rows over all clients than the threshold."""
+    totals = held.counts.sum(axis=0)
+    back = (totals > 0) & (totals < threshold)
+    if not back.any():
+        return ""
+    return (
+        f"{setting('min_samples')} {threshold} withholds {int(back.sum())} classes with "
+        f"{int(totals[back].sum())} of {int(totals.sum())} rows over all clients: a "
+        "head in closed form never predicts them"
+    )
 
 
 def _training_notes(

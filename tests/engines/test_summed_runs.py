@@ -187,6 +187,7 @@ def test_withheld_rows_are_those_below_the_threshold_over_all_clients(config):
     assert results.round0.sums.withheld_rows == totals[totals < 7].sum()
     assert results.round0.sums.classes == np.flatnonzero(totals >= 7).tolist()
     assert results.round0.withheld_pairs is None
+    assert any("rows over all clients" in note for note in results.notes)
     stage = going.engine.server.sums
     assert isinstance(stage, SummedStage)
     assert stage.record() == results.round0.sums

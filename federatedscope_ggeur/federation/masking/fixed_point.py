@@ -6,6 +6,8 @@ uniform in the ring hides what it is added to perfectly.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 #: The most fraction bits that there can be.
@@ -28,11 +30,10 @@ def largest_fraction_bits(radius: float, max_rows: int) -> int:
     max_rows : int
         M.
     """
-    size = 4.0 * max_rows * max(radius, radius**2) * (1 + SLACK) ** 2
-    bits = MOST_BITS
-    while size * 2.0**bits >= 2.0**63:
-        bits -= 1
-    return bits
+    # By logarithms: the square of a radius may be beyond float64.
+    norm = math.log2(radius) + math.log2(1 + SLACK)
+    size = 2 + math.log2(max_rows) + max(norm, 2 * norm)
+    return min(MOST_BITS, math.ceil(63 - size) - 1)
 
 
 def encode(values: np.ndarray, bits: int) -> np.ndarray:

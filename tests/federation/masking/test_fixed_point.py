@@ -25,6 +25,11 @@ def test_the_largest_precision_fits_and_one_bit_more_does_not(radius, rows, bits
     assert size * Fraction(2) ** bits < 2**63 <= size * Fraction(2) ** (bits + 1) * 1.01
 
 
+def test_a_radius_beyond_all_bounds_fits_nothing():
+    assert largest_fraction_bits(1e308, 2**20) < -1900
+    assert largest_fraction_bits(1e-9, 1) == 52
+
+
 @given(st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=20), st.integers(8, 45))
 def test_a_sum_is_exact_but_for_the_rounding_of_its_terms(values, bits):
     total = np.zeros(1, dtype=np.uint64)
