@@ -106,9 +106,9 @@ def _summed_note(held: Holdings, threshold: int) -> str:
     if not back.any():
         return ""
     return (
-        f"{setting('min_samples')} {threshold} withholds {int(back.sum())} classes with "
-        f"{int(totals[back].sum())} of {int(totals.sum())} rows over all clients: a "
-        "head in closed form never predicts them"
+        f"{setting('min_samples')} {threshold} withholds {int(back.sum())} classes, "
+        f"which have {int(totals[back].sum())} of {int(totals.sum())} rows over all "
+        "clients: a head in closed form never predicts them"
     )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,12 +89,16 @@ class Current:
 
 
 def row_digests(features: Tensor, labels: Tensor) -> frozenset[bytes]:
-    """A digest of each row [D] with its label."""
+    """A digest of each row [D] with its label, and of which of several equal ones it
+    is: a row that comes twice is another set of rows."""
     rows = features.detach().contiguous().cpu().numpy()
-    return frozenset(
-        hashlib.sha256(row.tobytes() + b"%d" % label).digest()[:_ROW]
-        for row, label in zip(rows, labels.tolist())
-    )
+    seen: Counter[bytes] = Counter()
+    found = set()
+    for row, label in zip(rows, labels.tolist()):
+        once = hashlib.sha256(row.tobytes() + b"%d" % label).digest()
+        seen[once] += 1
+        found.add(hashlib.sha256(once + b"%d" % seen[once]).digest()[:_ROW])
+    return frozenset(found)
 
 
 class Journal:
@@ -172,6 +178,7 @@ class Journal:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(self._path, wire.pack("sums journal", numbers, tensors))
+            os.chmod(self._path, 0o600)  # it holds the secret of a session
         except (OSError, ConfigError) as error:
             raise ConfigError(
                 f"{setting('secure_sums_store')}: {error}; nothing is sent that is not "

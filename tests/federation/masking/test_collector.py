@@ -110,20 +110,21 @@ def test_no_class_of_enough_rows_is_said():
         one.stage("counts")
 
 
+@pytest.fixture(scope="module")
+def summed():
+    """Of class 0 client 1 has all but two rows; 3 classes in 4 dimensions."""
+    parts = {1: [20, 5, 5], 2: [1, 5, 6], 3: [1, 6, 5]}
+    clients = {}
+    for k, counts in parts.items():
+        y = torch.from_numpy(np.repeat(np.arange(3), counts))
+        clients[k] = rows(k, len(y), classes=3)[0], y
+    summed = Sum(clients, SumSettings(3, 4, 3)).run()
+    assert summed.kept_back == (0,)
+    return summed
+
+
 class TestForHead:
     """Where a head tells means it is made without the classes that are kept back."""
-
-    @pytest.fixture(scope="class")
-    def summed(self):
-        """Of class 0 client 1 has all but two rows; 3 classes in 4 dimensions."""
-        parts = {1: [20, 5, 5], 2: [1, 5, 6], 3: [1, 6, 5]}
-        clients = {}
-        for k, counts in parts.items():
-            y = torch.from_numpy(np.repeat(np.arange(3), counts))
-            clients[k] = rows(k, len(y), classes=3)[0], y
-        summed = Sum(clients, SumSettings(3, 4, 3)).run()
-        assert summed.kept_back == (0,)
-        return summed
 
     @pytest.mark.parametrize(
         ("name", "options", "shape", "classes"),

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from sums_of import SETTINGS, Sum, clients_of, fixed_secret
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
@@ -102,3 +103,17 @@ def test_digests_tell_rows_and_labels_apart():
     assert len(whole) == len(x)
     assert len(row_digests(x[1:], y[1:]) & whole) == len(x) - 1
     assert not row_digests(x, y + 1) & whole
+
+
+def test_a_row_that_comes_twice_is_told_from_one_that_comes_once():
+    x, y = clients_of()[1]
+    twice = row_digests(torch.cat([x, x[:1]]), torch.cat([y, y[:1]]))
+    assert row_digests(x, y) < twice
+    assert len(twice) == len(x) + 1
+
+
+def test_only_its_owner_may_read_the_file(settings):
+    Sum(clients_of(), settings).keys()
+    held = Path(settings.store) / "client_0001.sums"
+    assert held.stat().st_mode & 0o077 == 0
+    assert held.parent.stat().st_mode & 0o077 == 0
