@@ -21,6 +21,7 @@ from federatedscope_ggeur.audit.base import (
     Truth,
     nothing,
 )
+from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
 
@@ -119,13 +120,16 @@ def s1(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
 
 
 def s2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
-    """S2, every client: ``mu = A V`` from a head V and the pooled shape."""
+    """S2, every client: ``mu = A V`` from a head V and the pooled shape; without a
+    shape, by the scatter of its own rows in its place."""
 
     def guesses(owner: Owner) -> dict[int, Tensor]:
-        common = _common_of_shape(seen, owner)
-        if seen.head is None or common is None:
+        if seen.head is None or not _is_lda(seen):
             return {}
-        return _means_by(common, owner, seen)
+        common = _common_of_shape(seen, owner)
+        if common is None:
+            common = _common_of_own(seen, truth, owner)
+        return {} if common is None else _means_by(common, owner, seen)
 
     yield from _by_every_client("S2", seen, truth, clock, guesses)
 
@@ -260,14 +264,23 @@ def _common_of_shape(seen: Transcript, owner: Owner) -> Tensor | None:
     geometry = seen.geometry
     if geometry is None or not geometry.pooled or not geometry.shapes:
         return None
-    if not _is_lda(seen):
-        return None
     shape = next(iter(geometry.shapes.values()))
     root = shape.eigenvalues.double().sqrt()[:, None] * shape.eigenvectors.T.double()
     root = seen.space.inverse_linear(root)
     rows = int(owner.totals.sum())
     classes = int((owner.totals > 0).sum())
     return _common(seen, rows * root.T @ root, rows, classes)
+
+
+def _common_of_own(seen: Transcript, truth: Truth, owner: Owner) -> Tensor | None:
+    """The same from its own rows, as if all others' were like them."""
+    x, y = truth.clients[owner.number]
+    rows, classes = len(y), int((owner.counts > 0).sum())
+    centred = x.double() - owner.means[y]
+    try:
+        return _common(seen, centred.T @ centred, rows, classes)
+    except StatisticsError:  # they are too few to invert
+        return None
 
 
 def _means_by(common: Tensor, owner: Owner, seen: Transcript) -> dict[int, Tensor]:
