@@ -18,9 +18,11 @@ MODULES = sorted(
 )
 #: Module -> the file that tests it, where that is another than its own.
 ELSEWHERE = {
+    "audit/base.py": "audit/test_suite.py",
     "cfg_ggeur/described.py": "cfg_ggeur/test_check.py",
     "cfg_ggeur/fs_keys.py": "engines/fs/test_fs_config.py",
     "cfg_ggeur/keys.py": "cfg_ggeur/test_check.py",
+    "cfg_ggeur/encoding.py": "cfg_ggeur/test_cfg_ggeur_devices.py",
     "cfg_ggeur/run_settings.py": "cfg_ggeur/test_method_settings.py",
     "cfg_ggeur/text_settings.py": "engines/test_text_models.py",
     "commands/inspection.py": "commands/test_inspect.py",
@@ -60,6 +62,8 @@ ELSEWHERE = {
     "engines/fs/setup.py": "engines/fs/test_fs_outputs.py",
     "federation/client.py": "federation/test_roles.py",
     "federation/course/client_store.py": "federation/course/test_checkpoint_writer.py",
+    "federation/course/gathering.py": "federation/course/test_summing.py",
+    "federation/summed_stage.py": "engines/test_summed_runs.py",
     "federation/course/exchange.py": "federation/course/test_coordinator.py",
     "engines/fs/leading.py": "engines/fs/test_hostile_peers.py",
     "federation/course/places.py": "federation/course/test_checkpoint_writer.py",
@@ -67,6 +71,7 @@ ELSEWHERE = {
     "federation/course/plan.py": "federation/course/test_coordinator.py",
     "federation/memory.py": "federation/test_roles.py",
     "federation/settings.py": "federation/test_roles.py",
+    "federation/masking/settings.py": "federation/masking/test_masking_vectors.py",
     "federation/messages/schema.py": "federation/messages/test_payloads.py",
     "federation/prototypes.py": "federation/test_round_zero.py",
     "federation/server.py": "federation/test_roles.py",

@@ -20,7 +20,7 @@ PACKAGE = ROOT / "federatedscope_ggeur"
 GROUND = ("errors", "rng", "files", "examples", "downloads", "settings")
 FLOORS = (
     *GROUND, "geometry", "models", "methods", "data", "reporting", "transport",
-    "federation", "cfg_ggeur", "engines", "commands", "cli", "__main__",
+    "federation", "audit", "cfg_ggeur", "engines", "commands", "cli", "__main__",
 )  # fmt: skip
 #: Rooms on one floor, which do not know each other.
 APART = {
@@ -173,6 +173,8 @@ class TestRequests:
         "ScoreReport",
         "HitCounts",
         "TotalsUpload",
+        "SumKey",
+        "MaskedVector",
     )
     #: Rooms that carry requests.
     CARRY = ("federation", "engines")

@@ -14,6 +14,12 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
 )
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
 from federatedscope_ggeur.cfg_ggeur.method_settings import part_settings, parts_in_use
+from federatedscope_ggeur.cfg_ggeur.privacy_keys import privacy_problems
+from federatedscope_ggeur.cfg_ggeur.secure_sums import (
+    SECURE_SUMS_KEYS,
+    secure_sums_problems,
+    sums_on,
+)
 from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_problems
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.federation import OptimizerSettings
@@ -33,6 +39,10 @@ _OF_THE_HEAD = {
         "mlp_hidden_dim",
     ),
     "space",
+}
+_OF_SUMS = {key.name for key in SECURE_SUMS_KEYS} | {
+    *("privacy.min_samples", "steps", "prototypes", "screen", "augmentation"),
+    "base_method",
 }
 _TARGET = ("target_size_per_class",)
 _PER_ANCHOR = ("num_generated_per_sample", "num_generated_per_prototype", *_TARGET)
@@ -80,9 +90,20 @@ def ggeur_problems(cfg) -> list[str]:
     if not wrong & _OF_THE_HEAD:
         problems += _head_contradictions(ggeur)
         problems += _form_contradictions(ggeur, wrong)
+    if not wrong & {*_OF_THE_HEAD, *_OF_SUMS}:
+        problems += secure_sums_problems(cfg)
+        problems += privacy_problems(ggeur, _asks_clients(ggeur))
     if not wrong & {"sizes", *_TOTALS, *_PER_ANCHOR, "steps"}:
         problems += _size_contradictions(ggeur)
     return problems
+
+
+def _asks_clients(ggeur) -> bool:
+    """Whether each client sends class statistics in round 0."""
+    alone = ggeur.closed_form != "none" and ggeur.init == "random"
+    steps = ggeur.augmentation == "ggeur" and ggeur.steps and not alone
+    wanted = steps or ggeur.closed_form != "none" or ggeur.space == "whitened"
+    return bool(wanted) and not sums_on(ggeur)
 
 
 def _head_contradictions(ggeur) -> Iterator[str]:

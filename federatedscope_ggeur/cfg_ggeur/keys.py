@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from federatedscope_ggeur.cfg_ggeur.distributed_keys import DISTRIBUTED_KEYS
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
+from federatedscope_ggeur.cfg_ggeur.privacy_keys import PRIVACY_KEYS
+from federatedscope_ggeur.cfg_ggeur.secure_sums import SECURE_SUMS_KEYS
 from federatedscope_ggeur.cfg_ggeur.statistics_form import STATISTICS_KEYS
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
@@ -103,8 +105,9 @@ _RUN_KEYS = (
     ),
     _choice(
         "prototypes",
-        ("domain", "client"),
-        "Anchors of step 2: one for each class and other domain, or other client.",
+        ("domain", "client", "others"),
+        "Anchors of step 2: one for each class and other domain, or other client, or "
+        "one over all other clients (with privacy.secure_sums).",
     ),
     _choice(
         "sizes",
@@ -125,7 +128,8 @@ _RUN_KEYS = (
         step1_size="paper: rows of a class after step 1, originals included; -1: 2000 "
         "with steps [1], else 500. release: the same with steps [1] and no target, "
         "otherwise new rows of a class in step 1; -1: 500.",
-        step2_size="paper, release: new rows for each prototype in step 2; -1: 500.",
+        step2_size="paper, release: new rows for each prototype in step 2; -1: 500, "
+        "and 600 with prototypes: others, of which a class has one.",
         num_generated_per_sample="document: new rows around each embedding in step 1; "
         "-1: 50.",
         num_generated_per_prototype="document: new rows for each prototype in step 2; "
@@ -154,9 +158,10 @@ _RUN_KEYS = (
     ),
     _choice(
         "weight",
-        ("augmented", "original"),
+        ("augmented", "original", "statistics"),
         "Rows that a client counts for in averages, and so tells the server of: "
-        "augmented, or its original ones.",
+        "augmented, its original ones, or those that it sends statistics of, which "
+        "says nothing of withheld ones.",
     ),
     Key(
         "max_share",
@@ -172,13 +177,8 @@ _RUN_KEYS = (
         "spreads, updates, weights, rows; compared with the others' medians, from "
         "three clients up): warn names it in the log, refuse puts the client out.",
     ),
-    Key(
-        "privacy.min_samples",
-        5.0,
-        "A client says nothing of a class it has fewer samples of. 1 reproduces the "
-        "paper and reveals single embeddings.",
-        whole(1),
-    ),
+    *PRIVACY_KEYS,
+    *SECURE_SUMS_KEYS,
     Key(
         "unseen_domains",
         [],
@@ -257,6 +257,7 @@ name_settings(
         "grad_clip": "grad.grad_clip",
         "local_update_steps": "train.local_update_steps",
         "min_samples": "ggeur.privacy.min_samples",
+        **{key.name.partition(".")[2]: f"ggeur.{key.name}" for key in SECURE_SUMS_KEYS},
         "optimizer.lr": "train.optimizer.lr",
         "restore_from": "federate.restore_from",
         "save_to": "federate.save_to",

@@ -11,7 +11,7 @@ from shlex import quote
 
 from tqdm import tqdm
 
-from federatedscope_ggeur.cfg_ggeur.run_settings import experiment_name
+from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError

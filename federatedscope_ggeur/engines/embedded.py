@@ -25,7 +25,7 @@ from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.course.places import DEFAULT_NAME, refusal
-from federatedscope_ggeur.federation.course.requests import Requests
+from federatedscope_ggeur.federation.course.requests import Request, Requests
 from federatedscope_ggeur.federation.messages import Handshake
 from federatedscope_ggeur.reporting import Results, Round0, RoundRecord
 
@@ -51,6 +51,8 @@ class EmbeddedEngine:
     ----------
     history : History
         What is over so far.
+    listen : callable (Request, replies) or None
+        Told of every request and its answers.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class EmbeddedEngine:
             tuple(data.class_names), data.dim, data.encoder, settings.agreed, text
         )
         progress = self._restored(handshake)
+        self.listen: Callable[[Request, dict], None] | None = None
         self._handshake, self._progress = handshake, progress
         kept = Checkpointing(self._writer(save_to)) if save_to else None
         self.history = History(self.coordinator, results, kept, progress)
@@ -120,7 +123,7 @@ class EmbeddedEngine:
 
     def _round0(self) -> Round0:
         round0 = self.carry(self.coordinator.round0())
-        if not round0.statistics_bytes_up:
+        if not round0.statistics_bytes_up or self.settings.server.sums is not None:
             return round0
         held = sum(
             len(self.clients[k].labels.unique()) for k in self.server.participants
@@ -139,6 +142,8 @@ class EmbeddedEngine:
                 k: self._handlers[k].answer(request.kind, request.parts[k])
                 for k in self._order(list(request.parts))
             }
+            if self.listen is not None:
+                self.listen(request, dict(replies))
 
     def _restored(self, handshake: Handshake) -> Progress | None:
         path = self.settings.restore_from

@@ -8,15 +8,16 @@ from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
 from federatedscope_ggeur.cfg_ggeur.devices import device_notes, encoder_device
+from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     base_method,
     options_of,
 )
+from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_by_domain,
-    encoding_settings,
     run_settings,
 )
 from federatedscope_ggeur.cfg_ggeur.start_notes import start_notes, withheld_line
@@ -273,6 +274,7 @@ def _begun(cfg, data: FederatedData, notes: list[str]) -> Results:
     unseen = [domain.name for domain in data.unseen]
     return Results.begun(
         notes=notes,
+        privacy=privacy_of(cfg),
         engine="embedded",
         config=to_plain(cfg),
         seed=cfg.seed,

@@ -12,6 +12,7 @@ from pathlib import Path
 from federatedscope_ggeur.cfg_ggeur.check import given_handshake
 from federatedscope_ggeur.cfg_ggeur.load import to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
+from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     RunSettings,
     quorum,
@@ -211,6 +212,7 @@ class Federation:
             config["federate"]["client_num"] = data.client_num
         return Results.begun(
             notes=notes,
+            privacy=privacy_of(cfg),
             engine=f"federatedscope {cfg.federate.mode}",
             config=config,
             seed=cfg.seed,
