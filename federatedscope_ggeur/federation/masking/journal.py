@@ -174,6 +174,7 @@ class Journal:
             "requests": now.requests,
             "past": json.dumps(past),
         }
+        packed = wire.pack("sums journal", wire.sealed(numbers, tensors), tensors)
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(
