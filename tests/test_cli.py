@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
         (
             ["config"],
             "unknown command 'config'; the commands are configs, keys, enable, "
-            "disable, embed, inspect, predict, token, doctor",
+            "disable, embed, inspect, audit, predict, token, doctor",
         ),
         (["--what"], "--what"),
         (["--cfg"], "--cfg"),

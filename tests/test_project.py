@@ -17,10 +17,10 @@ from federatedscope_ggeur.federation.course.requests import KINDS
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "federatedscope_ggeur"
 #: DESIGN, section 3, from the ground up: a room may import itself and those below it.
-GROUND = ("errors", "rng", "files", "examples", "settings")
+GROUND = ("errors", "rng", "files", "examples", "downloads", "settings")
 FLOORS = (
     *GROUND, "geometry", "models", "methods", "data", "reporting", "transport",
-    "federation", "cfg_ggeur", "engines", "commands", "cli", "__main__",
+    "federation", "audit", "cfg_ggeur", "engines", "commands", "cli", "__main__",
 )  # fmt: skip
 #: Rooms on one floor, which do not know each other.
 APART = {
@@ -28,6 +28,7 @@ APART = {
     "rng": {"errors"},
     "files": {"errors"},
     "examples": {"errors"},
+    "downloads": {"errors"},
     "settings": {"errors"},
     "data": {*GROUND},
     "reporting": {*GROUND},
@@ -172,6 +173,8 @@ class TestRequests:
         "ScoreReport",
         "HitCounts",
         "TotalsUpload",
+        "SumKey",
+        "MaskedVector",
     )
     #: Rooms that carry requests.
     CARRY = ("federation", "engines")

@@ -14,8 +14,14 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
 )
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
 from federatedscope_ggeur.cfg_ggeur.method_settings import part_settings, parts_in_use
+from federatedscope_ggeur.cfg_ggeur.privacy_keys import privacy_problems
+from federatedscope_ggeur.cfg_ggeur.secure_sums import (
+    SECURE_SUMS_KEYS,
+    secure_sums_problems,
+    sums_on,
+)
 from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_problems
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.federation import OptimizerSettings
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
 from federatedscope_ggeur.models import CLOSED_FORMS, build_closed_form
@@ -33,6 +39,10 @@ _OF_THE_HEAD = {
         "mlp_hidden_dim",
     ),
     "space",
+}
+_OF_SUMS = {key.name for key in SECURE_SUMS_KEYS} | {
+    *("privacy.min_samples", "steps", "prototypes", "screen", "augmentation"),
+    "base_method",
 }
 _TARGET = ("target_size_per_class",)
 _PER_ANCHOR = ("num_generated_per_sample", "num_generated_per_prototype", *_TARGET)
@@ -80,9 +90,20 @@ def ggeur_problems(cfg) -> list[str]:
     if not wrong & _OF_THE_HEAD:
         problems += _head_contradictions(ggeur)
         problems += _form_contradictions(ggeur, wrong)
+    if not wrong & {*_OF_THE_HEAD, *_OF_SUMS}:
+        problems += secure_sums_problems(cfg)
+        problems += privacy_problems(ggeur, _asks_clients(ggeur))
     if not wrong & {"sizes", *_TOTALS, *_PER_ANCHOR, "steps"}:
         problems += _size_contradictions(ggeur)
     return problems
+
+
+def _asks_clients(ggeur) -> bool:
+    """Whether each client sends class statistics in round 0."""
+    alone = ggeur.closed_form != "none" and ggeur.init == "random"
+    steps = ggeur.augmentation == "ggeur" and ggeur.steps and not alone
+    wanted = steps or ggeur.closed_form != "none" or ggeur.space == "whitened"
+    return bool(wanted) and not sums_on(ggeur)
 
 
 def _head_contradictions(ggeur) -> Iterator[str]:
@@ -219,6 +240,36 @@ def check_embedding_dim(cfg, dim: int) -> None:
             f"{cfg.data.type} have {dim} dimensions; set it to {dim} or take the line "
             "out"
         )
+
+
+def given_handshake(ggeur) -> dict[str, object]:
+    """What the settings alone say of the data, by fields of a `Handshake`."""
+    found: dict[str, object] = {}
+    if ggeur.embedding_dim != NOT_SET:
+        found["dim"] = int(ggeur.embedding_dim)
+    if ggeur.agreed.class_names:
+        found["class_names"] = tuple(ggeur.agreed.class_names)
+    if ggeur.agreed.encoder:
+        found["encoder"] = ggeur.agreed.encoder
+    return found
+
+
+def check_agreed(cfg, class_names: Sequence[str], encoder: str) -> None:
+    """Refuse data that are not what ``ggeur.agreed`` says.
+
+    Raises
+    ------
+    ConfigError
+        Their classes or their encoder are others.
+    """
+    agreed = cfg.ggeur.agreed
+    held = (("class_names", list(class_names)), ("encoder", encoder))
+    for name, there in held:
+        if agreed[name] and agreed[name] != there:
+            raise ConfigError(
+                f"ggeur.agreed.{name}: is {shown(agreed[name], 300)}, but the data of "
+                f"data.type {cfg.data.type} say {shown(there, 300)}"
+            )
 
 
 def local_optimizer(cfg) -> OptimizerSettings:

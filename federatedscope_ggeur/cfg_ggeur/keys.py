@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from federatedscope_ggeur.cfg_ggeur.distributed_keys import DISTRIBUTED_KEYS
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
+from federatedscope_ggeur.cfg_ggeur.privacy_keys import PRIVACY_KEYS
+from federatedscope_ggeur.cfg_ggeur.secure_sums import SECURE_SUMS_KEYS
 from federatedscope_ggeur.cfg_ggeur.statistics_form import STATISTICS_KEYS
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
@@ -25,14 +28,13 @@ from federatedscope_ggeur.settings import (
     NOT_SET,
     Key,
     Registry,
-    Rule,
+    alike,
     names,
     not_negative,
     one_of,
-    positive,
     positive_share,
+    positive_up_to,
     steps,
-    text,
     whole,
 )
 
@@ -55,14 +57,6 @@ PLUGINS = Key(
     "beside the YAML file, then where Python finds modules.",
     names("module names"),
 )
-
-
-def _alike(
-    default: object, rule: Rule, prefix: str = "", **meanings: str
-) -> Iterator[Key]:
-    """Keys of one default and rule, each with its meaning."""
-    for name, meaning in meanings.items():
-        yield Key(prefix + name, default, meaning, rule)
 
 
 def _choice(
@@ -111,8 +105,9 @@ _RUN_KEYS = (
     ),
     _choice(
         "prototypes",
-        ("domain", "client"),
-        "Anchors of step 2: one for each class and other domain, or other client.",
+        ("domain", "client", "others"),
+        "Anchors of step 2: one for each class and other domain, or other client, or "
+        "one over all other clients (with privacy.secure_sums).",
     ),
     _choice(
         "sizes",
@@ -127,13 +122,14 @@ _RUN_KEYS = (
         "keeps own rows while they fit (else as many at random) and new ones at random "
         "in the places left. auto: document where one of its keys is set, else paper.",
     ),
-    *_alike(
+    *alike(
         NOT_SET,
-        whole(0, not_set_allowed=True),
+        whole(0, not_set_allowed=True, maximum=10**6),
         step1_size="paper: rows of a class after step 1, originals included; -1: 2000 "
         "with steps [1], else 500. release: the same with steps [1] and no target, "
         "otherwise new rows of a class in step 1; -1: 500.",
-        step2_size="paper, release: new rows for each prototype in step 2; -1: 500.",
+        step2_size="paper, release: new rows for each prototype in step 2; -1: 500, "
+        "and 600 with prototypes: others, of which a class has one.",
         num_generated_per_sample="document: new rows around each embedding in step 1; "
         "-1: 50.",
         num_generated_per_prototype="document: new rows for each prototype in step 2; "
@@ -151,7 +147,7 @@ _RUN_KEYS = (
         0.0,
         "Hidden units of the head, of which training drops model.dropout (0.5 by FS's "
         "default, 0 in the example configs); 0: a linear head.",
-        whole(0),
+        whole(0, maximum=2**16),
         shared=True,
     ),
     Key(
@@ -162,9 +158,10 @@ _RUN_KEYS = (
     ),
     _choice(
         "weight",
-        ("augmented", "original"),
+        ("augmented", "original", "statistics"),
         "Rows that a client counts for in averages, and so tells the server of: "
-        "augmented, or its original ones.",
+        "augmented, its original ones, or those that it sends statistics of, which "
+        "says nothing of withheld ones.",
     ),
     Key(
         "max_share",
@@ -180,13 +177,8 @@ _RUN_KEYS = (
         "spreads, updates, weights, rows; compared with the others' medians, from "
         "three clients up): warn names it in the log, refuse puts the client out.",
     ),
-    Key(
-        "privacy.min_samples",
-        5.0,
-        "A client says nothing of a class it has fewer samples of. 1 reproduces the "
-        "paper and reveals single embeddings.",
-        whole(1),
-    ),
+    *PRIVACY_KEYS,
+    *SECURE_SUMS_KEYS,
     Key(
         "unseen_domains",
         [],
@@ -199,50 +191,7 @@ _RUN_KEYS = (
         "Clients asked for their statistics at a time.",
         whole(1),
     ),
-    *_alike(
-        NOT_SET,
-        whole(1, not_set_allowed=True),
-        quorum="The run ends with an error when fewer clients than this are left, "
-        "joining included; -1: all must be there.",
-        client_number="Distributed, with distribute.data_idx -1: this client's number, "
-        "1, 2, ...; otherwise data_idx is the number.",
-    ),
-    Key(
-        "domain",
-        "",
-        "Distributed, with distribute.data_idx -1: the domain of this client's data.",
-        text,
-    ),
-    *_alike(
-        600.0,
-        positive,
-        "deadline.",
-        join="Distributed: seconds that the server waits for clients to join, and a "
-        "client for a server that it cannot reach.",
-        round0="Distributed: seconds for the answers to one request of round 0, or of "
-        "calibration.",
-        train="Distributed: seconds for the local training of a round.",
-        evaluate="Distributed: seconds for the clients' evaluation of a round.",
-        silence="Distributed, client: seconds without a word of the server, which says "
-        "that it is there, after which it gives up.",
-    ),
-    *_alike(
-        "",
-        text,
-        "tls.",
-        certificate="Distributed: this process's own certificate chain (PEM file); on "
-        "the server it switches TLS on.",
-        key="Private key of tls.certificate (PEM file).",
-        authority="Distributed: certificates to trust (PEM file); on a client it "
-        "switches TLS on, on the server it demands certificates of the clients.",
-    ),
-    *_alike(
-        "",
-        text,
-        join_secret="Distributed, server: file with the secret that join tokens are "
-        "made of (`federatedscope-ggeur token`); clients must then have one.",
-        join_token="Distributed, client: file with its join token.",
-    ),
+    *DISTRIBUTED_KEYS,
     _choice(
         "init",
         ("random", "closed_form"),
@@ -266,6 +215,15 @@ _RUN_KEYS = (
         "After the last round: none, or ccvr, the last layer trained again on draws "
         "from the clients' merged class statistics of what it takes in.",
         shared=True,
+    ),
+    Key(
+        "checkpoint_every",
+        60.0,
+        "Seconds between two checkpoints in the run folder, which are written where "
+        "federate.save_to names no file: after round 0, then so often at most, at the "
+        "end, and when the run is stopped; -1: none. Where a method keeps a state on "
+        "clients, FederatedScope's engines write one after every round.",
+        positive_up_to(1e9, not_set_allowed=True),
     ),
     Key("num_threads", 1.0, "torch threads of each process.", whole(1, maximum=1024)),
     Key(
@@ -299,6 +257,7 @@ name_settings(
         "grad_clip": "grad.grad_clip",
         "local_update_steps": "train.local_update_steps",
         "min_samples": "ggeur.privacy.min_samples",
+        **{key.name.partition(".")[2]: f"ggeur.{key.name}" for key in SECURE_SUMS_KEYS},
         "optimizer.lr": "train.optimizer.lr",
         "restore_from": "federate.restore_from",
         "save_to": "federate.save_to",

@@ -23,7 +23,10 @@ from federatedscope_ggeur.data.encoders import (
     register_encoder,
 )
 from federatedscope_ggeur.data.encoders.model import check_precision, forward_pass
-from federatedscope_ggeur.data.encoders.weights import file_stamp, sha256_file
+from federatedscope_ggeur.data.encoders.weights import (
+    file_stamp,
+)
+from federatedscope_ggeur.downloads import sha256_file
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.models import ImageNetwork
 from federatedscope_ggeur.reporting import Results
@@ -107,7 +110,7 @@ def other_rows_note(cfg) -> str:
 def _read(folder: Path) -> tuple[Results, Encoder, ImageNetwork]:
     """A run's results, what made its pixels, and its network."""
     # Imported here, since `run_settings` gathers the keys, of encoders too.
-    from federatedscope_ggeur.cfg_ggeur.run_settings import encoder_settings
+    from federatedscope_ggeur.cfg_ggeur.encoding import encoder_settings
 
     where = f"ggeur.encoder.model: '{folder}'"
     if not all((folder / name).is_file() for name in (_RESULTS, _MODEL)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -12,23 +11,17 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
     agreed_settings,
     base_method,
     method_of,
-    options_of,
 )
 from federatedscope_ggeur.cfg_ggeur.networks import network_settings, trained_space
 from federatedscope_ggeur.cfg_ggeur.schedule import local_schedule
+from federatedscope_ggeur.cfg_ggeur.secure_sums import sum_settings, sums_on
 from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_form
 from federatedscope_ggeur.cfg_ggeur.text_settings import (
     text_mix,
     text_model,
     text_pull,
 )
-from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
-from federatedscope_ggeur.data import (
-    ENCODERS,
-    EncoderSettings,
-    EncodingSettings,
-    ExtractionSettings,
-)
+from federatedscope_ggeur.cfg_ggeur.tracking import tracking_settings
 from federatedscope_ggeur.federation import (
     CalibrationSettings,
     ClientSettings,
@@ -44,6 +37,8 @@ from federatedscope_ggeur.federation.course.requests import (
     KINDS,
     LEAVE_ONE_OUT,
     STATISTICS,
+    SUM_KEYS,
+    SUM_KINDS,
     TOTALS,
     RequestKind,
 )
@@ -70,6 +65,8 @@ from federatedscope_ggeur.settings import NOT_SET
 SINGLE_DOMAIN_SIZE, MULTI_DOMAIN_SIZE, PROTOTYPE_SIZE = 2000, 500, 500
 #: The published code's for Digits, and the number that the plugin document recommends.
 RELEASE_TARGET, PER_ANCHOR = 2000, 50
+#: In step 2 around the one mean of all other clients.
+OTHERS_SIZE = 600
 
 
 @dataclass(frozen=True)
@@ -83,6 +80,7 @@ class RunSettings:
     memory_limit: float
     save_to: str
     restore_from: str
+    checkpoint_every: float | None
     agreed: Mapping[str, str]
     answers: frozenset[RequestKind]
     tracking: TrackingSettings
@@ -111,6 +109,14 @@ def run_settings(
     task = Task(
         *(num_classes, dim, model, method, cfg.seed, form, pooled, space),
         scored=scored if two_kinds(scored, model) else None,
+        summed=sums_on(ggeur),
+    )
+    sums = sum_settings(
+        *(cfg, num_classes, dim, agreed_settings(cfg)),
+        sends_shape=bool(steps) or _trains_in(ggeur) == "whitened",
+        needs_scatter=bool(steps)
+        or _trains_in(ggeur) != "raw"
+        or (closed_form is not None and closed_form.NEEDS != "means"),
     )
     client = ClientSettings(
         task,
@@ -122,6 +128,9 @@ def run_settings(
         closed_form=closed_form,
         scored=tuple(cfg.eval.split),
         text_pull=text_pull(ggeur, text),
+        sums=sums,
+        train_withheld=ggeur.privacy.train_withheld,
+        float32_means=ggeur.privacy.float32_means,
     )
     server = ServerSettings(
         task,
@@ -138,8 +147,9 @@ def run_settings(
         device=training.device,
         rate=training.optimizer.lr,
         max_share=ggeur.max_share,
-        counts_own_rows=ggeur.weight == "original",
+        counts_own_rows=ggeur.weight != "augmented",
         text_mix=text_mix(ggeur, text),
+        sums=sums,
     )
     return RunSettings(
         client=client,
@@ -155,36 +165,16 @@ def run_settings(
         memory_limit=ggeur.memory_limit,
         save_to=cfg.federate.save_to,
         restore_from=cfg.federate.restore_from,
+        checkpoint_every=checkpoint_every(cfg.ggeur),
         agreed=agreed_settings(cfg),
         answers=answered_requests(ggeur),
         tracking=tracking_settings(cfg),
     )
 
 
-def tracking_settings(cfg) -> TrackingSettings:
-    """Who is told of the run's numbers; W&B with what FS begins a run with."""
-    if not cfg.wandb.use:
-        return TrackingSettings(cfg.ggeur.tensorboard)
-    wandb, method = cfg.wandb, cfg.federate.method
-    begun = {
-        "project": wandb.name_project or None,
-        "entity": wandb.name_user or None,
-        "config": to_plain(cfg),
-        "group": cfg.data.type,
-        "job_type": method,
-        "name": experiment_name(cfg),
-        "notes": f"{method}, {experiment_name(cfg)}",
-    }
-    return TrackingSettings(cfg.ggeur.tensorboard, True, wandb.online_track, begun)
-
-
-def experiment_name(cfg) -> str:
-    """FS's name for an experiment: `expname`, or one made of its main settings."""
-    name = cfg.expname or (
-        f"{cfg.federate.method}_{cfg.model.type}_on_{cfg.data.type}"
-        f"_lr{cfg.train.optimizer.lr}_lstep{cfg.train.local_update_steps}"
-    )
-    return f"{name}_{cfg.expname_tag}" if cfg.expname_tag else name
+def checkpoint_every(ggeur) -> float | None:
+    """Seconds between checkpoints in the run's folder; None where there are none."""
+    return None if ggeur.checkpoint_every == NOT_SET else float(ggeur.checkpoint_every)
 
 
 def divides_by_domain(cfg) -> bool:
@@ -271,7 +261,9 @@ def _sizes(ggeur, steps: tuple[int, ...]) -> Sizes:
     single_domain = steps == (1,)
     papers = single_domain and rule == "paper"
     step1 = number("step1_size", SINGLE_DOMAIN_SIZE if papers else MULTI_DOMAIN_SIZE)
-    step2 = number("step2_size", PROTOTYPE_SIZE)
+    # One prototype takes the place of many, see keys.
+    one = ggeur.prototypes == "others"
+    step2 = number("step2_size", OTHERS_SIZE if one else PROTOTYPE_SIZE)
     if rule == "paper" or (single_domain and not has_target):
         return TotalSizes(step1, step2)
     return ReleaseSizes(step1, step2, number(target, RELEASE_TARGET))
@@ -330,7 +322,7 @@ def answered_requests(ggeur) -> frozenset[RequestKind]:
     answered = {kind for kind in KINDS if kind.always}
     federated = METHODS.find(ggeur.base_method).federated
     form = _closed_form(ggeur)
-    trains_in = "raw" if only_closed_form(ggeur) else trained_space(ggeur)
+    trains_in = _trains_in(ggeur)
     if (
         augmentation_steps(ggeur)
         or (form is not None and form.asks)
@@ -343,12 +335,15 @@ def answered_requests(ggeur) -> frozenset[RequestKind]:
         answered.add(LEAVE_ONE_OUT)
     if ggeur.calibrate != "none":
         answered.add(CALIBRATE)
+    if sums_on(ggeur) and STATISTICS in answered:
+        answered -= {STATISTICS, TOTALS, LEAVE_ONE_OUT}
+        answered |= {SUM_KEYS, *SUM_KINDS.values()}
     return frozenset(answered)
 
 
 def asks_for_statistics(ggeur) -> bool:
     """Whether clients are asked for class statistics at all."""
-    return bool(answered_requests(ggeur) & {STATISTICS, CALIBRATE})
+    return bool(answered_requests(ggeur) & {STATISTICS, CALIBRATE, SUM_KEYS})
 
 
 def only_closed_form(ggeur) -> bool:
@@ -356,41 +351,11 @@ def only_closed_form(ggeur) -> bool:
     return ggeur.closed_form != "none" and ggeur.init == "random"
 
 
+def _trains_in(ggeur) -> str:
+    """The space that is trained in; raw where nothing is trained."""
+    return "raw" if only_closed_form(ggeur) else trained_space(ggeur)
+
+
 def keeps_best(ggeur) -> bool:
     """Whether the run leaves the better of the head in closed form and the trained."""
     return ggeur.init == "closed_form" and ggeur.keep == "best"
-
-
-def encoder_settings(ggeur) -> EncoderSettings:
-    """The encoder of `cfg.ggeur`."""
-    chosen = ggeur.encoder
-    part = ENCODERS.get(chosen.name)
-    alike = ("name", "model", "pretrained", "normalize", "precision", "quick_gelu")
-    return EncoderSettings(
-        **{name: chosen[name] for name in alike},
-        image_size=_whole(chosen.image_size),
-        options=options_of(part, ggeur) if part is not None else {},
-    )
-
-
-def encoding_settings(ggeur, auto: str = "auto") -> EncodingSettings:
-    """Encoder, extraction and cache of `cfg.ggeur`; `auto` is the device where
-    ``ggeur.encoder.device`` says auto."""
-    chosen = ggeur.encoder
-    return EncodingSettings(
-        encoder_settings(ggeur),
-        ExtractionSettings(
-            batch_size=int(chosen.batch_size),
-            num_workers=_whole(chosen.num_workers),
-            num_threads=_whole(chosen.num_threads),
-        ),
-        device=auto if chosen.device == "auto" else chosen.device,
-        cache=chosen.cache,
-        float16=chosen.float16_cache,
-        hash_files=chosen.hash_files,
-    )
-
-
-def _whole(value: float) -> int | None:
-    # Infinity is for the key's rule to refuse.
-    return None if value == NOT_SET or not math.isfinite(value) else int(value)

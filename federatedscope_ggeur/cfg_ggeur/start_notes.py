@@ -10,6 +10,7 @@ import numpy as np
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, run_notes
 from federatedscope_ggeur.cfg_ggeur.run_encoder import other_rows_note
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings, asks_for_statistics
+from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.advice import (
     batches_note,
     is_much,
@@ -53,7 +54,11 @@ def start_notes(
         notes.append(step2_note(own, kind, base_method(cfg).pools_data))
     if held is not None:
         if asks_for_statistics(cfg.ggeur):
-            notes.append(withheld_note(held.counts, settings.client.min_samples))
+            threshold, on_sums = settings.client.min_samples, settings.client.sums
+            if on_sums is None:
+                notes.append(withheld_note(held.counts, threshold))
+            else:
+                notes.append(_summed_note(held, threshold))
         rows = set_rows(settings, held)
         notes += _training_notes(cfg, settings, held, rows)
     elif settings.client.training.batch_or_epoch == "batch":
@@ -66,7 +71,7 @@ def start_notes(
 def client_notes(cfg, settings: RunSettings, held: Holdings, rows: int) -> list[str]:
     """The same of one client by itself, whose set has so many rows."""
     notes = []
-    if asks_for_statistics(cfg.ggeur):
+    if asks_for_statistics(cfg.ggeur) and settings.client.sums is None:
         own = Withheld.from_counts(held.counts, settings.client.min_samples)
         # Others may speak of the classes that it says nothing of.
         notes = [withheld_text(replace(own, classes=0))]
@@ -77,6 +82,8 @@ def withheld_line(cfg, settings: RunSettings, held: Holdings) -> str:
     """What the min-count threshold keeps back; "" where no statistics are sent, or so
     much is kept back that `start_notes` says it."""
     withheld = Withheld.from_counts(held.counts, settings.client.min_samples)
+    if settings.client.sums is not None:
+        return ""
     quiet = not asks_for_statistics(cfg.ggeur) or is_much(withheld)
     return "" if quiet else withheld_text(withheld)
 
@@ -85,7 +92,24 @@ def set_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
     """Rows that each client trains on, augmentation included: int array [K]."""
     client = settings.client
     threshold, kind = client.min_samples, settings.server.prototypes
+    kind = kind if client.sums is None else "others"
+    if not client.train_withheld:
+        told = np.where(held.counts >= threshold, held.counts, 0)
+        held = replace(held, counts=told)
     return augmented_rows(held, client.augmentation, threshold, kind)
+
+
+def _summed_note(held: Holdings, threshold: int) -> str:
+    """A note where classes have fewer rows over all clients than the threshold."""
+    totals = held.counts.sum(axis=0)
+    back = (totals > 0) & (totals < threshold)
+    if not back.any():
+        return ""
+    return (
+        f"{setting('min_samples')} {threshold} withholds {int(back.sum())} classes, "
+        f"which have {int(totals[back].sum())} of {int(totals.sum())} rows over all "
+        "clients: a head in closed form never predicts them"
+    )
 
 
 def _training_notes(

@@ -44,6 +44,11 @@ COMMANDS = {
         "--cfg FILE",
         "draw who holds what, and how alike domains' shapes are",
     ),
+    "audit": Command(
+        "audit",
+        "--cfg FILE [--level rows|membership]",
+        "attack what a run sends, and say what it gives away",
+    ),
     "predict": Command(
         "predict", "--run FOLDER IMAGE...", "classify images by the head of a run"
     ),

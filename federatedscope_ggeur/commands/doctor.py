@@ -57,7 +57,7 @@ def diagnose() -> Iterator[tuple[str, bool]]:
         yield f"{'ok     ' if works else 'MISSING'} {package}: {state}", works
         if not works:
             yield f"        needed for {purpose}; pip install {package}", False
-    for line in ("", _accelerator(), *_federatedscope()):
+    for line in ("", _accelerator(), _secure_sums(), *_federatedscope()):
         yield line, True
 
 
@@ -88,6 +88,17 @@ def _accelerator() -> str:
             "trained on it with use_gpu: True)"
         )
     return "accelerator: none, and none is needed for heads on embeddings"
+
+
+def _secure_sums() -> str:
+    """Whether the extra for them is there."""
+    found, works = _state_of("cryptography", "cryptography")
+    if works:
+        return f"secure sums: cryptography {found}"
+    return (
+        "secure sums: not without cryptography; pip install "
+        "'federatedscope-ggeur[privacy]'"
+    )
 
 
 def _federatedscope() -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import asks_for_statistics
+from federatedscope_ggeur.cfg_ggeur.secure_sums import sums_on
 from federatedscope_ggeur.commands import config_parser
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.commands.inspection import (
@@ -74,7 +75,9 @@ def inspect(arguments: Sequence[str]) -> int:
         names_of_classes = dataset.class_names
         _draw_similarities(folder / name, pair, names_of_classes, form, float(largest))
     ggeur = cfg.ggeur
-    threshold = int(ggeur.privacy.min_samples) if asks_for_statistics(ggeur) else 1
+    # As secure sums the threshold is one on the sum, not on what a client holds.
+    on_clients = asks_for_statistics(ggeur) and not sums_on(ggeur)
+    threshold = int(ggeur.privacy.min_samples) if on_clients else 1
     print("\n".join(_about_holdings(held, threshold)))
     print("\n".join(_about_similarities(alike, dataset, form)))
     for name in sorted([*files, "samples.png", *names]):

@@ -6,17 +6,18 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from federatedscope_ggeur.cfg_ggeur.check import check_embedding_dim
+from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
 from federatedscope_ggeur.cfg_ggeur.devices import device_notes, encoder_device
+from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     base_method,
     options_of,
 )
+from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_by_domain,
-    encoding_settings,
     run_settings,
 )
 from federatedscope_ggeur.cfg_ggeur.start_notes import start_notes, withheld_line
@@ -32,6 +33,7 @@ from federatedscope_ggeur.data import (
 )
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order
 from federatedscope_ggeur.engines.text import class_texts, text_key
+from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.server import unseen_clients
 from federatedscope_ggeur.reporting import (
@@ -77,6 +79,7 @@ class Run:
 
     def __init__(self, cfg, data: FederatedData | None = None, order: Order = sorted):
         self.cfg = cfg
+        check_place(cfg.federate.save_to, cfg.federate.restore_from)
         self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
         check_embedding_dim(cfg, self.data.dim)
         self.text = class_texts(
@@ -206,6 +209,7 @@ def load_data_set(cfg) -> DataSet:
             options_of(find_reader(cfg.data.type), cfg.ggeur),
         )
     check_embedding_dim(cfg, dataset.dim)
+    check_agreed(cfg, dataset.class_names, dataset.encoder)
     return dataset
 
 
@@ -270,6 +274,7 @@ def _begun(cfg, data: FederatedData, notes: list[str]) -> Results:
     unseen = [domain.name for domain in data.unseen]
     return Results.begun(
         notes=notes,
+        privacy=privacy_of(cfg),
         engine="embedded",
         config=to_plain(cfg),
         seed=cfg.seed,

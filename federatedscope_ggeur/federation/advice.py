@@ -99,7 +99,7 @@ def step2_note(sources: Sequence[object], prototypes: str, pooled: bool) -> str:
         return "step 2 adds nothing, all rows are in one place"
     if len(set(sources)) > 1:
         return ""
-    if prototypes == "client" or len(sources) == 1:
+    if prototypes != "domain" or len(sources) == 1:
         return "step 2 adds nothing, there is one client"
     return (
         f"step 2 adds nothing, there is one domain; {setting('prototypes')}: client "

@@ -35,10 +35,19 @@ from federatedscope_ggeur.federation.messages import (
 from federatedscope_ggeur.federation.messages.schema import (
     StatisticsForm,
 )
-from federatedscope_ggeur.federation.privacy import apply_min_count, rows_for_totals
-from federatedscope_ggeur.federation.rows import check_batches, check_rows
+from federatedscope_ggeur.federation.privacy import (
+    apply_min_count,
+    coarse_means,
+    rows_for_totals,
+)
+from federatedscope_ggeur.federation.prototypes import of_the_others
+from federatedscope_ggeur.federation.rows import (
+    check_batches,
+    check_rows,
+    chosen_rows,
+)
 from federatedscope_ggeur.federation.settings import ClientSettings
-from federatedscope_ggeur.federation.training import fit
+from federatedscope_ggeur.federation.training import fit, moved
 from federatedscope_ggeur.geometry import (
     AugmentedSet,
     ClassStatistics,
@@ -127,6 +136,8 @@ class Client:
             for c in torch.nonzero(self._counts >= least).flatten().tolist():
                 within += Totals.of_rows(self.features[self.labels == c]).spread
         totals = Totals.of_rows(self.features[told])
+        if self.settings.float32_means:
+            totals = replace(totals, mean=totals.mean.float().double())
         return TotalsUpload(self.number, totals, within)
 
     def last_input_statistics(self, broadcast: Broadcast) -> StatisticsUpload:
@@ -142,6 +153,7 @@ class Client:
         self, statistics: ClassStatistics, form: StatisticsForm
     ) -> StatisticsUpload:
         allowed = apply_min_count(statistics, self.settings.min_samples)
+        allowed = coarse_means(allowed) if self.settings.float32_means else allowed
         return StatisticsUpload.of(self.number, self.domain, allowed, form)
 
     def hit_counts(
@@ -181,20 +193,29 @@ class Client:
         prototypes are in the space that came with them.
         """
         self.space = self._own_space() if space is None else space.space
-        features = self.space.features(self.features)
+        told = self._counts >= self.settings.min_samples
+        used = told[self.labels] | self.settings.train_withheld
+        rows, labels = chosen_rows(self.features, self.labels, used)
+        features = self.space.features(rows)
         if prototypes is None:
-            prototypes = Prototypes(self.labels[:0], features[:0])
+            prototypes = Prototypes(labels[:0], features[:0])
+        elif prototypes.counts is not None:
+            own = self.features, self.labels
+            prototypes = of_the_others(prototypes, *own, self.space)
         self.recipe = augment(
             features,
-            self.labels,
+            labels,
             geometry.shapes if geometry else {},
             prototypes.prototypes,
             prototypes.labels,
             self.settings.augmentation,
             derive_seed(self.task.seed, self.number, "augment"),
         )
-        own = self.settings.weight == "original"
-        weight = len(self.features) if own else self.recipe.rows
+        weight = {
+            "augmented": self.recipe.rows,
+            "original": len(labels),
+            "statistics": int(self._counts[told].sum()),
+        }[self.settings.weight]
         training = self.settings.training
         check_batches(self.model, training, self.recipe.rows, self.number)
         if training.drop_last and self.recipe.rows < training.batch_size:
@@ -210,7 +231,7 @@ class Client:
             weight = 0
         context = self._context(0, torch.zeros(0), {})
         method = self.task.method
-        init_upload = method.init_upload(features, self.labels, context)
+        init_upload = method.init_upload(features, labels, context)
         self.aggregation_weight = float(weight)
         return PrepareReply(self.number, self.aggregation_weight, init_upload)
 
@@ -229,7 +250,7 @@ class Client:
         number, settings = broadcast.round_number, self.settings
         features, labels = self._training_set(number)
         context = self._context(number, broadcast.params, broadcast.download)
-        hooks = self.task.method.local(_moved(context, self._device))
+        hooks = self.task.method.local(moved(context, self._device))
         if settings.text_pull is not None:
             hooks = settings.text_pull.added(hooks, self.model, self.space)
         seed = derive_seed(self.task.seed, self.number, "fit", number)
@@ -361,26 +382,6 @@ class Client:
             self.task.seed,
             weights,
         )
-
-
-def _moved(context: LocalContext, device: torch.device) -> LocalContext:
-    """The same with its tensors on `device`; there training needs them."""
-
-    def there(tensors: Tensors) -> Tensors:
-        return {name: tensor.to(device) for name, tensor in tensors.items()}
-
-    if device == CPU:
-        return context
-    weights = context.weights.to(device)
-    return replace(
-        context,
-        broadcast=trainable_part(context.model, weights),
-        weights=weights,
-        download=there(context.download),
-        init_broadcast=there(context.init_broadcast),
-        state=there(context.state),
-        counts=context.counts.to(device),
-    )
 
 
 def _newest(states: dict, last: int) -> dict:

@@ -30,6 +30,8 @@ class ClosedFormStage:
     domains : iterable of str
         Of all clients.
     seed : int
+    summed : bool
+        Statistics are known as sums over all clients only.
 
     Attributes
     ----------
@@ -38,10 +40,15 @@ class ClosedFormStage:
     """
 
     def __init__(
-        self, form: ClosedForm, keeps_best: bool, domains: Iterable[str], seed: int
+        self,
+        form: ClosedForm,
+        keeps_best: bool,
+        domains: Iterable[str],
+        seed: int,
+        summed: bool = False,
     ):
         self.form, self._seed = form, seed
-        self._compares = form.is_open or keeps_best
+        self._compares = (form.is_open or keeps_best) and not summed
         self._book: ComponentBook | None = None
         if self._compares or not form.partition_free:
             self._book = ComponentBook(tuple(dict.fromkeys(domains)))

@@ -136,6 +136,17 @@ class Score:
         }
 
 
+def scores_by_domain(
+    scores: Mapping[int, Score], domains: Mapping[int, str]
+) -> dict[str, Score]:
+    """Scores of clients, by number, added up over each domain in client order; 0 of a
+    domain of which there are none."""
+    found = {domain: Score() for domain in dict.fromkeys(domains.values())}
+    for k in sorted(scores.keys() & domains.keys()):
+        found[domains[k]] += scores[k]
+    return found
+
+
 def average_metrics(
     scores: Iterable[Mapping[str, Score]], average: str
 ) -> dict[str, float]:

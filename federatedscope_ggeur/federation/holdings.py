@@ -137,6 +137,8 @@ def augmented_rows(
     counts, steps, sizes = held.counts, settings.steps, settings.sizes
     if not steps:
         return counts.sum(axis=1)
+    if prototypes == "others":
+        return _rows_with_sums(counts, settings, threshold)
     own = sources(held.domains, prototypes)
     sent = counts >= max(1, threshold)
     by_source = {
@@ -154,4 +156,23 @@ def augmented_rows(
             if 2 in steps:
                 total += int(others[c]) * sizes.around_prototype()
             rows[k] += sizes.kept(total) if n or (2 in steps and others[c]) else 0
+    return rows
+
+
+def _rows_with_sums(
+    counts: np.ndarray, settings: AugmentationSettings, threshold: int
+) -> np.ndarray:
+    """The same where statistics are summed over all clients: every class has the one
+    shape, and the mean of all others is an anchor where it may go down."""
+    steps, sizes = settings.steps, settings.sizes
+    rest = counts.sum(axis=0) - counts
+    near = ((rest > 0) & (rest < threshold)).any(axis=0)
+    told = (counts.sum(axis=0) >= threshold) & ~near
+    rows = np.zeros(len(counts), dtype=np.int64)
+    for k, own in enumerate(counts):
+        anchors = told & (rest[k] > 0) if 2 in steps else np.zeros_like(told)
+        for n, anchor in zip(own.tolist(), anchors.tolist()):
+            total = n + (sizes.around_samples(n) if 1 in steps else 0)
+            total += sizes.around_prototype() if anchor else 0
+            rows[k] += sizes.kept(total) if n or anchor else 0
     return rows

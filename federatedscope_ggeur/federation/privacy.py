@@ -10,13 +10,24 @@ from federatedscope_ggeur.geometry import ClassStatistics
 def apply_min_count(statistics: ClassStatistics, min_samples: int) -> ClassStatistics:
     """`statistics` without the classes of fewer than `min_samples` samples.
 
-    A mean of one sample is the sample; of L2-normalised embeddings up to four can be
-    solved for from their mean and covariance. A withheld class leaves no trace in the
-    statistics, not even its count. The client's weight in averages still tells how many
-    rows it trains on in all.
+    What it does: a class of fewer rows leaves no trace in the statistics, not even its
+    count; a mean of one row, which is the row, is never sent.
+
+    What it does not do, see docs/privacy.md and the attacks of `audit`: it is no bound
+    on what the statistics of the other classes say. The rows of a class are solved for
+    from its mean and covariance where they are few or, as after a ReLU, not negative:
+    all of 5, and some of up to 30. Whether a known row is among those of a class is
+    told by one upload without error. Withheld rows are trained on, and show in the
+    updates of a client's head; their number shows in what the client counts for.
     """
     kept = [c for c in statistics.classes if statistics.counts[c] >= min_samples]
     return statistics.restrict(kept)
+
+
+def coarse_means(statistics: ClassStatistics) -> ClassStatistics:
+    """The same with means rounded to float32: less one row or more, they differ by that
+    row to 1e-7 of its length only."""
+    return statistics.with_means(statistics.means.float().double())
 
 
 def rows_for_totals(

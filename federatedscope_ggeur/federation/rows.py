@@ -49,3 +49,12 @@ def check_batches(
         f"{setting('drop_last')} True, another {size}, or {setting('network.norm')} "
         "group"
     )
+
+
+def chosen_rows(
+    features: Tensor, labels: Tensor, chosen: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The rows for which `chosen` [n] is true; no copy is made where all are."""
+    if bool(chosen.all()):
+        return features, labels
+    return features[chosen], labels[chosen]

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from federatedscope_ggeur.rng import numpy_generator
+
+
+class _OfClient(Protocol):
+    @property
+    def client(self) -> int: ...
+
+
+FromClient = TypeVar("FromClient", bound=_OfClient)
 
 
 def windows(numbers: Sequence[int], size: int) -> list[list[int]]:
     """`numbers` in groups of `size`, in order."""
     return [list(numbers[i : i + size]) for i in range(0, len(numbers), size)]
+
+
+def in_client_order(messages: Iterable[FromClient]) -> list[FromClient]:
+    """`messages` by ascending number of their clients."""
+    return sorted(messages, key=lambda message: message.client)
 
 
 def draw_clients(numbers: Sequence[int], wanted: int, seed: int, *key) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,8 +13,13 @@ from federatedscope_ggeur.federation.calibration import Calibration
 from federatedscope_ggeur.federation.closed_form_stage import ClosedFormStage
 from federatedscope_ggeur.federation.compression_log import CompressionLog
 from federatedscope_ggeur.federation.divergence import not_finite, overflow_of, remedy
-from federatedscope_ggeur.federation.evaluation import Score, evaluate
+from federatedscope_ggeur.federation.evaluation import (
+    Score,
+    evaluate,
+    scores_by_domain,
+)
 from federatedscope_ggeur.federation.global_shapes import global_geometry
+from federatedscope_ggeur.federation.masking.collector import Summed
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
@@ -33,10 +37,11 @@ from federatedscope_ggeur.federation.prototypes import PrototypeBook
 from federatedscope_ggeur.federation.running_statistics import (
     mean_running_statistics,
 )
-from federatedscope_ggeur.federation.sampling import draw_clients
+from federatedscope_ggeur.federation.sampling import draw_clients, in_client_order
 from federatedscope_ggeur.federation.screening import capped
 from federatedscope_ggeur.federation.settings import ServerSettings
 from federatedscope_ggeur.federation.space_maker import SpaceMaker
+from federatedscope_ggeur.federation.summed_stage import SummedStage
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.methods import ServerContext, Update, initial_weights
 from federatedscope_ggeur.models import (
@@ -46,10 +51,6 @@ from federatedscope_ggeur.models import (
     recast,
     trainable_part,
     unfold,
-)
-
-FromClient = TypeVar(
-    "FromClient", StatisticsUpload, PrepareReply, ClientUpdate, ScoreReport
 )
 
 
@@ -126,8 +127,10 @@ class Server:
         if settings.closed_form is not None:
             domains = self.client_domains.values()
             self.closed_form = ClosedFormStage(
-                settings.closed_form, settings.keeps_best, domains, self.task.seed
+                *(settings.closed_form, settings.keeps_best, domains, self.task.seed),
+                summed=settings.sums is not None,
             )
+        self.sums = SummedStage(settings.sums)
         self.compression = CompressionLog()
         self.prepare_replies: dict[int, PrepareReply] = {}
         self.declared: Declarations = {}
@@ -189,6 +192,13 @@ class Server:
             if 2 in self.settings.steps:
                 self.prototype_book.add(upload.client, upload.statistics)
 
+    def take_sums(self, summed: Summed, roster: Iterable[int]) -> None:
+        """Take the statistics of the clients in `roster` as sums over them."""
+        self.sums.summed, self.statistics = summed, summed.statistics
+        self.uploaded_rows = dict.fromkeys(roster, 0)
+        self.space_maker.take(summed.totals())
+        self.prototype_book.take(summed.released())
+
     def make_space(self) -> SpaceBroadcast | None:
         """Make the space of what clients told; None where it stays raw.
 
@@ -197,7 +207,7 @@ class Server:
         StatisticsError
             The statistics do not suffice for a whitened space.
         """
-        self.space = self.space_maker.make(self.statistics)
+        self.space = self.space_maker.make(self.sums.released(self.statistics))
         if self._given:
             self.params = unfold(self.model, self.params, self.space)
         return None if self.space.is_raw else SpaceBroadcast(self.space)
@@ -219,7 +229,8 @@ class Server:
         """Take the head in closed form, and what training goes on from; what was chosen
         for the head. See `ClosedFormStage.solve`."""
         assert self.closed_form is not None, "the settings ask for no closed form"
-        solved, begun = self.closed_form.solve(form, start, self.statistics)
+        held = self.sums.for_head(form, self.statistics)
+        solved, begun = self.closed_form.solve(form, start, held)
         if begun is not None:
             self.start_from(begun)
         if self.compression.uploads:
@@ -349,13 +360,10 @@ class Server:
         among: Collection[int] | None = None,
     ) -> dict[str, Score]:
         """Scores of a split by domain, of the clients `among` (default: all)."""
-        among = self.client_domains if among is None else among
-        domains = dict.fromkeys(d for k, d in self.client_domains.items() if k in among)
-        scores = {domain: Score() for domain in domains}
-        for report in in_client_order(reports):
-            if report.client in among and split in report.scores:
-                scores[self.client_domains[report.client]] += report.scores[split]
-        return scores
+        domains = self.client_domains
+        held = {k: d for k, d in domains.items() if among is None or k in among}
+        found = {r.client: r.scores[split] for r in reports if split in r.scores}
+        return scores_by_domain(found, held)
 
     def score(
         self, features: Tensor, labels: Tensor, closed_form: bool = False
@@ -388,8 +396,3 @@ def unseen_clients(numbers: Iterable[int], settings: ServerSettings) -> list[int
     """Of the clients `numbers` those that are only scored, drawn by seed."""
     drawn, seed = settings.unseen_client_num, settings.task.seed
     return draw_clients(sorted(numbers), drawn, seed, "unseen")
-
-
-def in_client_order(messages: Iterable[FromClient]) -> list[FromClient]:
-    """`messages` by ascending number of their clients."""
-    return sorted(messages, key=lambda message: message.client)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from federatedscope_ggeur.federation.calibration import CalibrationSettings
+from federatedscope_ggeur.federation.masking.settings import SumSettings
 from federatedscope_ggeur.federation.task import Task
 from federatedscope_ggeur.federation.text import TextMix, TextPull
 from federatedscope_ggeur.federation.training import TrainingSettings
@@ -25,8 +26,9 @@ class ClientSettings:
     training : TrainingSettings
     min_samples : int
         The min-count threshold of what goes up of a class.
-    weight : {"augmented", "original"}
-        The rows that n_k counts: of the set trained on, or the client's own.
+    weight : {"augmented", "original", "statistics"}
+        The rows that n_k counts: of the set trained on, the client's own, or those
+        that statistics are sent of.
     sends_statistics : bool
         Whether round 0 asks for class statistics.
     closed_form : ClosedForm, optional
@@ -35,6 +37,12 @@ class ClientSettings:
         The splits of its own rows that it scores a head on.
     text_pull : TextPull, optional
         Draws training to the zero-shot head.
+    sums : SumSettings, optional
+        Statistics are summed under masks, and sent in no other way.
+    train_withheld : bool
+        Whether rows of withheld classes are trained on.
+    float32_means : bool
+        Whether means are rounded to float32 before they travel.
     """
 
     task: Task
@@ -46,6 +54,9 @@ class ClientSettings:
     closed_form: ClosedForm | None = None
     scored: tuple[str, ...] = ("test",)
     text_pull: TextPull | None = None
+    sums: SumSettings | None = None
+    train_withheld: bool = True
+    float32_means: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,8 @@ class ServerSettings:
         Whether what clients count for are rows of their own.
     text_mix : TextMix, optional
         What is scored and left lies between the trained head and the zero-shot one.
+    sums : SumSettings, optional
+        As the clients'.
     """
 
     task: Task
@@ -102,3 +115,4 @@ class ServerSettings:
     max_share: float = 1.0
     counts_own_rows: bool = False
     text_mix: TextMix | None = None
+    sums: SumSettings | None = None

@@ -38,6 +38,10 @@ class SpaceMaker:
         """Fold in what a client's class statistics say."""
         self._totals = self._totals + Totals.of_statistics(statistics)
 
+    def take(self, totals: Totals) -> None:
+        """What is known of all clients' rows at once."""
+        self._totals = totals
+
     def add(self, uploads: Iterable[TotalsUpload]) -> None:
         """Fold in the uploads of one window, in client order."""
         for upload in sorted(uploads, key=lambda upload: upload.client):

@@ -37,6 +37,8 @@ class Task:
     scored : ModelSettings, optional
         The kind of model that is scored and left, where it is another than the one
         that is trained.
+    summed : bool
+        Statistics are sums over all clients, and prototypes those of all others.
     """
 
     num_classes: int
@@ -48,6 +50,7 @@ class Task:
     pooled_geometry: bool = False
     space: SpaceSettings = _RAW
     scored: ModelSettings | None = None
+    summed: bool = False
 
     def build_model(self) -> Model:
         """The model that is trained, its parameters as the class leaves them."""
@@ -62,7 +65,8 @@ class Task:
     def schema(self, model: Model) -> MessageSchema:
         """What received messages are checked against."""
         pooled = self.pooled_geometry
-        return MessageSchema.of(model, self.method, self.statistics, pooled)
+        form, summed = self.statistics, self.summed
+        return MessageSchema.of(model, self.method, form, pooled, summed)
 
     def calibration_schema(self, model: Model) -> MessageSchema:
         """The same for statistics, by class, of what the last layer takes in."""

@@ -14,7 +14,8 @@ from federatedscope_ggeur.federation.optimizers import (
     OptimizerSettings,
     Schedule,
 )
-from federatedscope_ggeur.methods import Batch, LocalHooks
+from federatedscope_ggeur.methods import Batch, LocalContext, LocalHooks
+from federatedscope_ggeur.methods.base import Tensors
 from federatedscope_ggeur.models import (
     CPU,
     Model,
@@ -255,3 +256,23 @@ class _TrainingStep:
             if hooks.objective is None and not self.accumulates:
                 loss = loss + model.loss(logits, labels)
         return loss
+
+
+def moved(context: LocalContext, device: torch.device) -> LocalContext:
+    """The same with its tensors on `device`; there training needs them."""
+
+    def there(tensors: Tensors) -> Tensors:
+        return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+    if device == CPU:
+        return context
+    weights = context.weights.to(device)
+    return replace(
+        context,
+        broadcast=trainable_part(context.model, weights),
+        weights=weights,
+        download=there(context.download),
+        init_broadcast=there(context.init_broadcast),
+        state=there(context.state),
+        counts=context.counts.to(device),
+    )

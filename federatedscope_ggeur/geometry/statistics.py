@@ -177,6 +177,10 @@ class ClassStatistics(Located):
         scatters = {c: held.mapped(linear) for c, held in self._scatters.items()}
         return ClassStatistics(self.located.mapped(centre, linear), scatters)
 
+    def with_means(self, means: Tensor) -> ClassStatistics:
+        """The same about other `means` [C, D]."""
+        return ClassStatistics(Means.rounded(self.counts, means), self._scatters)
+
     def restrict(self, classes: Iterable[int]) -> ClassStatistics:
         """The same statistics with every class outside `classes` left out."""
         kept = set(classes) & set(self.classes)

@@ -98,6 +98,9 @@ class Method:
     #: class beside them could leave single rows.
     sends_row_means: ClassVar[bool] = False
 
+    #: True where all tensors that clients send are of weights, none of rows.
+    sends_weights_alone: ClassVar[bool] = False
+
     #: Whether a client scores weights of its own making: where `eval_params` is a
     #: subclass's own. They are in the space that it trains in, as `context.broadcast`
     #: is then, and are folded back into a model on raw embeddings afterwards.

@@ -37,6 +37,7 @@ class Scaffold(Method):
     meaning = "corrects gradients by c - c_k (option II)"
     source = "Karimireddy 2020"
     sends = "P numbers: the change of c_k"
+    sends_weights_alone = True
     receives = "c: P numbers; acknowledged rounds"
     SETTINGS = (
         Key(

@@ -9,8 +9,10 @@ from federatedscope_ggeur.reporting.records import (
     Divergence,
     Final,
     Kept,
+    Privacy,
     Round0,
     RoundRecord,
+    SumsRecord,
 )
 from federatedscope_ggeur.reporting.results import SCHEMA_VERSION, Results, numbers
 from federatedscope_ggeur.reporting.run import new_run_folder, write_run
@@ -19,6 +21,7 @@ from federatedscope_ggeur.reporting.tables import (
     NO_HEAD,
     divergence_line,
     metrics_csv,
+    privacy_line,
     record_lines,
     results_table,
 )

@@ -130,6 +130,64 @@ class CompressionRecord:
 
 
 @dataclass(frozen=True)
+class SumsRecord:
+    """Secure sums of the statistics (``ggeur.privacy.secure_sums``).
+
+    Attributes
+    ----------
+    roster : list of int
+        The clients that are in them.
+    threshold : int
+        Rows of a class over all of them, below which it is not summed.
+    numbers : dict of str to int
+        For each stage, how many numbers a client sent under its masks.
+    classes : list of int
+        The classes that were summed.
+    kept_back : list of int
+        Those of them that one client owns nearly all rows of: their means stay with
+        the server.
+    withheld_rows : int
+        Rows of all other classes, over all clients.
+    """
+
+    roster: list[int]
+    threshold: int
+    numbers: dict[str, int]
+    classes: list[int]
+    kept_back: list[int]
+    withheld_rows: int
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """Which guarantee a run gives, and who sees what.
+
+    Attributes
+    ----------
+    guarantee : "none" or "sums"
+        sums: of the statistics of round 0 the server learns totals over clients only,
+        as long as two clients do not tell it theirs.
+    covers : list of str
+        What the guarantee is of; everything else is as without one.
+    threshold : int
+        The min-count threshold.
+    threshold_on : "client" or "sum"
+        Whose rows of a class it is compared with.
+    server_sees, clients_see : list of str
+    warnings : list of str
+        What a person might take for hidden and is not.
+    """
+
+    guarantee: str
+    covers: list[str]
+    threshold: int
+    threshold_on: str
+    server_sees: list[str]
+    clients_see: list[str]
+    warnings: list[str]
+
+
+@dataclass(frozen=True)
 class Round0:
     """What travelled before the first round of training.
 
@@ -163,6 +221,8 @@ class Round0:
         in the numbers above.
     compression : CompressionRecord or None
         What it cost to compress the statistics; None if they were not.
+    sums : SumsRecord or None
+        What was summed under masks; None where each client sent its own.
     """
 
     clients: list[int]
@@ -179,6 +239,7 @@ class Round0:
     space: Optional[dict[str, Any]] = None
     closed_form: Optional[RoundRecord] = None
     compression: Optional[CompressionRecord] = None
+    sums: Optional[SumsRecord] = None
 
     @property
     def bytes_up(self) -> int:

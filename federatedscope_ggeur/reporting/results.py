@@ -17,6 +17,7 @@ from federatedscope_ggeur.reporting.records import (
     ClientInfo,
     Divergence,
     Final,
+    Privacy,
     Round0,
     RoundRecord,
 )
@@ -24,7 +25,7 @@ from federatedscope_ggeur.reporting.records import (
 if TYPE_CHECKING:
     import numpy as np
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 Status = Literal["finished", "interrupted", "failed"]
 _REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")
@@ -63,6 +64,8 @@ class Results:
         None where training did not diverge.
     stopped_early : int or None
         The round after which ``early_stop`` ended the run.
+    privacy : Privacy or None
+        Which guarantee it gives, and who sees what; None where nobody said.
     notes : list of str
         What the run said, at its start and in round 0, that a person might expect
         otherwise.
@@ -88,6 +91,7 @@ class Results:
     final: Final
     diverged: Optional[Divergence] = None
     stopped_early: Optional[int] = None
+    privacy: Optional[Privacy] = None
     notes: list[str] = field(default_factory=list)
     model: Any = field(default=None, repr=False, compare=False)
 

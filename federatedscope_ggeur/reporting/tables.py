@@ -11,8 +11,10 @@ from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.reporting.records import (
     Divergence,
     Kept,
+    Privacy,
     Round0,
     RoundRecord,
+    SumsRecord,
 )
 from federatedscope_ggeur.reporting.results import Results
 from federatedscope_ggeur.reporting.summary import average, summarise
@@ -40,6 +42,8 @@ def _round0_line(record: Round0) -> str:
     if not record.statistics_bytes_up:
         return f"round 0: no statistics asked for; {record.seconds:.2f} s"
     up = sum(record.statistics_bytes_up.values())
+    if record.sums is not None:
+        return _sums_line(record, record.sums, up)
     pairs = f"{record.uploaded_pairs}"
     if record.withheld_pairs is not None:
         pairs += f" of {record.uploaded_pairs + record.withheld_pairs}"
@@ -48,6 +52,32 @@ def _round0_line(record: Round0) -> str:
         f"{up / 1e6:.2f} MB ({up / len(record.clients) / 1e6:.2f} MB a "
         f"client); geometry down {record.geometry_bytes_down / 1e6:.2f} MB, prototypes "
         f"down {record.prototypes_bytes_down / 1e6:.2f} MB; {record.seconds:.2f} s"
+    )
+
+
+def _sums_line(record: Round0, sums: SumsRecord, up: int) -> str:
+    """What was summed, in one line for a person."""
+    kept = f", {len(sums.kept_back)} of them kept back" if sums.kept_back else ""
+    return (
+        f"round 0: statistics of {len(sums.roster)} clients as secure sums, "
+        f"{up / 1e6:.2f} MB ({up / len(sums.roster) / 1e6:.2f} MB a client); "
+        f"{len(sums.classes)} classes{kept}, {sums.withheld_rows} rows of others; "
+        f"geometry down {record.geometry_bytes_down / 1e6:.2f} MB, prototypes down "
+        f"{record.prototypes_bytes_down / 1e6:.2f} MB; {record.seconds:.2f} s"
+    )
+
+
+def privacy_line(privacy: Privacy) -> str:
+    """Which guarantee a run gives, in one line for a person."""
+    if privacy.guarantee == "none":
+        return (
+            f"privacy: no guarantee; a min-count threshold of {privacy.threshold} on "
+            f"each {privacy.threshold_on}"
+        )
+    return (
+        f"privacy: {privacy.guarantee}, of {', '.join(privacy.covers)} only (threshold "
+        f"{privacy.threshold} on the {privacy.threshold_on}); "
+        + "; ".join(privacy.warnings)
     )
 
 
@@ -161,6 +191,8 @@ def _remarks(results: Results) -> list[str]:
         lines.append(kept_line(final.kept))
     if results.diverged is not None:
         lines.append(divergence_line(results.diverged))
+    if results.privacy is not None:
+        lines.append(privacy_line(results.privacy))
     if results.stopped_early is not None:
         lines.append(f"stopped early, after round {results.stopped_early}")
     if results.status != "finished":

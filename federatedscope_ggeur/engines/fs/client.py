@@ -21,6 +21,7 @@ from federatedscope_ggeur.engines.fs.channel import (
     ClientManager,
 )
 from federatedscope_ggeur.engines.fs.config import check
+from federatedscope_ggeur.engines.fs.keeping import check_client_place
 from federatedscope_ggeur.engines.fs.rejoining import Rejoining
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
 from federatedscope_ggeur.engines.text import text_key
@@ -69,6 +70,7 @@ class GGEURClient(FSClient):
                 comm_queue=kwargs["shared_comm_queue"], monitor=self._monitor
             )
         else:
+            check_client_place(config, self.number)
             self.comm_manager = ClientManager(
                 kwargs["server_host"], kwargs["server_port"], config
             )

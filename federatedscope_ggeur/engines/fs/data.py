@@ -31,6 +31,7 @@ from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
 from federatedscope_ggeur.engines.text import class_texts
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.federation import MemoryBudget
+from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.course.client_handler import GeometryCache
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.models.text import ClassTexts
@@ -127,6 +128,9 @@ def load_fs_data(config, client_cfgs=None):
     follow_fs_logging()
     if is_search():
         settle_trial(config)
+    if config.federate.mode == "standalone" or config.distribute.role == "server":
+        # Before data are read, which can take hours.
+        check_place(config.federate.save_to, config.federate.restore_from)
     # Here, where what was asked for still stands in the config.
     for note in idle_notes(config):
         logger.info("note: %s", note)

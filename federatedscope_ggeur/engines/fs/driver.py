@@ -39,6 +39,8 @@ class Driver:
         self._request: Request | None = None
         self._replies: dict[int, tuple[bytes, ...] | Absence] = {}
         self._until = 0.0
+        #: Who is waited for although its connection is lost, and why it is.
+        self._lost: dict[int, str] = {}
         #: What clients were asked for in time and have not answered.
         self._owed: set[tuple[int, RequestKind, int]] = set()
 
@@ -72,12 +74,27 @@ class Driver:
         self._collect(number, parts)
         return True
 
-    def gone(self, number: int, reason: str) -> None:
-        """The client's connection ended; if it is waited for, no longer."""
+    def gone(self, number: int, reason: str, may_return: bool = True) -> None:
+        """The client's connection ended; if it is waited for, no longer, unless the
+        request under way is patient and it `may_return`."""
         self._owed = {owed for owed in self._owed if owed[0] != number}
         request = self._request
         if request and number in request.parts and number not in self._replies:
+            if request.kind.patient and may_return:
+                logger.warning("client %d is waited for: %s", number, reason)
+                self._lost[number] = reason
+                return
             self._collect(number, Absence(reason))
+
+    def back(self, number: int) -> None:
+        """The client is there again: if it is waited for, it is asked again."""
+        request = self._request
+        if self._lost.pop(number, None) is None or request is None:
+            return
+        parts = {number: request.parts[number]}
+        again = Request(request.kind, request.round_number, parts)
+        for k, absence in self._send(again).items():
+            self._collect(k, absence)
 
     def was_owed(self, number: int, kind: RequestKind, round_number: int) -> bool:
         """Whether an answer that nobody waits for is one that came late, once."""
@@ -104,6 +121,10 @@ class Driver:
         )
         for number in late:
             logger.warning("client %d: %s", number, reason)
+            lost = self._lost.pop(number, None)
+            if lost is not None:
+                self._collect(number, Absence(f"{lost}; {reason}"))
+                continue
             self._owed.add((number, request.kind, request.round_number))
             self._collect(number, Absence(reason, connected=True))
 
@@ -115,7 +136,7 @@ class Driver:
     def _advance(self, replies) -> None:
         """Go on, up to a request that clients must answer."""
         while True:
-            self._request, self._replies = None, {}
+            self._request, self._replies, self._lost = None, {}, {}
             try:
                 request = self._requests.send(replies)
             except StopIteration as stop:
@@ -127,7 +148,11 @@ class Driver:
                 self._request = request
                 self._until = time.monotonic() + self._seconds[request.kind]
             if request.parts:
-                self._replies.update(self._send(request))
+                absent = dict(self._send(request))
+                if waits and request.kind.patient:
+                    self._lost = {k: one.reason for k, one in absent.items()}
+                    absent = {}
+                self._replies.update(absent)
             if waits and len(self._replies) < len(request.parts):
                 return
             replies = self._replies

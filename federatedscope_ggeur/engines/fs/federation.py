@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from federatedscope_ggeur.cfg_ggeur.check import given_handshake
 from federatedscope_ggeur.cfg_ggeur.load import to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
+from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     RunSettings,
     quorum,
@@ -19,11 +21,16 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
 )
 from federatedscope_ggeur.cfg_ggeur.start_notes import start_notes, withheld_line
 from federatedscope_ggeur.engines.fs.data import ServerSplits
+from federatedscope_ggeur.engines.fs.keeping import (
+    command_to_go_on,
+    server_checkpoints,
+    take_sigterm,
+)
 from federatedscope_ggeur.engines.text import class_texts, text_key
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import Server
 from federatedscope_ggeur.federation.course.checkpoint import (
-    CheckpointWriter,
+    check_place,
     checkpoint_client_domains,
     restore,
 )
@@ -44,7 +51,6 @@ from federatedscope_ggeur.reporting import (
     results_table,
     write_run,
 )
-from federatedscope_ggeur.settings import NOT_SET
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +76,7 @@ class Federation:
     def __init__(self, cfg, data: ServerSplits | None, dismiss: Callable):
         self._cfg, self._data, self._dismiss = cfg, data, dismiss
         settings, path = agreed_settings(cfg), cfg.federate.restore_from
+        check_place(cfg.federate.save_to, path)
         handshake = None
         if data is not None:
             said = text_key(data.text)
@@ -82,9 +89,7 @@ class Federation:
             settings,
             handshake,
             checkpoint_client_domains(path) if path else None,
-            None
-            if cfg.ggeur.embedding_dim == NOT_SET
-            else int(cfg.ggeur.embedding_dim),
+            given_handshake(cfg.ggeur),
         )
 
     def start(self, method: Method | None = None) -> None:
@@ -109,15 +114,16 @@ class Federation:
         self.coordinator = Coordinator(
             server, settings.plan, rows, members, self._dismiss
         )
-        path, save_to, progress = settings.restore_from, settings.save_to, None
+        path, progress = settings.restore_from, None
         if path:
             progress = restore(path, self.coordinator, handshake)
-        writer = CheckpointWriter(save_to, handshake, progress) if save_to else None
+        kept = server_checkpoints(cfg, settings, handshake, progress)
         notes = self._notes(settings)
-        self.history = History(self.coordinator, self._begun(notes), writer, progress)
+        self.history = History(self.coordinator, self._begun(notes), kept, progress)
         # FS has begun the W&B run, and tells of its own lines.
         folder = Path(cfg.outdir)
         self._tracking = Tracking(settings.tracking, folder, begins=False)
+        self._leave_sigterm = take_sigterm()
         atexit.register(self.write_unfinished)
 
     def _text(self, handshake: Handshake) -> ClassTexts | None:
@@ -156,7 +162,9 @@ class Federation:
             The results as a table, for a person.
         """
         atexit.unregister(self.write_unfinished)
+        self._leave_sigterm()
         self._tracking.close(failed=status != "finished")
+        self.history.flush()
         results, head = self.history.results(status), self.history.head_bytes()
         write_run(self._cfg.outdir, results, head)
         if head is None:
@@ -169,6 +177,10 @@ class Federation:
             # Python notes there what ended the program.
             stopped = getattr(sys, "last_type", None) is KeyboardInterrupt
             self.write("interrupted" if stopped else "failed")
+        self.history.flush()
+        kept = self.history.checkpoints
+        if kept is not None and kept.path.exists():
+            logger.warning("to go on: %s", command_to_go_on(kept.path))
 
     def _notes(self, settings: RunSettings) -> list[str]:
         """What there is to say at the start; the log has it by now."""
@@ -200,6 +212,7 @@ class Federation:
             config["federate"]["client_num"] = data.client_num
         return Results.begun(
             notes=notes,
+            privacy=privacy_of(cfg),
             engine=f"federatedscope {cfg.federate.mode}",
             config=config,
             seed=cfg.seed,

@@ -139,7 +139,9 @@ class GGEURServer(FSServer):
             self.join_in_client_num,
             self.client_num,
         )
-        if not members.started:
+        if members.started:
+            self.driver.back(number)
+        else:
             self.trigger_for_start()
 
     def refuse(self, refusals: dict[int, MessageError]) -> None:
@@ -174,7 +176,7 @@ class GGEURServer(FSServer):
         """A client says why it stops."""
         reason = b"".join(message.content)[:1000].decode(errors="replace")
         # On one line, so that nobody writes lines of its own into the log.
-        self.lose(message.sender, " ".join(reason.split()))
+        self.lose(message.sender, " ".join(reason.split()), may_return=False)
 
     def _dismiss(self, number: int, reason: str) -> None:
         if self.mode == "distributed":
@@ -185,10 +187,11 @@ class GGEURServer(FSServer):
         if self.mode == "distributed":
             most = request.kind.largest(self.federation.coordinator.server)
             most = None if most is None else max(most, PLAIN)
-            for number in request.parts:
+            for number in request.parts.keys() - gone.keys():
                 self.comm_manager.hub.expect(number, most)
         by_content: dict[tuple, list[int]] = {}
-        for number, parts in request.parts.items():
+        there = {k: sent for k, sent in request.parts.items() if k not in gone}
+        for number, parts in there.items():
             by_content.setdefault(tuple(map(id, parts)), []).append(number)
         for numbers in by_content.values():
             parts = request.parts[numbers[0]]
@@ -372,8 +375,10 @@ class GGEURServer(FSServer):
         """Count bytes that have arrived, for FS's monitor."""
         self._monitor.track_download_bytes(size)
 
-    def lose(self, number: int, reason: str) -> None:
+    def lose(self, number: int, reason: str, may_return: bool = True) -> None:
         """A client's connection is gone."""
         logger.warning("client %d is gone: %s", number, reason)
-        self.federation.membership.lose(number, reason)
-        self.driver.gone(number, reason)
+        members = self.federation.membership
+        members.lose(number, reason)
+        barred = number in members.conduct.barred
+        self.driver.gone(number, reason, may_return and not barred)

@@ -15,6 +15,7 @@ from federatedscope_ggeur.federation.course.requests import (
     PREPARE,
     RequestKind,
 )
+from federatedscope_ggeur.federation.masking.participant import Participant
 from federatedscope_ggeur.federation.memory import MemoryBudget
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
@@ -29,7 +30,7 @@ from federatedscope_ggeur.federation.messages import (
 from federatedscope_ggeur.federation.settings import ClientSettings
 
 #: The settings that say what a client answers.
-_ASKED_BY = ("steps", "closed_form", "space", "calibrate")
+_ASKED_BY = ("steps", "closed_form", "space", "calibrate", "secure_sums")
 
 
 class GeometryCache:
@@ -83,6 +84,16 @@ class ClientHandler:
         self._begun = False
         self._calibrated: Broadcast | None = None
         self._left_out: LeaveOneOut | None = None
+        sums, rows_held = client.settings.sums, (client.features, client.labels)
+        self._participant: Participant | None = None
+        if sums is not None:
+            self._participant = Participant(client.number, *rows_held, sums)
+
+    @property
+    def participant(self) -> Participant:
+        """What answers for the client in secure sums, where its settings have any."""
+        assert self._participant is not None, "the settings ask for no secure sums"
+        return self._participant
 
     @classmethod
     def of(
@@ -93,14 +104,16 @@ class ClientHandler:
         cache: GeometryCache,
         answers: Collection[RequestKind],
         save_to: str,
+        asked: bool = True,
     ) -> ClientHandler:
-        """Of a client that holds so much; states go to a checkpoint at `save_to`."""
+        """Of a client that holds so much; states go to a checkpoint at `save_to`, see
+        `ClientStore`."""
         number, train = held.number, held.train
         client = Client(
             number, held.domain, train.features, train.labels, settings, memory
         )
         rows = {split: getattr(held, split) for split in settings.scored}
-        store = ClientStore(save_to, number) if save_to else None
+        store = ClientStore(save_to, number, asked) if save_to else None
         return cls(client, rows, cache, store, answers)
 
     def answer(self, kind: RequestKind, parts: Sequence[bytes]) -> tuple[bytes, ...]:

@@ -19,6 +19,7 @@ from torch import Tensor
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.federation.course.choice import choose
 from federatedscope_ggeur.federation.course.exchange import Exchange
+from federatedscope_ggeur.federation.course.gathering import Gathering
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.course.plan import Plan
 from federatedscope_ggeur.federation.course.requests import (
@@ -26,8 +27,6 @@ from federatedscope_ggeur.federation.course.requests import (
     EVALUATE,
     INIT_BROADCAST,
     PREPARE,
-    STATISTICS,
-    TOTALS,
     TRAIN,
     Request,
     Requests,
@@ -102,6 +101,9 @@ class Coordinator:
         self._screen = Screen(plan.screen)
         self._exchange = Exchange(server, membership, dismiss)
         self._ask = self._exchange.ask
+        self._gathering = Gathering(
+            server, membership, self._exchange, self._screen, plan.round0_window
+        )
 
     # the course
 
@@ -112,10 +114,7 @@ class Coordinator:
         found = self._screen.declared(self.membership.declared)
         self._exchange.put_out(found, "round 0, joining")
         sizes: dict[str, int] = {}
-        pairs = 0
-        if server.needs_statistics:
-            for window in windows(server.participants, self.plan.round0_window):
-                pairs += yield from self._collect(window, sizes)
+        pairs = yield from self._gathering.statistics(sizes)
         chosen, solving, sizes_of_choice = {}, 0.0, (0, 0)
         form, exchange = server.settings.closed_form, self._exchange
         if form is not None:
@@ -150,6 +149,7 @@ class Coordinator:
             space=server.space.report(),
             closed_form=closed_form,
             compression=server.compression.record(server.statistics),
+            sums=server.sums.record(),
             **sent,
         )
 
@@ -227,24 +227,12 @@ class Coordinator:
             down = yield from self._send_init_broadcast(members.prepared)
         return {**sent, "init_broadcast_bytes_down": down}
 
-    def _collect(self, window: list[int], sizes: dict[str, int]) -> Requests[int]:
-        """One window of statistics; how many (client, class) pairs they hold."""
-        asked = dict.fromkeys(self.membership.here(window), ())
-        uploads = yield from self._ask(STATISTICS, 0, asked, sizes)
-        found = self._screen.statistics(uploads)
-        uploads = self._but(uploads, found, "round 0, statistics")
-        self.server.add_statistics(uploads)
-        return sum(len(upload.statistics.classes) for upload in uploads)
-
     def _make_space(self) -> Requests[int]:
         """The space that is trained in; the bytes up that were for it alone."""
-        before, server = self._exchange.up, self.server
-        for window in windows(server.participants, self.plan.round0_window):
-            asked = dict.fromkeys(self.membership.here(window), ())
-            server.space_maker.add((yield from self._ask(TOTALS, 0, asked)))
-        message = server.make_space()
+        up = yield from self._gathering.totals()
+        message = self.server.make_space()
         self.space = b"" if message is None else message.to_bytes()
-        return self._exchange.up - before
+        return up
 
     def _prepare(self, numbers: list[int]) -> Requests[Counter[str]]:
         """Prepare clients for training; bytes of what travels, by their name."""

@@ -59,7 +59,8 @@ class Exchange:
         members = self._membership
         is_after = number > self._server.settings.total_rounds
         when = f"{'calibration' if is_after else f'round {number}'}, {kind.name}"
-        members.check_quorum(when, self._refusal)
+        if not kind.patient:  # who is not there may come back to answer this
+            members.check_quorum(when, self._refusal)
         if not parts:
             return []
         members.ask()
@@ -84,7 +85,8 @@ class Exchange:
             except MessageError as error:
                 self._refuse(k, error)
             del reply
-        members.check_quorum(when, self._refusal)
+        if not kind.patient:
+            members.check_quorum(when, self._refusal)
         return answers
 
     def put_out(self, findings: Mapping[int, str], when: str) -> None:

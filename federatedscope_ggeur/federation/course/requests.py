@@ -13,6 +13,7 @@ from typing import Any, TypeVar, Union
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.client import Client
+from federatedscope_ggeur.federation.masking.settings import STAGES
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
     ClientUpdate,
@@ -30,11 +31,19 @@ from federatedscope_ggeur.federation.messages import (
     limits,
 )
 from federatedscope_ggeur.federation.messages.declared import Declared
+from federatedscope_ggeur.federation.messages.masked import (
+    MaskedRequest,
+    MaskedVector,
+    SumKey,
+    SumKeysRequest,
+)
 from federatedscope_ggeur.federation.messages.validation import (
     validate_hits,
+    validate_masked,
     validate_prepare_reply,
     validate_scores,
     validate_statistics,
+    validate_sum_key,
     validate_totals,
     validate_update,
 )
@@ -73,6 +82,9 @@ class RequestKind:
         What the parts are.
     always : bool
         Clients answer it whatever their settings; others only if theirs ask for it.
+    patient : bool
+        A client whose connection is lost is waited for until the deadline, and asked
+        again with the same bytes when it is back.
     """
 
     name: str
@@ -88,6 +100,7 @@ class RequestKind:
     largest: Callable[[Server], int | None] = lambda server: limits.PLAIN
     part_schema: Callable[[Client], MessageSchema] = field(default=lambda c: c.schema)
     always: bool = True
+    patient: bool = False
 
 
 STATISTICS = RequestKind(
@@ -120,6 +133,58 @@ TOTALS = RequestKind(
     largest=lambda server: limits.of_totals(server.schema),
     always=False,
 )
+SUM_KEYS = RequestKind(
+    name="sum_keys",
+    message="sum_keys_request",
+    deadline="round0",
+    parts=(SumKeysRequest,),
+    respond=lambda handler, request: handler.participant.key(request),
+    answer_message="sum_key",
+    answer=SumKey,
+    validate=lambda server, request, key: validate_sum_key(key, server.sums.collector),
+    always=False,
+    patient=True,
+)
+
+
+def stage_of(kind: RequestKind) -> str:
+    """The stage of a secure sum that a kind asks for."""
+    return next(stage for stage, asking in SUM_KINDS.items() if asking is kind)
+
+
+#: What the three stages of a secure sum have alike: see `masking`.
+_STAGE: dict[str, Any] = {
+    "deadline": "round0",
+    "parts": (MaskedRequest,),
+    "respond": lambda handler, request: handler.participant.masked(request),
+    "answer": MaskedVector,
+    "validate": lambda server, request, vector: validate_masked(
+        vector, server.sums.collector, stage_of(request.kind)
+    ),
+    "largest": lambda server: limits.of_masked(server.settings.sums.longest),
+    "always": False,
+    "patient": True,
+}
+SUM_COUNTS = RequestKind(
+    name="sum_counts",
+    message="sum_counts_request",
+    answer_message="masked_counts",
+    **_STAGE,
+)
+SUM_MEANS = RequestKind(
+    name="sum_means",
+    message="sum_means_request",
+    answer_message="masked_means",
+    **_STAGE,
+)
+SUM_POOLED = RequestKind(
+    name="sum_pooled",
+    message="sum_pooled_request",
+    answer_message="masked_pooled",
+    **_STAGE,
+)
+#: The stages of a secure sum, and the kind that asks for each.
+SUM_KINDS = dict(zip(STAGES, (SUM_COUNTS, SUM_MEANS, SUM_POOLED)))
 LEAVE_ONE_OUT = RequestKind(
     name="hit_counts",
     message="components",
@@ -213,6 +278,10 @@ CALIBRATE = RequestKind(
 )
 KINDS = (
     STATISTICS,
+    SUM_KEYS,
+    SUM_COUNTS,
+    SUM_MEANS,
+    SUM_POOLED,
     LEAVE_ONE_OUT,
     TOTALS,
     PREPARE,

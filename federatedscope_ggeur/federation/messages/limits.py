@@ -29,6 +29,11 @@ def of_totals(schema: MessageSchema) -> int:
     return PLAIN + 8 * schema.dim
 
 
+def of_masked(numbers: int) -> int:
+    """Bytes of the longest `MaskedVector` of so many numbers."""
+    return PLAIN + 8 * numbers
+
+
 def of_tensors(numbers: int | None, specs: Specs) -> int | None:
     """Bytes of the longest message with so many weights and the tensors of a method;
     None where neither schema nor method bounds it."""

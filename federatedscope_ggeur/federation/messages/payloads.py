@@ -86,13 +86,19 @@ class Prototypes:
     ----------
     labels : Tensor of shape (P,), int64
     prototypes : Tensor of shape (P, D), float32
+    counts : Tensor of shape (P,), int64, or None
+        Where statistics are summed: these are the means over all clients, on raw
+        embeddings, of so many rows each.
     """
 
     labels: Tensor
     prototypes: Tensor
+    counts: Tensor | None = None
 
     def to_bytes(self) -> bytes:
         tensors = {"labels": self.labels, "prototypes": self.prototypes}
+        if self.counts is not None:
+            tensors["counts"] = self.counts
         return wire.pack("prototypes", {}, tensors)
 
     @classmethod
@@ -100,10 +106,15 @@ class Prototypes:
         cls, data: bytes, schema: MessageSchema, sender: str = "the server"
     ) -> Prototypes:
         message = wire.unpack(data, "prototypes", sender)
-        message.only(("labels", "prototypes"))
-        labels = message.labels("labels", schema.num_classes, distinct=False)
+        message.only(("labels", "prototypes", *(("counts",) if schema.summed else ())))
+        labels = message.labels("labels", schema.num_classes, distinct=schema.summed)
         means = message.tensor("prototypes", F32, (len(labels), schema.dim))
-        return cls(labels, means)
+        if not schema.summed:
+            return cls(labels, means)
+        counts = message.tensor("counts", I64, (len(labels),))
+        if ((counts < 1) | (counts > wire.LARGEST)).any():
+            raise message.refuse("counts", f"must lie in 1..{wire.LARGEST}")
+        return cls(labels, means, counts)
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,8 @@ class MessageSchema:
     statistics : StatisticsForm
     pooled_geometry : bool
         One shape for all classes goes down in place of one for each.
+    summed : bool
+        Prototypes are class means over all clients, and come with counts.
     """
 
     num_classes: int
@@ -66,6 +68,7 @@ class MessageSchema:
     num_parameters: int | None
     statistics: StatisticsForm = EACH_CLASS
     pooled_geometry: bool = False
+    summed: bool = False
 
     @classmethod
     def of(
@@ -74,10 +77,11 @@ class MessageSchema:
         method: Method,
         statistics: StatisticsForm,
         pooled_geometry: bool = False,
+        summed: bool = False,
     ) -> MessageSchema:
         """The schema of a federation that trains `model` by `method`."""
         size: int | None = num_parameters(model) if method.federated else 0
         if method.federated and not model.fixed_size:
             size = None
         shape = model.num_classes, model.in_features
-        return cls(*shape, size, statistics, pooled_geometry)
+        return cls(*shape, size, statistics, pooled_geometry, summed)

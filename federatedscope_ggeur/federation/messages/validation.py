@@ -12,7 +12,9 @@ from collections.abc import Collection, Mapping
 from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.masking.collector import Collector
 from federatedscope_ggeur.federation.messages.leave_one_out import HitCounts
+from federatedscope_ggeur.federation.messages.masked import MaskedVector, SumKey
 from federatedscope_ggeur.federation.messages.payloads import (
     ClientUpdate,
     PrepareReply,
@@ -48,6 +50,30 @@ def validate_totals(
 ) -> None:
     """A first upload."""
     _require_known(upload.client, client_domains, upload.client in told)
+
+
+def validate_sum_key(key: SumKey, collector: Collector) -> None:
+    """A key of this session's roster."""
+    _require_session(key.client, key.session, collector)
+
+
+def validate_masked(vector: MaskedVector, collector: Collector, stage: str) -> None:
+    """A vector of this session and `stage`, as long as all others."""
+    _require_session(vector.client, vector.session, collector)
+    if vector.stage != stage:
+        problem = f"{vector.stage!r:.80}, in stage '{stage}'"
+        raise _refusal(vector.client, "stage", problem)
+    length = collector.length(stage)
+    if len(vector.masked) != length:
+        problem = f"{len(vector.masked)} numbers, and stage '{stage}' has {length}"
+        raise _refusal(vector.client, "masked", problem)
+
+
+def _require_session(client: int, session: bytes, collector: Collector) -> None:
+    if client not in collector.roster:
+        raise _refusal(client, "client", "not in the roster of the sum")
+    if session != collector.session:
+        raise _refusal(client, "session", "another session than the one under way")
 
 
 def validate_hits(

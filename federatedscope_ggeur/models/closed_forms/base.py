@@ -105,8 +105,8 @@ class ClosedForm:
         What it needs of the statistics; no more than that has to be sent.
     trainable : bool
         Whether training can go on from its model.
-    partition_free : bool
-        Whether it is a function of the merged statistics alone.
+    partition_free, from_sums : bool
+        Whether a function of the merged statistics alone; whether secure sums suffice.
     asks : bool
         Whether clients are asked for statistics.
     needs_text : bool
@@ -137,6 +137,7 @@ class ClosedForm:
     needs_text: ClassVar[bool] = False
     text: ClassTexts | None = None
     grain: str = "class"
+    from_sums: ClassVar[bool] = False
     TUNED: ClassVar[str] = ""
     GRID: ClassVar[tuple[float, ...]] = ()
     UNTUNED: ClassVar[float] = 0.0
@@ -153,11 +154,6 @@ class ClosedForm:
             setattr(self, key.name, None if value is None else key.read(value))
         if settings:
             raise TypeError(f"{self.name} has no setting {', '.join(settings)}")
-
-    @property
-    def per_class(self) -> bool:
-        """Whether it needs a scatter for each class, not only their sum."""
-        return self.NEEDS == "class"
 
     @classmethod
     def build_model(cls, in_features: int, num_classes: int) -> Model:
@@ -255,6 +251,10 @@ class ClosedForm:
             The statistics do not allow it.
         """
         raise NotImplementedError
+
+    def shows_means(self, statistics: Statistics) -> bool:
+        """Whether its weights all but are the class means of `statistics`."""
+        return True
 
     def error_limit(
         self, statistics: Statistics, solved: Solved, limits: ErrorLimits

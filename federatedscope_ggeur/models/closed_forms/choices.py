@@ -22,6 +22,10 @@ UNTUNED_SHRINKAGE = 0.3
 #: there is of variance to a thousandth of it.
 STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 
+#: A common covariance of which more is spherical hides no class means: weights are
+#: these, all but turned.
+MOST_SPHERICAL = 0.9
+
 
 def priors_key(meaning: str) -> Key:
     """The setting `priors`: ``"counts"``, or ``"none"``, the same for all."""

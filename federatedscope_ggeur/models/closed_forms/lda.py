@@ -17,6 +17,7 @@ from federatedscope_ggeur.models.closed_forms.base import (
     weight_error_limit,
 )
 from federatedscope_ggeur.models.closed_forms.choices import (
+    MOST_SPHERICAL,
     SHRINKAGES,
     UNTUNED_SHRINKAGE,
     priors_key,
@@ -72,6 +73,7 @@ class LinearDiscriminant(ClosedForm):
         ),
     )
 
+    from_sums = True
     TUNED, GRID, UNTUNED = "shrinkage", SHRINKAGES, UNTUNED_SHRINKAGE
 
     shrinkage: float | None
@@ -110,6 +112,14 @@ class LinearDiscriminant(ClosedForm):
             head = EnsembleHead.of(head, self.text)
             report = {**report, "text_ensemble": self.text.ensemble}
         return head, {**report, "priors": self.priors}
+
+    def shows_means(self, statistics: Statistics) -> bool:
+        if self.shrinkage is not None:
+            return self.shrinkage > MOST_SPHERICAL
+        seen = Seen.of(statistics)
+        rows, classes = int(seen.total), len(seen.classes)
+        _, _, report = common_covariance(seen.within, rows, classes, None)
+        return float(report["shrinkage"]) > MOST_SPHERICAL
 
     def error_limit(
         self, statistics: Statistics, solved: Solved, limits: ErrorLimits

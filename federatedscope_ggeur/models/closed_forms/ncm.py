@@ -28,6 +28,7 @@ class NearestMean(ClosedForm):
     meaning = "nearest class mean"
     source = "FedNCM 2023"
     NEEDS = "means"
+    from_sums = True
 
     def error_limit(
         self, statistics: Statistics, solved: Solved, limits: ErrorLimits

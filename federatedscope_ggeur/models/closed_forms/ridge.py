@@ -12,10 +12,12 @@ from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
     ClosedForm,
     Seen,
+    Statistics,
     linear_head,
     register_closed_form,
 )
 from federatedscope_ggeur.models.closed_forms.choices import (
+    MOST_SPHERICAL,
     STRENGTHS,
     UNTUNED_SHRINKAGE,
     strength_key,
@@ -75,6 +77,7 @@ class RidgeRegression(ClosedForm):
             positive_or_not_set,
         ),
     )
+    from_sums = True
     TUNED, GRID = "strength", STRENGTHS
     UNTUNED = UNTUNED_SHRINKAGE / (1 - UNTUNED_SHRINKAGE)
 
@@ -101,6 +104,18 @@ class RidgeRegression(ClosedForm):
     def left_out(self, components: Components) -> LeftOut:
         values = [form.chosen for form in self.candidates()]
         return RidgeLeftOut(components.merged("class"), values)
+
+    def shows_means(self, statistics: Statistics) -> bool:
+        added = self.chosen
+        if self.alpha is not None:
+            seen = Seen.of(statistics)
+            spread = float(
+                seen.within.trace() + seen.counts @ seen.offsets.square().sum(1)
+            )
+            if spread <= 0:
+                return True
+            added = self.alpha * seen.dim / spread
+        return added / (1 + added) > MOST_SPHERICAL
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         n = seen.counts

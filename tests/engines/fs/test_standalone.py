@@ -122,3 +122,36 @@ class TestUnseenClients:
             assert last["Results_avg_unseen"][metric] == pytest.approx(mean)
         final = there.lines()[-9]["Results_raw"]
         assert "unseen_client_best_individual" in final
+
+
+SUMS = [
+    "ggeur.privacy.secure_sums", "statistics",
+    "ggeur.privacy.secure_sums_radius", 40,
+    "ggeur.privacy.secure_sums_max_rows", 4096,
+    "ggeur.privacy.secure_sums_fraction_bits", 38,
+]  # fmt: skip
+OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [*SUMS, *OTHERS],
+        [*SUMS, "ggeur.closed_form", "lda"],
+        [*SUMS, *OTHERS, "ggeur.closed_form", "ridge", "ggeur.init", "closed_form"],
+        [*SUMS, *OTHERS, "ggeur.space", "standard", *SIX, "ggeur.round0_window", 2],
+    ],
+    ids=str,
+)
+def test_secure_sums_give_the_same_numbers(fs, config, settings):
+    there = fs.run(*settings)
+    assert_same(there, Run(config(*settings)))
+    assert there.results.round0.sums.roster[:3] == [1, 2, 3]
+
+
+@pytest.mark.slow
+def test_a_hundred_clients_make_a_secure_sum(fs, config):
+    many = [*SUMS, "federate.client_num", 99, "ggeur.closed_form", "lda"]
+    there = fs.run(*many)
+    assert_same(there, Run(config(*many)))
+    assert len(there.results.round0.sums.roster) == 99

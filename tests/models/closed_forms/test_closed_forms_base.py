@@ -79,7 +79,7 @@ def test_every_partition_gives_the_head_of_the_pooled_rows(drawn):
     summed = sum(SummedStatistics.from_classes(part) for part in parts)
     for chosen in CHOSEN:
         wanted = list(chosen.solve(pooled).model.parameters())
-        for held in (merged,) if chosen.per_class else (merged, summed):
+        for held in (merged,) if chosen.NEEDS == "class" else (merged, summed):
             fitted = chosen.solve(held)
             assert fitted.report["left_out"] == num_classes - len(pooled.classes)
             for mine, theirs in zip(fitted.model.parameters(), wanted):
@@ -219,6 +219,6 @@ def test_what_each_form_needs_says_what_it_takes():
     needs = {name: form.NEEDS for name, form in CLOSED_FORMS.items()}
     known = {"ncm": "means", "lda": "pooled", "ridge": "pooled", "qda": "class"}
     assert needs.items() >= known.items()
-    assert [name for name, form in CLOSED_FORMS.items() if form().per_class] == [
+    assert [name for name, form in CLOSED_FORMS.items() if form.NEEDS == "class"] == [
         name for name, need in needs.items() if need == "class"
     ]

@@ -1,0 +1,13 @@
+"""Attacks on the bytes of a run: what server and clients learn of rows.
+
+An audit that passes is no proof. It says of each attack how far it came.
+"""
+
+from federatedscope_ggeur.audit.base import Finding, Transcript, Truth
+from federatedscope_ggeur.audit.suite import (
+    ATTACKS,
+    LEVELS,
+    audit_run,
+    fails,
+    self_audit,
+)

@@ -1,0 +1,150 @@
+"""A1 and A1b: the rows of a class, from its mean and covariance.
+
+With n rows, mean mu and a factor F of the scatter (``F^T F = n Sigma``, rank n - 1) the
+rows are ``x_i = mu + F^T u_i`` with ``|u_i|^2 = 1 - 1/n``, ``u_i u_j = -1/n``: only a
+rotation is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from scipy.optimize import least_squares, linprog
+from torch import Tensor
+
+from federatedscope_ggeur.audit.base import (
+    Clock,
+    Finding,
+    Transcript,
+    Truth,
+    drawn_classes,
+    matched,
+    nothing,
+    recovered,
+)
+from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
+
+#: Beyond them no rows were found.
+_MOST_ROWS, _MOST_BY_NORM = 40, 4
+
+
+def a1(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+    """A1: where rows are not negative they are vertices of ``{u : mu + F^T u >= 0}`` in
+    which more constraints are tight than a vertex needs: zeros of the row."""
+    yield from _attacked("A1", seen, truth, clock, _MOST_ROWS, by_vertices)
+
+
+def a1b(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+    """A1b: where rows have length 1, n - 1 equations more; enough up to n = 4."""
+    yield from _attacked("A1b", seen, truth, clock, _MOST_BY_NORM, by_norms)
+
+
+def _attacked(name, seen, truth, clock, most, solve) -> Iterator[Finding]:
+    targets = dict(_targets(seen, most))
+    if not targets:
+        why = f"nobody sends mean and covariance of up to {most} rows"
+        yield nothing(name, "server", "rows", why)
+        return
+    found = tried = 0
+    for pair in drawn_classes({p: n for p, (n, _, _) in targets.items()}, truth.seed):
+        if clock.is_over:
+            break
+        n, mean, factor = targets[pair]
+        rows = truth.rows(*pair) if pair[0] else truth.of_class(pair[1])[0]
+        tried += len(rows)
+        found += matched(solve(mean, factor, n, clock, truth.seed), rows)
+    yield recovered(name, "server", found, tried, clock)
+
+
+def _targets(seen: Transcript, most: int):
+    """(client, class) -> rows, mean, factor; client 0 is all of them together."""
+    held = {k: u for k, u in seen.uploads.items() if isinstance(u, ClassStatistics)}
+    for k, upload in held.items():
+        for c in upload.classes:
+            n = int(upload.counts[c])
+            if 2 <= n <= most:
+                yield (k, c), (n, upload.means[c], upload.factor(c))
+    for k, one in {**seen.uploads, 0: seen.summed}.items():
+        # A scatter over several classes is one of a class where only one is there.
+        if isinstance(one, SummedStatistics) and len(one.classes) == 1:
+            c = one.classes[0]
+            if 2 <= int(one.counts[c]) <= most:
+                yield (k, c), (int(one.counts[c]), one.means[c], one.factor())
+
+
+def by_vertices(
+    mean: Tensor, factor: Tensor, n: int, clock: Clock, seed: int
+) -> Tensor:
+    """Rows [m, D] that are such vertices."""
+    mu, f = mean.numpy(), factor.double().numpy()
+    scale, rank = float(mu.max()), len(f)
+    none = torch.zeros(0, len(mu), dtype=torch.float64)
+    if not scale > 0 or mu.min() < -1e-6 * scale or not rank:
+        return none
+    rng, length = np.random.default_rng(seed), (1 - 1 / n) ** 0.5
+    found: list[np.ndarray] = []
+    for _ in range(40 * n):
+        if clock.is_over or len(found) == n:
+            break
+        aim = rng.normal(size=rank)
+        for _ in range(6):
+            solved = linprog(
+                aim, A_ub=-f.T, b_ub=mu, bounds=(None, None), method="highs"
+            )
+            if solved.status != 0:
+                break
+            u = solved.x
+            x = mu + f.T @ u
+            tight = int((x < 1e-4 * scale).sum())
+            if abs(np.linalg.norm(u) - length) < 2e-3 and tight >= rank + 3:
+                if all(np.abs(x - y).max() > 1e-3 * scale for y in found):
+                    found.append(x)
+                break
+            aim = f @ (1 / (np.maximum(x, 0) / scale + 0.01))
+    return torch.from_numpy(np.array(found)) if found else none
+
+
+def by_norms(mean: Tensor, factor: Tensor, n: int, clock: Clock, seed: int) -> Tensor:
+    """Rows [m, D] by rotations that make all of them as long as 1."""
+    mu, f = mean.numpy(), factor.double().numpy()
+    none = torch.zeros(0, len(mu), dtype=torch.float64)
+    # |x|^2 over rows is n |mu|^2 + tr: of length 1 they are n in all.
+    square = float(mu @ mu) + float((f * f).sum()) / n
+    rank = len(f)
+    if rank != n - 1 or abs(square - 1) > 1e-2:
+        return none
+    start = _simplex(n)
+    rng, guesses = np.random.default_rng(seed), []
+    pairs = [(i, j) for i in range(rank) for j in range(i)]
+
+    def rows(angles: np.ndarray, flip: float) -> np.ndarray:
+        turned = start.copy()
+        turned[:, 0] *= flip
+        for (i, j), angle in zip(pairs, angles):
+            one, other = turned[:, i].copy(), turned[:, j].copy()
+            turned[:, i] = np.cos(angle) * one - np.sin(angle) * other
+            turned[:, j] = np.sin(angle) * one + np.cos(angle) * other
+        return mu + turned @ f
+
+    def misfit(angles: np.ndarray, flip: float) -> np.ndarray:
+        return (rows(angles, flip) ** 2).sum(axis=1) - square
+
+    for trial in range(12 if pairs else 1):
+        if clock.is_over:
+            break
+        flip = 1.0 if trial % 2 else -1.0
+        angles = rng.uniform(0, 2 * np.pi, size=len(pairs))
+        if pairs:
+            angles = least_squares(misfit, angles, args=(flip,), xtol=1e-14).x
+        if np.abs(misfit(angles, flip)).max() < 1e-6 or not pairs:
+            guesses.append(rows(angles, flip))
+    return torch.from_numpy(np.concatenate(guesses)) if guesses else none
+
+
+def _simplex(n: int) -> np.ndarray:
+    """n points in n - 1 dimensions with ``|u|^2 = 1 - 1/n`` and ``u_i u_j = -1/n``."""
+    centred = np.eye(n) - 1 / n
+    basis, _, _ = np.linalg.svd(centred)
+    return centred @ basis[:, : n - 1]

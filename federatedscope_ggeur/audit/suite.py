@@ -1,0 +1,64 @@
+"""All attacks, and what they make of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from federatedscope_ggeur.audit.base import (
+    Attack,
+    Clock,
+    Finding,
+    Transcript,
+    Truth,
+)
+from federatedscope_ggeur.audit.class_rows import a1, a1b
+from federatedscope_ggeur.audit.head_updates import a4, a5
+from federatedscope_ggeur.audit.known_rows import a2, a3, a8, a10
+from federatedscope_ggeur.audit.subtractions import a9, s1, s2, s3, s4
+from federatedscope_ggeur.audit.told_numbers import a6, a7
+
+#: What an audit can be asked for, the least first.
+LEVELS = ("rows", "membership")
+#: By name, in the order of docs/privacy.md.
+ATTACKS: dict[str, Attack] = {
+    **{"A1": a1, "A1b": a1b, "A2": a2, "A3": a3, "A4": a4, "A5": a5, "A6": a6},
+    **{"A7": a7, "A8": a8, "A9": a9, "A10": a10, "S1": s1, "S2": s2, "S3": s3},
+    "S4": s4,
+}
+#: What one client can try on what it is about to send.
+SELF = ("A1", "A1b", "A2", "A4", "A7")
+
+
+def audit_run(
+    seen: Transcript,
+    truth: Truth,
+    seconds: float = 60.0,
+    attacks: Iterable[str] = tuple(ATTACKS),
+) -> list[Finding]:
+    """What each attack finds, within so many seconds each."""
+    found = []
+    for name in attacks:
+        found += list(ATTACKS[name](seen, truth, Clock(seconds)))
+    return found
+
+
+def self_audit(
+    seen: Transcript, truth: Truth, number: int, seconds: float = 60.0
+) -> list[Finding]:
+    """The same on what client `number` alone sends, as the server sees it; nothing is
+    needed of the others."""
+    only = replace(
+        seen,
+        uploads={k: u for k, u in seen.uploads.items() if k == number},
+        replies={k: r for k, r in seen.replies.items() if k == number},
+        updates={k: u for k, u in seen.updates.items() if k == number},
+        summed=None,
+    )
+    own = replace(truth, clients={number: truth.clients[number]})
+    return audit_run(only, own, seconds, SELF)
+
+
+def fails(findings: Iterable[Finding], level: str) -> list[Finding]:
+    """Those that fail at `level`."""
+    return [one for one in findings if one.level == level and one.passed is False]

@@ -1,0 +1,106 @@
+"""A6 and A7: numbers of rows that nobody meant to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from federatedscope_ggeur.audit.base import (
+    Clock,
+    Finding,
+    Transcript,
+    Truth,
+    nothing,
+)
+from federatedscope_ggeur.geometry import TotalSizes
+
+
+def a6(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+    """A6, client: the rank of a class's shape is its rows less one."""
+    geometry = seen.geometry
+    if geometry is None or geometry.pooled or not geometry.shapes:
+        yield nothing("A6", "client", "rows", "no shape of a single class goes down")
+        return
+    told = _told(seen, truth)
+    right = tried = 0
+    for c, shape in geometry.shapes.items():
+        if shape.rank < shape.dim:
+            tried += 1
+            right += shape.rank + 1 == int(told[c])
+    yield _exact("A6", "client", right, tried, "classes whose rows are known exactly")
+
+
+def _told(seen: Transcript, truth: Truth) -> torch.Tensor:
+    """Rows behind the shapes."""
+    zero = torch.zeros(truth.num_classes, dtype=torch.int64)
+    return sum((upload.counts for upload in seen.uploads.values()), zero)
+
+
+def a7(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+    """A7, server: what a client counts for, less what it has told of, is withheld."""
+    if not seen.uploads or not seen.replies:
+        why = "no client tells of rows of its own and counts for some"
+        yield nothing("A7", "server", "rows", why)
+        return
+    right = tried = 0
+    for k, reply in seen.replies.items():
+        if k not in seen.uploads:
+            continue
+        guessed = withheld(seen, k, reply.aggregation_weight)
+        if guessed is None:
+            why = f"not tried with ggeur.weight: {seen.client.weight} and these sizes"
+            yield nothing("A7", "server", "rows", why)
+            return
+        tried += 1
+        back = truth.counts(k) * (seen.uploads[k].counts == 0)
+        shaped = _shaped(seen) & (back > 0)
+        rest = int(back[~shaped].sum())
+        right += guessed in ((int(shaped.sum()), rest), (-1, int(back.sum())))
+    if seen.client.weight == "statistics":
+        right = 0  # what it counts for is what it has told of
+    yield _exact("A7", "server", right, tried, "clients whose withheld rows are known")
+
+
+def withheld(seen: Transcript, k: int, weight: float) -> tuple[int, int] | None:
+    """Withheld classes that have a shape (-1: not told apart) and rows of all others;
+    None where that is not known of these settings."""
+    told = seen.uploads[k].counts
+    own_rows = seen.client.weight != "augmented"
+    if own_rows or not seen.client.augmentation.steps:
+        return -1, int(weight) - int(told.sum())
+    sizes, steps = seen.client.augmentation.sizes, seen.client.augmentation.steps
+    if not isinstance(sizes, TotalSizes):
+        return None
+    known = 0
+    got = seen.prototypes.get(k)
+    shaped = _shaped(seen)
+    for c in range(len(told)):
+        n = int(told[c])
+        known += n + (sizes.around_samples(n) if n and 1 in steps else 0)
+        if got is not None and 2 in steps and shaped[c]:
+            known += int((got.labels == c).sum()) * sizes.around_prototype()
+    left = int(weight) - known
+    if 1 not in steps:
+        return -1, left
+    return left // sizes.step1, left % sizes.step1
+
+
+def _shaped(seen: Transcript) -> torch.Tensor:
+    shapes = seen.geometry.shapes if seen.geometry is not None else {}
+    classes = next(iter(seen.uploads.values())).counts
+    there = torch.zeros(len(classes), dtype=torch.bool)
+    there[sorted(shapes)] = True
+    return there
+
+
+def _exact(attack: str, observer: str, right: int, tried: int, what: str) -> Finding:
+    return Finding(
+        attack,
+        observer,
+        f"{what}, of {tried}",
+        float(right),
+        limit=0.0,
+        level="rows",
+        passed=not right,
+    )

@@ -1,0 +1,32 @@
+"""Who is told of a run's numbers as it goes, and what the run is called there."""
+
+from __future__ import annotations
+
+from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
+from federatedscope_ggeur.reporting import TrackingSettings
+
+
+def tracking_settings(cfg) -> TrackingSettings:
+    """Who is told of the run's numbers; W&B with what FS begins a run with."""
+    if not cfg.wandb.use:
+        return TrackingSettings(cfg.ggeur.tensorboard)
+    wandb, method = cfg.wandb, cfg.federate.method
+    begun = {
+        "project": wandb.name_project or None,
+        "entity": wandb.name_user or None,
+        "config": to_plain(cfg),
+        "group": cfg.data.type,
+        "job_type": method,
+        "name": experiment_name(cfg),
+        "notes": f"{method}, {experiment_name(cfg)}",
+    }
+    return TrackingSettings(cfg.ggeur.tensorboard, True, wandb.online_track, begun)
+
+
+def experiment_name(cfg) -> str:
+    """FS's name for an experiment: `expname`, or one made of its main settings."""
+    name = cfg.expname or (
+        f"{cfg.federate.method}_{cfg.model.type}_on_{cfg.data.type}"
+        f"_lr{cfg.train.optimizer.lr}_lstep{cfg.train.local_update_steps}"
+    )
+    return f"{name}_{cfg.expname_tag}" if cfg.expname_tag else name

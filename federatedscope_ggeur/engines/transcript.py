@@ -1,0 +1,136 @@
+"""A run with a recorder, for the audit: what every side got, decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from federatedscope_ggeur.audit import Transcript, Truth
+from federatedscope_ggeur.audit.base import Update
+from federatedscope_ggeur.engines.embedded import EmbeddedEngine
+from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.federation.course.requests import (
+    EVALUATE,
+    PREPARE,
+    STATISTICS,
+    TRAIN,
+    Request,
+    decode_answer,
+)
+from federatedscope_ggeur.federation.messages import (
+    Broadcast,
+    Geometry,
+    Prototypes,
+    SpaceBroadcast,
+)
+from federatedscope_ggeur.geometry import Space
+from federatedscope_ggeur.models import LinearHead
+
+
+def recorded(run: Run) -> Transcript:
+    """Carry out round 0 and the first round of `run`; nothing is written.
+
+    Raises
+    ------
+    GGEURError
+        What stops the run by then.
+    """
+    recorder = _Recorder(run.engine)
+    run.engine.listen = recorder.note
+    for record in run.engine.run():
+        if getattr(record, "round", 0) >= 1:
+            break
+    return recorder.transcript(run)
+
+
+def truth_of(run: Run) -> Truth:
+    """The rows that the clients of `run` train on, and rows to test as others.
+
+    Raises
+    ------
+    GGEURError
+        There are no rows to test.
+    """
+    data, trains = run.data, set(run.held.numbers)
+    held = {c.number: c.train for c in data.clients if c.number in trains}
+    tests = [c.test for c in data.clients] + [d.test for d in data.unseen]
+    tests = [rows for rows in tests if len(rows)]
+    if not tests:
+        raise GGEURError("audit: there are no rows to test, to compare members with")
+    others = tuple(
+        torch.cat([getattr(t, name) for t in tests]) for name in ("features", "labels")
+    )
+    clients = {k: (rows.features, rows.labels) for k, rows in held.items()}
+    return Truth(clients, (others[0], others[1]), data.num_classes, run.cfg.seed)
+
+
+class _Recorder:
+    def __init__(self, engine: EmbeddedEngine):
+        self._schema = engine.server.schema
+        self._engine = engine
+        self.uploads: dict = {}
+        self.prototypes: dict = {}
+        self.replies: dict = {}
+        self.updates: dict = {}
+        self.geometry = self.head = None
+        self.space = Space.raw(engine.server.task.dim)
+
+    def note(self, request: Request, replies: Mapping[int, tuple[bytes, ...]]) -> None:
+        for k, parts in request.parts.items():
+            self._note(request, k, parts, replies.get(k, ()))
+
+    def _note(self, request: Request, k: int, parts, reply) -> None:
+        schema, server, kind = self._schema, self._engine.server, request.kind
+        answer = decode_answer(server, request, k, reply) if reply else None
+        if kind is STATISTICS:
+            self.uploads[k] = answer.statistics
+        elif kind is PREPARE:
+            geometry, prototypes, space = parts
+            if geometry:
+                self.geometry = Geometry.from_bytes(geometry, schema)
+            if prototypes:
+                self.prototypes[k] = Prototypes.from_bytes(prototypes, schema)
+            if space:
+                self.space = SpaceBroadcast.from_bytes(space, schema).space
+            self.replies[k] = answer
+        elif kind is TRAIN and request.round_number == 1:
+            before = Broadcast.from_bytes(parts[0], schema)
+            if isinstance(server.model, LinearHead) and len(answer.params):
+                moved = answer.params - before.params
+                self.updates[k] = Update(*_split(server.model, moved))
+        elif kind is EVALUATE and request.round_number == 0:
+            model = server.scored_model
+            params = Broadcast.from_bytes(parts[0], server.task.schema(model)).params
+            if isinstance(model, LinearHead):
+                self.head = _split(model, params)
+
+    def transcript(self, run: Run) -> Transcript:
+        server = self._engine.server
+        summed = server.sums.summed
+        closed = run.history.round0.closed_form if run.history.round0 else None
+        form, classes = server.settings.closed_form, ()
+        if closed is not None and form is not None:
+            classes = tuple(server.sums.for_head(form, server.statistics).classes)
+        return Transcript(
+            run.settings.server,
+            run.settings.client,
+            self.uploads,
+            None if summed is None else summed.statistics,
+            None if summed is None else summed.statistics.counts,
+            self.geometry,
+            self.prototypes,
+            self.space,
+            self.replies,
+            self.updates,
+            self.head,
+            classes,
+        )
+
+
+def _split(model: LinearHead, params: torch.Tensor):
+    """Weights [C, D] and biases [C] of a linear head's vector."""
+    there = model.at(params)
+    linear = there.classifier
+    return linear.weight.detach().clone(), linear.bias.detach().clone()

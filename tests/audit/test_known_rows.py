@@ -1,0 +1,129 @@
+"""A2, A3, A8, A10: members are told where something says so, and not by chance."""
+
+import numpy as np
+import pytest
+import torch
+from planted import CLOCK, gaussian, only, transcript, truth_of, uploaded
+
+from federatedscope_ggeur.audit.known_rows import a2, a3, a8, a10
+from federatedscope_ggeur.federation.messages import Geometry, Prototypes
+from federatedscope_ggeur.geometry import (
+    ClassStatistics,
+    GeometricShape,
+    MeanStatistics,
+    Space,
+    SummedStatistics,
+)
+
+DIM = 40
+
+
+def federation(rows=20, dim=DIM, seed=0):
+    """Three clients with two classes each, and as many rows that none holds."""
+    clients = {
+        k: (gaussian(seed + k, 2 * rows, dim), torch.arange(2 * rows) % 2)
+        for k in (1, 2, 3)
+    }
+    others = gaussian(seed + 99, 6 * rows, dim), torch.arange(6 * rows) % 2
+    return clients, truth_of(clients, others, classes=2)
+
+
+def merged(clients):
+    x, y = (torch.cat(parts) for parts in zip(*clients.values()))
+    return ClassStatistics.from_embeddings(x, y, 2)
+
+
+def raw(dim=DIM):
+    return Space.raw(dim)
+
+
+@pytest.mark.parametrize("make", [lambda s: s, SummedStatistics.from_classes])
+def test_one_upload_tells_members_by_its_span(make):
+    clients, truth = federation(rows=12)
+    seen = transcript(uploads=uploaded(clients, classes=2, make=make))
+    found = only(a2(seen, truth, CLOCK))
+    assert found.value > 0.99
+    assert found.passed is False
+
+
+def test_means_of_many_rows_alone_hardly_do():
+    clients, truth = federation(rows=400, dim=5)
+    seen = transcript(uploads=uploaded(clients, classes=2, make=MeanStatistics.of))
+    found = only(a2(seen, truth, CLOCK))
+    assert found.value < 0.58
+    assert found.passed is True
+
+
+def test_shapes_of_classes_tell_every_client():
+    clients, truth = federation(rows=9)
+    held = merged(clients)
+    shapes = {c: GeometricShape.from_statistics(held, c) for c in held.classes}
+    seen = transcript(
+        settings=["ggeur.privacy.min_samples", "5"],
+        geometry=Geometry(shapes),
+        space=raw(),
+    )
+    found = only(a3(seen, truth, CLOCK))
+    assert found.value == 1.0
+    assert found.observer == "client 1"
+
+
+def test_a_pooled_shape_of_many_rows_does_not():
+    clients, truth = federation(rows=400, dim=5)
+    shape = GeometricShape.pooled(SummedStatistics.from_classes(merged(clients)))
+    geometry = Geometry({0: shape, 1: shape}, pooled=True)
+    found = only(a3(transcript(geometry=geometry, space=raw(5)), truth, CLOCK))
+    assert found.value < 0.58
+    assert found.passed is True
+
+
+def test_prototypes_of_few_rows_are_near_them():
+    clients, truth = federation(rows=3)
+    means = [
+        rows[labels == c].mean(0)
+        for rows, labels in (clients[2], clients[3])
+        for c in (0, 1)
+    ]
+    labels = torch.tensor([0, 1, 0, 1])
+    prototypes = {1: Prototypes(labels, torch.stack(means))}
+    seen = transcript(prototypes=prototypes, space=raw())
+    found = only(a8(seen, truth, CLOCK))
+    assert found.value > 0.65
+    assert found.passed is False
+
+
+def test_prototypes_of_many_rows_are_not():
+    clients, truth = federation(rows=500, dim=5)
+    held = merged(clients)
+    own = torch.tensor([0, 1]), held.means.float(), held.counts
+    seen = transcript(prototypes={1: Prototypes(*own)}, space=raw(5))
+    found = only(a8(seen, truth, CLOCK))
+    assert found.value < 0.58
+    assert found.passed is True
+
+
+@pytest.mark.parametrize(("rows", "fails"), [(14, True), (2000, False)])
+def test_sums_tell_members_where_rows_are_few(rows, fails):
+    clients, truth = federation(rows=rows, dim=DIM if fails else 5)
+    held = SummedStatistics.from_classes(merged(clients))
+    found = only(a10(transcript(summed=held), truth, CLOCK))
+    assert (found.passed is False) == fails
+    assert found.low <= found.value <= found.high
+
+
+def test_where_nothing_goes_nothing_is_told():
+    _, truth = federation()
+    for attack in (a2, a3, a8, a10):
+        found = only(attack(transcript(), truth, CLOCK))
+        assert found.value is None
+        assert found.passed is None
+
+
+def test_scores_of_members_are_not_better_by_chance_than_of_others():
+    """Members of another federation are no members."""
+    _, truth = federation(rows=12)
+    strangers, _ = federation(rows=12, seed=500)
+    seen = transcript(uploads=uploaded(strangers, classes=2))
+    found = only(a2(seen, truth, CLOCK))
+    assert abs(found.value - 0.5) < 0.15
+    assert np.isfinite(found.value)

@@ -1,0 +1,137 @@
+"""A9 and S1 to S4: they succeed where a rule is broken, and fail where it is kept."""
+
+import pytest
+import torch
+from planted import CLOCK, head_of, only, owned, transcript, truth_of, uploaded
+
+from federatedscope_ggeur.audit.subtractions import a9, s1, s2, s3, s4
+from federatedscope_ggeur.federation.messages import Geometry, Prototypes
+from federatedscope_ggeur.geometry import (
+    ClassStatistics,
+    GeometricShape,
+    Space,
+    SummedStatistics,
+)
+
+LDA = {"shrinkage": 0.1}
+
+
+def merged(clients, classes=4):
+    x, y = (torch.cat(parts) for parts in zip(*clients.values()))
+    return ClassStatistics.from_embeddings(x, y, classes)
+
+
+def pooled_shape(clients, classes=4):
+    held = SummedStatistics.from_classes(merged(clients, classes))
+    shape = GeometricShape.pooled(held)
+    return Geometry(dict.fromkeys(range(classes), shape), pooled=True)
+
+
+class TestS1:
+    def test_a_mean_that_goes_down_gives_the_row(self):
+        clients = owned()
+        held = merged(clients)
+        sent = torch.arange(4), held.means.float(), held.counts
+        seen = transcript(prototypes=dict.fromkeys(clients, Prototypes(*sent)))
+        found = only(s1(seen, truth_of(clients), CLOCK))
+        assert (found.value, found.passed) == (1.0, False)
+
+    def test_without_the_class_that_is_kept_back_it_does_not(self):
+        clients = owned()
+        held = merged(clients)
+        sent = torch.arange(1, 4), held.means[1:].float(), held.counts[1:]
+        seen = transcript(prototypes=dict.fromkeys(clients, Prototypes(*sent)))
+        found = only(s1(seen, truth_of(clients), CLOCK))
+        assert (found.value, found.passed) == (0.0, True)
+        assert "0 could be guessed at" in found.note
+
+    @pytest.mark.parametrize(("but", "value"), [((), 1.0), ((0,), 0.0)])
+    def test_so_does_a_head_of_nearest_means(self, but, value):
+        clients = owned()
+        form, head, classes = head_of(clients, "ncm", but=but)
+        seen = transcript(form=form, head=head, head_classes=classes)
+        assert only(s1(seen, truth_of(clients), CLOCK)).value == value
+
+
+class TestS2:
+    @pytest.mark.parametrize(("but", "value"), [((), 1.0), ((0,), 0.0)])
+    def test_a_head_and_the_shape_give_means(self, but, value):
+        clients = owned()
+        form, head, classes = head_of(clients, "lda", LDA, but=but)
+        seen = transcript(
+            form=form,
+            head=head,
+            head_classes=classes,
+            geometry=pooled_shape(clients),
+            space=Space.raw(12),
+        )
+        assert only(s2(seen, truth_of(clients), CLOCK)).value == value
+
+    def test_the_head_alone_does_not(self):
+        clients = owned()
+        form, head, classes = head_of(clients, "lda", LDA)
+        seen = transcript(form=form, head=head, head_classes=classes)
+        found = only(s2(seen, truth_of(clients), CLOCK))
+        assert (found.value, found.note) == (0.0, "1 could be guessed at")
+
+
+class TestS3:
+    def test_where_the_others_hold_one_row_a_head_gives_it(self):
+        clients = owned(sole=3)  # class 0: one row of client 2's; all else client 1's
+        form, head, classes = head_of(clients, "lda", LDA)
+        seen = transcript(form=form, head=head, head_classes=classes)
+        found = only(s3(seen, truth_of(clients), CLOCK))
+        assert (found.value, found.passed) == (1.0, False)
+
+    def test_where_they_hold_more_it_does_not(self):
+        clients = owned(sole=1)
+        form, head, classes = head_of(clients, "lda", LDA)
+        seen = transcript(form=form, head=head, head_classes=classes)
+        assert only(s3(seen, truth_of(clients), CLOCK)).value == 0
+
+    def test_without_a_head_there_is_nothing_to_solve(self):
+        clients = owned(sole=3)
+        assert only(s3(transcript(), truth_of(clients), CLOCK)).value == 0
+
+
+class TestS4:
+    def seen(self, classes, sole, but=()):
+        clients = owned(dim=4, classes=classes, sole=sole)
+        form, head, kept = head_of(clients, "lda", LDA, classes=classes, but=but)
+        seen = transcript(form=form, head=head, head_classes=kept)
+        return only(s4(seen, truth_of(clients, classes=classes), CLOCK))
+
+    def test_more_sole_classes_than_dimensions_solve_for_any_mean(self):
+        found = self.seen(classes=9, sole=6)
+        assert (found.value, found.passed) == (1.0, False)
+
+    def test_fewer_do_not(self):
+        assert self.seen(classes=9, sole=3).value == 0
+
+    def test_a_class_that_is_left_out_of_the_head_stays_hidden(self):
+        assert self.seen(classes=9, sole=6, but=(0,)).value == 0
+
+
+class TestA9:
+    def test_of_two_clients_each_knows_the_other(self):
+        three = owned(dim=200, rows=8, few=5, sole=1, others=6)
+        clients = {k: three[k] for k in (1, 2)}
+        held = merged(clients)
+        shapes = {c: GeometricShape.from_statistics(held, c) for c in held.classes}
+        seen = transcript(uploads=uploaded(clients), geometry=Geometry(shapes))
+        found = only(a9(seen, truth_of(clients), CLOCK))
+        assert found.value == len(shapes)
+        assert found.passed is False
+
+    def test_of_three_nobody_does(self):
+        clients = owned(dim=200, rows=8, few=5, others=6)
+        seen = transcript(uploads=uploaded(clients))
+        assert only(a9(seen, truth_of(clients), CLOCK)).passed is None
+
+
+def test_nobody_owns_nearly_all_of_anything():
+    clients = owned(few=20)
+    for attack in (s1, s2, s3, s4):
+        found = only(attack(transcript(), truth_of(clients), CLOCK))
+        assert found.passed is None
+        assert "no client owns nearly all" in found.note

@@ -1,0 +1,70 @@
+"""All attacks on real runs: what fails for today's defaults, and what sums change."""
+
+import pytest
+
+from federatedscope_ggeur.audit import ATTACKS, LEVELS, audit_run, fails, self_audit
+from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.engines.transcript import recorded, truth_of
+
+SUMS = ["ggeur.privacy.secure_sums", "statistics", "ggeur.privacy.secure_sums_radius"]
+SUMS += [40, "ggeur.privacy.secure_sums_max_rows", 4096]
+SUMS += ["ggeur.privacy.secure_sums_fraction_bits", 38]
+LDA = ["ggeur.closed_form", "lda", "ggeur.lda.shrinkage", 0.3]
+OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
+
+
+def found(config, *settings, seconds=5):
+    run = Run(config("ggeur.space", "raw", *settings))
+    findings = audit_run(recorded(run), truth_of(run), seconds)
+    return {one.attack: one for one in findings}, findings
+
+
+def test_the_default_fails_at_both_levels(config):
+    by_name, findings = found(config, "federate.client_num", 6)
+    assert list(by_name) == list(ATTACKS)
+    assert by_name["A7"].passed is False
+    assert by_name["A2"].passed is False
+    assert fails(findings, "rows")
+    assert fails(findings, "membership")
+
+
+def test_a_head_by_sums_passes_for_rows_and_fails_for_members(config):
+    by_name, findings = found(config, *LDA, *SUMS)
+    assert not fails(findings, "rows")
+    assert {one.attack for one in fails(findings, "membership")} == {"A10"}
+    nothing = {name for name, one in by_name.items() if one.value is None}
+    assert {"A1", "A2", "A3", "A4", "A6", "A7", "A8", "A9"} <= nothing
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [LDA, ["ggeur.closed_form", "ncm"], [*LDA, "ggeur.init", "closed_form", *OTHERS]],
+    ids=["lda", "ncm", "lda and ggeur"],
+)
+def test_near_owners_learn_nothing(config, settings):
+    alpha = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
+    by_name, _ = found(config, *settings, *SUMS, *alpha)
+    for name in ("S1", "S2", "S3", "S4"):
+        assert by_name[name].passed is True, by_name[name]
+        assert by_name[name].figure != "others' means known, of 0"
+
+
+def test_training_rounds_escape_the_sums(config):
+    alpha = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
+    by_name, _ = found(config, *OTHERS, *SUMS, *alpha, "ggeur.steps", [1])
+    assert by_name["A5"].value > 0.7
+    assert by_name["A4"].value is not None
+
+
+def test_of_a_client_alone(config):
+    run = Run(config("federate.client_num", 6, "ggeur.space", "raw"))
+    seen, truth = recorded(run), truth_of(run)
+    number = min(truth.clients)
+    own = {one.attack: one for one in self_audit(seen, truth, number, 5)}
+    assert list(own) == ["A1", "A1b", "A2", "A4", "A7"]
+    assert own["A7"].figure.endswith("of 1")
+
+
+def test_levels_have_attacks(config):
+    _, findings = found(config, "federate.client_num", 6)
+    assert {one.level for one in findings} == {*LEVELS, ""}

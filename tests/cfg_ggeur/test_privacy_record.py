@@ -1,0 +1,55 @@
+"""Which guarantee a run gives, from its settings."""
+
+import pytest
+
+from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
+from federatedscope_ggeur.engines.run import run
+from federatedscope_ggeur.reporting import privacy_line, results_table
+
+SUMS = ["ggeur.privacy.secure_sums", "statistics"]
+OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
+
+
+def test_a_threshold_is_no_guarantee(config):
+    found = privacy_of(config())
+    assert (found.guarantee, found.covers, found.warnings) == ("none", [], [])
+    assert found.server_sees[0] == "each client's class statistics"
+    assert "class means of others" in found.clients_see
+    assert "no guarantee; a min-count threshold of 5 on each client" in (
+        privacy_line(found)
+    )
+
+
+def test_sums_cover_round_0_and_say_what_escapes(config):
+    found = privacy_of(config(*SUMS, *OTHERS))
+    assert (found.guarantee, found.threshold_on) == ("sums", "sum")
+    assert found.covers == ["the statistics of round 0"]
+    said = privacy_line(found)
+    assert "training rounds escape the masks" in said
+    assert "what a client counts for escapes" in said
+    assert "rows of each class over all clients" in found.clients_see
+
+
+def test_a_head_by_sums_alone_has_no_rounds_that_escape(config):
+    found = privacy_of(config(*SUMS, "ggeur.closed_form", "lda"))
+    assert not any("escape" in warning for warning in found.warnings)
+    assert found.server_sees == ["counts, means and one scatter over all clients"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["ggeur.base_method", "fedproto"], "of fedproto: class means"),
+        (["ggeur.augmentation", "fedmix"], "of fedmix: "),
+    ],
+)
+def test_what_a_method_sends_is_seen(config, settings, said):
+    assert any(
+        one.startswith(said) for one in privacy_of(config(*settings)).server_sees
+    )
+
+
+def test_a_run_says_it_in_its_results_and_below_its_table(config):
+    results = run(config("federate.total_round_num", 1))
+    assert results.privacy == privacy_of(config())
+    assert privacy_line(results.privacy) in results_table(results).splitlines()

@@ -1,0 +1,143 @@
+"""Secure sums in distributed mode: processes that die at every stage, and come back."""
+
+from __future__ import annotations
+
+import pytest
+from processes import check_same_head, numbers
+
+EVERYONE = (1, 2, 3, 4)
+STAGES = ("sum_keys 0", "sum_counts 0", "sum_means 0", "sum_pooled 0")
+SETTINGS = (
+    "ggeur.privacy.secure_sums", "statistics",
+    "ggeur.privacy.secure_sums_radius", 40,
+    "ggeur.privacy.secure_sums_max_rows", 4096,
+    "ggeur.privacy.secure_sums_fraction_bits", 38,
+    "ggeur.closed_form", "lda",
+)  # fmt: skip
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def start(fleet, tmp_path):
+    """Start a server and clients with a store that outlives them."""
+
+    def begin(*settings, actions=(), everyone=EVERYONE):
+        actions = dict(actions)
+        store = "ggeur.privacy.secure_sums_store", str(tmp_path / "sums")
+        one = fleet(*SETTINGS, *store, *settings)
+        server = one.server(actions=actions.get(0, ()))
+        clients = {k: one.client(k, actions=actions.get(k, ())) for k in everyone}
+        return one, server, clients
+
+    return begin
+
+
+def check_same(server, clients, expected):
+    check_same_head(server, list(clients.values()), expected)
+    ours, theirs = numbers(server.results), numbers(expected[0])
+    for one in (ours, theirs):
+        del one["round0"]["closed_form"]["seconds"]
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        (
+            "ggeur.init", "closed_form",
+            "ggeur.geometry", "pooled",
+            "ggeur.prototypes", "others",
+            "ggeur.space", "standard",
+            "ggeur.round0_window", 3,
+        ),
+    ],
+    ids=["lda", "ggeur"],
+)  # fmt: skip
+def test_the_same_numbers_as_embedded(start, embedded, settings, tmp_path):
+    _, server, clients = start(*settings)
+    check_same(server, clients, embedded(*SETTINGS, *settings))
+    kept = sorted(path.name for path in (tmp_path / "sums").iterdir())
+    assert kept == [f"client_{k:04d}.sums" for k in EVERYONE]
+
+
+@pytest.mark.parametrize("occasion", STAGES[1:])
+def test_a_client_that_dies_and_comes_back_in_time_changes_nothing(
+    start, embedded, occasion
+):
+    one, server, clients = start(actions={3: {occasion: "die"}})
+    assert clients.pop(3).wait() == -9
+    server.wait_for("client 3 is waited for")
+    clients[3] = one.client(3, name="client_3_again")
+    check_same(server, clients, embedded(*SETTINGS))
+
+
+def test_a_client_that_dies_after_its_upload_sends_the_same_again(start, embedded):
+    one, server, clients = start(actions={1: {"sum_counts 0": "hold"}})
+    server.wait_for("got masked_counts 0 of 3", "trace")
+    clients.pop(3).kill()
+    server.wait_for("client 3 is gone")
+    again = one.client(3, name="client_3_again")
+    server.wait_for("client 3 (domain", times=2)
+    clients[1].open_gate()
+    check_same(server, {**clients, 3: again}, embedded(*SETTINGS))
+
+
+@pytest.mark.parametrize("occasion", STAGES)
+def test_a_client_that_does_not_come_back_is_named(start, occasion):
+    _, server, clients = start(
+        "ggeur.deadline.round0", 3, actions={3: {occasion: "die"}}
+    )
+    assert clients.pop(3).wait() == -9
+    assert server.wait() == 1
+    said = server.output[server.output.index("error: ") :]
+    assert f"round 0, {occasion.split()[0]}: a secure sum needs every client" in said
+    assert "client 3: " in said
+    assert "client 3 is waited for" in server.output
+    assert [client.wait() for client in clients.values()] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("moment", ["sum_key 0", "masked_counts 0", "masked_pooled 0"])
+def test_a_server_that_starts_again_makes_the_sum_anew(start, embedded, moment):
+    one, server, clients = start(
+        actions={1: {f"{_REQUEST[moment]} 0": "hold"}},
+    )
+    server.wait_for(f"got {moment} of 2", "trace")
+    server.kill()
+    clients[1].open_gate()
+    second = one.server(name="server_again")
+    check_same(second, clients, embedded(*SETTINGS))
+
+
+_REQUEST = {
+    "sum_key 0": "sum_keys",
+    "masked_counts 0": "sum_counts",
+    "masked_pooled 0": "sum_pooled",
+}
+
+
+def test_a_client_that_refuses_ends_the_run_at_once(start):
+    """Its rows are longer than the settings say; nobody waits for the deadline."""
+    _, server, clients = start("ggeur.privacy.secure_sums_radius", 0.5)
+    assert server.wait() == 1
+    assert "secure_sums_radius 0.5" in server.output
+    assert [client.wait() for client in clients.values()] == [1] * 4
+
+
+def test_other_rows_over_the_same_store_are_refused(start):
+    _, server, clients = start()
+    assert [worker.wait() for worker in (server, *clients.values())] == [0] * 5
+    # Other shares of the same rows, which overlap.
+    _, server, clients = start("data.splitter_args", "[{'alpha': 0.5}]")
+    assert server.wait() == 1
+    assert "overlap those of an earlier sum" in server.output
+    assert 0 not in [client.wait() for client in clients.values()]
+
+
+def test_sixteen_processes(start, embedded):
+    many = ("federate.client_num", 16, "data.splitter_args", "[{'alpha': 10.0}]")
+    everyone = range(1, 17)
+    _, server, clients = start(*many, everyone=everyone)
+    check_same(server, clients, embedded(*SETTINGS, *many))
+    assert server.results["round0"]["sums"]["roster"] == list(everyone)

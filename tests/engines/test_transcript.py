@@ -1,0 +1,53 @@
+"""What the recorder keeps of a run is what each side got."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.engines.transcript import recorded, truth_of
+from federatedscope_ggeur.errors import GGEURError
+
+SUMS = ["ggeur.privacy.secure_sums", "statistics", "ggeur.privacy.secure_sums_radius"]
+SUMS += [40, "ggeur.privacy.secure_sums_max_rows", 4096]
+SUMS += ["ggeur.privacy.secure_sums_fraction_bits", 38, "ggeur.closed_form", "lda"]
+
+
+def test_of_a_run_with_rounds(config):
+    run = Run(config("ggeur.privacy.min_samples", 1))
+    seen = recorded(run)
+    assert list(seen.uploads) == list(seen.replies) == list(seen.updates) == [1, 2, 3]
+    truth = truth_of(run)
+    for k, upload in seen.uploads.items():
+        assert upload.counts.tolist() == truth.counts(k).tolist()
+    assert sorted(seen.geometry.shapes) == list(range(12))
+    moved = [update.weight.abs().sum() for update in seen.updates.values()]
+    assert all(size > 0 for size in moved)
+    assert seen.head is None
+    assert len(run.history.rounds) == 1
+
+
+def test_of_secure_sums(config):
+    run = Run(config(*SUMS))
+    seen = recorded(run)
+    assert not seen.uploads
+    assert not seen.updates
+    assert seen.counts.tolist() == truth_of(run).totals.tolist()
+    weight, bias = seen.head
+    head = run.engine.server.head_params(closed_form=True)
+    assert torch.equal(torch.cat([weight.flatten(), bias]), head)
+    assert seen.head_classes == tuple(range(12))
+
+
+def test_rows_to_compare_with_are_needed(config):
+    run = Run(config())
+    for client in run.data.clients:
+        none = replace(
+            client.test,
+            features=client.test.features[:0],
+            labels=client.test.labels[:0],
+        )
+        object.__setattr__(client, "test", none)
+    with pytest.raises(GGEURError, match="no rows to test"):
+        truth_of(run)
