@@ -14,6 +14,7 @@ from federatedscope_ggeur.federation.course.requests import (
     Requests,
     decode_answer,
 )
+from federatedscope_ggeur.federation.sampling import in_client_order
 from federatedscope_ggeur.federation.server import Server
 
 logger = logging.getLogger(__name__)
@@ -51,10 +52,13 @@ class Exchange:
         number: int,
         parts: Mapping[int, tuple[bytes, ...]],
         sizes: dict[str, int] | None = None,
+        again: bool = True,
     ) -> Requests[list]:
         """Ask clients; the answers that can be used, decoded, in client order.
 
-        `sizes` takes the bytes of each client's answer, by its number as text.
+        `sizes` takes the bytes of each client's answer, by its number as text. A client
+        that lost its connection meanwhile, and with it its answer, and that is back
+        before the others are done, is asked `again`, once.
         """
         members = self._membership
         is_after = number > self._server.settings.total_rounds
@@ -87,7 +91,11 @@ class Exchange:
             del reply
         if not kind.patient:
             members.check_quorum(when, self._refusal)
-        return answers
+        back = members.here(sorted(parts.keys() - {a.client for a in answers}))
+        if again and back:
+            missing = {k: parts[k] for k in back}
+            answers += yield from self.ask(kind, number, missing, sizes, again=False)
+        return in_client_order(answers)
 
     def put_out(self, findings: Mapping[int, str], when: str) -> None:
         """Refuse what clients sent, and them for the rest of the run.

@@ -123,6 +123,24 @@ class TestComingAndGoingAtAnyTime:
         carried.meanwhile.clear()
         assert carried.rounds(1)[0].clients == [1, 2, 3, 4]
 
+    @pytest.mark.parametrize(
+        "when", [("statistics", 0), ("prepare", 0), ("train", 1), ("train", 3)]
+    )
+    def test_back_without_its_answer_it_is_asked_once_more(self, when):
+        """And the run is the undisturbed one to the bit, at the default quorum."""
+        undisturbed = carrier(FedMix(0.1), window=4)
+        undisturbed.run(3)
+        carried = carrier(FedMix(0.1), window=4)
+        carried.faults[(*when, 1)] = lost
+
+        def back_in_time():
+            del carried.meanwhile[when], carried.faults[(*when, 1)]
+            self.returns(carried, 1)
+
+        carried.meanwhile[when] = back_in_time
+        carried.run(3)
+        assert torch.equal(carried.server.params, undisturbed.server.params)
+
     def test_gone_during_round_0_after_its_answer(self):
         carried = carrier(quorum=2, window=4)
         carried.meanwhile["prepare", 0] = partial(
