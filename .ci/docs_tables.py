@@ -20,11 +20,11 @@ from federatedscope_ggeur.data import (
     SUFFIX,
 )
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
-from federatedscope_ggeur.models import CLOSED_FORMS, NETWORKS, ClosedForm
+from federatedscope_ggeur.models import CLOSED_FORMS, NETWORKS, TEXT_MODELS, ClosedForm
 from federatedscope_ggeur.settings import Registry
 
 ROOT = Path(__file__).parent.parent
-DOCS = ("methods.md", "heads.md", "data.md", "networks.md")
+DOCS = ("methods.md", "heads.md", "data.md", "networks.md", "text.md")
 FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in DOCS))
 REGISTRIES = {r.field: r for r in (METHODS, AUGMENTATIONS, CLOSED_FORMS)}
 DATA = {
@@ -58,6 +58,16 @@ def network_table() -> str:
     )
 
 
+def text_table() -> str:
+    """The same of the text models."""
+    heads = (f"`ggeur.{TEXT_MODELS.field}`", "what is trained", "settings", "source")
+    rows = [
+        (f"`{name}`", p.meaning, _own_settings(p), p.source)
+        for name, p in sorted(TEXT_MODELS.items())
+    ]
+    return _markdown([heads, ("---",) * 4, *rows])
+
+
 def _markdown(rows) -> str:
     lines = [f"| {' | '.join(_cell(text) for text in row)} |" for row in rows]
     return re.sub(r" +\|", " |", "\n".join(lines))
@@ -68,10 +78,14 @@ def _of_closed_forms() -> list[tuple[str, ...]]:
         ("`ggeur.closed_form`", "head", "settings and defaults", "needs", "source"),
         ("---",) * 5,
         *(
-            (f"`{name}`", form.meaning, settings(form), form.NEEDS, form.source)
+            (f"`{name}`", form.meaning, settings(form), _needs(form), form.source)
             for name, form in CLOSED_FORMS.items()
         ),
     ]
+
+
+def _needs(form: type[ClosedForm]) -> str:
+    return form.NEEDS if form.asks else "nothing"
 
 
 def _of_methods(registry: Registry[type[Method]]) -> list[tuple[str, ...]]:
@@ -133,7 +147,8 @@ def _cell(text: str) -> str:
 def updated(content: str) -> str:
     """`content` with its tables and lists of names as the registry has them."""
     tables = {field: data_table(field) for field in DATA}
-    for field, new in {**tables, NETWORKS.field: network_table()}.items():
+    tables |= {NETWORKS.field: network_table(), TEXT_MODELS.field: text_table()}
+    for field, new in tables.items():
         mark = re.escape(f"<!-- table: {field} -->")
         content = re.sub(
             rf"({mark}\n)(?:\|.*\n)*", lambda m, new=new: f"{m[1]}{new}\n", content

@@ -46,9 +46,10 @@ CLASSES, DIM = 4, 16
 #: Seconds without a new round after which a run hangs.
 STALL = 180.0
 #: Seconds between two disturbances, on average, and that a stopped process is stopped.
-BETWEEN, STOPPED = 4.0, 2.0
-#: Bytes a second, and seconds that each piece takes, of the slow link.
-SLOW, DELAY = 200_000, 0.02
+BETWEEN, STOPPED = 3.0, 2.0
+#: Bytes a second, and seconds that each piece takes, of the slow link: no more than two
+#: rounds fit into a second, so that a run lasts as long as it is disturbed.
+SLOW, DELAY = 200_000, 0.1
 
 
 @dataclass
@@ -144,7 +145,7 @@ class Soak:
     folder : Path
     clients, rounds : int
     seconds : float
-        For so long it is disturbed; then it may end in peace.
+        For so long it is disturbed, from round 0 on; then it may end in peace.
     seed : int
         Of the disturbances.
     """
@@ -153,6 +154,7 @@ class Soak:
         self._folder, self._clients, self._seconds = folder, clients, seconds
         self._random, self._seed = random.Random(seed), seed
         self._checkpoint = folder / "kept" / "checkpoint"
+        self._next: list[str] = []
         self.outcome, self._number = Outcome(rounds=rounds), 0
         _write_embeddings(folder / "embeddings", clients)
         self._words = [
@@ -190,13 +192,16 @@ class Soak:
             server = self._start(0)
             self._workers = {k: self._start(k) for k in range(1, self._clients + 1)}
             liar = Liar(self._fleet.port, self._clients, self._seed)
-            final = self._until_the_end(server, began)
+            final = self._until_the_end(server)
             self.outcome.counts["lies"] = liar.tries
         finally:
             self._fleet.end()
             forks.close()
         self.outcome.seconds = time.monotonic() - began
         if final is not None:
+            rounds = final.results["rounds"]
+            lacking = sum(len(one["clients"]) < self._clients for one in rounds)
+            self.outcome.counts["rounds that lack a client"] = lacking
             head = load_file(final.run_folder / "head.safetensors")
             self.outcome.same = head.keys() == wanted.keys() and all(
                 head[name].equal(wanted[name]) for name in head
@@ -215,9 +220,9 @@ class Soak:
         restore = ("federate.restore_from", self._checkpoint) if goes_on else ()
         return self._fleet.server(*restore, name=name)
 
-    def _until_the_end(self, server: Worker, began: float) -> Worker | None:
+    def _until_the_end(self, server: Worker) -> Worker | None:
         """The server that ended well; None after a hang."""
-        due, seen, since = time.monotonic() + BETWEEN, 0.0, time.monotonic()
+        due, seen, since, last = float("inf"), 0.0, time.monotonic(), 0.0
         while server.status() != 0:
             now = time.monotonic()
             if server.status() is not None:
@@ -227,11 +232,13 @@ class Soak:
                 if worker.status() not in (None, 0):
                     self.outcome.note("clients started again")
                     self._workers[k] = self._start(k)
-            if now > due and now - began < self._seconds:
+            if due < now < last:
                 self._disturb(server)
                 due = now + self._random.expovariate(1 / BETWEEN)
             at = self._checkpoint.stat().st_mtime if self._checkpoint.exists() else 0.0
             if at != seen:
+                if not seen:
+                    due, last = now, now + self._seconds
                 seen, since = at, now
             if now - since > STALL:
                 self.outcome.hangs += 1
@@ -241,7 +248,10 @@ class Soak:
         return server
 
     def _disturb(self, server: Worker) -> None:
-        what = self._random.choice(["kill", "stop", "stop", "stop", "server"])
+        if not self._next:
+            self._next = ["kill", "stop", "stop", "stop", "server"]
+            self._random.shuffle(self._next)
+        what = self._next.pop()
         k = self._random.randint(1, self._clients)
         pid = server.pid if what == "server" else self._workers[k].pid
         self.outcome.note({"kill": "kills", "stop": "stops"}.get(what, "server kills"))

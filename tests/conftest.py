@@ -82,7 +82,8 @@ def rewritten(quickstart, tmp_path):
 
 @pytest.fixture
 def embeddings_folder(tmp_path) -> Path:
-    """Three small domains of 16-dimensional embeddings in 12 classes."""
+    """Three small domains of 16-dimensional embeddings in 12 classes, whose text
+    features are near their means."""
     folder = tmp_path / "embeddings"
     folder.mkdir()
     rng = np.random.default_rng(0)
@@ -94,6 +95,8 @@ def embeddings_folder(tmp_path) -> Path:
         np.savez(
             folder / f"{name}.npz", features=features.astype("float32"), labels=labels
         )
+    text = centres + np.random.default_rng(1).normal(size=(12, 16))
+    np.savez(folder / "text.npz", features=text, logit_scale=20.0)
     return folder
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 CLASSES = ("circle", "cross", "square")
-TINY = "ggeur-tiny"
+TINY, TEXT_TINY = "ggeur-tiny", "ggeur-tiny-text"
 _TINY_CONFIG = {
     "embed_dim": 16,
     "vision_cfg": {
@@ -48,14 +48,37 @@ def write_images(
 
 def add_tiny_clip(folder: Path) -> str:
     """Tell open_clip of a tiny CLIP model, and of its QuickGELU twin; its name."""
+    _add(folder, TINY, _TINY_CONFIG)
+    return TINY
+
+
+def add_text_clip(folder: Path) -> str:
+    """The same of one that knows all of CLIP's tokens: two layers, 64 wide."""
+    _add(folder, TEXT_TINY, text_clip_config())
+    return TEXT_TINY
+
+
+def text_clip_config(width: int = 64) -> dict:
+    text = {"context_length": 77, "vocab_size": 49408, "width": width}
+    text_cfg = {**text, "heads": width // 16 or 1, "layers": 2}
+    return {**_TINY_CONFIG, "text_cfg": text_cfg}
+
+
+def add_narrow_clip(folder: Path) -> str:
+    """The same, 16 wide, for finite differences."""
+    _add(folder, f"{TEXT_TINY}-16", text_clip_config(16))
+    return f"{TEXT_TINY}-16"
+
+
+def _add(folder: Path, model: str, config: dict) -> None:
     import open_clip
 
-    if TINY not in open_clip.list_models():
-        for name, extra in ((TINY, {}), (f"{TINY}-quickgelu", {"quick_gelu": True})):
-            path = folder / f"{name}.json"
-            path.write_text(json.dumps({**_TINY_CONFIG, **extra}))
-            open_clip.add_model_config(path)
-            path.unlink()
-            # open_clip keeps the path and reads it again at the next addition.
-            open_clip.factory._MODEL_CONFIG_PATHS.remove(path)
-    return TINY
+    if model in open_clip.list_models():
+        return
+    for name, extra in ((model, {}), (f"{model}-quickgelu", {"quick_gelu": True})):
+        path = folder / f"{name}.json"
+        path.write_text(json.dumps({**config, **extra}))
+        open_clip.add_model_config(path)
+        path.unlink()
+        # open_clip keeps the path and reads it again at the next addition.
+        open_clip.factory._MODEL_CONFIG_PATHS.remove(path)

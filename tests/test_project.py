@@ -17,7 +17,7 @@ from federatedscope_ggeur.federation.course.requests import KINDS
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "federatedscope_ggeur"
 #: DESIGN, section 3, from the ground up: a room may import itself and those below it.
-GROUND = ("errors", "rng", "files", "examples", "settings")
+GROUND = ("errors", "rng", "files", "examples", "downloads", "settings")
 FLOORS = (
     *GROUND, "geometry", "models", "methods", "data", "reporting", "transport",
     "federation", "audit", "cfg_ggeur", "engines", "commands", "cli", "__main__",
@@ -28,6 +28,7 @@ APART = {
     "rng": {"errors"},
     "files": {"errors"},
     "examples": {"errors"},
+    "downloads": {"errors"},
     "settings": {"errors"},
     "data": {*GROUND},
     "reporting": {*GROUND},

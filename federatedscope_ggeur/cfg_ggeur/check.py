@@ -21,7 +21,7 @@ from federatedscope_ggeur.cfg_ggeur.secure_sums import (
     sums_on,
 )
 from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_problems
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.federation import OptimizerSettings
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
 from federatedscope_ggeur.models import CLOSED_FORMS, build_closed_form
@@ -240,6 +240,36 @@ def check_embedding_dim(cfg, dim: int) -> None:
             f"{cfg.data.type} have {dim} dimensions; set it to {dim} or take the line "
             "out"
         )
+
+
+def given_handshake(ggeur) -> dict[str, object]:
+    """What the settings alone say of the data, by fields of a `Handshake`."""
+    found: dict[str, object] = {}
+    if ggeur.embedding_dim != NOT_SET:
+        found["dim"] = int(ggeur.embedding_dim)
+    if ggeur.agreed.class_names:
+        found["class_names"] = tuple(ggeur.agreed.class_names)
+    if ggeur.agreed.encoder:
+        found["encoder"] = ggeur.agreed.encoder
+    return found
+
+
+def check_agreed(cfg, class_names: Sequence[str], encoder: str) -> None:
+    """Refuse data that are not what ``ggeur.agreed`` says.
+
+    Raises
+    ------
+    ConfigError
+        Their classes or their encoder are others.
+    """
+    agreed = cfg.ggeur.agreed
+    held = (("class_names", list(class_names)), ("encoder", encoder))
+    for name, there in held:
+        if agreed[name] and agreed[name] != there:
+            raise ConfigError(
+                f"ggeur.agreed.{name}: is {shown(agreed[name], 300)}, but the data of "
+                f"data.type {cfg.data.type} say {shown(there, 300)}"
+            )
 
 
 def local_optimizer(cfg) -> OptimizerSettings:

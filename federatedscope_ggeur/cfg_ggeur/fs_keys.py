@@ -126,7 +126,7 @@ HONOURED = (
     FSKey("train.batch_or_epoch", "batch", one_of("batch", "epoch")),
     FSKey("train.optimizer.type", "SGD", one_of("SGD", "Adam")),
     FSKey("train.optimizer.lr", 0.1, _at_least(0)),
-    FSKey("train.scheduler.type", "", one_of("", "StepLR")),
+    FSKey("train.scheduler.type", "", one_of("", "StepLR", "CosineAnnealingLR")),
     FSKey("grad.grad_clip", -1.0, _anything),
     FSKey("eval.freq", 1, _at_least(1)),
     FSKey("eval.count_flops", True, _anything),  # where FS's own trainers run

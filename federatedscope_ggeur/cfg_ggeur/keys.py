@@ -5,30 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from federatedscope_ggeur.cfg_ggeur.distributed_keys import DISTRIBUTED_KEYS
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
 from federatedscope_ggeur.cfg_ggeur.privacy_keys import PRIVACY_KEYS
 from federatedscope_ggeur.cfg_ggeur.secure_sums import SECURE_SUMS_KEYS
 from federatedscope_ggeur.cfg_ggeur.statistics_form import STATISTICS_KEYS
 from federatedscope_ggeur.data import ENCODERS, IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.data.encoders.keys import ENCODER_KEYS
+from federatedscope_ggeur.data.text import TEXT_KEYS
 from federatedscope_ggeur.errors import ConfigError, name_settings
 from federatedscope_ggeur.federation.screening import SCREENS
 from federatedscope_ggeur.geometry import SPACES, SpaceSettings
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
-from federatedscope_ggeur.models import CLOSED_FORMS, calibration_draws
+from federatedscope_ggeur.models import (
+    CLOSED_FORMS,
+    TEXT_MODELS,
+    calibration_draws,
+)
 from federatedscope_ggeur.models.networks.keys import NETWORK_KEYS
+from federatedscope_ggeur.models.text import TEXT_USE_KEYS
 from federatedscope_ggeur.settings import (
     NOT_SET,
     Key,
     Registry,
-    Rule,
+    alike,
     names,
     not_negative,
     one_of,
-    positive,
     positive_share,
+    positive_up_to,
     steps,
-    text,
     whole,
 )
 
@@ -41,6 +47,7 @@ REGISTRIES: tuple[Registry, ...] = (
     READERS,
     IMAGE_READERS,
     SPLITTERS,
+    TEXT_MODELS,
 )
 
 PLUGINS = Key(
@@ -50,14 +57,6 @@ PLUGINS = Key(
     "beside the YAML file, then where Python finds modules.",
     names("module names"),
 )
-
-
-def _alike(
-    default: object, rule: Rule, prefix: str = "", **meanings: str
-) -> Iterator[Key]:
-    """Keys of one default and rule, each with its meaning."""
-    for name, meaning in meanings.items():
-        yield Key(prefix + name, default, meaning, rule)
 
 
 def _choice(
@@ -123,9 +122,9 @@ _RUN_KEYS = (
         "keeps own rows while they fit (else as many at random) and new ones at random "
         "in the places left. auto: document where one of its keys is set, else paper.",
     ),
-    *_alike(
+    *alike(
         NOT_SET,
-        whole(0, not_set_allowed=True),
+        whole(0, not_set_allowed=True, maximum=10**6),
         step1_size="paper: rows of a class after step 1, originals included; -1: 2000 "
         "with steps [1], else 500. release: the same with steps [1] and no target, "
         "otherwise new rows of a class in step 1; -1: 500.",
@@ -148,7 +147,7 @@ _RUN_KEYS = (
         0.0,
         "Hidden units of the head, of which training drops model.dropout (0.5 by FS's "
         "default, 0 in the example configs); 0: a linear head.",
-        whole(0),
+        whole(0, maximum=2**16),
         shared=True,
     ),
     Key(
@@ -192,50 +191,7 @@ _RUN_KEYS = (
         "Clients asked for their statistics at a time.",
         whole(1),
     ),
-    *_alike(
-        NOT_SET,
-        whole(1, not_set_allowed=True),
-        quorum="The run ends with an error when fewer clients than this are left, "
-        "joining included; -1: all must be there.",
-        client_number="Distributed, with distribute.data_idx -1: this client's number, "
-        "1, 2, ...; otherwise data_idx is the number.",
-    ),
-    Key(
-        "domain",
-        "",
-        "Distributed, with distribute.data_idx -1: the domain of this client's data.",
-        text,
-    ),
-    *_alike(
-        600.0,
-        positive,
-        "deadline.",
-        join="Distributed: seconds that the server waits for clients to join, and a "
-        "client for a server that it cannot reach.",
-        round0="Distributed: seconds for the answers to one request of round 0, or of "
-        "calibration.",
-        train="Distributed: seconds for the local training of a round.",
-        evaluate="Distributed: seconds for the clients' evaluation of a round.",
-        silence="Distributed, client: seconds without a word of the server, which says "
-        "that it is there, after which it gives up.",
-    ),
-    *_alike(
-        "",
-        text,
-        "tls.",
-        certificate="Distributed: this process's own certificate chain (PEM file); on "
-        "the server it switches TLS on.",
-        key="Private key of tls.certificate (PEM file).",
-        authority="Distributed: certificates to trust (PEM file); on a client it "
-        "switches TLS on, on the server it demands certificates of the clients.",
-    ),
-    *_alike(
-        "",
-        text,
-        join_secret="Distributed, server: file with the secret that join tokens are "
-        "made of (`federatedscope-ggeur token`); clients must then have one.",
-        join_token="Distributed, client: file with its join token.",
-    ),
+    *DISTRIBUTED_KEYS,
     _choice(
         "init",
         ("random", "closed_form"),
@@ -260,6 +216,15 @@ _RUN_KEYS = (
         "from the clients' merged class statistics of what it takes in.",
         shared=True,
     ),
+    Key(
+        "checkpoint_every",
+        60.0,
+        "Seconds between two checkpoints in the run folder, which are written where "
+        "federate.save_to names no file: after round 0, then so often at most, at the "
+        "end, and when the run is stopped; -1: none. Where a method keeps a state on "
+        "clients, FederatedScope's engines write one after every round.",
+        positive_up_to(1e9, not_set_allowed=True),
+    ),
     Key("num_threads", 1.0, "torch threads of each process.", whole(1, maximum=1024)),
     Key(
         "memory_limit",
@@ -277,13 +242,13 @@ _RUN_KEYS = (
 )
 
 
+#: Those of encoders, networks and text, which stand with them.
+_OF_ROOMS = (*ENCODER_KEYS, *NETWORK_KEYS, *TEXT_KEYS, *TEXT_USE_KEYS)
+
 # Which key each field is that rooms below name in messages.
 name_settings(
     {
-        **{
-            key.name: f"ggeur.{key.name}"
-            for key in (*_RUN_KEYS, *ENCODER_KEYS, *NETWORK_KEYS)
-        },
+        **{key.name: f"ggeur.{key.name}" for key in (*_RUN_KEYS, *_OF_ROOMS)},
         "batch_size": "dataloader.batch_size",
         "client_num": "federate.client_num",
         "closed_form": "ggeur.closed_form",
@@ -312,7 +277,7 @@ def all_keys() -> tuple[Key, ...]:
         The settings of a registered part stand where others do already.
     """
     draws = _below("ccvr", calibration_draws.SETTINGS)
-    own = (*_choices(), *_RUN_KEYS, *ENCODER_KEYS, *NETWORK_KEYS, *draws)
+    own = (*_choices(), *_RUN_KEYS, *_OF_ROOMS, *draws)
     return (*own, *_of_parts({"use", *(key.name.split(".")[0] for key in own)}))
 
 

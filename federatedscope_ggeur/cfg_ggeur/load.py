@@ -33,6 +33,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     encoder_settings,
 )
 from federatedscope_ggeur.cfg_ggeur.schedule import schedule_problems
+from federatedscope_ggeur.cfg_ggeur.text import text_problems
 from federatedscope_ggeur.cfg_ggeur.yaml_file import (
     flatten,
     literal,
@@ -179,6 +180,8 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
     problems += method_problems(cfg)
     said = {problem.partition(":")[0] for problem in problems}
     problems += (p for p in network_problems(cfg) if p.partition(":")[0] not in said)
+    said = {problem.partition(":")[0] for problem in problems}
+    problems += (p for p in text_problems(cfg) if p.partition(":")[0] not in said)
     return [f"  {problem}" for problem in problems]
 
 

@@ -12,8 +12,9 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
 )
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
 from federatedscope_ggeur.cfg_ggeur.secure_sums import agreed_sums
+from federatedscope_ggeur.cfg_ggeur.text import uses_text
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method, build_method
-from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.models import CLOSED_FORMS, TEXT_MODELS
 
 
 def base_method(cfg) -> type[Method]:
@@ -116,7 +117,10 @@ def settle_switches(cfg) -> None:
 
 def agreed_settings(cfg) -> dict[str, str]:
     """The settings in `cfg` that every process must have alike, as texts."""
-    names = ["seed", *(f"ggeur.{key.name}" for key in all_keys() if key.shared)]
+    shared = [key.name for key in all_keys() if key.shared]
+    if not uses_text(cfg.ggeur):
+        shared = [name for name in shared if not name.startswith("text.")]
+    names = ["seed", *(f"ggeur.{name}" for name in shared)]
     settings = {name: get_key(cfg, name) for name in names}
     settings.update(agreed_sums(cfg.ggeur))
     for part in parts_in_use(cfg):
@@ -127,9 +131,13 @@ def agreed_settings(cfg) -> dict[str, str]:
         if section in cfg.ggeur:
             for name, value in settings_in(cfg.ggeur[section]).items():
                 settings[f"ggeur.{section}.{name}"] = value
+    text = TEXT_MODELS.get(cfg.ggeur.text.model)
+    if text is not None:
+        for name, value in options_of(text, cfg.ggeur).items():
+            settings[f"ggeur.{text.name}.{name}"] = value
     return {name: str(value) for name, value in settings.items()}
 
 
 def options_of(part, ggeur) -> dict[str, object]:
-    """The own settings of a reader or an encoder, as it takes them."""
+    """The own settings of a reader, an encoder or a text model, as it takes them."""
     return {k.name: k.read(ggeur[part.name][k.name]) for k in part.SETTINGS}

@@ -29,9 +29,10 @@ def network_settings(ggeur) -> NetworkSettings | None:
 
 
 def trained_space(ggeur) -> str:
-    """The kind of space that is trained in; a network normalises pixels itself, so for
-    it ``ggeur.space`` is left at its default."""
-    return "raw" if ggeur.network.name else ggeur.space
+    """The kind of space that is trained in; a network normalises pixels itself and a
+    text model takes embeddings as CLIP gives them, so for these ``ggeur.space`` is left
+    at its default."""
+    return "raw" if ggeur.network.name or ggeur.text.model else ggeur.space
 
 
 def network_problems(cfg) -> Iterator[str]:

@@ -18,6 +18,11 @@ from federatedscope_ggeur.cfg_ggeur.networks import network_settings, trained_sp
 from federatedscope_ggeur.cfg_ggeur.schedule import local_schedule
 from federatedscope_ggeur.cfg_ggeur.secure_sums import sum_settings, sums_on
 from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_form
+from federatedscope_ggeur.cfg_ggeur.text_settings import (
+    text_mix,
+    text_model,
+    text_pull,
+)
 from federatedscope_ggeur.cfg_ggeur.tracking import tracking_settings
 from federatedscope_ggeur.data import (
     ENCODERS,
@@ -58,8 +63,9 @@ from federatedscope_ggeur.models import (
     ClosedForm,
     ModelSettings,
     build_closed_form,
-    build_model,
+    two_kinds,
 )
+from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import TrackingSettings
 from federatedscope_ggeur.settings import NOT_SET
 
@@ -82,6 +88,7 @@ class RunSettings:
     memory_limit: float
     save_to: str
     restore_from: str
+    checkpoint_every: float | None
     agreed: Mapping[str, str]
     answers: frozenset[RequestKind]
     tracking: TrackingSettings
@@ -91,27 +98,29 @@ class RunSettings:
         return self.server.total_rounds
 
 
-def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettings:
-    """The settings in `cfg` for data of `num_classes` and `dim`, on any engine."""
+def run_settings(
+    cfg,
+    num_classes: int,
+    dim: int,
+    num_clients: int,
+    text: ClassTexts | None = None,
+) -> RunSettings:
+    """The settings in `cfg` for data of `num_classes` and `dim`, on any engine; `text`
+    is what `engines.text` has made of the classes' names."""
     ggeur, steps = cfg.ggeur, augmentation_steps(cfg.ggeur)
-    sizes, closed_form = _sizes(ggeur, steps), _closed_form(ggeur)
+    sizes, closed_form = _sizes(ggeur, steps), _closed_form(ggeur, text)
     form = statistics_form(ggeur)
     method, training = method_of(cfg), training_settings(cfg)
     pooled = ggeur.geometry == "pooled"
     space = SpaceSettings(trained_space(ggeur), ggeur.whitened.shrinkage)
-    model, scored = model_settings(cfg), scored_settings(cfg)
+    model, scored = model_settings(cfg, text), scored_settings(cfg, text)
     task = Task(
         *(num_classes, dim, model, method, cfg.seed, form, pooled, space),
-        scored=scored if _differ(scored, model) else None,
+        scored=scored if two_kinds(scored, model) else None,
         summed=sums_on(ggeur),
     )
-    sums = sum_settings(
-        *(cfg, num_classes, dim, agreed_settings(cfg)),
-        sends_shape=bool(steps) or _trains_in(ggeur) == "whitened",
-        needs_scatter=bool(steps)
-        or _trains_in(ggeur) != "raw"
-        or (closed_form is not None and closed_form.NEEDS != "means"),
-    )
+    known = cfg, num_classes, dim, agreed_settings(cfg)
+    sums = sum_settings(*known, steps, _trains_in(ggeur), closed_form)
     client = ClientSettings(
         task,
         augmentation=AugmentationSettings(steps, sizes, ggeur.scale, ggeur.noise),
@@ -124,6 +133,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         sums=sums,
         train_withheld=ggeur.privacy.train_withheld,
         float32_means=ggeur.privacy.float32_means,
+        text_pull=text_pull(ggeur, text),
     )
     server = ServerSettings(
         task,
@@ -142,6 +152,7 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         max_share=ggeur.max_share,
         counts_own_rows=ggeur.weight != "augmented",
         sums=sums,
+        text_mix=text_mix(ggeur, text),
     )
     return RunSettings(
         client=client,
@@ -157,10 +168,16 @@ def run_settings(cfg, num_classes: int, dim: int, num_clients: int) -> RunSettin
         memory_limit=ggeur.memory_limit,
         save_to=cfg.federate.save_to,
         restore_from=cfg.federate.restore_from,
+        checkpoint_every=checkpoint_every(cfg.ggeur),
         agreed=agreed_settings(cfg),
         answers=answered_requests(ggeur),
         tracking=tracking_settings(cfg),
     )
+
+
+def checkpoint_every(ggeur) -> float | None:
+    """Seconds between checkpoints in the run's folder; None where there are none."""
+    return None if ggeur.checkpoint_every == NOT_SET else float(ggeur.checkpoint_every)
 
 
 def divides_by_domain(cfg) -> bool:
@@ -204,11 +221,13 @@ def _calibration(ggeur, training: TrainingSettings) -> CalibrationSettings | Non
     return CalibrationSettings(samples, epochs, training)
 
 
-def _closed_form(ggeur) -> ClosedForm | None:
+def _closed_form(ggeur, text: ClassTexts | None = None) -> ClosedForm | None:
     """The head in closed form of ``ggeur.closed_form``, as a start where it is one."""
     if ggeur.closed_form == "none":
         return None
     form = build_closed_form(ggeur.closed_form, ggeur)
+    if text is not None and (form.needs_text or text.prior or text.ensemble):
+        form = form.knowing(text)
     alone = only_closed_form(ggeur) or keeps_best(ggeur)
     return form if alone else form.as_start()
 
@@ -276,27 +295,23 @@ def _sample_client_num(federate, num_clients: int) -> int:
     return part
 
 
-def model_settings(cfg) -> ModelSettings:
-    """The model of ``ggeur.mlp_hidden_dim``, ``ggeur.closed_form`` or
-    ``ggeur.network``."""
+def model_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
+    """The model of ``ggeur.mlp_hidden_dim``, ``ggeur.closed_form``, ``ggeur.network``
+    or ``ggeur.text.model``."""
     ggeur = cfg.ggeur
     hidden, starts = int(ggeur.mlp_hidden_dim), ggeur.init == "closed_form"
     network = network_settings(ggeur)
-    return ModelSettings(hidden, cfg.model.dropout, ggeur.closed_form, starts, network)
+    form, ensemble = ggeur.closed_form, bool(ggeur.text.ensemble)
+    dropout, model = cfg.model.dropout, text_model(ggeur, text)
+    return ModelSettings(hidden, dropout, form, starts, network, ensemble, model)
 
 
-def scored_settings(cfg) -> ModelSettings:
+def scored_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
     """The kind of model that is scored and left."""
-    trained = model_settings(cfg)
+    trained = model_settings(cfg, text)
+    if trained.text is not None:
+        return replace(trained, text=replace(trained.text, left=True))
     return replace(trained, starts=trained.starts and not keeps_best(cfg.ggeur))
-
-
-def _differ(one: ModelSettings, other: ModelSettings) -> bool:
-    """Whether they are two kinds of models."""
-    if one.network is not None:
-        return False
-    kinds = [type(build_model(1, 2, settings)) for settings in (one, other)]
-    return kinds[0] is not kinds[1]
 
 
 def augmentation_steps(ggeur) -> tuple[int, ...]:
@@ -309,16 +324,16 @@ def answered_requests(ggeur) -> frozenset[RequestKind]:
     """What a client of these settings answers."""
     answered = {kind for kind in KINDS if kind.always}
     federated = METHODS.find(ggeur.base_method).federated
+    form = _closed_form(ggeur)
     trains_in = _trains_in(ggeur)
     if (
         augmentation_steps(ggeur)
-        or ggeur.closed_form != "none"
+        or (form is not None and form.asks)
         or (federated and trains_in == "whitened")
     ):
         answered.add(STATISTICS)
     if trains_in != "raw" and (federated or STATISTICS in answered):
         answered.add(TOTALS)
-    form = _closed_form(ggeur)
     if form is not None and form.is_open:
         answered.add(LEAVE_ONE_OUT)
     if ggeur.calibrate != "none":
@@ -376,6 +391,7 @@ def encoding_settings(ggeur, auto: str = "auto") -> EncodingSettings:
         cache=chosen.cache,
         float16=chosen.float16_cache,
         hash_files=chosen.hash_files,
+        skip_unreadable=chosen.skip_unreadable,
     )
 
 

@@ -8,31 +8,45 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import SCHEDULER_SECTION, settings_in
-from federatedscope_ggeur.federation import StepSchedule
-from federatedscope_ggeur.settings import positive_share, whole
+from federatedscope_ggeur.federation import CosineSchedule, StepSchedule
+from federatedscope_ggeur.settings import not_negative, positive_share, whole
 
-#: What the schedule takes, with torch's defaults and the rules of its values.
-_STEP_LR = {"step_size": (10, whole(1)), "gamma": (0.1, positive_share)}
+#: What each schedule takes, with torch's defaults and the rules of its values; T_max is
+#: all rounds where it is not given, and `first_rate`, that of round 1, is none then.
+_TAKES = {
+    "StepLR": {"step_size": (10, whole(1)), "gamma": (0.1, positive_share)},
+    "CosineAnnealingLR": {
+        "T_max": (0, whole(1)),
+        "eta_min": (0.0, not_negative),
+        "first_rate": (0.0, not_negative),
+    },
+}
 
 
-def local_schedule(cfg) -> StepSchedule | None:
+def local_schedule(cfg) -> StepSchedule | CosineSchedule | None:
     """How ``train.scheduler`` changes the rate over rounds, if at all."""
     node = cfg.train.scheduler
     if not node.type:
         return None
-    size, gamma = (node.get(name, value) for name, (value, _) in _STEP_LR.items())
-    return StepSchedule(int(size), float(gamma))
+    found = {n: node.get(n, value) for n, (value, _) in _TAKES[node.type].items()}
+    if node.type == "StepLR":
+        return StepSchedule(int(found["step_size"]), float(found["gamma"]))
+    period = int(found["T_max"]) or cfg.federate.total_round_num
+    return CosineSchedule(period, float(found["eta_min"]), float(found["first_rate"]))
 
 
 def schedule_problems(cfg) -> Iterator[str]:
     """What is wrong with its keys; that of the type is a key of FS."""
+    kind = cfg.train.scheduler.type
+    takes = _TAKES.get(kind, _TAKES["StepLR"])
     for name, value in settings_in(cfg.train.scheduler).items():
         if name in ("type", "warmup_ratio"):
             continue
-        if name not in _STEP_LR:
+        if name not in takes:
+            *others, last = takes
             yield (
-                f"{SCHEDULER_SECTION}.{name}: the plugin's StepLR takes "
-                f"{' and '.join(_STEP_LR)}, in rounds"
+                f"{SCHEDULER_SECTION}.{name}: the plugin's {kind or 'StepLR'} takes "
+                f"{', '.join(others)} and {last}, in rounds"
             )
-        elif problem := _STEP_LR[name][1](value):
+        elif problem := takes[name][1](value):
             yield f"{SCHEDULER_SECTION}.{name}: {problem}"

@@ -118,7 +118,8 @@ def _training_notes(
     notes = _few_batches(cfg, settings, rows)
     task, training = settings.client.task, settings.client.training
     model = task.model
-    if task.space.kind == "raw" and model.hidden == 0 and model.network is None:
+    is_other = model.network is not None or model.text is not None
+    if task.space.kind == "raw" and model.hidden == 0 and not is_other:
         median = median_rows(rows.tolist())
         batches = settings.rounds * training.batches(median)
         norm = held.mean_square_norm

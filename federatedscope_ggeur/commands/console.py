@@ -57,17 +57,19 @@ def run_with_files(cfg) -> int:
         except KeyboardInterrupt:
             ignore_stops()
             logger.warning("interrupted after %s", _done(run))
-            _say_how_to_go_on(run, folder)
+            _keep(run, folder)
             _write(run, folder, "interrupted")
             return INTERRUPTED
         except Exception as error:
             ignore_stops()
             _log_error(f"failed after {_done(run)}", error)
             try:
+                _keep(run, folder)
                 _write(run, folder, "failed")
             except Exception as second:  # the first error is the one to raise
                 logger.warning("not all files could be written: %s", second)
             raise
+        run.history.flush()
         _write(run, folder, "finished")
     return 0
 
@@ -75,6 +77,7 @@ def run_with_files(cfg) -> int:
 def _follow(run: Run, folder: Path) -> None:
     logger.info("run folder: %s", folder)
     write_atomically(folder / "config.yaml", run.cfg.dump())
+    run.engine.keep_in(folder)
     for line in run.describe():
         logger.info(line)
     # tqdm's None: shown on a terminal only.
@@ -105,11 +108,13 @@ def _write(run: Run, folder: Path, status: str) -> None:
     logger.info(f"results.json, metrics.csv, curve.png{head_file} are in {folder}")
 
 
-def _say_how_to_go_on(run: Run, folder: Path) -> None:
-    save_to = run.settings.save_to
-    if save_to and Path(save_to).exists():
+def _keep(run: Run, folder: Path) -> None:
+    """Write the checkpoint of the rounds that are over; say how to go on from it."""
+    run.history.flush()
+    kept = run.history.checkpoints
+    if kept is not None and kept.path.exists():
         command = [PROGRAM, "--cfg", str(folder / "config.yaml")]
-        command += ["federate.restore_from", save_to]
+        command += ["federate.restore_from", str(kept.path)]
         logger.warning("to go on: %s", " ".join(map(quote, command)))
 
 

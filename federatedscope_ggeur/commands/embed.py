@@ -1,4 +1,5 @@
-"""``federatedscope-ggeur embed``: embed a config's images before its runs."""
+"""``federatedscope-ggeur embed``: embed a config's images, and the names of its
+classes where something is made of them, before its runs."""
 
 from __future__ import annotations
 
@@ -9,9 +10,16 @@ from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings
+from federatedscope_ggeur.cfg_ggeur.text import uses_text
 from federatedscope_ggeur.commands import INTERRUPTED, config_parser
 from federatedscope_ggeur.commands.console import shown_on_console
-from federatedscope_ggeur.data import Encoded, embed_data, find_reader
+from federatedscope_ggeur.data import (
+    Encoded,
+    embed_data,
+    find_reader,
+    is_image_type,
+)
+from federatedscope_ggeur.engines.run import load_data_set
 
 logger = logging.getLogger("federatedscope_ggeur")
 
@@ -28,7 +36,15 @@ def embed(arguments: Sequence[str]) -> int:
     with shown_on_console(cfg.verbose > 0):
         try:
             own = options_of(find_reader(data.type), cfg.ggeur)
-            encoded = embed_data(data.type, data.root, encoding, own)
+            lines = []
+            if is_image_type(data.type) or not uses_text(cfg.ggeur):
+                encoded = embed_data(data.type, data.root, encoding, own)
+                names, identity = encoded.class_names, encoded.identity
+                lines += _summary(encoded)
+            else:
+                names, identity = load_data_set(cfg).class_names, None
+            if uses_text(cfg.ggeur):
+                lines += _text_summary(cfg, names, encoding, identity)
         except KeyboardInterrupt:
             logger.warning(
                 "interrupted; what is embedded stays in %s, and the same command goes "
@@ -36,8 +52,20 @@ def embed(arguments: Sequence[str]) -> int:
                 cfg.ggeur.encoder.cache,
             )
             return INTERRUPTED
-    print("\n".join(_summary(encoded)))
+    print("\n".join(lines))
     return 0
+
+
+def _text_summary(cfg, names: Sequence[str], encoding, identity) -> list[str]:
+    """Make the text features of the classes, if they are not there, and say so."""
+    # Here, since nothing of it is wanted without text.
+    from federatedscope_ggeur.data.text.load import load_text
+
+    made = load_text(names, cfg.ggeur.text.templates, encoding, identity)
+    how = "they were there already"
+    if made.prompts:
+        how = f"{made.prompts} prompts now, in {made.seconds:.1f} s"
+    return [f"text features of {len(names)} classes: {how}", str(made.path)]
 
 
 def _summary(encoded: Encoded) -> list[str]:

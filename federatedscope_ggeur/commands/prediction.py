@@ -24,6 +24,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
 from federatedscope_ggeur.data import (
     SUFFIX,
     EncodingSettings,
+    ExtractionSettings,
     is_image_type,
     torch_threads,
 )
@@ -93,6 +94,23 @@ class Predictor:
         device: str = "",
         plugins: Sequence[str] = (),
     ):
+        self._read(folder, pretrained, device, plugins)
+
+    @classmethod
+    def of(
+        cls,
+        encoder: Encoder,
+        head: Model,
+        class_names: Sequence[str],
+        extraction: ExtractionSettings | None = None,
+    ) -> Predictor:
+        """Of an encoder and a head on its embeddings, without a run."""
+        made = cls.__new__(cls)
+        made.encoder, made._head, made.class_names = encoder, head, list(class_names)
+        made._extraction = extraction or ExtractionSettings()
+        return made
+
+    def _read(self, folder, pretrained: str, device: str, plugins) -> None:
         load_plugins(plugins, Path.cwd(), asked_by="--plugins")
         results = _read_results(Path(folder))
         settings = _encoding(results, pretrained, device)
@@ -251,13 +269,18 @@ def _encoding(results: Results, pretrained: str, device: str) -> EncodingSetting
             f"{results.encoder}), so it does not know how to embed an image; predict "
             "needs a run on an image data set, such as image_folder@ggeur"
         )
-    rule = next(key.rule for key in all_keys() if key.name == "encoder.device")
-    if device and (problem := rule(device)):
-        raise ConfigError(f"--device: {problem}")
+    check_device(device)
     encoder = settings.encoder
     if pretrained:
         encoder = replace(encoder, pretrained=pretrained)
     return replace(settings, encoder=encoder, device=device or settings.device)
+
+
+def check_device(device: str) -> None:
+    """Raise `ConfigError` unless `device` is "" or one that an encoder computes on."""
+    rule = next(key.rule for key in all_keys() if key.name == "encoder.device")
+    if device and (problem := rule(device)):
+        raise ConfigError(f"--device: {problem}")
 
 
 def _is_of_embeddings(data_type: str) -> bool:

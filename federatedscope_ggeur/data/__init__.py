@@ -45,6 +45,7 @@ from federatedscope_ggeur.data.splitters import (
     read_arguments,
     register_splitter,
 )
+from federatedscope_ggeur.data.text import TextFeatures
 from federatedscope_ggeur.settings import import_modules
 
 import_modules(__name__, __path__)

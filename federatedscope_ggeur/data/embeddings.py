@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -293,6 +293,8 @@ class DataSet:
         The name of class c stands at position c.
     encoder : str
         How the embeddings were made, in one line.
+    identity : mapping, optional
+        All that they depend on of the encoder, where that is known.
 
     Raises
     ------
@@ -304,6 +306,7 @@ class DataSet:
     domains: tuple[Domain, ...]
     class_names: tuple[str, ...]
     encoder: str
+    identity: Mapping[str, object] | None = None
 
     def __post_init__(self):
         if not self.domains:

@@ -39,6 +39,8 @@ class Encoded:
         Images that were embedded just now; all others were in the cache.
     seconds : float
         How long that took, without loading the encoder.
+    identity : mapping or None
+        The encoder's identity.
     """
 
     domains: Mapping[str, tuple[Embeddings, Embeddings | None]]
@@ -47,6 +49,7 @@ class Encoded:
     files: tuple[Path, ...]
     extracted: int = 0
     seconds: float = 0.0
+    identity: Mapping[str, object] | None = None
 
     @property
     def dim(self) -> int:
@@ -72,7 +75,7 @@ class Encoded:
             else Domain(name, train, test)
             for name, (train, test) in self.domains.items()
         ]
-        return DataSet(tuple(domains), self.class_names, self.encoder)
+        return DataSet(tuple(domains), self.class_names, self.encoder, self.identity)
 
 
 def read_carried(
@@ -128,7 +131,9 @@ def read_carried(
         for domain in record.domains
     }
     files = tuple(folder / file for file in record.files().values())
-    return Encoded(domains, record.class_names, record.encoder, files)
+    return Encoded(
+        domains, record.class_names, record.encoder, files, identity=record.identity
+    )
 
 
 def _read_entry(folder: Path, domain: str, split: str, part: SplitRecord) -> Embeddings:

@@ -34,9 +34,11 @@ from federatedscope_ggeur.data.encoders import (
 )
 from federatedscope_ggeur.data.extraction import (
     ExtractionSettings,
+    UnreadableError,
     extract,
     hash_contents,
 )
+from federatedscope_ggeur.data.image_faults import LeftOut, warn_of_several_classes
 from federatedscope_ggeur.data.images.base import ImageDataSet, ImageReader, Images
 from federatedscope_ggeur.data.parts import filled_in
 from federatedscope_ggeur.errors import ConfigError, DataError
@@ -61,6 +63,8 @@ class EncodingSettings:
     hash_files : bool
         Recognise images by their decoded contents, which takes a pass over all of
         them, instead of by size and time of their files.
+    skip_unreadable : bool
+        Go on without images that cannot be loaded.
     """
 
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
@@ -69,6 +73,7 @@ class EncodingSettings:
     cache: str = "embeddings_cache"
     float16: bool = False
     hash_files: bool = False
+    skip_unreadable: bool = False
 
 
 def encode_images(
@@ -210,12 +215,13 @@ class _Encoding:
             files,
             self.extracted,
             self.seconds,
+            self._identity,
         )
 
     def pending(self) -> Pending | None:
         """What `run` would embed; None if nothing."""
         parts = [
-            (domain.name, split, images)
+            (domain.name, split, self._loadable(domain.name, split, images))
             for domain in self.images.domains
             for split, images in (("train", domain.train), ("test", domain.test))
             if images is not None
@@ -256,7 +262,28 @@ class _Encoding:
         file = entry_file(self._identity, where, key)
         return file, Entry(self.folder / file, key, domain, split)
 
+    def _loadable(self, domain: str, split: str, images: Images) -> Images:
+        """All images, or all but those that could not be loaded before."""
+        if not self.settings.skip_unreadable:
+            return images
+        return self._left_out(domain, split, images).known()
+
+    def _left_out(self, domain: str, split: str, images: Images) -> LeftOut:
+        return LeftOut(self.folder, (self.images.name, domain, split), images)
+
     def _embed(
+        self, domain: str, split: str, images: Images
+    ) -> tuple[Embeddings, SplitRecord]:
+        settings = self.settings
+        known = self._loadable(domain, split, images)
+        try:
+            return self._embed_all(domain, split, known)
+        except UnreadableError as error:
+            faults = self._left_out(domain, split, images)
+            left = faults.found(error, settings.extraction, settings.skip_unreadable)
+        return self._embed_all(domain, split, left)
+
+    def _embed_all(
         self, domain: str, split: str, images: Images
     ) -> tuple[Embeddings, SplitRecord]:
         settings = self.settings
@@ -268,6 +295,7 @@ class _Encoding:
                 images, self._encoder, settings.extraction, settings.float16
             )
             features = made.features
+            warn_of_several_classes(images, f"{domain} ({split})")
             self.extracted += made.rows
             self.seconds += made.seconds
         return features, SplitRecord(file, entry.key, len(features))

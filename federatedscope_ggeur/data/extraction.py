@@ -25,6 +25,10 @@ from federatedscope_ggeur.errors import ConfigError, DataError
 _MOST_WORKERS = 16
 
 
+class UnreadableError(DataError):
+    """An image cannot be loaded."""
+
+
 @dataclass(frozen=True)
 class ExtractionSettings:
     """How images are embedded; the features are the same up to rounding.
@@ -61,8 +65,10 @@ def extract(
 
     Raises
     ------
+    UnreadableError
+        An image that cannot be read.
     DataError
-        An image that cannot be read, or whose features are not finite; names its key.
+        An image whose features are not finite; names its key.
     ConfigError
         The encoder does not give what it says, or the workers died.
     """
@@ -88,11 +94,26 @@ def hash_contents(images: Images, settings: ExtractionSettings) -> tuple[str, ..
 
     Raises
     ------
-    DataError
+    UnreadableError
         An image that cannot be read.
     """
     batches = _loaded(images, 0, _digest, list, settings)
     return tuple(digest for batch in batches for digest in batch)
+
+
+def unreadable_rows(images: Images, settings: ExtractionSettings) -> dict[int, str]:
+    """The rows of all images that cannot be loaded, and why."""
+    found, first = {}, 0
+    for batch in _loaded(images, 0, _nothing, list, settings, fails=False):
+        for row, sample in enumerate(batch, first):
+            if isinstance(sample, _Failure):
+                found[row] = sample.message
+        first += len(batch)
+    return found
+
+
+def _nothing(image: Image.Image) -> None:
+    """Of an image that could be loaded."""
 
 
 def _digest(image: Image.Image) -> str:
@@ -144,10 +165,10 @@ class _Failure:
     message: str
 
 
-def _merged(samples: list, merge: Callable):
-    """A batch, or the first failure in it."""
+def _merged(samples: list, merge: Callable, fails: bool):
+    """A batch, or the first failure in it if that ends all."""
     failures = [sample for sample in samples if isinstance(sample, _Failure)]
-    return failures[0] if failures else merge(samples)
+    return failures[0] if failures and fails else merge(samples)
 
 
 def _loaded(
@@ -157,8 +178,10 @@ def _loaded(
     merge: Callable,
     settings: ExtractionSettings,
     pin_memory: bool = False,
+    fails: bool = True,
 ) -> Iterator:
-    """Converted and merged batches of rows, in order."""
+    """Converted and merged batches of rows, in order; of those that could not be read
+    failures, if that is not an error."""
     rows = _Rows(images, first, convert)
     workers = _workers(rows, settings)
     prepare = getattr(images.load, "prepare", None)
@@ -168,7 +191,7 @@ def _loaded(
         rows,
         batch_size=settings.batch_size,
         num_workers=workers,
-        collate_fn=partial(_merged, merge=merge),
+        collate_fn=partial(_merged, merge=merge, fails=fails),
         pin_memory=pin_memory,
         worker_init_fn=_ignore_interrupts if workers else None,
         multiprocessing_context=_context() if workers else None,
@@ -177,7 +200,7 @@ def _loaded(
     try:
         for batch in loader:
             if isinstance(batch, _Failure):
-                raise DataError(batch.message)
+                raise UnreadableError(batch.message)
             yield batch
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):

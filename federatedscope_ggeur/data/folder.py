@@ -19,6 +19,7 @@ from federatedscope_ggeur.data.embeddings import (
 from federatedscope_ggeur.data.images.layout import unreadable_named
 from federatedscope_ggeur.data.registry import register_reader
 from federatedscope_ggeur.data.split import split_domain
+from federatedscope_ggeur.data.text.features import TEXT, is_text_file
 from federatedscope_ggeur.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -46,8 +47,9 @@ def read_embeddings_folder(
     (channels, height, width): its features are then the images' pixels, uint8, channel
     by channel; and ``users`` [n] (integers), who made each row, for ``data.splitter:
     natural``. Optional beside the files: ``class_names.txt`` (one name in each line,
-    class 0 first; otherwise the names are "0", "1", ...) and ``encoder.txt`` (one
-    line). Other files are not looked at.
+    class 0 first; otherwise the names are "0", "1", ...), ``encoder.txt`` (one line)
+    and ``text.npz``, text features of the classes (see `data.text`), which are no
+    domain. Other files are not looked at.
 
     Parameters
     ----------
@@ -92,6 +94,8 @@ def _find_files(root: Path) -> dict[str, dict[str, Path]]:
         problem = "is not a folder" if root.exists() else "does not exist"
         raise DataError(f"data.root: {root.absolute()} {problem}. {LAYOUTS}")
     here = _npz_in(root)
+    if TEXT in here and is_text_file(here[TEXT]):
+        del here[TEXT]  # of the classes, no domain
     files = {stem: {"": path} for stem, path in here.items() if stem not in _SPLITS}
     single = {stem: path for stem, path in here.items() if stem in _SPLITS}
     nested = {

@@ -65,6 +65,8 @@ class FederatedData:
     pooled : mapping from split ("test", "val") to mapping from domain to Embeddings
         The seen domains' rows that no client holds, where one client trains on all
         domains' rows (see `centralise`); None elsewhere.
+    identity : mapping, optional
+        All that embeddings depend on of the encoder, where that is known.
     """
 
     clients: tuple[ClientData, ...]
@@ -73,6 +75,7 @@ class FederatedData:
     class_names: tuple[str, ...]
     encoder: str
     pooled: Mapping[str, Mapping[str, Embeddings]] | None = None
+    identity: Mapping[str, object] | None = None
 
     @property
     def is_centralised(self) -> bool:
@@ -197,6 +200,7 @@ def partition(
         unseen=unseen,
         class_names=dataset.class_names,
         encoder=dataset.encoder,
+        identity=dataset.identity,
     )
 
 

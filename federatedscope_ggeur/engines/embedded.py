@@ -6,18 +6,17 @@ validated and numbers rounded as on a network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.data import FederatedData, torch_threads
-from federatedscope_ggeur.federation import MemoryBudget, Server
-from federatedscope_ggeur.federation.course.checkpoint import (
-    CheckpointWriter,
-    Progress,
-    restore,
-)
+from federatedscope_ggeur.federation import Client, MemoryBudget, Server
+from federatedscope_ggeur.federation.course.checkpoint import Progress, restore
+from federatedscope_ggeur.federation.course.checkpoint_writer import CheckpointWriter
+from federatedscope_ggeur.federation.course.checkpointing import Checkpointing
 from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
     GeometryCache,
@@ -25,6 +24,7 @@ from federatedscope_ggeur.federation.course.client_handler import (
 from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.history import History
+from federatedscope_ggeur.federation.course.places import DEFAULT_NAME, refusal
 from federatedscope_ggeur.federation.course.requests import Request, Requests
 from federatedscope_ggeur.federation.messages import Handshake
 from federatedscope_ggeur.reporting import Results, Round0, RoundRecord
@@ -44,6 +44,8 @@ class EmbeddedEngine:
         Of the run that begins.
     order : callable, optional
         In which order the given clients run; the results do not depend on it.
+    text : str
+        The key of the text features; "" where there are none.
 
     Attributes
     ----------
@@ -59,6 +61,7 @@ class EmbeddedEngine:
         settings: RunSettings,
         results: Results,
         order: Order = sorted,
+        text: str = "",
     ):
         self.data, self.settings, self._order = data, settings, order
         memory, cache = MemoryBudget(settings.memory_limit), GeometryCache()
@@ -75,12 +78,26 @@ class EmbeddedEngine:
         )
         self.coordinator = Coordinator(self.server, settings.plan, rows)
         handshake = Handshake(
-            tuple(data.class_names), data.dim, data.encoder, settings.agreed
+            tuple(data.class_names), data.dim, data.encoder, settings.agreed, text
         )
         progress = self._restored(handshake)
-        writer = CheckpointWriter(save_to, handshake, progress) if save_to else None
         self.listen: Callable[[Request, dict], None] | None = None
-        self.history = History(self.coordinator, results, writer, progress)
+        self._handshake, self._progress = handshake, progress
+        kept = Checkpointing(self._writer(save_to)) if save_to else None
+        self.history = History(self.coordinator, results, kept, progress)
+
+    def keep_in(self, folder: str | Path) -> None:
+        """Keep checkpoints in the run's folder, where nobody named another place."""
+        seconds, path = self.settings.checkpoint_every, Path(folder) / DEFAULT_NAME
+        if self.settings.save_to or seconds is None:
+            return
+        states = _States(path, self.clients)
+        writer, stateful = self._writer(path), self.server.task.method.keeps_state
+        before = states.save if stateful else lambda rounds: None
+        self.history.keep(Checkpointing(writer, seconds, asked=False, before=before))
+
+    def _writer(self, path: str | Path) -> CheckpointWriter:
+        return CheckpointWriter(path, self._handshake, self._progress)
 
     def run(self) -> Iterator[Round0 | RoundRecord]:
         """Round 0, every round, and calibration; yields each one's record at its end.
@@ -138,6 +155,31 @@ class EmbeddedEngine:
             stateful = self.server.task.method.keeps_state
             for number, client in self.clients.items():
                 held = stateful and number in trained and len(client.features) > 0
-                states = ClientStore(path, number).load(must_exist=held)
+                store = ClientStore(path, number)
+                states = store.load(must_exist=held)
                 client.states = {n: s for n, s in states.items() if n <= done}
+                if held and not client.states:
+                    problem = f"it is of round {min(states)}, the checkpoint of {done}"
+                    raise refusal(store.path, problem)
         return progress
+
+
+class _States:
+    """What the method keeps on clients, written with the checkpoint it belongs to.
+
+    The states of the checkpoint before stay in the files, in case that the run is
+    killed before the server's own is written.
+    """
+
+    def __init__(self, path: Path, clients: Mapping[int, Client]):
+        self._clients = clients
+        self._stores = {k: ClientStore(path, k) for k in clients}
+        self._before: dict[int, dict] = {k: {} for k in clients}
+
+    def save(self, rounds: int) -> None:
+        """Write all states of a checkpoint of so many rounds."""
+        for k, client in self._clients.items():
+            self._stores[k].save({**self._before[k], **client.states})
+            held = [n for n in client.states if n <= rounds]
+            newest = {max(held): client.states[max(held)]} if held else {}
+            self._before[k] = newest

@@ -124,6 +124,7 @@ class _Rehearsal:
             server=replace(server, eval_every=1),
             save_to="",
             restore_from="",
+            checkpoint_every=None,
         )
         results = run.history.results()
         self.engine = EmbeddedEngine(run.data, settings, results)

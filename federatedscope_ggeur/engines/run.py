@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from federatedscope_ggeur.cfg_ggeur.check import check_embedding_dim
+from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
 from federatedscope_ggeur.cfg_ggeur.devices import device_notes, encoder_device
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
@@ -32,6 +32,8 @@ from federatedscope_ggeur.data import (
     validation_share,
 )
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order
+from federatedscope_ggeur.engines.text import class_texts, text_key
+from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.server import unseen_clients
 from federatedscope_ggeur.reporting import (
@@ -77,10 +79,18 @@ class Run:
 
     def __init__(self, cfg, data: FederatedData | None = None, order: Order = sorted):
         self.cfg = cfg
+        check_place(cfg.federate.save_to, cfg.federate.restore_from)
         self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
         check_embedding_dim(cfg, self.data.dim)
+        self.text = class_texts(
+            cfg, self.data.class_names, self.data.dim, self.data.identity
+        )
         self.settings = run_settings(
-            cfg, self.data.num_classes, self.data.dim, len(self.data.clients)
+            cfg,
+            self.data.num_classes,
+            self.data.dim,
+            len(self.data.clients),
+            self.text,
         )
         unseen = unseen_clients(
             [client.number for client in self.data.clients], self.settings.server
@@ -90,7 +100,9 @@ class Run:
         domains = dict(zip(self.held.numbers, self.held.domains))
         self.notes = start_notes(cfg, self.settings, domains, self.held)
         begun = _begun(cfg, self.data, self.notes)
-        self.engine = EmbeddedEngine(self.data, self.settings, begun, order)
+        self.engine = EmbeddedEngine(
+            self.data, self.settings, begun, order, text_key(self.text)
+        )
         self.history = self.engine.history
 
     def describe(self) -> list[str]:
@@ -197,6 +209,7 @@ def load_data_set(cfg) -> DataSet:
             options_of(find_reader(cfg.data.type), cfg.ggeur),
         )
     check_embedding_dim(cfg, dataset.dim)
+    check_agreed(cfg, dataset.class_names, dataset.encoder)
     return dataset
 
 

@@ -10,7 +10,11 @@ from federatedscope_ggeur.federation.evaluation import (
     evaluate,
 )
 from federatedscope_ggeur.federation.memory import MemoryBudget
-from federatedscope_ggeur.federation.optimizers import OptimizerSettings, StepSchedule
+from federatedscope_ggeur.federation.optimizers import (
+    CosineSchedule,
+    OptimizerSettings,
+    StepSchedule,
+)
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.federation.settings import ClientSettings, ServerSettings
 from federatedscope_ggeur.federation.task import Task

@@ -251,16 +251,19 @@ class Client:
         features, labels = self._training_set(number)
         context = self._context(number, broadcast.params, broadcast.download)
         hooks = self.task.method.local(moved(context, self._device))
+        if settings.text_pull is not None:
+            hooks = settings.text_pull.added(hooks, self.model, self.space)
         seed = derive_seed(self.task.seed, self.number, "fit", number)
-        result = fit(
-            self.model,
-            broadcast.params if hooks.start is None else hooks.start,
-            features,
-            labels,
-            settings.training.in_round(number),
-            seed,
-            hooks,
-        )
+        with self.model.of_client(self._counts):
+            result = fit(
+                self.model,
+                broadcast.params if hooks.start is None else hooks.start,
+                features,
+                labels,
+                settings.training.in_round(number),
+                seed,
+                hooks,
+            )
         self._check(number, not_finite(result.weights, {}))
         upload: Tensors = {}
         if hooks.finish is not None:

@@ -7,10 +7,11 @@ costs nothing of its own: the matrix product that makes the gradient also decays
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
+from typing import Any, Union
 
 import torch
 from torch import Tensor
@@ -54,6 +55,29 @@ class StepSchedule:
     def rate(self, lr: float, round_number: int) -> float:
         """``lr gamma^floor((r - 1) / step_size)`` in round r = 1, 2, ..."""
         return lr * self.gamma ** (max(0, round_number - 1) // self.step_size)
+
+
+@dataclass(frozen=True)
+class CosineSchedule:
+    """The rate over rounds as half a cosine, down to `least` after `period` of them.
+
+    With a `first` rate round 1 has that one, as CoOp's first epoch has.
+    """
+
+    period: int
+    least: float = 0.0
+    first: float = 0.0
+
+    def rate(self, lr: float, round_number: int) -> float:
+        """``least + (lr - least)(1 + cos(pi t / T)) / 2`` with t = r - 1, at most T."""
+        done = min(max(0, round_number - 1), self.period)
+        if not done and self.first:
+            return self.first
+        share = (1 + math.cos(math.pi * done / self.period)) / 2
+        return self.least + (lr - self.least) * share
+
+
+Schedule = Union[StepSchedule, CosineSchedule]
 
 
 class FlatSGD:

@@ -143,11 +143,11 @@ class Server:
     @property
     def needs_statistics(self) -> bool:
         """Whether clients are asked for statistics in round 0."""
-        settings = self.settings
+        settings, form = self.settings, self.settings.closed_form
         whitens = self.task.method.federated and self.task.space.kind == "whitened"
         return (
             bool(settings.steps)
-            or settings.closed_form is not None
+            or (form is not None and form.asks)
             or (whitens and settings.total_rounds > 0)
         )
 
@@ -172,7 +172,10 @@ class Server:
             held = self.closed_form
             assert held is not None, "the settings ask for no closed form"
             return held.solved_params
-        return recast(self.model, self.raw_params, self.scored_model)
+        params, mix = self.raw_params, self.settings.text_mix
+        if mix is not None:
+            params = mix.mixed(self.model, params)
+        return recast(self.model, params, self.scored_model)
 
     # round 0
 
@@ -292,8 +295,7 @@ class Server:
     def sample(self, round_number: int, absent: Collection[int] = ()) -> list[int]:
         """Numbers of the clients that train in a round, ascending; no absent ones."""
         numbers = [k for k in self.participants if k not in absent]
-        settings = self.settings
-        wanted = settings.sample_client_num
+        wanted = self.settings.sample_client_num
         return draw_clients(numbers, wanted, self.task.seed, "sample", round_number)
 
     def broadcast(self, round_number: int) -> Broadcast:

@@ -9,6 +9,7 @@ import torch
 from federatedscope_ggeur.federation.calibration import CalibrationSettings
 from federatedscope_ggeur.federation.masking.settings import SumSettings
 from federatedscope_ggeur.federation.task import Task
+from federatedscope_ggeur.federation.text import TextMix, TextPull
 from federatedscope_ggeur.federation.training import TrainingSettings
 from federatedscope_ggeur.geometry import AugmentationSettings
 from federatedscope_ggeur.models import CPU, ClosedForm
@@ -40,6 +41,8 @@ class ClientSettings:
         Whether rows of withheld classes are trained on.
     float32_means : bool
         Whether means are rounded to float32 before they travel.
+    text_pull : TextPull, optional
+        Draws training to the zero-shot head.
     """
 
     task: Task
@@ -53,6 +56,7 @@ class ClientSettings:
     sums: SumSettings | None = None
     train_withheld: bool = True
     float32_means: bool = False
+    text_pull: TextPull | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,8 @@ class ServerSettings:
         Whether what clients count for are rows of their own.
     sums : SumSettings, optional
         As the clients'.
+    text_mix : TextMix, optional
+        What is scored and left lies between the trained head and the zero-shot one.
     """
 
     task: Task
@@ -109,3 +115,4 @@ class ServerSettings:
     max_share: float = 1.0
     counts_own_rows: bool = False
     sums: SumSettings | None = None
+    text_mix: TextMix | None = None

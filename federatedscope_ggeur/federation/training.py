@@ -8,12 +8,11 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from federatedscope_ggeur.federation.arithmetic import exact
 from federatedscope_ggeur.federation.optimizers import (
     OptimizerSettings,
-    StepSchedule,
+    Schedule,
 )
 from federatedscope_ggeur.methods import Batch, LocalContext, LocalHooks
 from federatedscope_ggeur.methods.base import Tensors
@@ -48,7 +47,7 @@ class TrainingSettings:
         Largest norm of a gradient; none if not positive.
     device : torch.device
         Where the arithmetic is done. Draws are the CPU's on any device.
-    schedule : StepSchedule, optional
+    schedule : StepSchedule or CosineSchedule, optional
         How the rate changes over rounds.
     """
 
@@ -60,7 +59,7 @@ class TrainingSettings:
     drop_last: bool = False
     grad_clip: float = -1.0
     device: torch.device = CPU
-    schedule: StepSchedule | None = None
+    schedule: Schedule | None = None
 
     def in_round(self, number: int) -> TrainingSettings:
         """The same with the rate of a round."""
@@ -145,6 +144,8 @@ def fit(
         order = torch_generator(seed, "order")
         with torch.no_grad() if step.may_leave_tensors else torch.inference_mode():
             for x, y in _batches(features, labels, settings, order):
+                if len(y) < model.least_batch:
+                    continue
                 step(model.prepare(x, augmentation), y)
                 steps += 1
     model.eval()
@@ -253,7 +254,7 @@ class _TrainingStep:
             term = hooks.loss_term(model, batch)
             loss = term if hooks.objective is None else loss + term
             if hooks.objective is None and not self.accumulates:
-                loss = loss + F.cross_entropy(logits, labels)
+                loss = loss + model.loss(logits, labels)
         return loss
 
 

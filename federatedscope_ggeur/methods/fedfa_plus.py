@@ -115,7 +115,7 @@ class FedFAPlus(Method):
             "Leave the start out of the running means; False is the paper's letter.",
             one_of(True, False),
         ),
-        Key("bins", 8.0, "Bins of a histogram.", whole(3)),
+        Key("bins", 8.0, "Bins of a histogram.", whole(3, maximum=1024)),
         Key("weight", 0.1, "Weight of the histograms' alignment.", not_negative),
         Key("temperature", 0.01, "Of the soft bins.", positive),
         Key("stages", [], "Stages with a layer, from 1; [] is all.", stage_numbers),

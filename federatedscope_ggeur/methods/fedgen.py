@@ -55,11 +55,16 @@ class FedGen(Method):
     )
     SETTINGS = (
         Key("alpha", 1.0, "Weight of the generated rows.", not_negative),
-        Key("noise_dim", 32.0, "Length of the generator's noise.", whole(1)),
-        Key("hidden", 128.0, "The generator's hidden units.", whole(1)),
+        Key(
+            "noise_dim",
+            32.0,
+            "Length of the generator's noise.",
+            whole(1, maximum=2**16),
+        ),
+        Key("hidden", 128.0, "The generator's hidden units.", whole(1, maximum=2**16)),
         Key("lr", 0.001, "Rate of the generator's Adam.", positive),
-        Key("steps", 50.0, "The generator's steps a round.", whole(1)),
-        Key("batch_size", 32.0, "Draws of such a step.", whole(2)),
+        Key("steps", 50.0, "The generator's steps a round.", whole(1, maximum=10**6)),
+        Key("batch_size", 32.0, "Draws of such a step.", whole(2, maximum=10**6)),
     )
 
     alpha: float

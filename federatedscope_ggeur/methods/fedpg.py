@@ -40,7 +40,6 @@ from federatedscope_ggeur.settings import (
     not_negative,
     one_of,
     positive,
-    rule_of,
     whole,
 )
 
@@ -51,8 +50,8 @@ logger = logging.getLogger(__name__)
 _HARDLY = 0.01
 
 
-def _rate_or_not_set(value) -> bool:
-    return value == NOT_SET or not positive(value)
+def _rate_or_not_set(value) -> str:
+    return "" if value == NOT_SET else positive(value)
 
 
 @register_augmentation("fedpg")
@@ -91,8 +90,18 @@ class FedPG(Method):
     sends = "means of the representation of some rows of each class, and of which"
     receives = "C times `images_per_class` virtual images, uint8"
     SETTINGS = (
-        Key("images_per_class", 64.0, "Virtual images of a class.", whole(1)),
-        Key("batch_size", 64.0, "Virtual images of a client's step.", whole(2)),
+        Key(
+            "images_per_class",
+            64.0,
+            "Virtual images of a class.",
+            whole(1, maximum=10**6),
+        ),
+        Key(
+            "batch_size",
+            64.0,
+            "Virtual images of a client's step.",
+            whole(2, maximum=10**6),
+        ),
         Key("virtual", 1.0, "Weight of their cross-entropy.", not_negative),
         Key("alignment", 1.0, "Weight lambda_c of the alignment.", not_negative),
         Key("temperature", 0.07, "Temperature of the alignment.", positive),
@@ -115,16 +124,18 @@ class FedPG(Method):
             "Its network: fc (the authors') or conv (this package's own).",
             one_of("fc", "conv"),
         ),
-        Key("noise_dim", 512.0, "Length of its noise.", whole(1)),
+        Key("noise_dim", 512.0, "Length of its noise.", whole(1, maximum=2**16)),
         Key("lr", 2e-5, "Rate of its Adam.", positive),
         Key(
             "prototype_lr",
             NOT_SET,
             "Rate of the virtual prototypes' Adam; -1: as lr.",
-            rule_of("must be above 0 and finite, or -1", _rate_or_not_set),
+            _rate_or_not_set,
         ),
-        Key("steps", 300.0, "Its steps a round.", whole(1)),
-        Key("generator_batch", 128.0, "Images of such a step.", whole(2)),
+        Key("steps", 300.0, "Its steps a round.", whole(1, maximum=10**6)),
+        Key(
+            "generator_batch", 128.0, "Images of such a step.", whole(2, maximum=10**6)
+        ),
         Key("scale", 2.0, "Factor of squared distances in its softmax.", positive),
         Key("strength", 0.001, "Weight lambda_s of the prototype loss.", not_negative),
         Key(

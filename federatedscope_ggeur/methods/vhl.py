@@ -36,8 +36,18 @@ class VHL(Method):
     meaning = "trains also on a fixed set of smooth noise images, alike for all clients"
     source = "Tang 2022 (VHL), without its StyleGAN and extra outputs"
     SETTINGS = (
-        Key("images_per_class", 64.0, "Noise images of a class.", whole(1)),
-        Key("batch_size", 128.0, "Noise images of a client's step.", whole(2)),
+        Key(
+            "images_per_class",
+            64.0,
+            "Noise images of a class.",
+            whole(1, maximum=10**6),
+        ),
+        Key(
+            "batch_size",
+            128.0,
+            "Noise images of a client's step.",
+            whole(2, maximum=10**6),
+        ),
         Key("virtual", 1.0, "Weight of their cross-entropy.", not_negative),
         Key("alignment", 1.0, "Weight of the alignment.", not_negative),
         Key("temperature", 0.07, "Temperature of the alignment.", positive),

@@ -6,7 +6,7 @@ from federatedscope_ggeur.models.base import (
     StageHook,
     add_autograd_gradient,
 )
-from federatedscope_ggeur.models.build import ModelSettings, build_model
+from federatedscope_ggeur.models.build import ModelSettings, build_model, two_kinds
 from federatedscope_ggeur.models.calibration_draws import (
     draw_features,
     put_last_layer,
@@ -25,6 +25,7 @@ from federatedscope_ggeur.models.mixture import MixtureHead
 from federatedscope_ggeur.models.mlp import MLPHead
 from federatedscope_ggeur.models.networks import NETWORKS, ImageNetwork, NetworkSettings
 from federatedscope_ggeur.models.quadratic import QuadraticHead
+from federatedscope_ggeur.models.text import TEXT_MODELS, TextModelSettings
 from federatedscope_ggeur.models.vectors import (
     bind_vector,
     load_vector,

@@ -49,6 +49,9 @@ class Model(nn.Module):
     #: True where rows are images, see `networks`.
     takes_images = False
 
+    #: Batches of fewer rows are passed over in training.
+    least_batch = 1
+
     #: False where it takes parameter vectors of several lengths, see `make_room_for`.
     fixed_size = True
 
@@ -76,6 +79,15 @@ class Model(nn.Module):
     def last_input(self, features: Tensor) -> Tensor:
         """What `classifier` takes in, of shape (n, D''), without dropout."""
         raise NotImplementedError
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """What training lowers, of logits [B, C] and labels [B]: cross-entropy."""
+        return F.cross_entropy(logits, labels)
+
+    @contextmanager
+    def of_client(self, counts: Tensor) -> Iterator[None]:
+        """Within, it is trained by a client that holds `counts` [C] rows of classes."""
+        yield
 
     def forward(self, features: Tensor) -> Tensor:
         return self.classify(self.represent(features))
@@ -163,14 +175,14 @@ class Model(nn.Module):
     def gradient_accumulator(self, into: Tensor, beta: float) -> Accumulator:
         """A function (features [B, D], labels [B]) that updates `into` in place.
 
-        It does ``into = beta * into + gradient`` of the batch's mean cross-entropy at
+        It does ``into = beta * into + gradient`` of the batch's `loss` at
         the model's parameters of the moment; `into` is of shape (P,), and with beta = 0
         whatever it held is overwritten.
         """
 
         def accumulate(features: Tensor, labels: Tensor) -> None:
             with torch.enable_grad():
-                loss = F.cross_entropy(self(features), labels)
+                loss = self.loss(self(features), labels)
             add_autograd_gradient(self, loss, into, beta)
 
         return accumulate

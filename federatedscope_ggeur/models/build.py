@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms import CLOSED_FORMS
+from federatedscope_ggeur.models.ensemble import EnsembleHead
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mlp import MLPHead
 from federatedscope_ggeur.models.networks import ImageNetwork, NetworkSettings
+from federatedscope_ggeur.models.text import TextModelSettings
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,8 @@ class ModelSettings:
 
     `closed_form` is what it will be worked out by, if not ``"none"``, and `starts`
     whether training goes on from there: they say what kind of model it is. With a
-    `network` it is that one, on images.
+    `network` it is that one, on images. With `ensemble` the head in closed form stands
+    beside a zero-shot one. With a `text` model it is that one.
     """
 
     hidden: int = 0
@@ -26,6 +29,8 @@ class ModelSettings:
     closed_form: str = "none"
     starts: bool = False
     network: NetworkSettings | None = None
+    ensemble: bool = False
+    text: TextModelSettings | None = None
 
 
 def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> Model:
@@ -39,6 +44,8 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
     if settings.network is not None:
         network, dropout = settings.network, settings.dropout
         return ImageNetwork(in_features, num_classes, network, dropout)
+    if settings.text is not None:
+        return settings.text.build(in_features, num_classes)
     if settings.closed_form != "none":
         form = CLOSED_FORMS.find(settings.closed_form)
         if settings.hidden:
@@ -46,8 +53,20 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
                 f"closed_form: the model of {form.name} has no hidden units, got "
                 f"{settings.hidden}"
             )
+        if settings.ensemble and not settings.starts:
+            return EnsembleHead(in_features, num_classes)
         build = form.build_start if settings.starts else form.build_model
         return build(in_features, num_classes)
     if settings.hidden == 0:
         return LinearHead(in_features, num_classes)
     return MLPHead(in_features, num_classes, settings.hidden, settings.dropout)
+
+
+def two_kinds(one: ModelSettings, other: ModelSettings) -> bool:
+    """Whether a model that is trained and the one that is scored are of two kinds."""
+    if one.network is not None:
+        return False
+    if one.text is not None:
+        return one.text.leaves_another
+    kinds = [type(build_model(1, 2, settings)) for settings in (one, other)]
+    return kinds[0] is not kinds[1]

@@ -20,12 +20,12 @@ from federatedscope_ggeur.rng import torch_generator
 from federatedscope_ggeur.settings import Key, whole
 
 SETTINGS = (
-    Key("samples", 500.0, "CCVR: draws for each class.", whole(1)),
+    Key("samples", 500.0, "CCVR: draws for each class.", whole(1, maximum=10**6)),
     Key(
         "epochs",
         10.0,
         "CCVR: epochs on the draws, with train.optimizer and dataloader.batch_size.",
-        whole(1),
+        whole(1, maximum=10**6),
     ),
 )
 

@@ -12,6 +12,7 @@ from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
+from federatedscope_ggeur.models.text import CosineHead, PromptHead
 from federatedscope_ggeur.models.vectors import load_vector, named_tensors, to_vector
 
 
@@ -66,6 +67,8 @@ def recast(model: Model, params: Tensor, wanted: Model) -> Tensor:
     if isinstance(model, LinearHead) and isinstance(wanted, MixtureHead):
         load_vector(model := copy.deepcopy(model), params)
         return to_vector(MixtureHead.of_linear(model))
+    if isinstance(model, PromptHead) and isinstance(wanted, CosineHead):
+        return to_vector(model.at(params).left())  # type: ignore[operator]
     raise ConfigError(
         f"a {type(model).__name__} cannot become a {type(wanted).__name__}"
     )

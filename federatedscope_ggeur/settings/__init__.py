@@ -1,6 +1,6 @@
 """What a setting is, and how parts that bring settings are registered."""
 
-from federatedscope_ggeur.settings.key import Key
+from federatedscope_ggeur.settings.key import Key, alike
 from federatedscope_ggeur.settings.registry import Registry, import_modules
 from federatedscope_ggeur.settings.rules import (
     NOT_SET,
@@ -14,6 +14,7 @@ from federatedscope_ggeur.settings.rules import (
     positive,
     positive_or_not_set,
     positive_share,
+    positive_up_to,
     rule_of,
     steps,
     text,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from federatedscope_ggeur.settings.rules import Rule
@@ -39,3 +40,11 @@ class Key:
         means not set) as None; what the rule refuses as it is."""
         read = getattr(self.rule, "read", None)
         return value if read is None or self.rule(value) else read(value)
+
+
+def alike(
+    default: object, rule: Rule, prefix: str = "", **meanings: str
+) -> Iterator[Key]:
+    """Keys of one default and rule, each with its meaning."""
+    for name, meaning in meanings.items():
+        yield Key(prefix + name, default, meaning, rule)

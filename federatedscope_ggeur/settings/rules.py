@@ -5,12 +5,16 @@ A rule may have an attribute `read`: how a value that passed it is given to a pa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from federatedscope_ggeur.errors import shown
 
 NOT_SET = -1.0
+#: More than a rate, weight, temperature or number of bytes ever is; squares, and
+#: products of two, are numbers in float32.
+LARGEST = 1e15
+#: Of a name or path; messages hold it several times.
+MOST_CHARACTERS = 1000
 Rule = Callable[[object], str]
 
 
@@ -84,24 +88,29 @@ def below(limit: float) -> Rule:
     return rule_of(problem, lambda value: is_number(value) and 0 <= value < limit)
 
 
-text = rule_of("must be a text", lambda value: isinstance(value, str))
-positive = rule_of(
-    "must be above 0 and finite",
-    lambda value: is_number(value) and 0 < value < math.inf,
+def positive_up_to(most: float, not_set_allowed: bool = False) -> Rule:
+    """The rule that a value is above 0 and no more than `most`."""
+
+    def fits(value) -> bool:
+        return is_number(value) and 0 < value <= most
+
+    wanted = f"must be above 0 and at most {most:g}"
+    return _number(wanted, fits, float, not_set_allowed)
+
+
+text = rule_of(
+    f"must be a text of at most {MOST_CHARACTERS} characters",
+    lambda value: isinstance(value, str) and len(value) <= MOST_CHARACTERS,
 )
-positive_or_not_set = _number(
-    "must be above 0 and finite",
-    lambda value: is_number(value) and 0 < value < math.inf,
-    float,
-    not_set_allowed=True,
-)
+positive = positive_up_to(LARGEST)
+positive_or_not_set = positive_up_to(LARGEST, not_set_allowed=True)
 positive_share = rule_of(
     "must be above 0 and at most 1",
     lambda value: is_number(value) and 0 < value <= 1,
 )
 not_negative = rule_of(
-    "must be finite and not negative",
-    lambda value: is_number(value) and 0 <= value < math.inf,
+    f"must lie in 0..{LARGEST:g}",
+    lambda value: is_number(value) and 0 <= value <= LARGEST,
 )
 steps = rule_of(
     "must be [], [1], [2] or [1, 2]",

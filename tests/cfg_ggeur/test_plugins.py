@@ -94,7 +94,7 @@ class TestBesideTheFile:
         cfg.write_text(text)
         loaded = load_config(cfg, ["ggeur.base_method", "toy"])
         assert (loaded.ggeur.plugins, loaded.ggeur.toy.strength) == (["toy"], 0.25)
-        with pytest.raises(ConfigError, match=r"ggeur\.toy\.strength: must be finite"):
+        with pytest.raises(ConfigError, match=r"ggeur\.toy\.strength: must lie in 0"):
             load_config(cfg, ["ggeur.toy.strength", "-1"])
 
     def test_the_module_of_the_docs_runs(self, tmp_path, quickstart):

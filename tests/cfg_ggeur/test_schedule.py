@@ -6,7 +6,7 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import training_settings
 from federatedscope_ggeur.cfg_ggeur.schedule import local_schedule
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation import StepSchedule
+from federatedscope_ggeur.federation import CosineSchedule, StepSchedule
 
 
 def load(*words):
@@ -38,10 +38,32 @@ def test_its_defaults():
     assert found == StepSchedule(10, 0.1)
 
 
+def test_it_falls_as_half_a_cosine():
+    """The rates of torch's own schedule, one step a round."""
+    import torch
+
+    cosine = ["train.scheduler.type", "CosineAnnealingLR"]
+    cfg = load(*cosine, *("train.scheduler.T_max", 5, "train.scheduler.eta_min", 0.02))
+    training = training_settings(cfg)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.2)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5, 0.02)
+    for number in range(1, 7):
+        rate = training.in_round(number).optimizer.lr
+        assert rate == pytest.approx(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        theirs.step()
+    assert training.in_round(9).optimizer.lr == pytest.approx(0.02)
+    whole = load(*cosine, "federate.total_round_num", 8)
+    assert local_schedule(whole) == CosineSchedule(8)
+    first = local_schedule(load(*cosine, "train.scheduler.first_rate", 1e-5))
+    assert first.rate(0.2, 1) == 1e-5
+    assert first.rate(0.2, 2) > 0.1
+
+
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        ("type", "CosineAnnealingLR", "type: must be one of"),
+        ("type", "ExponentialLR", "type: must be one of"),
         ("step_size", 0, "step_size: must be a whole number"),
         ("step_size", 2.5, "step_size: must be a whole number"),
         ("gamma", 0, "gamma: must be above 0"),

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -24,9 +25,10 @@ from federatedscope_ggeur.reporting import Results, new_run_folder, numbers, wri
 
 ROOT = Path(__file__).parents[2]
 RUN = Path("exp/ggeur_quickstart")  # where `short` runs
+CHECKPOINT = {"checkpoint", "checkpoint.round0"}
 FILES = {
     "results.json", "metrics.csv", "curve.png", "head.safetensors", "log.txt",
-    "config.yaml",
+    "config.yaml", *CHECKPOINT,
 }  # fmt: skip
 
 
@@ -89,14 +91,14 @@ def test_a_run_that_cannot_start_leaves_nothing(short, capsys):
 def break_off(monkeypatch):
     """Make every run raise an error when so many rounds are over."""
 
-    def break_off(error, after):
+    def break_off(error, after, patch=monkeypatch):
         whole = EmbeddedEngine.run
 
         def run(engine):
             yield from itertools.islice(whole(engine), 1 + after)
             raise error
 
-        monkeypatch.setattr(EmbeddedEngine, "run", run)
+        patch.setattr(EmbeddedEngine, "run", run)
 
     return break_off
 
@@ -112,7 +114,8 @@ def test_a_run_that_breaks_off_says_why_in_its_log(short, break_off, capsys):
     assert shown.err.count("train.optimizer.lr") == 1
     assert "no results" in shown.err
     assert "AVG" not in shown.out
-    assert {file.name for file in RUN.iterdir()} == {"config.yaml", "log.txt"}
+    left = {"config.yaml", "log.txt", *CHECKPOINT}
+    assert {file.name for file in RUN.iterdir()} == left
     log = (RUN / "log.txt").read_text()
     assert "ERROR failed after 0 of 3 rounds: ConfigError: train.optimizer.lr" in log
 
@@ -158,6 +161,47 @@ def test_an_interrupted_run_says_how_to_go_on(short, break_off, capsys, tmp_path
     assert f"federate.restore_from '{save_to}'" in said
 
 
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "local"])
+def test_the_command_that_is_told_goes_on_to_the_same_end(
+    short, break_off, capsys, method, monkeypatch
+):
+    settings = ["ggeur.base_method", method, "federate.total_round_num", "4"]
+    assert main([*short, *settings, "expname", "whole"]) == 0
+    with monkeypatch.context() as stopped:
+        break_off(KeyboardInterrupt(), after=2, patch=stopped)
+        assert main([*short, *settings]) == 130
+    told = re.search(r"to go on: federatedscope-ggeur (.*)", capsys.readouterr().err)
+    assert main(shlex.split(told[1])) == 0
+    assert "goes on after round 2" in capsys.readouterr().err
+    (again,) = RUN.glob("sub_exp_*/results.json")
+    whole, resumed = (
+        numbers(Results.from_json(path.read_text()))
+        for path in (Path("exp/whole/results.json"), again)
+    )
+    assert resumed["rounds"] == whole["rounds"]
+    assert resumed["final"] == whole["final"]
+
+
+def test_without_seconds_there_is_no_checkpoint(short, break_off, capsys):
+    break_off(KeyboardInterrupt(), after=2)
+    assert main([*short, "ggeur.checkpoint_every", "-1"]) == 130
+    assert {file.name for file in RUN.iterdir()} == FILES - CHECKPOINT
+    assert "to go on" not in capsys.readouterr().err
+
+
+def test_another_run_s_checkpoint_is_not_written_over(short, capsys, tmp_path):
+    both = [*short, "federate.save_to", str(tmp_path / "kept")]
+    assert main(both) == 0
+    before = (tmp_path / "kept").read_bytes()
+    capsys.readouterr()
+    assert main([*both, "data.root", "nowhere"]) == 1  # said before data are read
+    said = capsys.readouterr().err
+    assert re.match(r"error: federate.save_to: '.*kept' is of another run", said)
+    assert said.count("\n") == 1
+    assert (tmp_path / "kept").read_bytes() == before
+    assert main([*both, "federate.restore_from", str(tmp_path / "kept")]) == 0
+
+
 @pytest.mark.parametrize("after", [0, 2])
 def test_an_interrupted_run_writes_the_rounds_it_has(short, break_off, capsys, after):
     break_off(KeyboardInterrupt(), after)
@@ -167,7 +211,8 @@ def test_an_interrupted_run_writes_the_rounds_it_has(short, break_off, capsys, a
         assert read_results().status == "interrupted"
         assert "interrupted after round 2" in capsys.readouterr().out
     else:
-        assert {file.name for file in RUN.iterdir()} == {"config.yaml", "log.txt"}
+        left = {"config.yaml", "log.txt", *CHECKPOINT}
+        assert {file.name for file in RUN.iterdir()} == left
         assert "no results" in capsys.readouterr().err
 
 

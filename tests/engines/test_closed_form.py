@@ -13,8 +13,8 @@ from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.reporting import numbers, results_table
 
 DIM, CLASSES, ROWS = 24, 7, 900
-KINDS = tuple(CLOSED_FORMS)
-PARTITION_FREE = tuple(k for k, form in CLOSED_FORMS.items() if form.partition_free)
+KINDS = tuple(name for name, form in CLOSED_FORMS.items() if form.asks)
+PARTITION_FREE = tuple(k for k in KINDS if CLOSED_FORMS[k].partition_free)
 
 
 def rows(seed, count):

@@ -148,7 +148,7 @@ class TestRefusals:
         ("probability", "1.5", r"must lie in 0\.\.1"),
         ("momentum", "1.0", "must be at least 0 and below 1"),
         ("bins", "2", "must be a whole number in 3"),
-        ("weight", "-0.1", "must be finite and not negative"),
+        ("weight", "-0.1", "must lie in 0"),
         ("temperature", "0.0", "must be above 0"),
         ("noise", "0.0", "must be above 0"),
     ],

@@ -12,6 +12,7 @@ from federatedscope_ggeur.settings import (
     not_negative,
     one_of,
     positive,
+    positive_up_to,
     steps,
     text,
     whole,
@@ -27,9 +28,11 @@ RULES = {
     "one of": (one_of("a", "b"), ("a", "b"), ("c", "", None, 1)),
     "names": (names("domains"), ([], ["a", "b"], ("a",)), ("a", [1], None, ["a", 2])),
     "below": (below(1), (0, 0.99), (1, -0.1, math.inf, *NO_NUMBERS)),
-    "text": (text, ("", "a"), (1, None, ["a"])),
-    "positive": (positive, (1e-300, 5), (0, -1, math.inf, *NO_NUMBERS)),
-    "not negative": (not_negative, (0, 1e300), (-1e-300, math.inf, *NO_NUMBERS)),
+    "text": (text, ("", "a", "x" * 1000), (1, None, ["a"])),
+    "positive": (positive, (1e-300, 5, 1e15), (0, -1, 2e15, math.inf, *NO_NUMBERS)),
+    "positive up to": (positive_up_to(9.0), (1, 9), (0, 9.5, -1, *NO_NUMBERS)),
+    "positive or not set": (positive_up_to(9.0, True), (9, -1), (0, 10, *NO_NUMBERS)),
+    "not negative": (not_negative, (0, 1e15), (-1e-300, 2e15, math.inf, *NO_NUMBERS)),
     "steps": (steps, ([], [1], [2], [1, 2], (1, 2)), ([2, 1], [3], [1, 1], 1, None)),
 }
 FITS = [(rule, value) for rule, fitting, _ in RULES.values() for value in fitting]
@@ -62,3 +65,7 @@ def test_values_are_read_as_parts_take_them(rule, value, read):
     found = rule.read(value)
     assert found == read
     assert type(found) is type(read)
+
+
+def test_a_text_that_no_message_could_hold():
+    assert "must be a text of at most 1000 characters" in text("x" * 1001)

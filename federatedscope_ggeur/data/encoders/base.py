@@ -79,6 +79,8 @@ class Encoder:
         Where `encode` computes.
     image_shape : (channels, height, width) or None
         Of the images whose uint8 pixels its features are; None for embeddings.
+    both_sides : object
+        The model that it is the image side of, where that has a text side, too.
     """
 
     title: str
@@ -88,6 +90,7 @@ class Encoder:
     encode: Callable[[Tensor], Tensor]
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     image_shape: tuple[int, int, int] | None = None
+    both_sides: Any = None
 
     @property
     def dtype(self) -> torch.dtype:

@@ -111,4 +111,11 @@ ENCODER_KEYS = (
         "instead of by size and time of their files.",
         one_of(True, False),
     ),
+    Key(
+        "encoder.skip_unreadable",
+        False,
+        "Go on without images that cannot be loaded, which are named in the log; "
+        "otherwise they are an error.",
+        one_of(True, False),
+    ),
 )

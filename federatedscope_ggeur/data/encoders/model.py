@@ -15,11 +15,10 @@ from torch import Tensor, nn
 
 from federatedscope_ggeur.data.encoders.base import Encoder, EncoderSettings
 from federatedscope_ggeur.data.encoders.weights import (
-    Remote,
     file_stamp,
-    find,
     local_file,
 )
+from federatedscope_ggeur.downloads import Remote, find
 from federatedscope_ggeur.errors import ConfigError
 
 RANDOM = "none"

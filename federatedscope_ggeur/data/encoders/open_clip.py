@@ -1,10 +1,12 @@
-"""Encoder ``open_clip``: the image side of CLIP models."""
+"""Encoder ``open_clip``: the image side of CLIP models, and loading both sides."""
 
 from __future__ import annotations
 
 import json
 import logging
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -57,8 +59,58 @@ def open_clip(settings: EncoderSettings, device: torch.device) -> Encoder:
         Unknown model or tag; weights that are not here and cannot be downloaded, or do
         not fit the model; weights trained with the other kind of GELU.
     """
-    library = load_library("open_clip", "open_clip_torch")
     check_precision(settings.precision, device)
+    made = load_open_clip(settings, device)
+    return model_encoder(
+        settings,
+        title=made.title,
+        identity=made.identity,
+        dim=made.dim,
+        preprocess=made.transform,
+        encode=forward_pass(
+            made.model.encode_image, device, settings.precision, settings.normalize
+        ),
+        device=device,
+        both_sides=made,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class OpenClip:
+    """A frozen model of open_clip with its weights, image and text side.
+
+    Attributes
+    ----------
+    name : str
+        open_clip's name of it.
+    title : str
+        What it is, in one line for a person.
+    identity : mapping
+        All that features depend on but length and precision.
+    dim : int
+        D of both sides.
+    model : module
+    transform : callable
+        The preprocessing of images.
+    """
+
+    name: str
+    title: str
+    identity: Mapping[str, object]
+    dim: int
+    model: Any
+    transform: Callable
+
+
+def load_open_clip(settings: EncoderSettings, device: torch.device) -> OpenClip:
+    """The model that `settings` name, on `device`.
+
+    Raises
+    ------
+    ConfigError
+        As `open_clip`.
+    """
+    library = load_library("open_clip", "open_clip_torch")
     settings = _plain(settings)
     if settings.model not in library.list_models():
         raise ConfigError(
@@ -71,8 +123,8 @@ def open_clip(settings: EncoderSettings, device: torch.device) -> Encoder:
     digits = weights.digits or state_hash(model)
     model = model.to(device)
     name = plain_name(settings.model) + (" QuickGELU" if weights.quick_gelu else "")
-    return model_encoder(
-        settings,
+    return OpenClip(
+        name=settings.model,
         title=f"open_clip {name}, {weights.title}",
         identity={
             "model": plain_name(settings.model),
@@ -81,11 +133,8 @@ def open_clip(settings: EncoderSettings, device: torch.device) -> Encoder:
             "preprocess": json.dumps(model.visual.preprocess_cfg, sort_keys=True),
         },
         dim=int(config["embed_dim"]),
-        preprocess=transform,
-        encode=forward_pass(
-            model.encode_image, device, settings.precision, settings.normalize
-        ),
-        device=device,
+        model=model,
+        transform=transform,
     )
 
 

@@ -20,14 +20,12 @@ from federatedscope_ggeur.data.encoders.quick_gelu import (
     trained_with,
 )
 from federatedscope_ggeur.data.encoders.weights import (
-    Remote,
     check_readable,
     is_script,
     local_file,
-    obtain,
     read_script,
-    sha256_file,
 )
+from federatedscope_ggeur.downloads import Remote, obtain, sha256_file
 from federatedscope_ggeur.errors import ConfigError
 
 _PREPROCESS = ("mean", "std", "interpolation", "resize_mode")

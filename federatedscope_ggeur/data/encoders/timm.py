@@ -27,20 +27,17 @@ from federatedscope_ggeur.data.encoders.model import (
     state_hash,
 )
 from federatedscope_ggeur.data.encoders.weights import (
-    Remote,
     check_readable,
     local_file,
-    obtain,
-    sha256_file,
 )
+from federatedscope_ggeur.downloads import obtain, of_timm, sha256_file
 from federatedscope_ggeur.errors import ConfigError
 
 DEFAULT = "default"
-_FILENAMES = ("model.safetensors", "pytorch_model.bin")
 
 
 def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
-    return library_stamp("timm", "timm", settings, lambda s: _remote(_config(s)))
+    return library_stamp("timm", "timm", settings, lambda s: of_timm(_config(s)))
 
 
 @register_encoder(
@@ -128,7 +125,7 @@ def _find(library, settings: EncoderSettings) -> tuple[str, Path | None, str]:
         name = f"{config.architecture}.{config.tag}" if config.tag else model
         size = partial(parameter_bytes, partial(library.create_model, model))
         by_hand = "ggeur.encoder.pretrained FILE"
-        path = obtain(_remote(config), f"timm {name}", size, by_hand)
+        path = obtain(of_timm(config), f"timm {name}", size, by_hand)
         title = f"weights {config.tag or DEFAULT}"
     else:
         name, title = model, f"weights {path.name}"
@@ -160,9 +157,3 @@ def _config(settings: EncoderSettings):
             "and 'none' for random weights"
         )
     return found
-
-
-def _remote(config) -> Remote:
-    names = (config.hf_hub_filename,) if config.hf_hub_filename else _FILENAMES
-    folder = Path(torch.hub.get_dir()) / "checkpoints"
-    return Remote(config.hf_hub_id or "", names, config.url or "", folder)

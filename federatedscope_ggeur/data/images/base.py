@@ -33,6 +33,8 @@ class Images:
         path of an image that cannot be read.
     users : array of shape [n], int64, or None
         Who made each image, numbered within the domain from 0, where the data say it.
+    paths : tuple of str, of length n, or None
+        The file of each image, where every one has its own.
 
     Raises
     ------
@@ -45,6 +47,7 @@ class Images:
     stamps: tuple[str, ...]
     load: Loader
     users: np.ndarray | None = None
+    paths: tuple[str, ...] | None = None
 
     def __post_init__(self):
         columns = [self.labels, self.keys, self.stamps]

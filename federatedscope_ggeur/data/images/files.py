@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 EXTENSIONS = frozenset(
     (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
 )
+#: Images too, of formats that are not read.
+NOT_READ = frozenset((".heic", ".heif", ".avif", ".jfif", ".jxl"))
 #: What Pillow may take a file for, whatever its name: no format that runs programs.
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
 _WITH_ALPHA = frozenset(("RGBA", "LA", "PA", "RGBa", "La"))
@@ -73,7 +75,8 @@ def images_from_files(
             ) from error
     keys = tuple(_below(root, paths))
     load = partial(_load_row, tuple(paths))
-    return Images(np.asarray(labels, dtype=np.int64), keys, tuple(stamps), load)
+    numbers = np.asarray(labels, dtype=np.int64)
+    return Images(numbers, keys, tuple(stamps), load, paths=tuple(paths))
 
 
 def _below(root: Path, paths: Sequence[str]) -> Iterator[str]:

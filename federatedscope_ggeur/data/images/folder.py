@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,11 @@ from federatedscope_ggeur.data.images.base import (
     Images,
     register_image_reader,
 )
-from federatedscope_ggeur.data.images.files import images_from_files, is_image_name
+from federatedscope_ggeur.data.images.files import (
+    NOT_READ,
+    images_from_files,
+    is_image_name,
+)
 from federatedscope_ggeur.data.images.layout import Layout, shown, subfolders
 from federatedscope_ggeur.errors import DataError
 
@@ -147,6 +152,7 @@ def class_files(folder: Path, classes: Sequence[Path], naming: Naming) -> Files:
             + ". Images must lie in one folder for each class: <domain>/<class>/<file>."
         )
     found: Files = {}
+    passed_over: Counter[str] = Counter()
     for path in classes:
         name = naming(path.name)
         if name is None:
@@ -157,12 +163,23 @@ def class_files(folder: Path, classes: Sequence[Path], naming: Naming) -> Files:
                 f"'{Path(found[name][0]).parent.name}'. Keep one of them."
             )
         else:
-            found[name] = image_files(path)
+            found[name] = image_files(path, passed_over)
+    if passed_over:
+        counts = ", ".join(f"{n} {suffix}" for suffix, n in sorted(passed_over.items()))
+        logger.warning(
+            "%s: %d images are passed over, whose formats are not read (%s); save them "
+            "as .png or .jpg",
+            folder,
+            sum(passed_over.values()),
+            counts,
+        )
     return found
 
 
-def image_files(folder: Path) -> list[str]:
+def image_files(folder: Path, passed_over: Counter[str] | None = None) -> list[str]:
     """The paths of the image files directly in `folder`, sorted by name; at least one.
+
+    Images of formats that are not read are counted in `passed_over`, by suffix.
 
     Raises
     ------
@@ -177,6 +194,9 @@ def image_files(folder: Path) -> list[str]:
         )
     names = sorted(os.listdir(folder))
     found = [os.path.join(folder, name) for name in names if is_image_name(name)]
+    suffixes = [os.path.splitext(name)[1].lower() for name in names if name[0] != "."]
+    if passed_over is not None:
+        passed_over.update(suffix for suffix in suffixes if suffix in NOT_READ)
     skipped = len(names) - len(found)
     if skipped:
         logger.debug("%s: %d file(s) passed over: no images", folder, skipped)

@@ -21,8 +21,10 @@ from federatedscope_ggeur.engines.fs.channel import (
     ClientManager,
 )
 from federatedscope_ggeur.engines.fs.config import check
+from federatedscope_ggeur.engines.fs.keeping import check_client_place
 from federatedscope_ggeur.engines.fs.rejoining import Rejoining
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
+from federatedscope_ggeur.engines.text import text_key
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.course.requests import (
     BY_MESSAGE,
@@ -68,6 +70,7 @@ class GGEURClient(FSClient):
                 comm_queue=kwargs["shared_comm_queue"], monitor=self._monitor
             )
         else:
+            check_client_place(config, self.number)
             self.comm_manager = ClientManager(
                 kwargs["server_host"], kwargs["server_port"], config
             )
@@ -86,7 +89,11 @@ class GGEURClient(FSClient):
         """Tell the server who this is and what it must have in common with it."""
         data = self.data
         handshake = Handshake(
-            data.class_names, data.dim, data.encoder, agreed_settings(self._cfg)
+            data.class_names,
+            data.dim,
+            data.encoder,
+            agreed_settings(self._cfg),
+            text_key(data.text),
         )
         held = data.held
         declared = Declared.of(held.train.features, len(held.val), len(held.test))
@@ -150,6 +157,7 @@ class GGEURClient(FSClient):
             self.data.num_classes,
             self.data.dim,
             self._cfg.federate.client_num,
+            self.data.text,
         )
         rows = self.trainer.client.recipe.rows
         for note in client_notes(self._cfg, settings, held, rows):

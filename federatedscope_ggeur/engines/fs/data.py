@@ -17,6 +17,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
 )
 from federatedscope_ggeur.data import (
     ClientData,
+    DataSet,
     Embeddings,
     FederatedData,
     validation_share,
@@ -27,10 +28,13 @@ from federatedscope_ggeur.engines.fs.search import is_search
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging
 from federatedscope_ggeur.engines.fs.trials import settle_trial
 from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
+from federatedscope_ggeur.engines.text import class_texts
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.federation import MemoryBudget
+from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.course.client_handler import GeometryCache
 from federatedscope_ggeur.federation.holdings import Holdings
+from federatedscope_ggeur.models.text import ClassTexts
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +48,8 @@ class Splits(dict):
     class_names : sequence of str
     encoder : str
     dim : int
+    text : ClassTexts, optional
+        Where something is made of text features.
     """
 
     def __init__(
@@ -52,6 +58,7 @@ class Splits(dict):
         class_names: tuple[str, ...],
         encoder: str,
         dim: int,
+        text: ClassTexts | None = None,
     ):
         super().__init__(
             {
@@ -60,6 +67,7 @@ class Splits(dict):
             }
         )
         self.class_names, self.encoder, self.dim = tuple(class_names), encoder, dim
+        self.text = text
 
     @property
     def num_classes(self) -> int:
@@ -69,9 +77,9 @@ class Splits(dict):
 class ClientSplits(Splits):
     """What one client holds; `memory` and `cache` are shared within the process."""
 
-    def __init__(self, held: ClientData, data, memory, cache):
+    def __init__(self, held: ClientData, data, memory, cache, text=None):
         splits = {"train": held.train, "val": held.val, "test": held.test}
-        super().__init__(splits, data.class_names, data.encoder, data.dim)
+        super().__init__(splits, data.class_names, data.encoder, data.dim, text)
         self.held: ClientData = held
         self.memory: MemoryBudget = memory
         self.cache: GeometryCache = cache
@@ -91,6 +99,7 @@ class ServerSplits(Splits):
         data: FederatedData,
         client_num: int,
         held: Holdings | None = None,
+        text: ClassTexts | None = None,
     ):
         empty = data.clients[0].test.select([])
         # The first domain's stand for all: FS wants one set of rows for a split.
@@ -98,7 +107,7 @@ class ServerSplits(Splits):
             split: next(iter(domains.values()), empty)
             for split, domains in rows.items()
         }
-        super().__init__(splits, data.class_names, data.encoder, data.dim)
+        super().__init__(splits, data.class_names, data.encoder, data.dim, text)
         self.rows = rows
         self.unseen = [domain.name for domain in data.unseen]
         self.domains = [*data.domains, *self.unseen]
@@ -119,6 +128,9 @@ def load_fs_data(config, client_cfgs=None):
     follow_fs_logging()
     if is_search():
         settle_trial(config)
+    if config.federate.mode == "standalone" or config.distribute.role == "server":
+        # Before data are read, which can take hours.
+        check_place(config.federate.save_to, config.federate.restore_from)
     # Here, where what was asked for still stands in the config.
     for note in idle_notes(config):
         logger.info("note: %s", note)
@@ -149,31 +161,39 @@ def load_fs_data(config, client_cfgs=None):
 def _load(config):
     if config.federate.mode == "standalone":
         data = load_federated_data(config)
+        text = _texts(config, data)
         memory, cache = MemoryBudget(config.ggeur.memory_limit), GeometryCache()
         clients = {
-            held.number: ClientSplits(held, data, memory, cache)
+            held.number: ClientSplits(held, data, memory, cache, text)
             for held in data.clients
         }
-        return {0: _server_splits(config, data), **clients}
+        return {0: _server_splits(config, data, text), **clients}
     if config.distribute.role == "server":
         if not (server_evaluates(config) or config.ggeur.unseen_domains):
             return None
-        return _server_splits(config, load_federated_data(config))
+        data = load_federated_data(config)
+        return _server_splits(config, data, _texts(config, data))
     memory, cache = MemoryBudget(config.ggeur.memory_limit), GeometryCache()
     if config.distribute.data_idx == -1:
         return _own_data(config, memory, cache)
     data = load_federated_data(config)
     held = data.clients[config.distribute.data_idx - 1]
-    return ClientSplits(held, data, memory, cache)
+    return ClientSplits(held, data, memory, cache, _texts(config, data))
 
 
-def _server_splits(config, data: FederatedData) -> ServerSplits:
+def _texts(config, data: FederatedData | DataSet) -> ClassTexts | None:
+    return class_texts(config, data.class_names, data.dim, data.identity)
+
+
+def _server_splits(
+    config, data: FederatedData, text: ClassTexts | None
+) -> ServerSplits:
     rows = data.server_rows(config.eval.split, server_evaluates(config))
     client_num = config.federate.client_num or len(data.domains)
     held = None
     if config.federate.mode == "standalone":
         held = Holdings.of(data.clients, data.num_classes)
-    return ServerSplits(rows, data, client_num, held)
+    return ServerSplits(rows, data, client_num, held, text)
 
 
 def _own_data(config, memory: MemoryBudget, cache: GeometryCache) -> ClientSplits:
@@ -190,4 +210,4 @@ def _own_data(config, memory: MemoryBudget, cache: GeometryCache) -> ClientSplit
         raise DataError(f"data.root '{config.data.root}' holds no rows")
     held = ClientData(int(config.ggeur.client_number), name, **parts)
     held = held.hold_out(validation_share(config.data.splits), config.seed)
-    return ClientSplits(held, dataset, memory, cache)
+    return ClientSplits(held, dataset, memory, cache, _texts(config, dataset))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from federatedscope_ggeur.cfg_ggeur.check import given_handshake
 from federatedscope_ggeur.cfg_ggeur.load import to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
@@ -20,9 +21,16 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
 )
 from federatedscope_ggeur.cfg_ggeur.start_notes import start_notes, withheld_line
 from federatedscope_ggeur.engines.fs.data import ServerSplits
+from federatedscope_ggeur.engines.fs.keeping import (
+    command_to_go_on,
+    server_checkpoints,
+    take_sigterm,
+)
+from federatedscope_ggeur.engines.text import class_texts, text_key
+from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import Server
 from federatedscope_ggeur.federation.course.checkpoint import (
-    CheckpointWriter,
+    check_place,
     checkpoint_client_domains,
     restore,
 )
@@ -31,6 +39,7 @@ from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.messages import Handshake
 from federatedscope_ggeur.methods import Method
+from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import (
     NO_HEAD,
     ClientInfo,
@@ -42,7 +51,6 @@ from federatedscope_ggeur.reporting import (
     results_table,
     write_run,
 )
-from federatedscope_ggeur.settings import NOT_SET
 
 logger = logging.getLogger(__name__)
 
@@ -68,18 +76,20 @@ class Federation:
     def __init__(self, cfg, data: ServerSplits | None, dismiss: Callable):
         self._cfg, self._data, self._dismiss = cfg, data, dismiss
         settings, path = agreed_settings(cfg), cfg.federate.restore_from
+        check_place(cfg.federate.save_to, path)
         handshake = None
         if data is not None:
-            handshake = Handshake(data.class_names, data.dim, data.encoder, settings)
+            said = text_key(data.text)
+            handshake = Handshake(
+                data.class_names, data.dim, data.encoder, settings, said
+            )
         self.membership = Membership(
             cfg.federate.client_num,
             quorum(cfg),
             settings,
             handshake,
             checkpoint_client_domains(path) if path else None,
-            None
-            if cfg.ggeur.embedding_dim == NOT_SET
-            else int(cfg.ggeur.embedding_dim),
+            given_handshake(cfg.ggeur),
         )
 
     def start(self, method: Method | None = None) -> None:
@@ -91,8 +101,9 @@ class Federation:
             In place of ``ggeur.base_method``.
         """
         cfg, members, handshake = self._cfg, self.membership, self.membership.handshake
+        names, clients = handshake.class_names, len(members.client_domains)
         settings = run_settings(
-            cfg, len(handshake.class_names), handshake.dim, len(members.client_domains)
+            cfg, len(names), handshake.dim, clients, self._text(handshake)
         )
         role = settings.server
         if method is not None:
@@ -103,16 +114,36 @@ class Federation:
         self.coordinator = Coordinator(
             server, settings.plan, rows, members, self._dismiss
         )
-        path, save_to, progress = settings.restore_from, settings.save_to, None
+        path, progress = settings.restore_from, None
         if path:
             progress = restore(path, self.coordinator, handshake)
-        writer = CheckpointWriter(save_to, handshake, progress) if save_to else None
+        kept = server_checkpoints(cfg, settings, handshake, progress)
         notes = self._notes(settings)
-        self.history = History(self.coordinator, self._begun(notes), writer, progress)
+        self.history = History(self.coordinator, self._begun(notes), kept, progress)
         # FS has begun the W&B run, and tells of its own lines.
         folder = Path(cfg.outdir)
         self._tracking = Tracking(settings.tracking, folder, begins=False)
+        self._leave_sigterm = take_sigterm()
         atexit.register(self.write_unfinished)
+
+    def _text(self, handshake: Handshake) -> ClassTexts | None:
+        """The text features that the clients have, too.
+
+        Raises
+        ------
+        ConfigError
+            A server that holds no data finds others.
+        """
+        if self._data is not None:
+            return self._data.text
+        found = class_texts(self._cfg, handshake.class_names, handshake.dim)
+        if text_key(found) != handshake.text:
+            raise ConfigError(
+                "ggeur.text: the server's text features are others than the clients'; "
+                "give it their text.npz (data.root), or the same ggeur.encoder and "
+                "ggeur.text.templates"
+            )
+        return found
 
     def note(self, record: Round0 | RoundRecord) -> None:
         """Something is over: into the history, and of a round the log has its own."""
@@ -131,7 +162,9 @@ class Federation:
             The results as a table, for a person.
         """
         atexit.unregister(self.write_unfinished)
+        self._leave_sigterm()
         self._tracking.close(failed=status != "finished")
+        self.history.flush()
         results, head = self.history.results(status), self.history.head_bytes()
         write_run(self._cfg.outdir, results, head)
         if head is None:
@@ -144,6 +177,10 @@ class Federation:
             # Python notes there what ended the program.
             stopped = getattr(sys, "last_type", None) is KeyboardInterrupt
             self.write("interrupted" if stopped else "failed")
+        self.history.flush()
+        kept = self.history.checkpoints
+        if kept is not None and kept.path.exists():
+            logger.warning("to go on: %s", command_to_go_on(kept.path))
 
     def _notes(self, settings: RunSettings) -> list[str]:
         """What there is to say at the start; the log has it by now."""

@@ -20,6 +20,7 @@ from federatedscope_ggeur.engines.fs.install import (
     importable_package,
     missing_packages,
 )
+from federatedscope_ggeur.engines.fs.keeping import note_start
 from federatedscope_ggeur.engines.fs.user_errors import user_error
 from federatedscope_ggeur.errors import ConfigError
 
@@ -67,6 +68,7 @@ def launch(
         arguments += ["--client_cfg", str(client_config)]
     arguments += _guarded(settings)
     main = _prepare(arguments) / "main.py"
+    note_start(["federatedscope-ggeur", "--engine", "federatedscope"])
     before = sys.argv
     # FS's parser reads sys.argv.
     sys.argv = [str(main), *arguments]

@@ -10,6 +10,7 @@ from federatedscope.core.trainers.base_trainer import BaseTrainer
 from federatedscope_ggeur.cfg_ggeur.fs_keys import TRAINER
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.fs.data import ClientSplits, ServerSplits, Splits
+from federatedscope_ggeur.engines.fs.keeping import checkpoint_place
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation import Score, evaluate
 from federatedscope_ggeur.federation.course.client_handler import ClientHandler
@@ -54,13 +55,13 @@ class GGEURTrainer(BaseTrainer):
 
     def _set_up_role(self, data: ClientSplits, config) -> None:
         settings = run_settings(
-            config, data.num_classes, data.dim, config.federate.client_num
+            config, data.num_classes, data.dim, config.federate.client_num, data.text
         )
         # FS knows the plain head alone when it makes its models.
         task = settings.client.task
         if task.model.network is not None:
             self.model = data.memory.model(task)
-        elif task.model.closed_form != "none":
+        elif task.model.closed_form != "none" or task.model.text is not None:
             self.model = task.build_model()
         self._handler = ClientHandler.of(
             data.held,
@@ -68,7 +69,8 @@ class GGEURTrainer(BaseTrainer):
             data.memory,
             data.cache,
             settings.answers,
-            settings.save_to,
+            checkpoint_place(config, settings),
+            asked=bool(settings.save_to),
         )
         self.client = self._handler.client
         if settings.restore_from:

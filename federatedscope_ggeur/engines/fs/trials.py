@@ -23,6 +23,7 @@ from federatedscope_ggeur.engines.fs.user_errors import setting_problem
 from federatedscope_ggeur.engines.run import load_federated_data
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
+from federatedscope_ggeur.federation.course.places import round0_path
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,11 @@ def settle_trial(cfg) -> None:
     cfg.outdir = str(_new_folder(Path(cfg.outdir)))
     logger.info("this trial's folder is %s", cfg.outdir)
     path, work = cfg.federate.restore_from, Path(cfg.hpo.working_folder)
+    kept = Path(cfg.federate.save_to)
+    if not path and cfg.federate.save_to and kept.parent == work:
+        # The scheduler's own, which it calls by a trial's values: of the same values.
+        for file in (kept, round0_path(kept)):
+            file.unlink(missing_ok=True)
     if not path or path != cfg.federate.save_to or Path(path).parent != work:
         return
     if not Path(path).exists():

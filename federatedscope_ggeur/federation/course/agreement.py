@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from federatedscope_ggeur.errors import GGEURError, MessageError, setting
 from federatedscope_ggeur.federation.messages import Handshake
@@ -24,8 +25,9 @@ class Agreement:
         The server's own.
     handshake : Handshake, optional
         The server's own, where it holds data; it decides.
-    dim : int, optional
-        Of the embeddings, where the server's settings say it.
+    given : mapping, optional
+        Fields of a `Handshake` that the server's settings say: dim, class_names,
+        encoder.
 
     Attributes
     ----------
@@ -38,9 +40,10 @@ class Agreement:
         clients: int,
         settings: Mapping[str, str],
         handshake: Handshake | None = None,
-        dim: int | None = None,
+        given: Mapping[str, Any] | None = None,
     ):
-        self._clients, self._settings, self._dim = clients, settings, dim
+        self._clients, self._settings = clients, settings
+        self._given = dict(given or {})
         self._is_servers, self.handshake = handshake is not None, handshake
         self._said: dict[int, Handshake] = {}
         self._closed = False
@@ -50,8 +53,7 @@ class Agreement:
         mine = self.handshake
         by = "most clients" if mine and not self._is_servers else "the server"
         if mine is None:
-            dim = theirs.dim if self._dim is None else self._dim
-            mine = replace(theirs, settings=self._settings, dim=dim)
+            mine = replace(theirs, settings=self._settings, **self._given)
         difference = mine.difference(theirs)
         if difference:
             raise MessageError(

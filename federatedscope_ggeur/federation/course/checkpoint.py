@@ -1,40 +1,36 @@
-"""Checkpoints: what a server, and each client, needs to go on where a run was.
-
-Of the server two safetensors files: ``<path>.round0`` is written after round 0
-(geometry, prototypes, who is ready), and again when a client more is ready; ``<path>``
-after round 0 and after every round (the head, the method's state, the records so far).
-Both carry the run's id and belong together. What clients keep is in `client_store`.
-"""
+"""Checkpoints read: a server is set to where a run was; see `checkpoint_writer`."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import logging
-import os
-import secrets
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
+from federatedscope_ggeur.federation.course.places import (
+    check_name,
+    refusal,
+    round0_path,
+    taken,
+)
 from federatedscope_ggeur.federation.messages import Handshake, PrepareReply, wire
-from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import Model, to_vector
 from federatedscope_ggeur.reporting import Round0, RoundRecord
-from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
+from federatedscope_ggeur.reporting.plain import from_json_value
 
 logger = logging.getLogger(__name__)
 
 #: What round 0 sends to everyone, kept by the coordinator as bytes.
-_SENT = ("geometry", "space", "init_broadcast")
+SENT = ("geometry", "space", "init_broadcast")
 
 
 @dataclass(frozen=True)
@@ -44,93 +40,6 @@ class Progress:
     round0: Round0
     rounds: list[RoundRecord]
     run: str
-
-
-class CheckpointWriter:
-    """Writes the checkpoint of one run.
-
-    Parameters
-    ----------
-    path : path
-        ``federate.save_to``.
-    handshake : Handshake
-        Kept in the file; only a run with the same one can go on from it.
-    restored : Progress, optional
-        Of the run that goes on; it keeps its id, and its round 0 is not written twice.
-
-    Raises
-    ------
-    ConfigError
-        `path` is a folder, or cannot have a file.
-    """
-
-    def __init__(
-        self, path: str | Path, handshake: Handshake, restored: Progress | None = None
-    ):
-        self._path, self._handshake = Path(path), handshake
-        self._run = restored.run if restored else secrets.token_hex(8)
-        try:
-            # The longest name that there will be.
-            is_folder = self._path.is_dir()
-            self._path.with_name(f"{self._path.name}.round0.new").exists()
-        except (OSError, ValueError) as error:
-            problem = getattr(error, "strerror", None) or error
-            raise unwritable(f"'{path}' is no name for a file: {problem}") from error
-        #: Whose readiness the file of round 0 holds.
-        self._ready = _ready_at(self._path, restored)
-        if is_folder:
-            example = self._path / "checkpoint"
-            problem = f"'{path}' is a folder; name a file, such as '{example}'"
-            raise ConfigError(f"{setting('save_to')}: {problem}")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(f"no folder for '{path}': {error.strerror}") from error
-
-    def write(
-        self, coordinator: Coordinator, round0: Round0, rounds: list[RoundRecord]
-    ) -> None:
-        """Write the state after the last of `rounds` (after round 0 if there are none).
-
-        Raises
-        ------
-        ConfigError
-            A file cannot be written; the earlier checkpoint stays whole.
-        """
-        server = coordinator.server
-        records = {
-            "round0": as_json_value(round0, "round0"),
-            "rounds": as_json_value(rounds, "rounds"),
-            "divergence": coordinator.divergence.state(),
-        }
-        # The model as others see it, and what training goes on from.
-        tensors = wire.under("method", server.method_state)
-        tensors.update(params=server.raw_params, trained=server.params)
-        if server.settings.keeps_best:
-            tensors.update(closed_form=server.head_params(closed_form=True))
-        numbers = {"run": self._run, "records": json.dumps(records)}
-        numbers["checksum"] = wire.checksum(tensors)
-        data = wire.pack("checkpoint", numbers, tensors)
-        try:
-            if self._ready == server.prepare_replies.keys():
-                write_atomically(self._path, data)
-            else:
-                self._write_both(data, coordinator)
-                self._ready = set(server.prepare_replies)
-        except (OSError, ConfigError) as error:
-            raise unwritable(error) from error
-
-    def _write_both(self, data: bytes, coordinator: Coordinator) -> None:
-        """Replace an earlier run's pair of files only when there is room for both."""
-        following = self._path.with_name(self._path.name + ".new")
-        try:
-            write_atomically(following, data)
-            round0 = _round0_bytes(self._run, coordinator, self._handshake)
-            write_atomically(_round0_path(self._path), round0)
-            os.replace(following, self._path)
-        finally:
-            with contextlib.suppress(OSError):
-                following.unlink()
 
 
 def restore(
@@ -182,9 +91,9 @@ def _restore(
     progress = _unpack(data, "checkpoint", path)
     started = _round0_at(path)
     if progress.text("run") != started.text("run"):
-        raise refusal(path, f"'{_round0_path(path)}' is of another run")
+        raise refusal(path, f"'{round0_path(path)}' is of another run")
     _check_same(path, started, server.client_domains, handshake)
-    for name in _SENT:
+    for name in SENT:
         held = started.tensor(name, torch.uint8, (None,))
         setattr(coordinator, name, held.numpy().tobytes())
     size = len(server.params) if server.model.fixed_size else None
@@ -195,8 +104,6 @@ def _restore(
         from_json_value(list[RoundRecord], records["rounds"], "rounds"),
         progress.text("run"),
     )
-    progress.check_content()
-    started.check_content()
     coordinator.divergence.load(records["divergence"])
     last, wanted = len(done.rounds), server.settings.total_rounds
     if last > wanted:
@@ -237,6 +144,33 @@ def checkpoint_rounds(path: str | Path) -> int:
     return len(json.loads(records)["rounds"])
 
 
+def check_place(save_to: str, restore_from: str) -> None:
+    """Refuse, before anything else is done, a place where no checkpoint can be written.
+
+    Raises
+    ------
+    ConfigError
+        It is a folder, no name for a file, or there is a file that is not of the run
+        that goes on from `restore_from`.
+    """
+    if save_to:
+        path = Path(save_to)
+        check_free(path, _run_at(Path(restore_from)) if restore_from else None)
+
+
+def check_free(path: Path, run: str | None) -> None:
+    check_name(path)
+    if path.exists() and (run is None or _run_at(path) != run):
+        raise taken(path, "of another run, or no checkpoint")
+
+
+def _run_at(path: Path) -> str | None:
+    """The id of the run whose checkpoint stands at `path`; None if there is none."""
+    with contextlib.suppress(ConfigError, MessageError):
+        return _unpack(_read(path), "checkpoint", path).text("run")
+    return None
+
+
 def _weights_of_fs(path: Path, model: Model, method: Method) -> Tensor:
     """Weights [P] from FederatedScope's checkpoint at `path`; no code in it is run."""
     if not method.federated:
@@ -262,31 +196,8 @@ def _weights_of_fs(path: Path, model: Model, method: Method) -> Tensor:
     return weights
 
 
-def _round0_path(path: Path) -> Path:
-    return path.with_name(path.name + ".round0")
-
-
 def _round0_at(path: Path) -> wire.Message:
-    return _unpack(_read(_round0_path(path)), "round 0", _round0_path(path))
-
-
-def _round0_bytes(run: str, coordinator: Coordinator, handshake: Handshake) -> bytes:
-    server, replies = coordinator.server, coordinator.server.prepare_replies
-    tensors = wire.under("prototypes", server.prototype_book.tensors())
-    for name in _SENT:
-        data = np.frombuffer(getattr(coordinator, name), np.uint8)
-        tensors[name] = torch.from_numpy(data.copy())
-    for k, reply in replies.items():
-        tensors.update(wire.under(f"init_upload.{k}", reply.init_upload))
-    weights = {str(k): repr(r.aggregation_weight) for k, r in replies.items()}
-    numbers = {
-        "run": run,
-        "client_domains": {str(k): d for k, d in server.client_domains.items()},
-        "aggregation_weights": weights,
-        "checksum": wire.checksum(tensors),
-        **handshake.numbers(),
-    }
-    return wire.pack("round 0", numbers, tensors)
+    return _unpack(_read(round0_path(path)), "round 0", round0_path(path))
 
 
 def _check_same(
@@ -339,12 +250,14 @@ def _read(path: Path) -> bytes:
 
 def _unpack(data: bytes, kind: str, path: Path) -> wire.Message:
     try:
-        return wire.unpack(data, kind, f"'{path}'")
+        message = wire.unpack(data, kind, f"'{path}'")
+        message.check_content()
+        return message
     except MessageError as error:
         raise refusal(path, error.problem) from error
 
 
-def _ready_at(path: Path, restored: Progress | None) -> set[int] | None:
+def ready_at(path: Path, restored: Progress | None) -> set[int] | None:
     """The clients ready in the restored run's file of round 0, if `path` has it."""
     with contextlib.suppress(ConfigError):  # nothing there that could be kept
         started = _round0_at(path)
@@ -355,14 +268,3 @@ def _ready_at(path: Path, restored: Progress | None) -> set[int] | None:
 
 def _is_safetensors(data: bytes) -> bool:
     return data[8:9] == b"{"
-
-
-def unwritable(problem: object) -> ConfigError:
-    """The error of a checkpoint that cannot be written."""
-    where = setting("save_to")
-    return ConfigError(f"{where}: {problem}; make room or name another place")
-
-
-def refusal(path: str | Path, problem: str) -> ConfigError:
-    """The error of a file at `path` that a run cannot go on from."""
-    return ConfigError(f"{setting('restore_from')}: '{path}' cannot be used: {problem}")

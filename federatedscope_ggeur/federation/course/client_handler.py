@@ -104,14 +104,16 @@ class ClientHandler:
         cache: GeometryCache,
         answers: Collection[RequestKind],
         save_to: str,
+        asked: bool = True,
     ) -> ClientHandler:
-        """Of a client that holds so much; states go to a checkpoint at `save_to`."""
+        """Of a client that holds so much; states go to a checkpoint at `save_to`, see
+        `ClientStore`."""
         number, train = held.number, held.train
         client = Client(
             number, held.domain, train.features, train.labels, settings, memory
         )
         rows = {split: getattr(held, split) for split in settings.scored}
-        store = ClientStore(save_to, number) if save_to else None
+        store = ClientStore(save_to, number, asked) if save_to else None
         return cls(client, rows, cache, store, answers)
 
     def answer(self, kind: RequestKind, parts: Sequence[bytes]) -> tuple[bytes, ...]:

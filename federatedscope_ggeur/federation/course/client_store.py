@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
-from federatedscope_ggeur.federation.course.checkpoint import (
-    grouped,
+from federatedscope_ggeur.federation.course.checkpoint import grouped
+from federatedscope_ggeur.federation.course.places import (
+    client_path,
     refusal,
     unwritable,
 )
 from federatedscope_ggeur.federation.messages import wire
 from federatedscope_ggeur.files import write_atomically
+
+logger = logging.getLogger(__name__)
 
 
 class ClientStore:
@@ -25,6 +29,9 @@ class ClientStore:
     checkpoint : path
         Of the server's checkpoint; the file stands in ``<checkpoint>.clients/``.
     number : int
+    asked : bool
+        Whether somebody named the place: else a file that cannot be written is said,
+        once, and the run goes on.
 
     Raises
     ------
@@ -33,14 +40,15 @@ class ClientStore:
         `load`: it is missing, cannot be read or is another client's.
     """
 
-    def __init__(self, checkpoint: str | Path, number: int):
-        folder = Path(f"{checkpoint}.clients")
-        self.path = folder / f"client_{number:04d}.safetensors"
-        self._number = number
+    def __init__(self, checkpoint: str | Path, number: int, asked: bool = True):
+        self.path, self._number = client_path(checkpoint, number), number
+        self._asked, self._failed = asked, False
 
     def save(self, states: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Write `states`, whole or not at all; without any, no file stays: one of an
         earlier run must not pass for this one's."""
+        if self._failed:
+            return
         try:
             if not any(states.values()):
                 self.path.unlink(missing_ok=True)
@@ -51,9 +59,15 @@ class ClientStore:
             rounds = [str(number) for number in sorted(states)]
             numbers = {"client": self._number, "rounds": rounds}
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            numbers = wire.sealed(numbers, tensors)
             write_atomically(self.path, wire.pack("client state", numbers, tensors))
         except (OSError, ConfigError) as error:
-            raise unwritable(error) from error
+            if self._asked:
+                raise unwritable(error) from error
+            logger.warning(
+                "the state of client %d is kept no more: %s", self._number, error
+            )
+            self._failed = True
 
     def load(self, must_exist: bool = False) -> dict[int, dict[str, Tensor]]:
         """What was saved; nothing if there is no file, unless it `must_exist`, as that
@@ -70,6 +84,7 @@ class ClientStore:
             message = wire.unpack(
                 self.path.read_bytes(), "client state", f"client {self._number}"
             )
+            message.check_content()
             message.client()
             found = grouped(message.tensors_under("state"))
             states = {int(n): found.pop(int(n), {}) for n in message.texts("rounds")}

@@ -8,10 +8,8 @@ from dataclasses import replace
 from safetensors.torch import save as save_safetensors
 from torch import Tensor
 
-from federatedscope_ggeur.federation.course.checkpoint import (
-    CheckpointWriter,
-    Progress,
-)
+from federatedscope_ggeur.federation.course.checkpoint import Progress
+from federatedscope_ggeur.federation.course.checkpointing import Checkpointing
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.keeping import kept_head
 from federatedscope_ggeur.federation.evaluation import METRICS
@@ -35,8 +33,8 @@ class History:
     coordinator : Coordinator
     results : Results
         What is known before round 0: settings, domains, clients.
-    writer : CheckpointWriter, optional
-        Where the state after each round is kept.
+    checkpoints : Checkpointing, optional
+        Where the state of the run is kept; see `keep`.
     progress : Progress, optional
         What a restored run has behind it.
     """
@@ -45,16 +43,33 @@ class History:
         self,
         coordinator: Coordinator,
         results: Results,
-        writer: CheckpointWriter | None = None,
+        checkpoints: Checkpointing | None = None,
         progress: Progress | None = None,
     ):
-        self._coordinator, self._results, self._writer = coordinator, results, writer
+        self._coordinator, self._results = coordinator, results
         self.round0: Round0 | None = progress.round0 if progress else None
         self.rounds: list[RoundRecord] = list(progress.rounds) if progress else []
         self.calibrated: RoundRecord | None = None
         self._head = self._left()
-        # A run that goes on may keep its checkpoints elsewhere from now on.
-        self._write_checkpoint()
+        self.checkpoints = checkpoints
+        self._note_checkpoint()
+
+    def keep(self, checkpoints: Checkpointing) -> None:
+        """Keep the state of the run from now on, if that is not done yet."""
+        if self.checkpoints is None:
+            self.checkpoints = checkpoints
+            self._note_checkpoint()
+
+    def flush(self) -> None:
+        """Write the checkpoint of what is over, if it is not written yet.
+
+        Raises
+        ------
+        ConfigError
+            It cannot be written.
+        """
+        if self.checkpoints is not None:
+            self.checkpoints.flush()
 
     def note(self, record: Round0 | RoundRecord) -> None:
         """Something is over: round 0, a round, or the calibration after the last."""
@@ -67,11 +82,11 @@ class History:
         self._head = self._left()
         # A calibrated head is not trained on: a checkpoint is of before that.
         if self.calibrated is None:
-            self._write_checkpoint()
+            self._note_checkpoint()
 
-    def _write_checkpoint(self) -> None:
-        if self._writer is not None and self.round0 is not None:
-            self._writer.write(self._coordinator, self.round0, self.rounds)
+    def _note_checkpoint(self) -> None:
+        if self.checkpoints is not None and self.round0 is not None:
+            self.checkpoints.note(self._coordinator, self.round0, self.rounds)
 
     @property
     def stopped_early(self) -> bool:

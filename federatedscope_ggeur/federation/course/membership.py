@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from federatedscope_ggeur.errors import GGEURError, MessageError, setting
 from federatedscope_ggeur.federation.course.agreement import Agreement
@@ -30,8 +31,8 @@ class Membership:
         are, see `Agreement`.
     expected : mapping from client number to domain
         The clients of a run that goes on: these may join, and no others.
-    dim : int, optional
-        Of the embeddings, where the server knows it without a handshake.
+    given : mapping, optional
+        Fields of a handshake that the server knows without data, see `Agreement`.
 
     Attributes
     ----------
@@ -50,12 +51,12 @@ class Membership:
         settings: Mapping[str, str] | None = None,
         handshake: Handshake | None = None,
         expected: Mapping[int, str] | None = None,
-        dim: int | None = None,
+        given: Mapping[str, Any] | None = None,
     ):
         self._wanted = sorted(expected or range(1, client_num + 1))
         self._quorum = len(self._wanted) if quorum is None else quorum
         self._expected = dict(expected or {})
-        self._agreement = Agreement(len(self._wanted), settings or {}, handshake, dim)
+        self._agreement = Agreement(len(self._wanted), settings or {}, handshake, given)
         self.joined: dict[int, str] = {}
         self.declared: dict[int, Declared] = {}
         self.gone: dict[int, str] = {}

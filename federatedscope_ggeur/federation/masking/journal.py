@@ -173,8 +173,8 @@ class Journal:
             "client": self._number,
             "requests": now.requests,
             "past": json.dumps(past),
-            "checksum": wire.checksum(tensors),
         }
+        numbers = wire.sealed(numbers, tensors)
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(self._path, wire.pack("sums journal", numbers, tensors))

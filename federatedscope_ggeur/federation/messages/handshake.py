@@ -21,16 +21,22 @@ class Handshake:
     encoder : str
         What made them.
     settings : mapping from key to value, as text
+    text : str
+        The key of the classes' text features; "" where nothing is made of any.
     """
 
     class_names: tuple[str, ...]
     dim: int
     encoder: str
     settings: Mapping[str, str]
+    text: str = ""
 
     def numbers(self) -> dict:
         """The fields as plain values for a message's header."""
-        return {**asdict(self), "class_names": list(self.class_names)}
+        numbers = {**asdict(self), "class_names": list(self.class_names)}
+        if not self.text:
+            del numbers["text"]
+        return numbers
 
     @classmethod
     def of_message(cls, message: wire.Message) -> Handshake:
@@ -43,6 +49,7 @@ class Handshake:
             message.integer("dim", 1),
             message.text("encoder"),
             message.mapping("settings"),
+            message.text("text") if message.says("text") else "",
         )
 
     def difference(self, other: Handshake, but: Collection[str] = ()) -> str:
@@ -64,7 +71,9 @@ class Handshake:
         """Each class by its label, the others by name."""
         names = enumerate(self.class_names)
         classes = {f"class_names: class {label}": name for label, name in names}
-        rest = {"dim": self.dim, "encoder": self.encoder}
+        rest: dict[str, object] = {"dim": self.dim, "encoder": self.encoder}
+        if self.text:
+            rest["text features"] = self.text
         return {**classes, **rest, **dict(sorted(self.settings.items()))}
 
 

@@ -82,9 +82,16 @@ def unpack(data: bytes, kind: str, sender: str) -> Message:
     return Message(numbers, tensors, sender)
 
 
-def checksum(tensors: Mapping[str, Tensor]) -> str:
-    """A digest of names, types, shapes and content: damage on a disk changes it."""
-    digest = hashlib.sha256()
+def sealed(numbers: Mapping, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """`numbers` with a checksum of themselves and of `tensors`: for files, which a disk
+    may damage; see `Message.check_content`."""
+    return {**numbers, "checksum": _checksum(numbers, tensors)}
+
+
+def _checksum(numbers: Mapping, tensors: Mapping[str, Tensor]) -> str:
+    """A digest of the numbers, and of names, types, shapes and content of tensors."""
+    text = json.dumps(numbers, sort_keys=True, allow_nan=False)
+    digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().contiguous()
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -159,6 +166,10 @@ class Message:
             )
         return float(value)
 
+    def says(self, field: str) -> bool:
+        """Whether there is a number or text `field`."""
+        return field in self._numbers
+
     def text(self, field: str) -> str:
         value = self._numbers.get(field)
         if not isinstance(value, str):
@@ -196,8 +207,9 @@ class Message:
         return tensor
 
     def check_content(self) -> None:
-        """Refuse tensors that are not those whose checksum the message holds."""
-        if self.text("checksum") != checksum(self._tensors):
+        """Refuse content that is not that of whose checksum `sealed` made."""
+        numbers = {name: n for name, n in self._numbers.items() if name != "checksum"}
+        if self.text("checksum") != _checksum(numbers, self._tensors):
             raise self.refuse("checksum", "the content is damaged")
 
     def has(self, field: str) -> bool:

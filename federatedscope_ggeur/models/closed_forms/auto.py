@@ -10,12 +10,14 @@ from torch import Tensor
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
+    CLOSED_FORMS,
     ClosedForm,
     Seen,
     register_closed_form,
 )
 from federatedscope_ggeur.models.closed_forms.components import Components, Rows
 from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
+from federatedscope_ggeur.models.ensemble import EnsembleHead
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
 
@@ -33,6 +35,9 @@ class Automatic(ClosedForm):
     kind is taken, in this order, that is no more than one standard error of the best
     one's rate behind it: counts that differ by less do not tell kinds apart. Where
     leave-one-out cannot choose it is LDA.
+
+    Where text is known (``text.prior``, ``text.ensemble``) zero-shot is a candidate,
+    too, and so is LDA's ensemble with it; LDA and the mixture have the prior.
 
     Attributes
     ----------
@@ -93,8 +98,14 @@ class Automatic(ClosedForm):
         return self.choice is None
 
     def kinds(self) -> list[ClosedForm]:
-        """Those it chooses among, each with its settings."""
+        """Those it chooses among, each with its settings: where text is known zero-shot
+        first, and behind LDA its ensemble with that."""
         forms = [getattr(self, name) for name in self.READS]
+        if self.text is not None:
+            plain, *others = [form.knowing(self.text.plain()) for form in forms]
+            mixed = [self.lda] if self.text.ensemble and not self.for_training else []
+            zero_shot = CLOSED_FORMS["zeroshot"]().knowing(self.text)
+            forms = [zero_shot, plain, *mixed, *others]
         return [f for f in forms if f.trainable or not self.for_training]
 
     def candidates(self) -> tuple[ClosedForm, ...]:
@@ -137,9 +148,17 @@ class Automatic(ClosedForm):
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         choice = self.choice or self.lda.untuned()
-        model, report = choice.work_out(seen)
-        if not self.for_training and isinstance(model, LinearHead):
-            model = MixtureHead.of_linear(model)
+        if choice.asks:
+            model, report = choice.work_out(seen)
+        else:
+            solved = choice.solve(seen.statistics)
+            model, report = solved.model, {"logit_scale": solved.report["logit_scale"]}
+        if not self.for_training:
+            if self.text is not None and self.text.ensemble:
+                if not isinstance(model, EnsembleHead):
+                    model = EnsembleHead.of(model)
+            elif isinstance(model, LinearHead):
+                model = MixtureHead.of_linear(model)
         return model, {"closed_form": choice.name, **report}
 
     def _taking(self, choice: ClosedForm) -> Automatic:

@@ -9,23 +9,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, TypeVar, Union
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, StatisticsError, setting
-from federatedscope_ggeur.geometry import (
-    ClassStatistics,
-    ErrorLimits,
-    MeanStatistics,
-    SummedStatistics,
-)
+from federatedscope_ggeur.geometry import ErrorLimits
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
+from federatedscope_ggeur.models.closed_forms.seen import Seen, Statistics
 from federatedscope_ggeur.models.linear import LinearHead
+from federatedscope_ggeur.models.text.classes import ClassTexts
 from federatedscope_ggeur.settings import NOT_SET, Key, Registry
 
 #: How far below those of the seen classes the offset of an unseen class lies.
@@ -35,7 +31,6 @@ BELOW = 10.0
 #: one within-class scatter pooled over classes, or one for each class.
 NEEDS = ("means", "pooled", "class")
 
-Statistics = Union[ClassStatistics, SummedStatistics, MeanStatistics]
 Part = TypeVar("Part", bound="type[ClosedForm]")
 
 CLOSED_FORMS: Registry[type[ClosedForm]] = Registry("closed form", "closed_form")
@@ -87,76 +82,6 @@ class Solved:
     report: dict[str, float | int | str]
 
 
-@dataclass(frozen=True)
-class Seen:
-    """The C' classes with samples, from the overall mean; all float64."""
-
-    statistics: Statistics
-    classes: list[int]
-    counts: Tensor  # [C']
-    total: float  # N
-    means: Tensor  # [C', D]
-    origin: Tensor  # [D], the mean of all samples
-    offsets: Tensor  # [C', D], class means less the origin
-    components: Components  # by client, where that is known
-    seed: int  # keys every draw
-
-    @classmethod
-    def of(
-        cls,
-        statistics: Statistics,
-        components: Components | None = None,
-        seed: int = 0,
-    ) -> Seen:
-        classes = statistics.classes
-        counts, means = statistics.counts[classes].double(), statistics.means[classes]
-        total = float(counts.sum())
-        origin = (counts / total) @ means
-        offsets = means - origin
-        if components is None:
-            components = Components.of_classes(statistics)
-        return cls(
-            statistics, classes, counts, total, means, origin, offsets, components, seed
-        )
-
-    @cached_property
-    def within(self) -> Tensor:
-        """The within-class scatter: shape (D, D); forms of NEEDS "pooled" or more."""
-        held = self.statistics
-        if isinstance(held, MeanStatistics):
-            raise StatisticsError(
-                "a within-class scatter is needed, but the statistics are counts and "
-                "means alone"
-            )
-        if isinstance(held, ClassStatistics):
-            held = SummedStatistics.from_classes(held)
-        return held.scatter()
-
-    @property
-    def dim(self) -> int:
-        return len(self.origin)
-
-    @property
-    def num_classes(self) -> int:
-        """C, with the classes that have no samples."""
-        return self.statistics.num_classes
-
-    def scatter(self, c: int) -> Tensor:
-        """Of class c alone: shape (D, D); for forms of NEEDS "class"."""
-        if not isinstance(self.statistics, ClassStatistics):
-            raise StatisticsError(
-                "a covariance for each class is needed, but the statistics are summed "
-                "over classes, or means alone"
-            )
-        return self.statistics.scatter(c)
-
-    def log_priors(self, priors: str) -> Tensor:
-        """Of shape (C',); zero if all are the same (``"none"``)."""
-        if priors == "none":
-            return torch.zeros_like(self.counts)
-        return (self.counts / self.total).log()
-
-
 class ClosedForm:
     """Base of closed forms: subclasses define `work_out` and declare what stands here.
 
@@ -182,6 +107,12 @@ class ClosedForm:
         Whether training can go on from its model.
     partition_free, from_sums : bool
         Whether a function of the merged statistics alone; whether secure sums suffice.
+    asks : bool
+        Whether clients are asked for statistics.
+    needs_text : bool
+        Whether it is made of text features.
+    text : ClassTexts or None
+        What text says of the classes, where that counts; see `knowing`.
     grain : {"class", "domain", "client"}
         What `components` it is worked out from, and rows are left out of.
     TUNED : str
@@ -202,6 +133,9 @@ class ClosedForm:
     NEEDS: ClassVar[str] = "pooled"
     trainable: ClassVar[bool] = True
     partition_free: ClassVar[bool] = True
+    asks: ClassVar[bool] = True
+    needs_text: ClassVar[bool] = False
+    text: ClassTexts | None = None
     grain: str = "class"
     from_sums: ClassVar[bool] = False
     TUNED: ClassVar[str] = ""
@@ -234,6 +168,30 @@ class ClosedForm:
     def as_start(self) -> ClosedForm:
         """It, as a start of training."""
         return self
+
+    def knowing(self, text: ClassTexts | None) -> ClosedForm:
+        """The same, and those whose settings it takes, with what text says."""
+        other = copy.copy(self)
+        other.text = text
+        for name in self.READS:
+            setattr(other, name, getattr(self, name).knowing(text))
+        return other
+
+    @property
+    def known_text(self) -> ClassTexts:
+        """`text`, which must be known.
+
+        Raises
+        ------
+        ConfigError
+            It is not.
+        """
+        if self.text is None:
+            raise ConfigError(
+                f"{setting('closed_form')}: {self.name} needs text features of the "
+                "classes"
+            )
+        return self.text
 
     @property
     def is_open(self) -> bool:

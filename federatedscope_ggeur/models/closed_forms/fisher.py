@@ -66,8 +66,13 @@ class FisherSynthesis(ClosedForm):
             "Fisher: factor on the standard deviations of draws.",
             positive,
         ),
-        Key("samples", 100.0, "Fisher: draws of each class.", whole(1)),
-        Key("steps", 100.0, "Fisher: steps of training, on all draws.", whole(0)),
+        Key("samples", 100.0, "Fisher: draws of each class.", whole(1, maximum=10**6)),
+        Key(
+            "steps",
+            100.0,
+            "Fisher: steps of training, on all draws.",
+            whole(0, maximum=10**6),
+        ),
         Key(
             "shrinkage",
             UNTUNED_SHRINKAGE,

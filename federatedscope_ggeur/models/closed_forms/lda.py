@@ -29,6 +29,12 @@ from federatedscope_ggeur.models.closed_forms.left_out import (
     LeftOut,
 )
 from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
+from federatedscope_ggeur.models.closed_forms.text_prior import (
+    PriorLeftOut,
+    moved_by_text,
+    with_ensemble,
+)
+from federatedscope_ggeur.models.ensemble import EnsembleHead
 from federatedscope_ggeur.settings import Key, one_of
 
 
@@ -78,17 +84,34 @@ class LinearDiscriminant(ClosedForm):
     def is_open(self) -> bool:
         return self.shrinkage is None and self.rule == "leave_one_out"
 
+    def described(self) -> dict[str, str | float]:
+        mixed = self.text is not None and self.text.ensemble
+        more = {"text_ensemble": self.text.ensemble} if self.text and mixed else {}
+        return {**super().described(), **more}
+
     def left_out(self, components: Components) -> LeftOut:
         values = [form.chosen for form in self.candidates()]
-        return DiscriminantLeftOut(components.merged("class"), values, self.priors)
+        parts, text = components.merged("class"), self.text
+        if text is not None and text.prior:
+            score: LeftOut = PriorLeftOut(parts, values, self.priors, text)
+        else:
+            score = DiscriminantLeftOut(parts, values, self.priors)
+        return score if text is None else with_ensemble(score, text)
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         _, root, report = common_covariance(
             seen.within, int(seen.total), len(seen.classes), self.shrinkage
         )
+        if self.text is not None and self.text.prior:
+            seen, bridged = moved_by_text(seen, self.text)
+            report = {**report, **bridged}
         directions = torch.cholesky_solve(seen.offsets.T, root).T
         scores = discriminant(seen, directions, seen.log_priors(self.priors))
-        return linear_head(*scores, seen), {**report, "priors": self.priors}
+        head: Model = linear_head(*scores, seen)
+        if self.text is not None and self.text.ensemble:
+            head = EnsembleHead.of(head, self.text)
+            report = {**report, "text_ensemble": self.text.ensemble}
+        return head, {**report, "priors": self.priors}
 
     def shows_means(self, statistics: Statistics) -> bool:
         if self.shrinkage is not None:
@@ -103,6 +126,8 @@ class LinearDiscriminant(ClosedForm):
     ) -> float | None:
         """By ``A = (1 - g) W / (N - C) + g tr(W) / ((N - C) D) I`` at the g that was
         set or chosen (as if that were known exactly)."""
+        if self.text is not None:
+            return None  # its weights are not those of statistics alone
         seen = Seen.of(statistics)
         degrees, share = seen.total - len(seen.classes), solved.report["shrinkage"]
         if degrees <= 0 or not isinstance(share, float):

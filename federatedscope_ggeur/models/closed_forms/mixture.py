@@ -25,6 +25,11 @@ from federatedscope_ggeur.models.closed_forms.left_out import (
     sum_by_class,
 )
 from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
+from federatedscope_ggeur.models.closed_forms.text_prior import (
+    PriorLeftOut,
+    log_shares,
+    with_prior,
+)
 from federatedscope_ggeur.models.mixture import MixtureHead
 from federatedscope_ggeur.settings import Key, one_of
 
@@ -83,22 +88,32 @@ class MixtureDiscriminant(ClosedForm):
 
     def left_out(self, components: Components) -> LeftOut:
         values = [form.chosen for form in self.candidates()]
-        return DiscriminantLeftOut(components.merged(self.grain), values, self.priors)
+        parts = components.merged(self.grain)
+        if self.text is not None and self.text.prior:
+            return PriorLeftOut(parts, values, self.priors, self.text)
+        return DiscriminantLeftOut(parts, values, self.priors)
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         parts = seen.components.merged(self.grain)
         _, root, report = common_covariance(
             parts.within(), parts.total, len(parts.counts), self.chosen
         )
-        offsets = parts.means - parts.origin
+        means, labels = parts.means, parts.labels
+        if self.text is not None and self.text.prior:
+            moved = with_prior(parts, self.text)
+            means, labels, weights = moved.means, moved.labels, moved.weights
+            logs = log_shares(weights, labels, parts.num_classes, self.priors)
+            report = {**report, **moved.report()}
+        else:
+            logs = (parts.weights / parts.total).log()
+            if self.priors == "none":
+                in_class = sum_by_class(logs[None], labels, parts.num_classes)
+                logs = logs - in_class[0, labels]
+        offsets = means - parts.origin
         directions = torch.cholesky_solve(offsets.T, root).T
-        logs = (parts.weights / parts.total).log()
-        if self.priors == "none":
-            in_class = sum_by_class(logs[None], parts.labels, parts.num_classes)
-            logs = logs - in_class[0, parts.labels]
         at_origin = logs - (offsets * directions).sum(dim=1) / 2
         weight = directions - directions.mean(dim=0)
-        model = _head(weight, at_origin - weight @ parts.origin, parts)
+        model = _head(weight, at_origin - weight @ parts.origin, labels, parts)
         return model, {
             **report,
             "components": self.components,
@@ -107,16 +122,18 @@ class MixtureDiscriminant(ClosedForm):
         }
 
 
-def _head(weight: Tensor, bias: Tensor, parts: Components) -> MixtureHead:
-    """The head of weights [J, D] and biases [J] of the components."""
+def _head(
+    weight: Tensor, bias: Tensor, labels: Tensor, parts: Components
+) -> MixtureHead:
+    """The head of weights [J, D] and biases [J] of components of `labels` [J]."""
     bias = bias - bias.mean()
-    unseen = sorted(set(range(parts.num_classes)) - set(parts.labels.tolist()))
+    unseen = sorted(set(range(parts.num_classes)) - set(labels.tolist()))
     # The components' scores of any x add up to zero, so the largest is at least zero,
     # and the smallest bias at most: with weights of zero this is never reached.
     lowest = bias.new_full((len(unseen),), float(bias.min()) - BELOW)
     return MixtureHead.of_components(
         torch.cat([weight, weight.new_zeros(len(unseen), parts.dim)]),
         torch.cat([bias, lowest]),
-        torch.cat([parts.labels, torch.tensor(unseen, dtype=torch.int64)]),
+        torch.cat([labels, torch.tensor(unseen, dtype=torch.int64)]),
         parts.num_classes,
     )

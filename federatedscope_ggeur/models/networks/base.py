@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -150,11 +149,6 @@ def register_network(name: str, meaning: str, source: str) -> Callable[[Make], M
 def find_network(name: str) -> Make:
     """What makes the network called `name`; a `ConfigError` if there is none."""
     return NETWORKS.find(name.partition(":")[0])
-
-
-def is_offline() -> bool:
-    """Whether ``HF_HUB_OFFLINE`` forbids downloads."""
-    return os.environ.get("HF_HUB_OFFLINE", "0").upper() in ("1", "ON", "YES", "TRUE")
 
 
 def check_side(name: str, image: ImageShape, least: int) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from federatedscope_ggeur.downloads import Remote, obtain
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.models.networks.base import (
     DEFAULT,
     ImageShape,
     Network,
     NetworkSettings,
-    is_offline,
     register_network,
 )
 
@@ -79,14 +79,15 @@ def _published(settings: NetworkSettings) -> Mapping[str, Tensor]:
             f"{settings.name}; there are {DEFAULT}, {', '.join(known.__members__)}; or "
             "name a file"
         )
-    held = Path(torch.hub.get_dir()) / "checkpoints" / found.url.rpartition("/")[2]
-    if not held.is_file() and is_offline():
-        raise ConfigError(
-            f"{setting('network.weights')}: the weights of {settings.name} are not on "
-            "this machine, and HF_HUB_OFFLINE forbids to download them; fetch "
-            f"{found.url} where there is a network, copy the file here, and name it"
-        )
-    return found.get_state_dict(progress=False, check_hash=True)
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    digits = Path(found.url).stem.rpartition("-")[2]  # resnet18-f37072fd.pth
+    path = obtain(
+        Remote("", (), found.url, folder, digits),
+        f"torchvision's {settings.name}, {found.name}",
+        lambda: 4 * found.meta["num_params"],
+        f"{setting('network.weights')} FILE",
+    )
+    return torch.load(str(path), map_location="cpu", weights_only=True)
 
 
 @register_network("resnet18", meaning="ResNet of 18 layers", source=_SOURCE)

@@ -9,6 +9,7 @@ from importlib import import_module
 import torch
 from torch import Tensor, nn
 
+from federatedscope_ggeur.downloads import obtain, of_timm
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.models.networks.base import (
     DEFAULT,
@@ -79,13 +80,42 @@ def _published(options: dict, settings: NetworkSettings) -> Mapping[str, Tensor]
     library = load_timm(name)
     if settings.weights != DEFAULT:
         name = f"{name.partition('.')[0]}.{settings.weights}"
+    path = obtain(
+        of_timm(_pretrained_config(library, name, settings.weights)),
+        f"timm {name}",
+        partial(_size, library, name),
+        f"{setting('network.weights')} FILE",
+    )
+    overlay = {"file": str(path), "source": None}
     # Its last layer is of other classes and drawn at random, where they are others.
     with torch.random.fork_rng(devices=[]):
-        module = library.create_model(name, pretrained=True, **options)
+        module = library.create_model(
+            name, pretrained=True, pretrained_cfg_overlay=overlay, **options
+        )
     last = module.get_classifier()
     published = module.pretrained_cfg.get("num_classes") == options["num_classes"]
     left_out = next(n for n, m in module.named_modules() if m is last)
     return module.state_dict() if published else part_of(module, left_out)
+
+
+def _size(library, name: str) -> int:
+    """Bytes of a model's parameters in float32."""
+    with torch.random.fork_rng(devices=[]):
+        return 4 * sum(p.numel() for p in library.create_model(name).parameters())
+
+
+def _pretrained_config(library, name: str, weights: str):
+    try:
+        found = library.get_pretrained_cfg(name)
+    except RuntimeError:  # of that tag there are none
+        found = None
+    if found is None or not (found.hf_hub_id or found.url):
+        tags = library.list_pretrained(name.partition(".")[0] + ".*")
+        raise ConfigError(
+            f"{setting('network.weights')}: timm has no weights {weights!r} of {name}; "
+            f"there are {', '.join(tags) or 'none'}; or name a file"
+        )
+    return found
 
 
 def load_timm(name: str):

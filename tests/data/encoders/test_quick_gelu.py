@@ -10,7 +10,7 @@ import torch
 from open_clip import pretrained as registry
 
 from federatedscope_ggeur.data import EncoderSettings, build_encoder
-from federatedscope_ggeur.data.encoders.weights import sha256_file
+from federatedscope_ggeur.downloads import sha256_file
 from federatedscope_ggeur.errors import ConfigError
 
 CPU = torch.device("cpu")

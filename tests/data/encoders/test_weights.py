@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
-import threading
 from pathlib import Path
 
 import open_clip
@@ -13,8 +11,7 @@ import torch
 from open_clip import pretrained as registry
 
 from federatedscope_ggeur.data import EncoderSettings, build_encoder
-from federatedscope_ggeur.data.encoders import weights
-from federatedscope_ggeur.data.encoders.weights import sha256_file
+from federatedscope_ggeur.downloads import sha256_file
 from federatedscope_ggeur.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -89,35 +86,3 @@ def test_weights_of_an_url_are_used_only_if_whole(tiny, offline, monkeypatch, ca
     path.write_bytes(path.read_bytes()[:-1])
     assert f"fetch {url}" in refusal(settings)
     assert "is damaged" in caplog.text
-
-
-def test_a_machine_without_a_network_is_told_at_once(monkeypatch):
-    tries = []
-
-    def nobody(where, timeout):
-        tries.append(where)
-        raise OSError("Name or service not known")
-
-    monkeypatch.setattr(socket, "create_connection", nobody)
-    for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(OSError, match=r"huggingface\.co cannot be reached \(Name"):
-        weights.check_network("https://huggingface.co/a/resolve/main/b")
-    assert tries == [("huggingface.co", 443)]
-    monkeypatch.setenv("https_proxy", "http://proxy.example.org:3128")
-    with pytest.raises(OSError, match=r"proxy\.example\.org cannot be reached"):
-        weights.check_network("https://huggingface.co/a/resolve/main/b")
-
-
-def test_a_network_that_answers_nothing_is_not_waited_for(monkeypatch):
-    answered = threading.Event()
-
-    def wait(where, timeout):
-        answered.wait(20)
-        raise OSError("too late")
-
-    monkeypatch.setattr(weights, "_REACH", 0.1)
-    monkeypatch.setattr(socket, "create_connection", wait)
-    with pytest.raises(OSError, match=r"no answer within 0\.1 s"):
-        weights.check_network("https://huggingface.co/a")
-    answered.set()

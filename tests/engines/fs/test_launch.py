@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 
 ROOT = Path(__file__).parents[3]
 TOY = """\
@@ -74,6 +77,7 @@ def test_federatedscope_runs_with_the_plugin_and_untouched(toy, home):
 LATE = """\
 import sys
 from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 sys.path.insert(0, sys.argv.pop(1))
 from federatedscope.core.configs.config import global_cfg
 before = list(sys.argv)
@@ -138,11 +142,12 @@ def test_a_missing_client_file(launched):
 def test_a_run_that_is_stopped_leaves_its_files(tmp_path, home, stop):
     settings = ["federate.total_round_num", "100000", "expname", "stopped"]
     command = ["-m", "federatedscope_ggeur", "--engine", "federatedscope"]
+    log = tmp_path / "log.txt"
     run = subprocess.Popen(
         [sys.executable, *command, "--cfg", "ggeur_quickstart.yaml", *settings],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "FEDERATEDSCOPE_HOME": str(home)},
-        stderr=subprocess.DEVNULL,
+        stderr=log.open("w"),
     )
     folder = tmp_path / "exp" / "stopped"
     try:
@@ -159,3 +164,20 @@ def test_a_run_that_is_stopped_leaves_its_files(tmp_path, home, stop):
     assert results["status"] == "interrupted"
     assert results["rounds"]
     assert (folder / "head.safetensors").exists()
+    last = len(results["rounds"])
+    assert checkpoint_rounds(folder / "checkpoint") == last
+    told = re.search(r"to go on: federatedscope-ggeur (.*)", log.read_text())[1]
+    words = shlex.split(told.replace("\x1b[0m", ""))  # FS's colours
+    assert words[-2:] == ["federate.restore_from", "exp/stopped/checkpoint"]
+    more = ["federate.total_round_num", str(last + 2)]
+    done = subprocess.run(
+        [sys.executable, *command[:2], *words, *more],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "FEDERATEDSCOPE_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"goes on after round {last} of the run of" in done.stderr + done.stdout
+    (again,) = folder.glob("sub_exp*/results.json")
+    assert len(json.loads(again.read_text())["rounds"]) == last + 2

@@ -6,7 +6,7 @@ import pytest
 import torch
 from standalone import merged
 
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.course.requests import TRAIN
 from federatedscope_ggeur.federation.messages import ClientUpdate, MessageSchema
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
@@ -161,3 +161,31 @@ def test_a_rule_stands_in_for_fedavg_s_mean_alone(fs):
         other.ggeur[name] = value
         wanted = f"aggregator.robust_rule: median works with ggeur.{name}: "
         assert any(wanted in line for line in problems(other))
+
+
+THREE = [*SEVEN, "federate.client_num", 3]
+
+
+@pytest.mark.parametrize("rule", ["median", "krum", "trimmedmean", "bulyan"])
+def test_three_clients_are_enough_where_none_is_hostile(run_with, rule):
+    there, updates = run_with(rule, settings=THREE, hostile=0)
+    assert len(updates) == 3
+    assert torch.isfinite(head_of(there)).all()
+
+
+@pytest.mark.parametrize("rule", ["median", "krum", "trimmedmean", "bulyan"])
+@pytest.mark.parametrize("hostile", [0, 1, 2])
+def test_with_fewer_the_smallest_number_is_said(run_with, rule, hostile):
+    least = (4 if rule == "bulyan" else 2) * hostile + 3
+    few = [*SEVEN, "federate.client_num", least - 1]
+    with pytest.raises(ConfigError, match=rf"client_num: must be {least} at least"):
+        run_with(rule, settings=few, hostile=hostile)
+
+
+@pytest.mark.parametrize("drawn", [3, 4])
+def test_too_few_updates_for_a_rule_are_refused(run_with, drawn):
+    """Seven clients are enough for one hostile one, as many as are drawn are not."""
+    settings = [*SEVEN, "federate.sample_client_rate", drawn / 7]
+    said = rf"round 1: {drawn} updates, and aggregator\.robust_rule takes 5 at least"
+    with pytest.raises(GGEURError, match=said):
+        run_with("median", settings=settings)

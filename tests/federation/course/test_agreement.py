@@ -64,12 +64,30 @@ def test_the_servers_own_decides():
 
 
 def test_the_servers_settings_and_dimension_decide_at_once():
-    members = Membership(CLIENTS, None, SETTINGS, dim=16)
+    members = Membership(CLIENTS, None, SETTINGS, given={"dim": 16})
     with pytest.raises(MessageError, match=r"dim is 1099511627776 .*\(at the server\)"):
         join(members, 1, FALSE)
     with pytest.raises(MessageError, match=r"seed is '7' there and '0' here"):
         join(members, 1, replace(TRUE, settings={"seed": "7"}))
     assert not members.joined
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "other", "problem"),
+    [
+        ("class_names", ("a", "b"), ("a", "c"), "class 1 is 'c' there and 'b' here"),
+        ("encoder", "none", "of lies", "encoder is 'of lies' there and 'none' here"),
+    ],
+)
+def test_so_do_its_classes_and_its_encoder(field, given, other, problem):
+    members = Membership(CLIENTS, None, SETTINGS, given={field: given})
+    honest = replace(TRUE, **{field: given})
+    with pytest.raises(MessageError, match=rf"{problem} \(at the server\)"):
+        join(members, 1, replace(honest, **{field: other}))
+    assert not members.joined
+    for number in (2, 3, 4):
+        join(members, number, honest)
+    assert members.handshake == honest
 
 
 def test_at_the_deadline_most_of_those_that_are_there_decide():

@@ -138,6 +138,7 @@ class TestStatefulMethods:
         stop_after(config(*save, "seed", 1), 1)
         states = files_at(path)
         for last in (0, 1):
+            path.unlink()  # or nothing would be written there
             stop_after(config(*save), last)
             if last == 0:  # as if it had been cut off before it took them away
                 for file in states.keys() - files_at(path).keys():

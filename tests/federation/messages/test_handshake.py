@@ -31,6 +31,19 @@ def test_bytes_and_back():
         assert Join.from_bytes(join.to_bytes(), sender) == join
 
 
+def test_text_stands_in_it_where_there_is_some_and_only_there():
+    told = Join(3, "art", replace(HANDSHAKE, text="a1b2"))
+    assert Join.from_bytes(told.to_bytes(), "client 3") == told
+    assert "text" not in HANDSHAKE.numbers()
+    assert told.handshake.numbers()["text"] == "a1b2"
+    mine, theirs = told.handshake, replace(HANDSHAKE, text="c3d4")
+    assert mine.difference(theirs) == ("text features is 'c3d4' there and 'a1b2' here")
+    assert "text features is not set there" in mine.difference(HANDSHAKE)
+    data = wire.pack("join", {**NUMBERS, "text": 5}, {})
+    with pytest.raises(MessageError, match="field 'text': expected a text"):
+        Join.from_bytes(data, "client 3")
+
+
 @pytest.mark.parametrize("settings", [{}, {"seed": "0"}])
 def test_no_difference_to_the_like(settings):
     mine, theirs = (replace(HANDSHAKE, settings=dict(settings)) for _ in range(2))

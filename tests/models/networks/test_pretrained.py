@@ -1,5 +1,6 @@
 """Weights to begin with: of files that a test writes, or published ones."""
 
+import socket
 import sys
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 from test_networks_table import network
 
+from federatedscope_ggeur import downloads
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models import named_tensors, to_vector
 
@@ -116,13 +118,45 @@ def test_published_weights_that_are_not_here(offline):
         reset(network("resnet18", weights="V9"))
 
 
-def test_published_weights_of_torchvision(monkeypatch):
-    """As its own loader gives them, with a thousand classes."""
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("resnet18", {"stem": "imagenet"}),
+        ("timm:resnet10t", {}),
+        ("timm:resnet10t", {"weights": "c3_in1k"}),
+    ],
+)
+def test_without_a_network_nothing_is_tried_again(offline, monkeypatch, name, settings):
+    """Not even the libraries' own downloads, which take minutes to give up."""
+
+    def nobody(where, timeout):
+        raise OSError("Name or service not known")
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setattr(socket, "create_connection", nobody)
+    with pytest.raises(ConfigError, match=r"cannot be reached \(Name or.*FILE$"):
+        reset(network(name, **{"weights": "default", **settings}))
+
+
+def test_unknown_weights_of_timm():
+    pytest.importorskip("timm")
+    with pytest.raises(ConfigError, match=r"timm has no weights 'V9' of .*c3_in1k"):
+        reset(network("timm:resnet10t", weights="V9"))
+
+
+def test_published_weights_of_torchvision(offline, tmp_path, monkeypatch):
+    """A file that was fetched before, with a thousand classes; its name ends in the
+    SHA-256 that torchvision's own has."""
     models = pytest.importorskip("torchvision.models")
     theirs = models.resnet18(weights=None)
-    known = models.get_model_weights("resnet18")
-    monkeypatch.setattr(known, "get_state_dict", lambda self, **_: theirs.state_dict())
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    url = models.get_model_weights("resnet18").IMAGENET1K_V1.url
+    path = tmp_path / "hub" / "checkpoints" / url.rpartition("/")[2]
+    path.parent.mkdir(parents=True)
+    torch.save(theirs.state_dict(), path)
+    with pytest.raises(ConfigError, match="HF_HUB_OFFLINE forbids"):  # it is damaged
+        reset(network("resnet18", stem="imagenet", weights="IMAGENET1K_V1"))
+    digits = path.stem.rpartition("-")[2]
+    monkeypatch.setattr(downloads, "sha256_file", lambda path: digits)
     chosen = {"stem": "imagenet", "weights": "IMAGENET1K_V1"}
     found = tensors(reset(network("resnet18", **chosen)))
     for name, tensor in theirs.named_parameters():

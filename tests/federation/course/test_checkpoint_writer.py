@@ -16,9 +16,12 @@ from carrier import carrier, lost
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.course.checkpoint import (
-    CheckpointWriter,
     checkpoint_rounds,
     restore,
+)
+from federatedscope_ggeur.federation.course.checkpoint_writer import (
+    CheckpointWriter,
+    Snapshot,
 )
 from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.messages.handshake import Handshake
@@ -84,7 +87,7 @@ class TestFiles:
     def test_records_that_were_changed(self, config, kept):
         data = kept.read_bytes()
         kept.write_bytes(data.replace(b"seconds", b"sekunde"))
-        refused(config("federate.restore_from", kept), "fields are missing: seconds")
+        refused(config("federate.restore_from", kept), "the content is damaged")
 
     def test_a_client_s_file_that_is_broken(self, config, path):
         moon = ("ggeur.base_method", "moon")
@@ -260,14 +263,6 @@ class TestAFullDisk:
         results = run(config(*both))
         assert numbers(results)["rounds"] == numbers(run(config(*method)))["rounds"]
 
-    def test_leaves_an_earlier_run_s_pair_of_files(self, config, kept):
-        before = files_at(kept)
-        sizes = [kept.stat().st_size, Path(f"{kept}.round0").stat().st_size]
-        assert sizes[0] < sizes[1]
-        for size in (sizes[0] - 1000, sizes[1] - 1):
-            self.fails(Run(config("federate.save_to", kept)).engine, size)
-            assert files_at(kept) == before
-
 
 class TestLateClients:
     """As in a distributed run, where a client may miss round 0."""
@@ -278,11 +273,11 @@ class TestLateClients:
         first.faults["prepare", 0, 2] = lost
         round0 = first.round0()
         writer = CheckpointWriter(path, handshake)
-        writer.write(first.coordinator, round0, [])
+        writer.write(Snapshot.of(first.coordinator, round0, []), first.coordinator)
         first.faults.clear()
         first.membership.come_back(2)
         rounds = first.rounds(1)
-        writer.write(first.coordinator, round0, rounds)
+        writer.write(Snapshot.of(first.coordinator, round0, rounds), first.coordinator)
         second = carrier(quorum=1)
         progress = restore(path, second.coordinator, handshake)
         assert (progress.round0, progress.rounds) == (round0, rounds)
@@ -300,12 +295,94 @@ def test_a_name_that_no_file_can_have_is_refused_before_the_run(tmp_path, name):
 
 
 @pytest.mark.parametrize("suffix", ["", ".round0"])
-def test_a_flipped_bit_in_the_numbers_is_found(config, kept, suffix):
+def test_a_flipped_bit_is_found_wherever_it_is(config, kept, suffix):
+    cfg = config("federate.restore_from", kept)
     file = kept.with_name(kept.name + suffix)
-    data = bytearray(file.read_bytes())
-    data[-2] ^= 1
-    file.write_bytes(bytes(data))
-    refused(config("federate.restore_from", kept), "the content is damaged")
+    whole = file.read_bytes()
+    for at in (*range(0, len(whole), len(whole) // 40), len(whole) - 1):
+        file.write_bytes(flipped(whole, at))
+        refused(cfg, "")
+    file.write_bytes(flipped(whole, len(whole) - 2))
+    refused(cfg, "the content is damaged")
+    file.write_bytes(whole)
+    Run(cfg)
+
+
+def test_every_flipped_bit_of_a_client_s_state_is_found(path):
+    store = ClientStore(path, 3)
+    states = {4: {"a": torch.arange(3.0)}, 7: {"a": torch.ones(3)}}
+    store.save(states)
+    whole = store.path.read_bytes()
+    for at in range(len(whole)):
+        store.path.write_bytes(flipped(whole, at))
+        with pytest.raises(ConfigError, match=r"restore_from: .*client_0003"):
+            store.load()
+    store.path.write_bytes(whole)
+    assert store.load()[7]["a"].equal(states[7]["a"])
+
+
+def test_a_state_that_cannot_be_kept_ends_a_run_only_where_somebody_named_a_place(
+    tmp_path, caplog
+):
+    (tmp_path / "point.clients").write_text("a file in the way")
+    states = {1: {"a": torch.ones(2)}}
+    with pytest.raises(ConfigError, match="save_to"):
+        ClientStore(tmp_path / "point", 3).save(states)
+    store = ClientStore(tmp_path / "point", 3, asked=False)
+    store.save(states)
+    store.save(states)
+    assert caplog.text.count("the state of client 3 is kept no more: ") == 1
+
+
+def flipped(data, at):
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+class TestWhatIsThereAlready:
+    def test_another_run_s_checkpoint_stays(self, config, kept):
+        before = files_at(kept)
+        with pytest.raises(ConfigError, match=r"save_to: .*checkpoint' is of another"):
+            Run(config("federate.save_to", kept))
+        assert files_at(kept) == before
+
+    def test_a_run_that_goes_on_may_write_over_its_own(self, config, kept, tmp_path):
+        copy = tmp_path / "copy"
+        copy.write_bytes(kept.read_bytes())
+        copy.with_name("copy.round0").write_bytes(
+            kept.with_name("checkpoint.round0").read_bytes()
+        )
+        more = ("federate.total_round_num", 5, "federate.save_to", kept)
+        run(config("federate.restore_from", copy, *more))
+        assert checkpoint_rounds(kept) == 5
+
+    def test_of_another_run_it_may_not(self, config, kept, tmp_path):
+        other = tmp_path / "other"
+        run(config("federate.save_to", other))
+        both = ("federate.restore_from", other, "federate.save_to", kept)
+        with pytest.raises(ConfigError, match=r"save_to: .*checkpoint' is of another"):
+            Run(config(*both))
+
+    def test_nor_any_other_file(self, config, tmp_path):
+        notes = tmp_path / "notes.txt"
+        notes.write_text("mine")
+        with pytest.raises(ConfigError, match=r"save_to: .*or no checkpoint"):
+            Run(config("federate.save_to", notes))
+        assert notes.read_text() == "mine"
+
+    def test_a_client_s_state_that_is_newer_is_refused(self, config, path):
+        settings = ("ggeur.base_method", "scaffold")
+        run(config("federate.save_to", path, *settings))
+        store = ClientStore(path, 2)
+        last = {n: state for n, state in store.load().items() if n == 3}
+        first = config(
+            "federate.total_round_num", 1, "federate.save_to", path, *settings
+        )
+        for file in (path, path.with_name("checkpoint.round0")):
+            file.unlink()
+        run(first)
+        store.save(last)
+        again = config("federate.restore_from", path, *settings)
+        refused(again, "client_0002.*it is of round 3, the checkpoint of 1")
 
 
 def test_a_restored_run_says_after_which_round(config, kept, caplog):

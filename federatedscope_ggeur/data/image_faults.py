@@ -1,0 +1,147 @@
+"""Images that cannot be loaded, and files that stand in two classes: named, counted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from federatedscope_ggeur.data.extraction import ExtractionSettings, unreadable_rows
+from federatedscope_ggeur.data.images.base import Images
+from federatedscope_ggeur.data.images.layout import shown
+from federatedscope_ggeur.errors import ConfigError, DataError, setting
+from federatedscope_ggeur.files import write_atomically
+
+logger = logging.getLogger(__name__)
+
+_FEW = 5
+
+
+class LeftOut:
+    """The images of one domain and split that cannot be loaded, noted in the cache.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the cache.
+    where : [data set, domain, split]
+    images : Images
+        All of them.
+    """
+
+    def __init__(self, folder: Path, where: Sequence[str], images: Images):
+        self._what, self._images = f"'{where[1]}' ({where[2]})", images
+        parts = [*where, images.keys, images.stamps]
+        name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+        self._path = folder / "unreadable" / f"{name}.json"
+
+    def known(self) -> Images:
+        """The images without those that could not be loaded before."""
+        with suppress(OSError, ValueError, TypeError):
+            noted = set(json.loads(self._path.read_text(encoding="utf-8")))
+            return self._without([k in noted for k in self._images.keys])
+        return self._images
+
+    def found(
+        self, first: DataError, settings: ExtractionSettings, skip: bool
+    ) -> Images:
+        """After the first one that cannot be loaded: look for all of them, and go on
+        without, if that was asked for.
+
+        Raises
+        ------
+        DataError
+            It was not, or nothing is left; names the first few, and their number.
+        """
+        bad = unreadable_rows(self._images, settings)
+        if not bad:  # it was loaded after all, and is odd in another way
+            raise first
+        total, keys = len(self._images), [self._images.keys[row] for row in bad]
+        count = f"{len(bad)} of {total} images of {self._what} cannot be loaded"
+        if not skip or len(bad) == total:
+            more = "" if len(bad) == 1 else f"\n{count}: {shown(keys)}."
+            way_out = "" if len(bad) == total else (
+                f"\nTo go on without: {setting('encoder.skip_unreadable')} True"
+            )  # fmt: skip
+            raise DataError(f"{next(iter(bad.values()))}{more}{way_out}") from first
+        logger.warning("%s and are left out: %s", count, shown(keys[:_FEW]))
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._path, json.dumps(keys))
+        except (OSError, ConfigError) as error:  # they are looked for anew each time
+            logger.warning("%s", error)
+        return self._without([row in bad for row in range(total)])
+
+    def _without(self, is_bad: Collection[bool]) -> Images:
+        rows = np.flatnonzero(~np.asarray(list(is_bad), dtype=bool))
+        return select(self._images, rows)
+
+
+def select(images: Images, rows: np.ndarray) -> Images:
+    """Some of `images`, by their rows in ascending order."""
+
+    def some(column: tuple) -> tuple:
+        return tuple(column[row] for row in rows)
+
+    return replace(
+        images,
+        labels=images.labels[rows],
+        keys=some(images.keys),
+        stamps=some(images.stamps),
+        load=_Selected(images.load, rows.tolist()),
+        users=None if images.users is None else images.users[rows],
+        paths=None if images.paths is None else some(images.paths),
+    )
+
+
+class _Selected:
+    """Loads some of the images of another loader."""
+
+    def __init__(self, load: Callable, rows: list[int]):
+        self._load, self._rows = load, rows
+        self.prepare = getattr(load, "prepare", None)
+
+    def __call__(self, row: int):
+        return self._load(self._rows[row])
+
+
+def in_several_classes(images: Images) -> list[list[str]]:
+    """The keys of files that are the same bytes and have different labels."""
+    if images.paths is None:
+        return []
+    groups = [list(range(len(images)))]
+    # Only files of one size are read.
+    for feature in (_size, _digest):
+        parts: dict[tuple, list[int]] = {}
+        for number, group in enumerate(groups):
+            for row in group:
+                parts.setdefault((number, feature(images.paths[row])), []).append(row)
+        groups = [g for g in parts.values() if len({*images.labels[g].tolist()}) > 1]
+    return [[images.keys[row] for row in group] for group in groups]
+
+
+def warn_of_several_classes(images: Images, what: str) -> None:
+    """Say how many files stand in more than one class; one of their labels is wrong."""
+    groups = in_several_classes(images)
+    if groups:
+        logger.warning(
+            "%s: %d files are the same bytes as one of another class, e.g. %s; one of "
+            "their labels is wrong",
+            what,
+            sum(map(len, groups)),
+            shown(groups[0][:_FEW]),
+        )
+
+
+def _size(path: str) -> int:
+    return Path(path).stat().st_size
+
+
+def _digest(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

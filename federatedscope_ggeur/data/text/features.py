@@ -1,0 +1,102 @@
+"""`TextFeatures`: a unit vector for each class, and the file that a user may bring."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import DataError
+
+#: The file beside a folder's embeddings, without its suffix.
+TEXT = "text"
+#: No CLIP model goes beyond 100; what is far beyond is a mistake.
+_LARGEST_SCALE = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class TextFeatures:
+    """What the text side of a model says of each class.
+
+    Attributes
+    ----------
+    features : Tensor of shape (C, D), float32
+        Of length 1 each.
+    scale : float
+        s of the logits ``s <x/|x|, w_c>``.
+    key : str
+        SHA-256 of all that they depend on.
+    """
+
+    features: Tensor
+    scale: float
+    key: str
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Rows of shape (..., D) scaled to length 1, in float64."""
+    return torch.nn.functional.normalize(rows.double(), dim=-1)
+
+
+def mean_features(each: Tensor) -> Tensor:
+    """``w_c = norm(mean_t norm(f_ct))`` of features [C, T, D]: shape (C, D), float32.
+
+    Radford et al., 2021, section 3.1.4.
+    """
+    return unit(unit(each).mean(dim=1)).float()
+
+
+def is_text_file(path: Path) -> bool:
+    """Whether an archive holds text features: a ``logit_scale`` and no ``labels``."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = set(archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
+    return "logit_scale.npy" in names and "labels.npy" not in names
+
+
+def read_text_file(path: Path, num_classes: int, dim: int) -> TextFeatures:
+    """Text features from ``text.npz``: ``features`` [C, D], made unit, and
+    ``logit_scale``, the factor s itself (100 with OpenAI's ViT-B/16), no logarithm.
+
+    Raises
+    ------
+    DataError
+        It is missing, damaged, or of other classes or another length.
+    """
+    how = "numpy.savez(path, features=..., logit_scale=100.0), a row for each class"
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            rows = np.asarray(archive["features"], dtype=np.float64)
+            scale = float(np.asarray(archive["logit_scale"]).reshape(()))
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{path}: there is no such file. Write it with {how}."
+        ) from error
+    except Exception as error:  # a damaged zip fails in many ways
+        raise DataError(
+            f"{path}: cannot be read ({error}). Write it with {how}."
+        ) from error
+    if rows.shape != (num_classes, dim):
+        raise DataError(
+            f"{path}: 'features' has shape {list(rows.shape)}, but the data have "
+            f"{num_classes} classes and D = {dim}."
+        )
+    lengths = np.linalg.norm(rows, axis=1)
+    if not np.isfinite(rows).all() or not (lengths > 0).all():
+        raise DataError(f"{path}: 'features' holds NaN, infinity or a row of zeros.")
+    if not math.isfinite(scale) or not 0 < scale <= _LARGEST_SCALE:
+        raise DataError(
+            f"{path}: 'logit_scale' must be above 0 and at most {_LARGEST_SCALE:g}, "
+            f"but is {scale:g}."
+        )
+    features = torch.from_numpy(rows / lengths[:, None]).float()
+    digest = hashlib.sha256(features.numpy().tobytes() + repr(scale).encode())
+    return TextFeatures(features, scale, digest.hexdigest())

@@ -1,0 +1,35 @@
+"""The `ggeur.text.templates` key: what class names are put into."""
+
+from __future__ import annotations
+
+from federatedscope_ggeur.data.text.templates import LISTS
+from federatedscope_ggeur.settings.key import Key
+
+#: Templates at most, and their characters.
+_MOST, _LONGEST = 1000, 300
+
+
+def _templates(value: object) -> str:
+    if not isinstance(value, (list, tuple)) or not 1 <= len(value) <= _MOST:
+        return f"must be a list of 1 to {_MOST} templates or names of lists"
+    for text in value:
+        if not isinstance(text, str) or len(text) > _LONGEST:
+            return f"must hold texts of at most {_LONGEST} characters"
+        if text not in LISTS and text.count("{}") != 1:
+            return (
+                f"'{text}' is neither one of {', '.join(LISTS)} nor a template with "
+                "one {} for a class's name"
+            )
+    return ""
+
+
+TEXT_KEYS = (
+    Key(
+        "text.templates",
+        ["one"],
+        "Prompts that a class's text features are the mean of: templates with {} for "
+        "the class's name, or one (a photo of a {}.), or imagenet80, OpenAI's 80.",
+        _templates,
+        shared=True,
+    ),
+)

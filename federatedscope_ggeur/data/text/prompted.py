@@ -1,0 +1,76 @@
+"""Prompts with a learnt context, in a frozen text tower."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.data.text.templates import fill
+from federatedscope_ggeur.data.text.tower import TextTower
+from federatedscope_ggeur.data.text.tree import TokenTree
+from federatedscope_ggeur.errors import ConfigError
+
+#: Classes in one sequence: the mask of a tree is as wide as its nodes.
+CLASSES = 128
+
+
+class PromptedClasses:
+    """``[start] ctx name . [end]`` of each class, cut there.
+
+    The start and the context stand once for all classes of a sequence. Copies of it are
+    itself.
+
+    Parameters
+    ----------
+    tower : TextTower
+    names : sequence of str
+    vectors : int
+        n, of the context.
+
+    Raises
+    ------
+    ConfigError
+        A context so long that a name is cut off.
+    """
+
+    def __init__(self, tower: TextTower, names: Sequence[str], vectors: int):
+        self._tower, self.vectors = tower, vectors
+        words = "X " * vectors
+        self._tokens = tower.tokens([words + fill("{}.", name) for name in names])
+        longest = max(map(len, self._tokens))
+        if longest >= tower.context:
+            raise ConfigError(
+                f"ggeur.text.model: a context of {vectors} vectors and a class's name "
+                f"fill the {tower.context} tokens of the text side; take fewer"
+            )
+        self._trees: dict[tuple[int, ...], tuple[TokenTree, Tensor]] = {}
+
+    def __deepcopy__(self, memo: dict) -> PromptedClasses:
+        return self
+
+    @property
+    def width(self) -> int:
+        return self._tower.width
+
+    def encode(self, context: Tensor, classes: Sequence[int]) -> Tensor:
+        """Features [C', D] of `classes`, differentiable in `context` [n, d]."""
+        found = []
+        for first in range(0, len(classes), CLASSES):
+            part = tuple(classes[first : first + CLASSES])
+            tree, embedded = self._tree(part)
+            own = context.to(embedded.device)
+            start, names = embedded[:1], embedded[1 + self.vectors :]
+            found.append(self._tower.encode(torch.cat([start, own, names]), tree))
+        return torch.cat(found)
+
+    def _tree(self, classes: tuple[int, ...]) -> tuple[TokenTree, Tensor]:
+        """The tree of their prompts, and its nodes' embeddings; node 0 is the start,
+        those behind it are the context."""
+        if classes not in self._trees:
+            tree = TokenTree.of([self._tokens[c] for c in classes])
+            tree = tree.to(self._tower.device)
+            with torch.no_grad():
+                self._trees[classes] = tree, self._tower.embed(tree.tokens).clone()
+        return self._trees[classes]

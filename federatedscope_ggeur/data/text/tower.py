@@ -1,0 +1,149 @@
+"""The text side of CLIP models, on prompts that are cut to their length.
+
+Prompts go through it as trees of tokens, see `tree`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from federatedscope_ggeur.data.encoders.open_clip import OpenClip
+from federatedscope_ggeur.data.text.tree import TokenTree
+from federatedscope_ggeur.errors import ConfigError
+
+_PARTS = (
+    "token_embedding",
+    "positional_embedding",
+    "transformer",
+    "ln_final",
+    "text_projection",
+    "attn_mask",
+)
+
+
+class TextTower:
+    """A frozen text transformer.
+
+    With a causal mask, and read out at the end of text (EOT), what stands behind the
+    EOT changes nothing: so prompts are cut there. Differentiable in what `encode` is
+    given, not in its own weights. Copies of it are itself.
+
+    Parameters
+    ----------
+    side : module
+        open_clip's CLIP, or the text module of one: what has token_embedding and so on.
+    tokenize : callable (list of str) -> Tensor of shape (n, context), int64
+    scale : float
+        exp(logit_scale) of the model.
+
+    Raises
+    ------
+    ConfigError
+        A text side of another kind, e.g. one of a language model.
+    """
+
+    def __init__(
+        self,
+        side: nn.Module,
+        tokenize: Callable[[Sequence[str]], Tensor],
+        scale: float,
+    ):
+        self._check(side)
+        self._side: Any = side
+        self._tokenize, self.scale = tokenize, scale
+        pool = getattr(side, "text_pool_type", getattr(side, "pool_type", "argmax"))
+        eos = getattr(side, "text_eos_id", getattr(side, "eos_id", None))
+        if pool not in ("argmax", "eos"):
+            raise ConfigError(
+                "ggeur.encoder.model: its text is not read out at the end of text, but "
+                f"by '{pool}'; take one of OpenAI's models, such as ViT-B-16"
+            )
+        self._eos = eos if pool == "eos" else None
+
+    @staticmethod
+    def _check(side: nn.Module) -> None:
+        missing = [name for name in _PARTS if not hasattr(side, name)]
+        extra = getattr(side, "cls_emb", None) is not None
+        if missing or extra or getattr(side, "attn_mask", None) is None:
+            raise ConfigError(
+                "ggeur.encoder.model: its text side is not a causal CLIP transformer "
+                f"(it is a {type(side).__name__}); take one of OpenAI's models, such "
+                "as ViT-B-16"
+            )
+
+    @classmethod
+    def of(cls, made: OpenClip) -> TextTower:
+        """The text side of a model that `load_open_clip` has made."""
+        from open_clip import get_tokenizer
+
+        model = made.model
+        scale = float(model.logit_scale.detach().exp().reshape(-1)[0])
+        side = getattr(model, "text", model)
+        return cls(side, get_tokenizer(made.name), scale)
+
+    def __deepcopy__(self, memo: dict) -> TextTower:
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        return self._side.positional_embedding.device
+
+    @property
+    def width(self) -> int:
+        """d, the length of a token's embedding."""
+        return self._side.token_embedding.weight.shape[1]
+
+    @property
+    def context(self) -> int:
+        """The longest prompt, in tokens."""
+        return len(self._side.positional_embedding)
+
+    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        """The token ids of each text, from its start to its end (EOT). What is too long
+        is cut, as CLIP does."""
+        tokens = self._tokenize(list(texts))
+        is_end = tokens if self._eos is None else (tokens == self._eos).int()
+        ends = is_end.argmax(dim=1)
+        return [row[: end + 1].tolist() for row, end in zip(tokens, ends)]
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The embeddings of tokens [N], without positions: shape (N, d)."""
+        return self._side.token_embedding(tokens)
+
+    def encode(self, embedded: Tensor, tree: TokenTree) -> Tensor:
+        """The features [n, D] of the n texts of a tree of N nodes [N, d]."""
+        side = self._side
+        x = (embedded + side.positional_embedding[tree.positions])[None]
+        mask = tree.mask.to(x.dtype)
+        if hasattr(side.transformer, "batch_first"):
+            x = side.transformer(x, attn_mask=mask)[0]
+        else:  # open_clip before 2.24 has the tokens first
+            x = side.transformer(x.transpose(0, 1), attn_mask=mask)[:, 0]
+        x = side.ln_final(x[tree.ends])
+        projection = side.text_projection
+        if projection is None:
+            return x
+        return projection(x) if isinstance(projection, nn.Module) else x @ projection
+
+    def features(self, texts: Sequence[str], size: int) -> Tensor:
+        """The features [n, D] of texts, float32 on the CPU, about `size` at a time.
+
+        Texts that begin alike go together.
+        """
+        tokens = self.tokens(texts)
+        order = sorted(range(len(texts)), key=tokens.__getitem__)
+        found = torch.empty(0)
+        with torch.inference_mode():
+            for first in range(0, len(order), size):
+                part = order[first : first + size]
+                tree = TokenTree.of([tokens[i] for i in part]).to(self.device)
+                rows = self.encode(self.embed(tree.tokens), tree).float().cpu()
+                if not first:
+                    found = rows.new_empty(len(texts), rows.shape[1])
+                found[part] = rows
+        # A copy: a tensor of inference mode can never be part of training.
+        return found.clone()

@@ -1,0 +1,188 @@
+"""Published weights: found on this machine, or downloaded if they must be."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import torch
+
+from federatedscope_ggeur.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+_BLOCK = 1 << 20
+_REACH = 2.0  # s
+_TIMM_FILES = ("model.safetensors", "pytorch_model.bin")
+
+
+@dataclass(frozen=True)
+class Remote:
+    """Where published weights are.
+
+    Parameters
+    ----------
+    repo : str
+        Repository on the Hugging Face hub; "" if none.
+    filenames : tuple of str
+        The file's possible names in `repo`, the best first.
+    url : str
+        Where else the file is; "" if nowhere.
+    folder : Path
+        Where a file from `url` is kept.
+    sha256 : str
+        The first digits of the SHA-256 of the file at `url`; "" if unknown.
+    """
+
+    repo: str
+    filenames: tuple[str, ...]
+    url: str
+    folder: Path
+    sha256: str = ""
+
+    @property
+    def address(self) -> str:
+        """What to fetch by hand."""
+        if self.repo:
+            return f"{hub()}/{self.repo}/resolve/main/{self.filenames[0]}"
+        return self.url
+
+
+def of_timm(config) -> Remote:
+    """Where the weights are that timm describes by a `PretrainedCfg`."""
+    names = (config.hf_hub_filename,) if config.hf_hub_filename else _TIMM_FILES
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    return Remote(config.hf_hub_id or "", names, config.url or "", folder)
+
+
+def hub() -> str:
+    """The Hugging Face hub, or the mirror of it that ``HF_ENDPOINT`` names."""
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+
+
+def is_offline() -> bool:
+    """Whether ``HF_HUB_OFFLINE`` forbids downloads."""
+    return os.environ.get("HF_HUB_OFFLINE", "0").upper() in ("1", "ON", "YES", "TRUE")
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def find(remote: Remote) -> Path | None:
+    """The weights if they are on this machine; touches no network."""
+    if remote.repo:
+        from huggingface_hub import try_to_load_from_cache
+
+        for name in remote.filenames:
+            path = try_to_load_from_cache(remote.repo, name)
+            if isinstance(path, str):
+                return Path(path)
+    if remote.url:
+        path = remote.folder / remote.url.rpartition("/")[2]
+        if path.is_file():
+            if sha256_file(path).startswith(remote.sha256):
+                return path
+            logger.warning("%s is damaged (SHA-256 differs) and is not used", path)
+    return None
+
+
+def obtain(remote: Remote, what: str, size: Callable[[], int], by_hand: str) -> Path:
+    """The weights' file, downloaded if it is not on this machine.
+
+    Parameters
+    ----------
+    remote : Remote
+    what : str
+        Whose weights, for messages.
+    size : callable () -> int
+        About how many bytes they have.
+    by_hand : str
+        The settings that take a file fetched by hand, called FILE.
+
+    Raises
+    ------
+    ConfigError
+        They cannot be had; says what to fetch by hand and what to do with it.
+    """
+    found = find(remote)
+    if found is not None:
+        return found
+    about = f"about {size() / 1e6:,.0f} MB"
+    hint = (
+        f"Where there is a network, fetch {remote.address}, copy the file to this "
+        f"machine, and set: {by_hand}"
+    )
+    if is_offline():
+        raise ConfigError(
+            f"the weights of {what} ({about}) are not on this machine, and "
+            f"HF_HUB_OFFLINE forbids to download them. {hint}"
+        )
+    logger.info("downloading the weights of %s, %s: %s", what, about, remote.address)
+    try:
+        check_network(remote.address)
+        return _download(remote)
+    except Exception as error:  # hub, HTTP and socket each have their own
+        raise ConfigError(
+            f"the weights of {what} ({about}) are not on this machine and could not be "
+            f"downloaded from {remote.address}: {type(error).__name__}: "
+            f"{str(error).strip().splitlines()[0] if str(error) else ''}. {hint}"
+        ) from error
+
+
+def check_network(address: str) -> None:
+    """Raise `OSError`, in two seconds or so, where the host of a URL, or the proxy
+    before it, cannot be reached: the libraries would try again for a minute."""
+    host = urlsplit(address).hostname or ""
+    proxies = {} if proxy_bypass(host) else getproxies()
+    asked = urlsplit(proxies.get("https") or proxies.get("all") or address)
+    port = asked.port or (80 if asked.scheme == "http" else 443)
+    where = asked.hostname or host, port
+    found: list[Exception] = []
+
+    def connect() -> None:
+        try:
+            socket.create_connection(where, _REACH).close()
+        except OSError as error:
+            found.append(error)
+
+    # A name that nobody answers for takes longer than any time-out of a socket.
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(_REACH)
+    if thread.is_alive() or found:
+        why = found[0] if found else f"no answer within {_REACH:g} s"
+        raise OSError(f"{where[0]} cannot be reached ({why})")
+
+
+def _download(remote: Remote) -> Path:
+    if not remote.repo:
+        remote.folder.mkdir(parents=True, exist_ok=True)
+        path = remote.folder / remote.url.rpartition("/")[2]
+        torch.hub.download_url_to_file(remote.url, str(path), remote.sha256 or None)
+        return path
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.utils import EntryNotFoundError
+
+    *others, last = remote.filenames
+    for name in others:
+        try:
+            return Path(hf_hub_download(remote.repo, name))
+        except EntryNotFoundError as error:
+            # A subclass says that there was no network to ask.
+            if isinstance(error, FileNotFoundError):
+                raise
+    return Path(hf_hub_download(remote.repo, last))

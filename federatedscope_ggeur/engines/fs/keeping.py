@@ -1,0 +1,96 @@
+"""Checkpoints of a run inside FederatedScope (FS): where they are, and how to go on."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from shlex import quote
+
+from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
+from federatedscope_ggeur.federation.course.checkpoint import Progress
+from federatedscope_ggeur.federation.course.checkpoint_writer import CheckpointWriter
+from federatedscope_ggeur.federation.course.checkpointing import Checkpointing
+from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.federation.course.places import DEFAULT_NAME, taken
+from federatedscope_ggeur.federation.messages import Handshake
+
+logger = logging.getLogger(__name__)
+
+_RESTORE = "federate.restore_from"
+#: What starts FS's main, where that is not Python with the file of `sys.argv`.
+_started_by: list[str] = []
+
+
+def checkpoint_place(cfg, settings: RunSettings) -> str:
+    """Where this process keeps what a checkpoint takes: ``federate.save_to``, or the
+    run's folder; "" for nowhere."""
+    if settings.save_to or settings.checkpoint_every is None:
+        return settings.save_to
+    # Without FS's main there may be no folder.
+    return str(Path(cfg.outdir) / DEFAULT_NAME) if Path(cfg.outdir).is_dir() else ""
+
+
+def server_checkpoints(
+    cfg, settings: RunSettings, handshake: Handshake, progress: Progress | None
+) -> Checkpointing | None:
+    """The server's, or None where none are wanted.
+
+    Where the method keeps a state on clients, which write theirs after every round,
+    the server does so as well: they belong together.
+    """
+    place = checkpoint_place(cfg, settings)
+    if not place:
+        return None
+    if not settings.save_to and Path(place).exists():
+        logger.warning("no checkpoints: '%s' is there, of an earlier run", place)
+        return None
+    writer = CheckpointWriter(place, handshake, progress)
+    stateful = settings.server.task.method.keeps_state
+    seconds = settings.checkpoint_every or 0.0
+    if settings.save_to or stateful:
+        seconds = 0.0
+    return Checkpointing(writer, seconds, asked=bool(settings.save_to))
+
+
+def check_client_place(cfg, number: int) -> None:
+    """Refuse to write over the state of a client that does not go on from it.
+
+    Raises
+    ------
+    ConfigError
+    """
+    save_to = cfg.federate.save_to
+    if save_to and save_to != cfg.federate.restore_from:
+        path = ClientStore(save_to, number).path
+        if path.exists():
+            raise taken(path, f"the state of client {number} in another run")
+
+
+def note_start(command: Sequence[str]) -> None:
+    """FS's main was not started by itself, but by this command and its arguments."""
+    _started_by[:] = command
+
+
+def command_to_go_on(path: str | Path) -> str:
+    """The command line that started this process, going on from the checkpoint."""
+    program, *kept = sys.argv
+    while _RESTORE in kept:
+        first = kept.index(_RESTORE)
+        del kept[first : first + 2]
+    command = [*(_started_by or ["python", program]), *kept, _RESTORE, str(path)]
+    return " ".join(map(quote, command))
+
+
+def take_sigterm() -> Callable[[], object]:
+    """Have SIGTERM end this process as Ctrl-C does, with its files written, where
+    nobody else takes it; what is returned ends that."""
+    free = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if not free or threading.current_thread() is not threading.main_thread():
+        return lambda: None
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return partial(signal.signal, signal.SIGTERM, signal.SIG_DFL)

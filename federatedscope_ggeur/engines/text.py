@@ -1,0 +1,84 @@
+"""The text features that a config asks for, on every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
+from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
+from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings
+from federatedscope_ggeur.cfg_ggeur.text import uses_text
+from federatedscope_ggeur.data import TextFeatures
+from federatedscope_ggeur.data.text.features import (
+    TEXT,
+    is_text_file,
+    read_text_file,
+)
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.models.text import TEXT_MODELS, ClassTexts, TextPart
+
+
+def class_texts(
+    cfg, names: Sequence[str], dim: int, identity: Mapping[str, object] | None = None
+) -> ClassTexts | None:
+    """Text features of the classes called `names`; None where nothing needs them.
+
+    Beside embeddings ``text.npz`` is taken; else they are those of the encoder that
+    ``ggeur.encoder`` names, with the `identity` that embedded the images.
+
+    Raises
+    ------
+    ConfigError, DataError
+        They cannot be had, or are not of the `dim` of the embeddings.
+    """
+    if not uses_text(cfg.ggeur):
+        return None
+    found = text_features(cfg, names, dim, identity)
+    if found.features.shape != (len(names), dim):
+        raise ConfigError(
+            f"ggeur.encoder: its text features have D = {found.features.shape[1]}, but "
+            f"the embeddings have {dim}; name the model that they were made with"
+        )
+    chosen = cfg.ggeur.text
+    part = TEXT_MODELS.get(chosen.model)
+    prompts = None
+    if part is not None and part.learns_prompts:
+        prompts = _prompts(cfg, names, identity, part)
+    return ClassTexts(
+        found.features,
+        found.scale,
+        found.key,
+        prior=float(chosen.prior),
+        ensemble=float(chosen.ensemble),
+        prompts=prompts,
+    )
+
+
+def _prompts(cfg, names: Sequence[str], identity, part: type[TextPart]):
+    from federatedscope_ggeur.data.text.load import load_tower
+    from federatedscope_ggeur.data.text.prompted import PromptedClasses
+
+    encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
+    tower, _ = load_tower(encoding, identity)
+    return PromptedClasses(tower, names, options_of(part, cfg.ggeur)["n_ctx"])
+
+
+def text_key(text: ClassTexts | None) -> str:
+    """What a handshake says of text features; "" where there are none."""
+    return "" if text is None else text.key
+
+
+def text_features(
+    cfg, names: Sequence[str], dim: int, identity: Mapping[str, object] | None
+) -> TextFeatures:
+    """Those of ``text.npz`` beside embeddings, or of the encoder."""
+    if identity is None:
+        path = Path(cfg.data.root).expanduser() / f"{TEXT}.npz"
+        if is_text_file(path):
+            return read_text_file(path, len(names), dim)
+    # Here, since nothing of it is wanted without text.
+    from federatedscope_ggeur.data.text.load import load_text
+
+    encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
+    return load_text(names, cfg.ggeur.text.templates, encoding, identity).found

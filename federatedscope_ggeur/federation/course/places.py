@@ -1,0 +1,59 @@
+"""Where a run's checkpoint may be written, and the errors of its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from federatedscope_ggeur.errors import ConfigError, setting
+
+#: A checkpoint's name in a run's folder, where ``federate.save_to`` names no file.
+DEFAULT_NAME = "checkpoint"
+
+
+def round0_path(path: Path) -> Path:
+    """Of what round 0 left, beside the checkpoint at `path`."""
+    return path.with_name(path.name + ".round0")
+
+
+def client_path(path: str | Path, number: int) -> Path:
+    """Of a client's own state, beside the checkpoint at `path`."""
+    return Path(f"{path}.clients") / f"client_{number:04d}.safetensors"
+
+
+def check_name(path: Path) -> None:
+    """Refuse a path that is a folder, or no name that a file can have.
+
+    Raises
+    ------
+    ConfigError
+    """
+    try:
+        is_folder = path.is_dir()
+        # The longest name that there will be.
+        round0_path(path).with_name(f"{path.name}.round0.new").exists()
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or error
+        raise unwritable(f"'{path}' is no name for a file: {problem}") from error
+    if is_folder:
+        example = path / DEFAULT_NAME
+        problem = f"'{path}' is a folder; name a file, such as '{example}'"
+        raise ConfigError(f"{setting('save_to')}: {problem}")
+
+
+def unwritable(problem: object) -> ConfigError:
+    """The error of a checkpoint that cannot be written."""
+    where = setting("save_to")
+    return ConfigError(f"{where}: {problem}; make room or name another place")
+
+
+def taken(path: Path, what: str) -> ConfigError:
+    """The error of a place where something stands that is not this run's."""
+    return ConfigError(
+        f"{setting('save_to')}: '{path}' is {what}, and nothing is overwritten: name "
+        f"another place, or set {setting('restore_from')} to go on from there"
+    )
+
+
+def refusal(path: str | Path, problem: str) -> ConfigError:
+    """The error of a file at `path` that a run cannot go on from."""
+    return ConfigError(f"{setting('restore_from')}: '{path}' cannot be used: {problem}")

@@ -1,0 +1,98 @@
+"""The classes with samples, as closed forms see the merged statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Union
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.geometry import (
+    ClassStatistics,
+    MeanStatistics,
+    SummedStatistics,
+)
+from federatedscope_ggeur.models.closed_forms.components import Components
+
+Statistics = Union[ClassStatistics, SummedStatistics, MeanStatistics]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The C' classes with samples, from the overall mean; all float64."""
+
+    statistics: Statistics
+    classes: list[int]
+    counts: Tensor  # [C']
+    total: float  # N
+    means: Tensor  # [C', D]
+    origin: Tensor  # [D], the mean of all samples
+    offsets: Tensor  # [C', D], class means less the origin
+    components: Components  # by client, where that is known
+    seed: int  # keys every draw
+
+    @classmethod
+    def of(
+        cls,
+        statistics: Statistics,
+        components: Components | None = None,
+        seed: int = 0,
+    ) -> Seen:
+        classes = statistics.classes
+        counts, means = statistics.counts[classes].double(), statistics.means[classes]
+        total = float(counts.sum())
+        origin = (counts / total) @ means
+        offsets = means - origin
+        if components is None:
+            components = Components.of_classes(statistics)
+        return cls(
+            statistics, classes, counts, total, means, origin, offsets, components, seed
+        )
+
+    @cached_property
+    def within(self) -> Tensor:
+        """The within-class scatter: shape (D, D); forms of NEEDS "pooled" or more."""
+        held = self.statistics
+        if isinstance(held, MeanStatistics):
+            raise StatisticsError(
+                "a within-class scatter is needed, but the statistics are counts and "
+                "means alone"
+            )
+        if isinstance(held, ClassStatistics):
+            held = SummedStatistics.from_classes(held)
+        return held.scatter()
+
+    @property
+    def components_of_classes(self) -> Components:
+        """One for each class, without a scatter."""
+        held = MeanStatistics.from_moments(
+            self.statistics.counts, self.statistics.means
+        )
+        return Components.of_classes(held)
+
+    @property
+    def dim(self) -> int:
+        return len(self.origin)
+
+    @property
+    def num_classes(self) -> int:
+        """C, with the classes that have no samples."""
+        return self.statistics.num_classes
+
+    def scatter(self, c: int) -> Tensor:
+        """Of class c alone: shape (D, D); for forms of NEEDS "class"."""
+        if not isinstance(self.statistics, ClassStatistics):
+            raise StatisticsError(
+                "a covariance for each class is needed, but the statistics are summed "
+                "over classes, or means alone"
+            )
+        return self.statistics.scatter(c)
+
+    def log_priors(self, priors: str) -> Tensor:
+        """Of shape (C',); zero if all are the same (``"none"``)."""
+        if priors == "none":
+            return torch.zeros_like(self.counts)
+        return (self.counts / self.total).log()

@@ -1,0 +1,223 @@
+"""Text as a prior of class means.
+
+With m the mean of all rows, n_c the rows of class c and w_c its text features, the
+text's guess of a class mean is ``p_c = m + a d_c``, ``d_c = w_c - mean w``. The one
+number a, by least squares over merged means, bridges the gap between the modalities::
+
+    a = sum_c n_c <mu_c - m, d_c> / sum_c n_c |d_c|^2
+
+(0 where that is negative: text says nothing then). Means become
+``(n_c mu_c + kappa p_c) / (n_c + kappa)``; a class without rows gets p_c, unless a
+is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.models.closed_forms.components import Components, Rows
+from federatedscope_ggeur.models.closed_forms.left_out import (
+    ROUNDING,
+    LeftOut,
+    sum_by_class,
+)
+from federatedscope_ggeur.models.closed_forms.seen import Seen
+from federatedscope_ggeur.models.text.classes import ClassTexts
+
+_LEAST = 1e-12
+
+
+def bridge(parts: Components, offsets: Tensor) -> float:
+    """a, of components' means and offsets d_c [C, D]."""
+    own = offsets[parts.labels]
+    products = ((parts.means - parts.origin) * own).sum(dim=1)
+    squares = float(parts.weights @ own.square().sum(dim=1))
+    return max(0.0, float(parts.weights @ products) / squares) if squares > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Components whose means the text has moved, and one for each class without any.
+
+    Attributes
+    ----------
+    means : Tensor of shape (J, D), float64
+    weights : Tensor of shape (J,), float64
+        ``n_j + kappa``, what each counts for in priors.
+    labels : Tensor of shape (J,), int64
+    a : float
+    """
+
+    means: Tensor
+    weights: Tensor
+    labels: Tensor
+    a: float
+
+    def report(self) -> dict[str, float]:
+        return {"text_bridge": self.a}
+
+
+def with_prior(parts: Components, text: ClassTexts) -> Moved:
+    """The components of `parts`, moved, and behind them those of other classes."""
+    offsets, kappa = text.offsets, text.prior
+    a = bridge(parts, offsets)
+    unseen = _unseen(parts) if a else []
+    labels = torch.cat([parts.labels, torch.tensor(unseen, dtype=torch.int64)])
+    counts = torch.cat([parts.weights, parts.weights.new_zeros(len(unseen))])
+    sums = parts.weights[:, None] * parts.means
+    sums = torch.cat([sums, sums.new_zeros(len(unseen), parts.dim)])
+    guessed = parts.origin + a * offsets[labels]
+    weights = counts + kappa
+    return Moved((sums + kappa * guessed) / weights[:, None], weights, labels, a)
+
+
+def _unseen(parts: Components) -> list[int]:
+    return sorted(set(range(parts.num_classes)) - set(parts.classes))
+
+
+def moved_by_text(seen: Seen, text: ClassTexts) -> tuple[Seen, dict[str, float]]:
+    """The classes of `seen` and all others, with means that the text has moved, each
+    counting ``n_c + kappa``; the origin stays."""
+    moved = with_prior(seen.components_of_classes, text)
+    order = moved.labels.argsort()
+    counts, means = moved.weights[order], moved.means[order]
+    after = replace(
+        seen,
+        classes=moved.labels[order].tolist(),
+        counts=counts,
+        total=float(counts.sum()),
+        means=means,
+        offsets=means - seen.origin,
+    )
+    return after, moved.report()
+
+
+def with_ensemble(score: LeftOut, text: ClassTexts) -> LeftOut:
+    """Scores ``s <x/|x|, w_c> + alpha score``; `score` itself where alpha is 0."""
+    if not text.ensemble:
+        return score
+
+    def together(rows: Rows) -> list[Tensor]:
+        zero_shot = text.logits(rows.features)
+        return [zero_shot + text.ensemble * found for found in score(rows)]
+
+    return together
+
+
+def log_shares(weights: Tensor, labels: Tensor, classes: int, priors: str) -> Tensor:
+    """Log priors [J] of components: ``n_j + kappa`` of all, or ("none") of a class."""
+    logs = (weights / weights.sum()).log()
+    if priors == "none":
+        logs = logs - sum_by_class(logs[None], labels, classes)[0, labels]
+    return logs
+
+
+class PriorLeftOut:
+    """LDA and the mixture discriminant with a prior of text, each row left out in turn.
+
+    Parameters
+    ----------
+    parts : Components
+        One for each class (LDA), or several, with their scatter.
+    shrinkages : sequence of float
+        As for `DiscriminantLeftOut`, whose covariance without a row this is.
+    priors : {"counts", "none"}
+    text : ClassTexts
+
+    Notes
+    -----
+    A row x of component j changes m, a and mu_j, and with a every mean: they are worked
+    out anew for each row, from sums of which its own part is taken off.
+    """
+
+    def __init__(
+        self,
+        parts: Components,
+        shrinkages: Sequence[float],
+        priors: str,
+        text: ClassTexts,
+    ):
+        self._parts, self._shrinkages, self._priors = parts, shrinkages, priors
+        self._kappa = text.prior
+        values, basis = torch.linalg.eigh(parts.within())
+        self._values, self._basis = values.clamp(min=0), basis
+        none = torch.tensor(_unseen(parts), dtype=torch.int64)
+        self._labels = torch.cat([parts.labels, none])
+        self._counts = torch.cat([parts.weights, parts.weights.new_zeros(len(none))])
+        means = (parts.means - parts.origin) @ basis
+        self._means = torch.cat([means, means.new_zeros(len(none), parts.dim)])
+        self._offsets = text.offsets[self._labels] @ basis
+        # Sums over rows, from the mean of all (so that of the means is zero).
+        self._lengths = self._offsets.square().sum(dim=1)
+        self._products = (self._means * self._offsets).sum(dim=1)
+
+    def __call__(self, rows: Rows) -> list[Tensor]:
+        parts, own = self._parts, rows.own(self._parts)
+        inside, at = own >= 0, own.clamp(min=0)
+        x = (rows.features.double() - parts.origin) @ self._basis
+        taken = inside.double()
+        counts = self._counts.repeat(len(own), 1)
+        counts[torch.arange(len(own)), at] -= taken
+        left_rows = (parts.total - taken).clamp(min=1)
+        centre = -taken[:, None] * x / left_rows[:, None]
+        a = self._bridge(x, at, taken, counts, centre)
+        n_j = self._counts[at]
+        shares = inside & (n_j > 1)
+        growth = torch.where(shares, n_j / (n_j - 1).clamp(min=1), 0 * n_j)
+        z = (x - self._means[at]) * shares[:, None]
+        seen = (counts > 0).sum(dim=1)
+        degrees = parts.total - taken - seen
+        trace = self._values.sum()
+        left = trace - growth * z.square().sum(dim=1)
+        plain = (degrees <= 0) | (left <= ROUNDING * trace)
+        logs = self._log_priors(counts, a)
+
+        def scores(g: float) -> Tensor:
+            v, size = degrees.clamp(min=1), left / parts.dim
+            inverse = (1 - g) * self._values / v[:, None] + (g * size / v)[:, None]
+            inverse = 1 / torch.where(plain[:, None], torch.ones_like(inverse), inverse)
+            b = torch.where(plain, torch.zeros_like(v), (1 - g) * growth / v)
+            more = b / (1 - b * (z * inverse * z).sum(dim=1)).clamp(min=_LEAST)
+            found = torch.empty_like(counts)
+            for j in range(len(self._labels)):
+                rest = x - self._moved(j, x, at, taken, counts, centre, a)
+                along = (rest * inverse * z).sum(dim=1)
+                found[:, j] = (rest * inverse * rest).sum(dim=1) + more * along.square()
+            found = logs - found / 2
+            return sum_by_class(found, self._labels, parts.num_classes)
+
+        return [scores(g) for g in self._shrinkages]
+
+    def _bridge(self, x, at, taken, counts, centre) -> Tensor:
+        """a without each row: shape (n,)."""
+        own = self._offsets[at]
+        products = self._counts @ self._products - taken * (x * own).sum(dim=1)
+        sums = self._counts @ self._offsets - taken[:, None] * own
+        squares = counts @ self._lengths
+        above = products - (centre * sums).sum(dim=1)
+        a = torch.where(squares > 0, above / squares.clamp(min=_LEAST), 0 * squares)
+        return a.clamp(min=0)
+
+    def _moved(self, j, x, at, taken, counts, centre, a) -> Tensor:
+        """The mean of component j without each row: shape (n, D)."""
+        total = self._counts[j] * self._means[j] - ((at == j) * taken)[:, None] * x
+        guessed = centre + a[:, None] * self._offsets[j]
+        return (total + self._kappa * guessed) / (counts[:, j] + self._kappa)[:, None]
+
+    def _log_priors(self, counts: Tensor, a: Tensor) -> Tensor:
+        """Of each component without the row; -inf where nothing is known of it."""
+        weights = counts + self._kappa
+        rows = counts.new_zeros(len(counts), self._parts.num_classes)
+        rows.index_add_(1, self._labels, counts)
+        guessed = (rows[:, self._labels] == 0) & (a > 0)[:, None]
+        weights = torch.where((counts > 0) | guessed, weights, 0 * weights)
+        logs = weights.log() - weights.sum(dim=1, keepdim=True).log()
+        if self._priors == "none":
+            classes = sum_by_class(logs, self._labels, self._parts.num_classes)
+            own = classes[:, self._labels]
+            logs = torch.where(weights > 0, logs - own, logs)
+        return logs

@@ -1,0 +1,60 @@
+"""The zero-shot head of a text encoder."""
+
+from __future__ import annotations
+
+import torch
+
+from federatedscope_ggeur.models.closed_forms.base import (
+    ClosedForm,
+    Solved,
+    Statistics,
+    register_closed_form,
+)
+from federatedscope_ggeur.models.closed_forms.components import Components, Rows
+from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
+from federatedscope_ggeur.models.linear import LinearHead
+
+
+@register_closed_form("zeroshot")
+class ZeroShot(ClosedForm):
+    """``s <x, w_c>`` with the unit text features w_c of the classes.
+
+    No client sends anything for it. On embeddings that are not of length 1 it chooses
+    the same classes, at another temperature.
+
+    References
+    ----------
+    Radford et al., "Learning transferable visual models from natural language
+    supervision", 2021.
+    """
+
+    meaning = "zero-shot: the text features of the classes' names; nothing is sent up"
+    source = "Radford 2021 (CLIP)"
+    NEEDS = "means"
+    asks = False
+    needs_text = True
+
+    def solve(
+        self,
+        statistics: Statistics,
+        components: Components | None = None,
+        seed: int = 0,
+    ) -> Solved:
+        text = self.known_text
+        classes, dim = text.features.shape
+        model = LinearHead(dim, classes)
+        with torch.no_grad():
+            model.classifier.weight.copy_(text.weight)
+            model.classifier.bias.zero_()
+        report = {"rows": 0, "classes": classes, "left_out": 0}
+        return Solved(
+            model.eval().requires_grad_(False), {**report, "logit_scale": text.scale}
+        )
+
+    def left_out(self, components: Components) -> LeftOut:
+        text = self.known_text
+
+        def score(rows: Rows) -> list:
+            return [text.logits(rows.features)]
+
+        return score

@@ -1,0 +1,81 @@
+"""A head in closed form and the zero-shot one together."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.linear import LinearHead
+from federatedscope_ggeur.models.mixture import MixtureHead
+from federatedscope_ggeur.models.text.classes import ClassTexts
+
+
+class EnsembleHead(Model):
+    """Logits ``V x/|x| + log sum_{j of c} exp(w_j x + b_j)``.
+
+    With one component a class the second part is linear. It is not trained, and has no
+    last layer that others could train. Its representation is the logits themselves.
+
+    Attributes
+    ----------
+    zero_shot : Parameter of shape (C, D)
+        V, the scaled text features; zeros where the ensemble is a head alone.
+    statistics : MixtureHead
+
+    References
+    ----------
+    Wang et al., "A hard-to-beat baseline for training-free CLIP-based adaptation",
+    ICLR 2024.
+    """
+
+    fixed_size = False
+
+    def __init__(self, in_features: int, num_classes: int):
+        super().__init__(in_features, num_classes)
+        self.zero_shot = nn.Parameter(torch.zeros(num_classes, in_features))
+        self.statistics = MixtureHead(in_features, num_classes)
+
+    @classmethod
+    def of(cls, head: Model, text: ClassTexts | None = None) -> EnsembleHead:
+        """``s <x/|x|, w_c> + alpha`` times the logits of a linear head; without a text
+        the logits of any head in closed form."""
+        model = cls(head.in_features, head.num_classes)
+        mixture = head
+        if isinstance(head, LinearHead):
+            mixture = MixtureHead.of_linear(head)
+        assert isinstance(mixture, MixtureHead)
+        with torch.no_grad():
+            if text is not None:
+                assert isinstance(head, LinearHead)  # of which a multiple is one, too
+                mixture.weight.mul_(text.ensemble)
+                mixture.bias.mul_(text.ensemble)
+                model.zero_shot.copy_(text.weight)
+        model.statistics = mixture
+        return model
+
+    @property
+    def classifier(self) -> nn.Linear:  # type: ignore[override]  # there is none
+        return self.statistics.classifier
+
+    def last_input(self, features: Tensor) -> Tensor:
+        return self.statistics.last_input(features)
+
+    def reset(self, generator: torch.Generator | None = None) -> Model:
+        """Zeros; nothing is drawn."""
+        self.statistics.reset()
+        with torch.no_grad():
+            self.zero_shot.zero_()
+        return self
+
+    def make_room_for(self, size: int) -> None:
+        """As `MixtureHead.make_room_for`, for its part of the vector."""
+        self.statistics.make_room_for(size - self.zero_shot.numel())
+
+    def represent(self, features: Tensor) -> Tensor:
+        unit = F.normalize(features, dim=1)
+        return unit @ self.zero_shot.T + self.statistics(features)
+
+    def classify(self, representation: Tensor) -> Tensor:
+        return representation

@@ -1,0 +1,96 @@
+"""FedCLIP's adapter: attention over the dimensions of image features."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.text.base import (
+    TextPart,
+    no_last_layer,
+    register_text_model,
+)
+from federatedscope_ggeur.models.text.classes import ClassTexts
+from federatedscope_ggeur.settings import Key, one_of
+
+
+class AdapterHead(Model):
+    """``x' = norm(a(x) * x)``, ``a(x) = softmax(W2 tanh(W1 x + b1) + b2)``, and logits
+    ``s <x', w_c>``.
+
+    The text features w_c are frozen and part of the state dict, but do not travel. Its
+    representation is x'. `prompts` "batch" is the published loss: of a batch of B pairs
+    of image and text, ``(CE(L, 1..B) + CE(L^T, 1..B)) / 2``, L_ij = s <x'_i, w_{y_j}>,
+    in which other images of a class are negatives; "class" is cross-entropy over
+    classes.
+
+    Parameters
+    ----------
+    texts : ClassTexts
+    loss_kind : {"batch", "class"}
+
+    References
+    ----------
+    Lu et al., "FedCLIP: Fast generalization and personalization for CLIP in federated
+    learning", 2023.
+    """
+
+    first_layer = ""
+    texts: Tensor
+    scale: Tensor
+
+    def __init__(self, texts: ClassTexts, loss_kind: str = "batch"):
+        classes, dim = texts.features.shape
+        super().__init__(dim, classes)
+        self.loss_kind = loss_kind
+        self.inner, self.outer = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.register_buffer("texts", texts.features.clone())
+        self.register_buffer("scale", torch.tensor(float(texts.scale)))
+
+    @property
+    def least_batch(self) -> int:  # type: ignore[override]
+        # A pair alone has nothing to be told from.
+        return 2 if self.loss_kind == "batch" else 1
+
+    @property
+    def classifier(self) -> nn.Linear:  # type: ignore[override]  # text stands there
+        raise no_last_layer(self)
+
+    def last_input(self, features: Tensor) -> Tensor:
+        return self.represent(features)
+
+    def represent(self, features: Tensor) -> Tensor:
+        attention = self.outer(torch.tanh(self.inner(features))).softmax(dim=1)
+        return F.normalize(attention * features, dim=1)
+
+    def classify(self, representation: Tensor) -> Tensor:
+        return self.scale * representation @ self.texts.T
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if self.loss_kind == "class":
+            return super().loss(logits, labels)
+        pairs, own = logits[:, labels], torch.arange(len(labels), device=labels.device)
+        return (F.cross_entropy(pairs, own) + F.cross_entropy(pairs.T, own)) / 2
+
+
+@register_text_model("fedclip")
+class FedCLIP(TextPart):
+    """An `AdapterHead`; W1, b1, W2 and b2 are trained and travel."""
+
+    meaning = "attention over the dimensions of embeddings, trained; text is frozen"
+    source = "Lu 2023"
+    SETTINGS = (
+        Key(
+            "loss",
+            "batch",
+            "Loss: batch, pairs of images and texts of a mini-batch, as published; "
+            "class, cross-entropy over classes.",
+            one_of("batch", "class"),
+        ),
+    )
+
+    @classmethod
+    def build(cls, texts: ClassTexts, **options) -> Model:
+        return AdapterHead(texts, options.get("loss", "batch"))

@@ -1,0 +1,130 @@
+"""What a text model is: one whose last layer is what text says of the classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.text.classes import ClassTexts, placeholder
+from federatedscope_ggeur.settings import Key, Registry
+
+Part = TypeVar("Part", bound="type[TextPart]")
+
+_NO_LAST_LAYER = (
+    "{} has no last layer to train, which is text: take a linear or MLP head for "
+    "whatever works on one"
+)
+
+
+class TextPart:
+    """One kind of text model, as it is registered.
+
+    Attributes
+    ----------
+    name : str
+    meaning, source : str
+    SETTINGS : tuple of Key
+        ``ggeur.<name>.*``.
+    learns_prompts : bool
+        Whether the text tower itself is needed where it is trained.
+    own_classes : bool
+        Whether a client trains on its own classes alone.
+    """
+
+    name: ClassVar[str] = ""
+    meaning: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+    SETTINGS: ClassVar[tuple[Key, ...]] = ()
+    learns_prompts: ClassVar[bool] = False
+    own_classes: ClassVar[bool] = False
+
+    @classmethod
+    def build(cls, texts: ClassTexts, **options) -> Model:
+        """The model that is trained."""
+        raise NotImplementedError
+
+    @classmethod
+    def build_left(cls, texts: ClassTexts, **options) -> Model:
+        """The kind that is scored and left; with prompts, what they came to."""
+        if cls.learns_prompts:
+            return CosineHead(texts.features.shape[1], len(texts.features))
+        return cls.build(texts, **options)
+
+
+TEXT_MODELS: Registry[type[TextPart]] = Registry("text model", "text.model")
+
+
+def register_text_model(name: str) -> Callable[[Part], Part]:
+    """Decorator: the class is ``ggeur.text.model: <name>``."""
+    return TEXT_MODELS.registered(name)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class TextModelSettings:
+    """Which text model: its name, what it is of, and its settings.
+
+    With `left` it is the kind that is scored and left. Without `texts` it is one whose
+    numbers are loaded afterwards.
+    """
+
+    name: str
+    texts: ClassTexts | None = None
+    options: tuple[tuple[str, object], ...] = ()
+    left: bool = False
+
+    @property
+    def leaves_another(self) -> bool:
+        """Whether what is left is of another kind than what is trained."""
+        return TEXT_MODELS.find(self.name).learns_prompts
+
+    def build(self, in_features: int, num_classes: int) -> Model:
+        part = TEXT_MODELS.find(self.name)
+        texts = self.texts or placeholder(num_classes, in_features)
+        make = part.build_left if self.left else part.build
+        return make(texts, **dict(self.options))
+
+
+def no_last_layer(model: Model) -> ConfigError:
+    return ConfigError(_NO_LAST_LAYER.format(f"a {type(model).__name__}"))
+
+
+class CosineHead(Model):
+    """Logits ``V x/|x|``: what learnt prompts, once they are, give on embeddings.
+
+    Its representation is the logits themselves.
+
+    Attributes
+    ----------
+    weight : Parameter of shape (C, D)
+        V, scaled text features.
+    """
+
+    def __init__(self, in_features: int, num_classes: int):
+        super().__init__(in_features, num_classes)
+        self.weight = nn.Parameter(torch.zeros(num_classes, in_features))
+
+    @property
+    def classifier(self) -> nn.Linear:  # type: ignore[override]  # there is none
+        raise no_last_layer(self)
+
+    def last_input(self, features: Tensor) -> Tensor:
+        return F.normalize(features, dim=1)
+
+    def reset(self, generator: torch.Generator | None = None) -> Model:
+        """Zeros; nothing is drawn."""
+        with torch.no_grad():
+            self.weight.zero_()
+        return self
+
+    def represent(self, features: Tensor) -> Tensor:
+        return F.normalize(features, dim=1) @ self.weight.T
+
+    def classify(self, representation: Tensor) -> Tensor:
+        return representation

@@ -1,0 +1,63 @@
+"""`ClassTexts`: a unit vector for each class, and what is to be made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTexts:
+    """Text features of all classes.
+
+    Attributes
+    ----------
+    features : Tensor of shape (C, D), float32
+        w_c, of length 1 each.
+    scale : float
+        s of the zero-shot logits ``s <x/|x|, w_c>``.
+    key : str
+        Differs where they do.
+    prior : float
+        kappa, rows that a class's text counts for in closed forms; 0: none.
+    ensemble : float
+        alpha of ``s <x/|x|, w_c> + alpha (logit of a closed form)``; 0: none.
+    prompts : object, optional
+        What prompts are learnt in, see `prompts.Prompted`.
+    """
+
+    features: Tensor
+    scale: float
+    key: str = ""
+    prior: float = 0.0
+    ensemble: float = 0.0
+    prompts: Any = None
+
+    @property
+    def weight(self) -> Tensor:
+        """``s w_c``, the weights of the zero-shot head: shape (C, D), float32."""
+        return self.scale * self.features
+
+    @property
+    def offsets(self) -> Tensor:
+        """``w_c - mean w``: shape (C, D), float64."""
+        rows = self.features.double()
+        return rows - rows.mean(dim=0)
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """``s <x/|x|, w_c>`` of rows x [n, D]: shape (n, C), float64."""
+        unit = F.normalize(rows.double(), dim=1)
+        return unit @ (self.scale * self.features.double()).T
+
+    def plain(self) -> ClassTexts:
+        """The same without an ensemble."""
+        return replace(self, ensemble=0.0)
+
+
+def placeholder(num_classes: int, dim: int) -> ClassTexts:
+    """Of shapes alone, for a model whose numbers are loaded afterwards."""
+    return ClassTexts(torch.zeros(num_classes, dim), 1.0)

@@ -1,0 +1,78 @@
+"""FedTPG: a network that makes prompts of the names of the classes at hand."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.text.base import TextPart, register_text_model
+from federatedscope_ggeur.models.text.classes import ClassTexts
+from federatedscope_ggeur.models.text.prompts import PromptHead, width_of
+from federatedscope_ggeur.settings import Key, whole
+
+_HEADS, _WIDER = 4, 4
+
+
+class ContextGenerator(nn.Module):
+    """From text features T [C', D] to a context [n, d].
+
+    Learnt queries [n, d] attend to T (pre-norm, four heads, K = V = T, nothing added
+    around it); a feed-forward layer with GEGLU, four times as wide, is added to what
+    comes out. With n = 4 and D = d = 512 that are 4,206,080 numbers.
+
+    References
+    ----------
+    Qiu et al., "Federated text-driven prompt generation for vision-language models",
+    ICLR 2024.
+    """
+
+    def __init__(self, vectors: int, width: int, dim: int):
+        super().__init__()
+        self.queries = nn.Parameter(torch.zeros(vectors, width))
+        self.norm_queries, self.norm_texts = nn.LayerNorm(width), nn.LayerNorm(dim)
+        self.query = nn.Linear(width, width)
+        self.key, self.value = nn.Linear(dim, width), nn.Linear(dim, width)
+        self.out = nn.Linear(width, width)
+        self.norm = nn.LayerNorm(width)
+        self.widen = nn.Linear(width, 2 * _WIDER * width)
+        self.narrow = nn.Linear(_WIDER * width, width)
+
+    def forward(self, texts: Tensor) -> Tensor:
+        known = self.norm_texts(texts)
+        query = self._split(self.query(self.norm_queries(self.queries)))
+        key, value = self._split(self.key(known)), self._split(self.value(known))
+        scores = query @ key.transpose(1, 2) / query.shape[2] ** 0.5
+        seen = (scores.softmax(dim=2) @ value).transpose(0, 1).flatten(1)
+        seen = self.out(seen)
+        content, gate = self.widen(self.norm(seen)).chunk(2, dim=1)
+        return seen + self.narrow(content * F.gelu(gate))
+
+    def _split(self, rows: Tensor) -> Tensor:
+        """Rows [n, d] by head: shape (heads, n, d / heads)."""
+        return rows.view(len(rows), _HEADS, -1).transpose(0, 1)
+
+
+@register_text_model("fedtpg")
+class FedTPG(TextPart):
+    """A `ContextGenerator`, averaged over clients; each trains on its own classes."""
+
+    meaning = "a network makes the context of the names of a client's classes"
+    source = "Qiu 2024"
+    SETTINGS = (
+        Key(
+            "n_ctx",
+            4.0,
+            "Vectors that its network makes.",
+            whole(1, maximum=64),
+        ),
+    )
+    learns_prompts = True
+    own_classes = True
+
+    @classmethod
+    def build(cls, texts: ClassTexts, **options) -> Model:
+        vectors, dim = int(options.get("n_ctx", 4)), texts.features.shape[1]
+        source = ContextGenerator(vectors, width_of(texts), dim)
+        return PromptHead(texts, source, own_classes=True)

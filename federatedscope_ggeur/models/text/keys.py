@@ -1,0 +1,64 @@
+"""The `ggeur.text.*` keys: what is made of text features."""
+
+from __future__ import annotations
+
+from federatedscope_ggeur.models.text.base import TEXT_MODELS
+from federatedscope_ggeur.settings import Key, fraction, rule_of
+from federatedscope_ggeur.settings.rules import is_number
+
+_LARGEST = 1e6
+_weight = rule_of(
+    f"must lie in 0..{_LARGEST:g}",
+    lambda value: is_number(value) and 0 <= value <= _LARGEST,
+)
+
+
+def _model(value: object) -> str:
+    """ "" or a registered text model, a user's own included."""
+    if isinstance(value, str) and (not value or value in TEXT_MODELS):
+        return ""
+    return f"must be '' or one of {', '.join(TEXT_MODELS)}; got {value!r}"
+
+
+TEXT_USE_KEYS = (
+    Key(
+        "text.model",
+        "",
+        "What is trained in place of a head, with text as its last layer: fedclip, "
+        "promptfl, fedtpg; '': a head.",
+        _model,
+        shared=True,
+    ),
+    Key(
+        "text.prior",
+        0.0,
+        "lda, mixture and auto: rows of each class that its text counts for, as a "
+        "prior of the class mean; 4 is a good number, 0: none.",
+        _weight,
+        shared=True,
+    ),
+    Key(
+        "text.ensemble",
+        0.0,
+        "lda and auto: weight of the closed form's logits beside the zero-shot ones; 1 "
+        "as published, 0: no ensemble.",
+        _weight,
+        shared=True,
+    ),
+    Key(
+        "text.regulariser",
+        0.0,
+        "Training of a linear head: weight of |W - W_zs|^2, the pull to the zero-shot "
+        "head; 0: none.",
+        _weight,
+        shared=True,
+    ),
+    Key(
+        "text.interpolate",
+        1.0,
+        "Share t of the trained head in the one that is scored and left, (1 - t) W_zs "
+        "+ t W, 0 to 1; 1: the trained head.",
+        fraction(),
+        shared=True,
+    ),
+)

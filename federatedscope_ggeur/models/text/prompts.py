@@ -1,0 +1,154 @@
+"""Learnt prompts: vectors in the place of a template's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.text.base import (
+    CosineHead,
+    TextPart,
+    no_last_layer,
+    register_text_model,
+)
+from federatedscope_ggeur.models.text.classes import ClassTexts
+from federatedscope_ggeur.settings import Key, whole
+
+#: Standard deviation of the vectors to begin with.
+SPREAD = 0.02
+
+
+class Prompted(Protocol):
+    """Prompts ``[start] ctx name . [end]`` of all classes in a frozen text tower."""
+
+    @property
+    def width(self) -> int:
+        """d, the length of a vector of the context."""
+        ...
+
+    def encode(self, context: Tensor, classes: Sequence[int]) -> Tensor:
+        """Text features [C', D] of `classes`, with a context [n, d]."""
+        ...
+
+
+class PromptHead(Model):
+    """Logits ``s <x/|x|, w_c>`` with w_c the unit text features of learnt prompts.
+
+    Its representation is x/|x|; what is trained is the `source` of the context.
+
+    Parameters
+    ----------
+    texts : ClassTexts
+        With `prompts`.
+    source : module
+        From the unit text features [C', D] of the classes at hand to a context [n, d].
+    own_classes : bool
+        A client trains on the classes that it holds alone.
+    """
+
+    def __init__(self, texts: ClassTexts, source: nn.Module, own_classes: bool = False):
+        classes, dim = texts.features.shape
+        super().__init__(dim, classes)
+        self.source, self._texts, self._own = source, texts, own_classes
+        self._classes = list(range(classes))
+
+    @property
+    def classifier(self) -> nn.Linear:  # type: ignore[override]  # text stands there
+        raise no_last_layer(self)
+
+    def last_input(self, features: Tensor) -> Tensor:
+        return self.represent(features)
+
+    def reset(self, generator: torch.Generator) -> Model:
+        """Linear layers as `torch.nn.Linear` has them, vectors N(0, 0.02^2)."""
+        with torch.no_grad():
+            for parameter in self.source.parameters(recurse=False):
+                parameter.normal_(0, SPREAD, generator=generator)
+        return super().reset(generator)
+
+    @contextmanager
+    def of_client(self, counts: Tensor) -> Iterator[None]:
+        """Within, only classes with `counts` [C] above 0 are there, if that is asked
+        for."""
+        everything = self._classes
+        if self._own:
+            held = torch.nonzero(counts).flatten().tolist()
+            self._classes = held or everything
+        try:
+            yield
+        finally:
+            self._classes = everything
+
+    def class_features(self) -> Tensor:
+        """The unit text features of the classes at hand: shape (C', D)."""
+        device = next(self.parameters()).device
+        known = self._texts.features[self._classes].to(device)
+        found = self._texts.prompts.encode(self.source(known), self._classes)
+        return F.normalize(found.to(device), dim=1)
+
+    def represent(self, features: Tensor) -> Tensor:
+        return F.normalize(features, dim=1)
+
+    def classify(self, representation: Tensor) -> Tensor:
+        if not len(representation):
+            return representation.new_zeros(0, self.num_classes)
+        logits = self._texts.scale * representation @ self.class_features().T
+        if len(self._classes) == self.num_classes:
+            return logits
+        wide = logits.new_full((len(logits), self.num_classes), -torch.inf)
+        index = torch.tensor(self._classes, device=logits.device)
+        return wide.index_copy(1, index, logits)
+
+    def left(self) -> CosineHead:
+        """What it has come to, for all classes."""
+        head = CosineHead(self.in_features, self.num_classes)
+        with torch.no_grad():
+            head.weight.copy_(self._texts.scale * self.class_features())
+        return head
+
+
+class FreeContext(nn.Module):
+    """n vectors of d numbers, the same for all classes and clients."""
+
+    def __init__(self, vectors: int, width: int):
+        super().__init__()
+        self.context = nn.Parameter(torch.zeros(vectors, width))
+
+    def forward(self, texts: Tensor) -> Tensor:
+        return self.context
+
+
+def width_of(texts: ClassTexts) -> int:
+    """d; an error where there is no text tower."""
+    if texts.prompts is None:
+        raise ConfigError("text.model: learnt prompts need the text tower's weights")
+    return texts.prompts.width
+
+
+@register_text_model("promptfl")
+class PromptFL(TextPart):
+    """CoOp's context, one for all classes, averaged over clients."""
+
+    meaning = "CoOp's vectors before each class's name, trained; the tower is frozen"
+    source = "Guo 2023; Zhou 2022 (CoOp)"
+    SETTINGS = (
+        Key(
+            "n_ctx",
+            16.0,
+            "Vectors before a class's name.",
+            whole(1, maximum=64),
+        ),
+    )
+    learns_prompts = True
+
+    @classmethod
+    def build(cls, texts: ClassTexts, **options) -> Model:
+        vectors = int(options.get("n_ctx", 16))
+        return PromptHead(texts, FreeContext(vectors, width_of(texts)))

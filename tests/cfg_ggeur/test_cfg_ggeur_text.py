@@ -1,0 +1,70 @@
+"""When text features are loaded, and what cannot go with `ggeur.text.*`.
+
+Tests of models/text/keys.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
+from federatedscope_ggeur.cfg_ggeur.text import uses_text
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.models.text import TEXT_USE_KEYS
+
+LDA = ["ggeur.closed_form", "lda"]
+START = [*LDA, "ggeur.init", "closed_form"]
+
+
+def settings(quickstart, *pairs):
+    return load_config(quickstart, [str(part) for part in pairs])
+
+
+@pytest.mark.parametrize(
+    ("pairs", "used"),
+    [
+        ([], False),
+        (LDA, False),
+        (["ggeur.text.templates", ["imagenet80"]], False),
+        (["ggeur.closed_form", "zeroshot"], True),
+        ([*LDA, "ggeur.text.prior", 4], True),
+        ([*LDA, "ggeur.text.ensemble", 1], True),
+        (["ggeur.text.regulariser", 0.1], True),
+        (["ggeur.text.interpolate", 0.5], True),
+    ],
+    ids=str,
+)
+def test_text_is_used_where_something_is_made_of_it(quickstart, pairs, used):
+    cfg = settings(quickstart, *pairs)
+    assert uses_text(cfg.ggeur) == used
+    agreed = [name for name in agreed_settings(cfg) if name.startswith("ggeur.text.")]
+    assert bool(agreed) == used
+    assert {key.name for key in TEXT_USE_KEYS} >= {
+        name.removeprefix("ggeur.") for name in agreed if "templates" not in name
+    }
+
+
+@pytest.mark.parametrize(
+    ("pairs", "problem"),
+    [
+        (["ggeur.text.prior", 4], "text.prior: is for ggeur.closed_form: lda, mix"),
+        (["ggeur.closed_form", "ridge", "ggeur.text.ensemble", 1], "got ridge"),
+        ([*START, "ggeur.text.ensemble", 1], "one head, not from two"),
+        ([*LDA, "ggeur.text.regulariser", 1], "is for training"),
+        ([*LDA, "ggeur.text.interpolate", 0.5], "is for training"),
+        (["ggeur.text.interpolate", 2], "must lie in 0..1"),
+        (["ggeur.text.prior", -1], "must lie in 0..1e\\+06"),
+        (["ggeur.text.regulariser", 1, "ggeur.mlp_hidden_dim", 4], "linear head"),
+        (["ggeur.text.interpolate", 0.5, "ggeur.base_method", "local"], "of its own"),
+        (
+            [*START, "ggeur.keep", "best", "ggeur.text.interpolate", 0.5],
+            "must be 1 with ggeur.keep: best",
+        ),
+        (["ggeur.text.templates", ["no such"]], "neither one of"),
+    ],
+    ids=str,
+)
+def test_contradictions(quickstart, pairs, problem):
+    with pytest.raises(ConfigError, match=problem):
+        settings(quickstart, *pairs)

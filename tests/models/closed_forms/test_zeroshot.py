@@ -1,0 +1,65 @@
+"""The zero-shot head: its weights, and planted features.
+
+Tests of models/text/classes.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from text_oracle import class_texts, unit
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.geometry import MeanStatistics
+from federatedscope_ggeur.models.closed_forms import CLOSED_FORMS, Components, Rows
+from federatedscope_ggeur.models.text import ClassTexts
+
+NOTHING = MeanStatistics.empty(3, 4)
+
+
+def test_weights_are_the_scaled_features_and_no_statistics_are_needed():
+    texts = class_texts(np.random.default_rng(0).normal(size=(3, 4)), scale=50.0)
+    solved = CLOSED_FORMS["zeroshot"]().knowing(texts).solve(NOTHING)
+    assert torch.equal(solved.model.classifier.weight, 50 * texts.features)
+    assert torch.equal(solved.model.classifier.bias, torch.zeros(3))
+    assert solved.report == {
+        "rows": 0, "classes": 3, "left_out": 0, "logit_scale": 50.0
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match="zeroshot needs text features"):
+        CLOSED_FORMS["zeroshot"]().solve(NOTHING)
+
+
+def test_rows_left_out_have_its_cosine_logits():
+    rng = np.random.default_rng(1)
+    texts, rows = class_texts(rng.normal(size=(3, 4))), rng.normal(size=(5, 4))
+    form = CLOSED_FORMS["zeroshot"]().knowing(texts)
+    held = Rows(
+        torch.from_numpy(rows), torch.zeros(5, dtype=torch.int64), 1, 0,
+        torch.ones(5, dtype=torch.bool),
+    )  # fmt: skip
+    found = form.left_out(Components.of_classes(NOTHING))(held)[0]
+    expected = 10 * unit(rows) @ texts.features.double().numpy().T
+    assert np.allclose(found, expected)
+    assert isinstance(texts, ClassTexts)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_planted_features_are_classified_as_by_bayes(seed):
+    """x = norm(w_c / 2 + gap + noise), gap orthogonal to all w_c.
+
+    Of the noise about ``w_c / 2 + gap`` the nearest mean is Bayes' rule.
+    """
+    classes, dim, rng = 20, 64, np.random.default_rng(seed)
+    texts = unit(rng.normal(size=(classes, dim)))
+    gap = rng.normal(size=dim)
+    gap = unit(gap - np.linalg.lstsq(texts.T, gap, rcond=None)[0] @ texts)
+    assert np.abs(texts @ gap).max() < 1e-9
+    labels = np.resize(np.arange(classes), 20_000)
+    noise = 0.15 * rng.normal(size=(len(labels), dim))
+    raw = texts[labels] / 2 + gap + noise
+    bayes = ((raw @ texts.T).argmax(axis=1) == labels).mean()
+    model = CLOSED_FORMS["zeroshot"]().knowing(class_texts(texts)).solve(NOTHING).model
+    found = model(torch.from_numpy(unit(raw)).float()).argmax(dim=1).numpy()
+    assert abs(100 * (found == labels).mean() - 100 * bayes) < 1
+    assert 50 < 100 * bayes < 99
