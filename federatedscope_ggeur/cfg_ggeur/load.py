@@ -12,6 +12,7 @@ import torch
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur.check import ggeur_problems, method_problems
+from federatedscope_ggeur.cfg_ggeur.encoding import encoder_settings
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import OTHER_KEYS, settle_defaults
 from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     OPEN_SECTION,
@@ -30,7 +31,6 @@ from federatedscope_ggeur.cfg_ggeur.networks import network_problems
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins, plugins_in
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_by_domain,
-    encoder_settings,
 )
 from federatedscope_ggeur.cfg_ggeur.schedule import schedule_problems
 from federatedscope_ggeur.cfg_ggeur.text import text_problems

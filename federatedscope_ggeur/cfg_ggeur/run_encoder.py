@@ -110,7 +110,7 @@ def other_rows_note(cfg) -> str:
 def _read(folder: Path) -> tuple[Results, Encoder, ImageNetwork]:
     """A run's results, what made its pixels, and its network."""
     # Imported here, since `run_settings` gathers the keys, of encoders too.
-    from federatedscope_ggeur.cfg_ggeur.run_settings import encoder_settings
+    from federatedscope_ggeur.cfg_ggeur.encoding import encoder_settings
 
     where = f"ggeur.encoder.model: '{folder}'"
     if not all((folder / name).is_file() for name in (_RESULTS, _MODEL)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -12,7 +11,6 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
     agreed_settings,
     base_method,
     method_of,
-    options_of,
 )
 from federatedscope_ggeur.cfg_ggeur.networks import network_settings, trained_space
 from federatedscope_ggeur.cfg_ggeur.schedule import local_schedule
@@ -24,12 +22,6 @@ from federatedscope_ggeur.cfg_ggeur.text_settings import (
     text_pull,
 )
 from federatedscope_ggeur.cfg_ggeur.tracking import tracking_settings
-from federatedscope_ggeur.data import (
-    ENCODERS,
-    EncoderSettings,
-    EncodingSettings,
-    ExtractionSettings,
-)
 from federatedscope_ggeur.federation import (
     CalibrationSettings,
     ClientSettings,
@@ -119,8 +111,13 @@ def run_settings(
         scored=scored if two_kinds(scored, model) else None,
         summed=sums_on(ggeur),
     )
-    known = cfg, num_classes, dim, agreed_settings(cfg)
-    sums = sum_settings(*known, steps, _trains_in(ggeur), closed_form)
+    sums = sum_settings(
+        *(cfg, num_classes, dim, agreed_settings(cfg)),
+        sends_shape=bool(steps) or _trains_in(ggeur) == "whitened",
+        needs_scatter=bool(steps)
+        or _trains_in(ggeur) != "raw"
+        or (closed_form is not None and closed_form.NEEDS != "means"),
+    )
     client = ClientSettings(
         task,
         augmentation=AugmentationSettings(steps, sizes, ggeur.scale, ggeur.noise),
@@ -130,10 +127,10 @@ def run_settings(
         sends_statistics=STATISTICS in answered_requests(ggeur),
         closed_form=closed_form,
         scored=tuple(cfg.eval.split),
+        text_pull=text_pull(ggeur, text),
         sums=sums,
         train_withheld=ggeur.privacy.train_withheld,
         float32_means=ggeur.privacy.float32_means,
-        text_pull=text_pull(ggeur, text),
     )
     server = ServerSettings(
         task,
@@ -151,8 +148,8 @@ def run_settings(
         rate=training.optimizer.lr,
         max_share=ggeur.max_share,
         counts_own_rows=ggeur.weight != "augmented",
-        sums=sums,
         text_mix=text_mix(ggeur, text),
+        sums=sums,
     )
     return RunSettings(
         client=client,
@@ -362,39 +359,3 @@ def _trains_in(ggeur) -> str:
 def keeps_best(ggeur) -> bool:
     """Whether the run leaves the better of the head in closed form and the trained."""
     return ggeur.init == "closed_form" and ggeur.keep == "best"
-
-
-def encoder_settings(ggeur) -> EncoderSettings:
-    """The encoder of `cfg.ggeur`."""
-    chosen = ggeur.encoder
-    part = ENCODERS.get(chosen.name)
-    alike = ("name", "model", "pretrained", "normalize", "precision", "quick_gelu")
-    return EncoderSettings(
-        **{name: chosen[name] for name in alike},
-        image_size=_whole(chosen.image_size),
-        options=options_of(part, ggeur) if part is not None else {},
-    )
-
-
-def encoding_settings(ggeur, auto: str = "auto") -> EncodingSettings:
-    """Encoder, extraction and cache of `cfg.ggeur`; `auto` is the device where
-    ``ggeur.encoder.device`` says auto."""
-    chosen = ggeur.encoder
-    return EncodingSettings(
-        encoder_settings(ggeur),
-        ExtractionSettings(
-            batch_size=int(chosen.batch_size),
-            num_workers=_whole(chosen.num_workers),
-            num_threads=_whole(chosen.num_threads),
-        ),
-        device=auto if chosen.device == "auto" else chosen.device,
-        cache=chosen.cache,
-        float16=chosen.float16_cache,
-        hash_files=chosen.hash_files,
-        skip_unreadable=chosen.skip_unreadable,
-    )
-
-
-def _whole(value: float) -> int | None:
-    # Infinity is for the key's rule to refuse.
-    return None if value == NOT_SET or not math.isfinite(value) else int(value)

@@ -16,7 +16,7 @@ from federatedscope_ggeur.federation.masking.settings import STAGES, SumSettings
 from federatedscope_ggeur.federation.masking.trust import SERVER
 from federatedscope_ggeur.federation.messages.masked import MOST_CLIENTS
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
-from federatedscope_ggeur.models import CLOSED_FORMS, ClosedForm
+from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.settings import Key, one_of, positive, text, whole
 
 _NAME = "privacy.secure_sums"
@@ -119,12 +119,10 @@ def sum_settings(
     num_classes: int,
     dim: int,
     agreed: Mapping[str, str],
-    steps: tuple[int, ...],
-    space: str,
-    form: ClosedForm | None,
+    sends_shape: bool,
+    needs_scatter: bool,
 ) -> SumSettings | None:
-    """The secure sums in `cfg`, with GGEUR's `steps`, the `space` trained in and
-    the head in closed `form`; None without any.
+    """The secure sums in `cfg`; None without any.
 
     Raises
     ------
@@ -134,8 +132,6 @@ def sum_settings(
     if not sums_on(cfg.ggeur):
         return None
     own = cfg.ggeur.privacy
-    for_head = form is not None and form.NEEDS != "means"
-    needs_scatter = bool(steps) or space != "raw" or for_head
     settings = SumSettings(
         num_classes,
         dim,
@@ -146,7 +142,7 @@ def sum_settings(
         max_rows=int(own.secure_sums_max_rows),
         fraction_bits=int(own.secure_sums_fraction_bits),
         agreed=hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).digest(),
-        sends_shape=bool(steps) or space == "whitened",
+        sends_shape=sends_shape,
         trust=own.secure_sums_trust,
         signing_key=own.secure_sums_signing_key,
         store=own.secure_sums_store if _is_distributed(cfg) else "",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
+from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
-from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.data import Pending, find_pending, find_reader
 from federatedscope_ggeur.engines.forecast import Forecast, forecast, set_up

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Sequence
 
 from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
+from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
-from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.text import uses_text
 from federatedscope_ggeur.commands import INTERRUPTED, config_parser
 from federatedscope_ggeur.commands.console import shown_on_console

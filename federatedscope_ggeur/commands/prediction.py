@@ -16,9 +16,9 @@ from torch import Tensor
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur import all_keys
+from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
-    encoding_settings,
     scored_settings,
 )
 from federatedscope_ggeur.data import (

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
 from federatedscope_ggeur.cfg_ggeur.devices import device_notes, encoder_device
+from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
@@ -17,7 +18,6 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_by_domain,
-    encoding_settings,
     run_settings,
 )
 from federatedscope_ggeur.cfg_ggeur.start_notes import start_notes, withheld_line

@@ -295,7 +295,8 @@ class Server:
     def sample(self, round_number: int, absent: Collection[int] = ()) -> list[int]:
         """Numbers of the clients that train in a round, ascending; no absent ones."""
         numbers = [k for k in self.participants if k not in absent]
-        wanted = self.settings.sample_client_num
+        settings = self.settings
+        wanted = settings.sample_client_num
         return draw_clients(numbers, wanted, self.task.seed, "sample", round_number)
 
     def broadcast(self, round_number: int) -> Broadcast:
@@ -359,11 +360,8 @@ class Server:
         among: Collection[int] | None = None,
     ) -> dict[str, Score]:
         """Scores of a split by domain, of the clients `among` (default: all)."""
-        held = {
-            k: domain
-            for k, domain in self.client_domains.items()
-            if among is None or k in among
-        }
+        domains = self.client_domains
+        held = {k: d for k, d in domains.items() if among is None or k in among}
         found = {r.client: r.scores[split] for r in reports if split in r.scores}
         return scores_by_domain(found, held)
 

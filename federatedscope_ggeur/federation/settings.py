@@ -35,14 +35,14 @@ class ClientSettings:
         As the server's.
     scored : tuple of str
         The splits of its own rows that it scores a head on.
+    text_pull : TextPull, optional
+        Draws training to the zero-shot head.
     sums : SumSettings, optional
         Statistics are summed under masks, and sent in no other way.
     train_withheld : bool
         Whether rows of withheld classes are trained on.
     float32_means : bool
         Whether means are rounded to float32 before they travel.
-    text_pull : TextPull, optional
-        Draws training to the zero-shot head.
     """
 
     task: Task
@@ -53,10 +53,10 @@ class ClientSettings:
     sends_statistics: bool = False
     closed_form: ClosedForm | None = None
     scored: tuple[str, ...] = ("test",)
+    text_pull: TextPull | None = None
     sums: SumSettings | None = None
     train_withheld: bool = True
     float32_means: bool = False
-    text_pull: TextPull | None = None
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ class ServerSettings:
         The largest share of an average of updates that one client has; 1: any.
     counts_own_rows : bool
         Whether what clients count for are rows of their own.
-    sums : SumSettings, optional
-        As the clients'.
     text_mix : TextMix, optional
         What is scored and left lies between the trained head and the zero-shot one.
+    sums : SumSettings, optional
+        As the clients'.
     """
 
     task: Task
@@ -114,5 +114,5 @@ class ServerSettings:
     rate: float | None = None
     max_share: float = 1.0
     counts_own_rows: bool = False
-    sums: SumSettings | None = None
     text_mix: TextMix | None = None
+    sums: SumSettings | None = None

@@ -10,8 +10,9 @@ from federatedscope_ggeur.cfg_ggeur.devices import (
     encoder_device,
     training_device,
 )
+from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.run_settings import encoding_settings, run_settings
+from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.errors import ConfigError
 

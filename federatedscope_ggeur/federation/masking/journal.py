@@ -174,10 +174,10 @@ class Journal:
             "requests": now.requests,
             "past": json.dumps(past),
         }
-        numbers = wire.sealed(numbers, tensors)
+        packed = wire.pack("sums journal", wire.sealed(numbers, tensors), tensors)
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomically(self._path, wire.pack("sums journal", numbers, tensors))
+            write_atomically(self._path, packed)
             os.chmod(self._path, 0o600)  # it holds the secret of a session
         except (OSError, ConfigError) as error:
             raise ConfigError(

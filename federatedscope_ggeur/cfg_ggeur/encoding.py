@@ -1,0 +1,50 @@
+"""`cfg.ggeur.encoder` as the settings of an encoder, of extraction and of the cache."""
+
+from __future__ import annotations
+
+import math
+
+from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
+from federatedscope_ggeur.data import (
+    ENCODERS,
+    EncoderSettings,
+    EncodingSettings,
+    ExtractionSettings,
+)
+from federatedscope_ggeur.settings import NOT_SET
+
+
+def encoder_settings(ggeur) -> EncoderSettings:
+    """The encoder of `cfg.ggeur`."""
+    chosen = ggeur.encoder
+    part = ENCODERS.get(chosen.name)
+    alike = ("name", "model", "pretrained", "normalize", "precision", "quick_gelu")
+    return EncoderSettings(
+        **{name: chosen[name] for name in alike},
+        image_size=_whole(chosen.image_size),
+        options=options_of(part, ggeur) if part is not None else {},
+    )
+
+
+def encoding_settings(ggeur, auto: str = "auto") -> EncodingSettings:
+    """Encoder, extraction and cache of `cfg.ggeur`; `auto` is the device where
+    ``ggeur.encoder.device`` says auto."""
+    chosen = ggeur.encoder
+    return EncodingSettings(
+        encoder_settings(ggeur),
+        ExtractionSettings(
+            batch_size=int(chosen.batch_size),
+            num_workers=_whole(chosen.num_workers),
+            num_threads=_whole(chosen.num_threads),
+        ),
+        device=auto if chosen.device == "auto" else chosen.device,
+        cache=chosen.cache,
+        float16=chosen.float16_cache,
+        hash_files=chosen.hash_files,
+        skip_unreadable=chosen.skip_unreadable,
+    )
+
+
+def _whole(value: float) -> int | None:
+    # Infinity is for the key's rule to refuse.
+    return None if value == NOT_SET or not math.isfinite(value) else int(value)
