@@ -215,7 +215,8 @@ def test_a_client_that_comes_back_before_the_server_sees_it_go(run):
     again.wait_for("admitted", "trace")
     server.open_gate()
     assert [w.wait() for w in (server, again, *clients.values())] == [0] * 5
-    assert trained(server) == [[1, 2, 3, 4], [1, 2, 4], [1, 2, 3, 4]]
+    # Its answer is lost with its stream; it is prepared anew and asked again.
+    assert trained(server) == [[1, 2, 3, 4]] * 3
 
 
 @pytest.mark.parametrize(("checkpoint", "settings"), [(0, ()), (2, ()), (2, SAMPLED)])

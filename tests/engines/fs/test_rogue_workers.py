@@ -51,6 +51,8 @@ def other_data(embeddings_folder, tmp_path):
         folder.mkdir()
         for path in embeddings_folder.glob("*.npz"):
             held = np.load(path)
+            if "labels" not in held:
+                continue  # text features
             features, labels = held["features"][:, :columns], held["labels"]
             np.savez(folder / path.name, features=features, labels=labels)
         if names:
@@ -213,7 +215,7 @@ def test_members_that_break_the_rules_are_put_out(fleet, words, quickstart, tmp_
         (Envelope("statistics", 0, ()), "field 'parts'"),
         (Envelope("statistics", 0, (upload_of(1),)), "that it is from client 1"),
         (Envelope("statistics", 0, (bytes(70_000),)), "more than the limit of 65536"),
-        (Envelope("join_in", 0, (bomb,)), "joins a second time"),
+        (Envelope("join_in", 0, (bomb,)), "a stream that joins a second time"),
         (Envelope("failed", 0, (b"my disk\nis full",)), ""),
         (Envelope("metrics", 2, (bomb,)), ""),
     ]
@@ -229,7 +231,9 @@ def test_members_that_break_the_rules_are_put_out(fleet, words, quickstart, tmp_
     rogues = [Rogue(one.port, number, handshake) for number in numbers]
     for rogue, (envelope, reason) in zip(rogues, says):
         rogue.is_asked()
-        rogue.link.send(envelope)
+        # For what is odd and harmless a member is put out after three messages.
+        for _ in range(3 if envelope.kind == "join_in" else 1):
+            rogue.link.send(envelope)
         if not reason:
             rogue.link.close()
     for rogue, (_, reason) in zip(rogues, says):
