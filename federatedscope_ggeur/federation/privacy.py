@@ -15,9 +15,9 @@ def apply_min_count(statistics: ClassStatistics, min_samples: int) -> ClassStati
 
     What it does not do, see docs/privacy.md and the attacks of `audit`: it is no bound
     on what the statistics of the other classes say. The rows of a class are solved for
-    from its mean and covariance where they are few or, as after a ReLU, not negative:
-    all of 5, and some of up to 30. Whether a known row is among those of a class is
-    told by one upload without error. Withheld rows are trained on, and show in the
+    from its mean and covariance where they are up to 4 or, as after a ReLU, not
+    negative: all of 5, and many of 20. Whether a known row is among those of a class
+    is told by one upload without error. Withheld rows are trained on, and show in the
     updates of a client's head; their number shows in what the client counts for.
     """
     kept = [c for c in statistics.classes if statistics.counts[c] >= min_samples]
