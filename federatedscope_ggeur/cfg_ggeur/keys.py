@@ -124,7 +124,7 @@ _RUN_KEYS = (
     ),
     *alike(
         NOT_SET,
-        whole(0, not_set_allowed=True, maximum=10**6),
+        whole(0, not_set_allowed=True, maximum=10**9),
         step1_size="paper: rows of a class after step 1, originals included; -1: 2000 "
         "with steps [1], else 500. release: the same with steps [1] and no target, "
         "otherwise new rows of a class in step 1; -1: 500.",

@@ -189,10 +189,10 @@ def _remarks(results: Results) -> list[str]:
     )
     if final.kept is not None:
         lines.append(kept_line(final.kept))
-    if results.diverged is not None:
-        lines.append(divergence_line(results.diverged))
     if results.privacy is not None:
         lines.append(privacy_line(results.privacy))
+    if results.diverged is not None:
+        lines.append(divergence_line(results.diverged))
     if results.stopped_early is not None:
         lines.append(f"stopped early, after round {results.stopped_early}")
     if results.status != "finished":

@@ -198,7 +198,7 @@ def test_divergence_is_an_error_that_says_what_to_do(config):
 
 def test_a_set_beyond_all_memory_is_an_error_that_says_what_to_do(config):
     with pytest.raises(GGEURError, match=r"client \d.*ggeur\.step1_size"):
-        run(config("ggeur.step1_size", 2_000_000_000, "ggeur.memory_limit", 1e15))
+        run(config("ggeur.step1_size", 1_000_000_000, "ggeur.memory_limit", 1e15))
 
 
 def test_nobody_with_a_full_batch_is_an_error(config):
