@@ -151,7 +151,7 @@ def test_secure_sums_give_the_same_numbers(fs, config, settings):
 
 @pytest.mark.slow
 def test_a_hundred_clients_make_a_secure_sum(fs, config):
-    many = [*SUMS, "federate.client_num", 99, "ggeur.closed_form", "lda"]
+    many = [*SUMS, "federate.client_num", 100, "ggeur.closed_form", "lda"]
     there = fs.run(*many)
     assert_same(there, Run(config(*many)))
-    assert len(there.results.round0.sums.roster) == 99
+    assert len(there.results.round0.sums.roster) == 100
