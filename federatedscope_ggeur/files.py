@@ -10,7 +10,9 @@ from pathlib import Path
 from federatedscope_ggeur.errors import ConfigError
 
 
-def write_atomically(path: str | os.PathLike, data: bytes | str) -> None:
+def write_atomically(
+    path: str | os.PathLike, data: bytes | str, mode: int = 0o666
+) -> None:
     """Write `data` to `path` so that a reader sees the old file or the whole new one.
 
     Parameters
@@ -19,6 +21,8 @@ def write_atomically(path: str | os.PathLike, data: bytes | str) -> None:
         The file to write or replace; its folder must exist.
     data : bytes or str
         Text is written as UTF-8 with its line ends as they are.
+    mode : int
+        Who may read it from the first byte on, less the umask.
 
     Raises
     ------
@@ -31,7 +35,8 @@ def write_atomically(path: str | os.PathLike, data: bytes | str) -> None:
     # Not tempfile: its files are private (0600), a run's results follow the umask.
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        with open(temporary, "xb") as file:
+        new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with open(new, "wb") as file:
             file.write(raw)
             file.flush()
             os.fsync(file.fileno())

@@ -55,6 +55,8 @@ def _server_sees(cfg, sums: bool, trains: bool) -> list[str]:
         seen += [
             f"of {part.name}: {part.sends}" for part in parts_in_use(cfg) if part.sends
         ]
+    if not cfg.federate.make_global_eval:
+        seen.append("each client's scores: rows, hits and the sum of their losses")
     if cfg.federate.mode == "distributed":
         seen.append("how many rows each client declares, and a bound of their norms")
     return seen

@@ -34,12 +34,15 @@ from federatedscope_ggeur.federation import (
 from federatedscope_ggeur.federation.course.plan import Plan
 from federatedscope_ggeur.federation.course.requests import (
     CALIBRATE,
+    INIT_BROADCAST,
     KINDS,
     LEAVE_ONE_OUT,
+    PREPARE,
     STATISTICS,
     SUM_KEYS,
     SUM_KINDS,
     TOTALS,
+    TRAIN,
     RequestKind,
 )
 from federatedscope_ggeur.geometry import (
@@ -320,6 +323,8 @@ def augmentation_steps(ggeur) -> tuple[int, ...]:
 def answered_requests(ggeur) -> frozenset[RequestKind]:
     """What a client of these settings answers."""
     answered = {kind for kind in KINDS if kind.always}
+    if only_closed_form(ggeur):
+        answered -= {PREPARE, INIT_BROADCAST, TRAIN}
     federated = METHODS.find(ggeur.base_method).federated
     form = _closed_form(ggeur)
     trains_in = _trains_in(ggeur)

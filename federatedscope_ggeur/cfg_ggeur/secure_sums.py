@@ -201,6 +201,11 @@ def secure_sums_problems(cfg) -> Iterator[str]:
         )
     if _is_distributed(cfg) and not own.secure_sums_store:
         yield f"ggeur.{_NAME}_store: must name a folder in distributed mode"
+    if "train" in cfg.eval.split:
+        yield (
+            f"eval.split: must not hold train {beside}: losses of the rows that are "
+            "summed would be seen by client"
+        )
     yield from _head_problems(ggeur, beside)
     yield from _step_problems(ggeur, beside)
     yield from _part_problems(ggeur, beside)

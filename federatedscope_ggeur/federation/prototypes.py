@@ -125,7 +125,7 @@ def of_the_others(
         rest = count - len(own)
         if rest < 0:
             raise MessageError(
-                f"{count} rows of class {c}, and this client alone has {len(own)}",
+                f"fewer rows of class {c} than this client alone has",
                 field="counts",
                 sender="the server",
             )

@@ -13,6 +13,7 @@ from federatedscope_ggeur.federation.course.requests import (
     KINDS,
     LEAVE_ONE_OUT,
     PREPARE,
+    TRAIN,
     RequestKind,
 )
 from federatedscope_ggeur.federation.masking.participant import Participant
@@ -83,6 +84,7 @@ class ClientHandler:
         self._cache, self._store, self._answers = cache, store, answers
         self._begun = False
         self._calibrated: Broadcast | None = None
+        self._evaluated: Broadcast | None = None
         self._left_out: LeaveOneOut | None = None
         sums, rows_held = client.settings.sums, (client.features, client.labels)
         self._participant: Participant | None = None
@@ -155,7 +157,15 @@ class ClientHandler:
         return update
 
     def evaluate(self, broadcast: Broadcast) -> ScoreReport:
-        """Scores on the client's own rows."""
+        """Scores on the client's own rows; of one head only where nothing is trained.
+
+        Losses of heads of the server's choosing, one after the other, could tell rows.
+        """
+        if TRAIN not in self._answers:
+            before = self._evaluated or broadcast
+            if broadcast.round_number or not before.params.equal(broadcast.params):
+                raise _refusal("kind", "a second head to score, and there is but one")
+            self._evaluated = broadcast
         return self.client.score(broadcast, self._rows)
 
     def leave_one_out(self, message: LeaveOneOut) -> HitCounts:

@@ -70,13 +70,13 @@ def sum_up(
         for numbers in windows(roster, window):
             collector.add((yield from asked(kind, data, numbers)))
         collector.end(stage)
-    summed = collector.summed()
-    if summed.nearly_all:
-        raise GGEURError(
-            "round 0, secure sums: one client owns all but a few of all rows, and "
-            "would learn the others' of all that is made of the sums; nothing is sent"
-        )
-    server.take_sums(summed, roster)
+        if collector.nearly_all:
+            raise GGEURError(
+                "round 0, secure sums: one client owns all but a few of all rows, and "
+                "would learn the others' of all that is made of the sums; nothing is "
+                "sent"
+            )
+    server.take_sums(collector.summed(), roster)
 
 
 def _require_all(

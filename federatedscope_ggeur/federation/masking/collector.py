@@ -71,7 +71,7 @@ class Summed:
 
         Where the common covariance, or means up to it, can be told, a head gives a
         class mean away: with a shape sent beside it, where it is all but the means
-        themselves, and where there are more classes than dimensions.
+        themselves, and where there are no fewer classes than dimensions.
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class Summed:
             Every class is kept back.
         """
         held = self.statistics
-        tells = sends_shape or len(held.classes) > held.dim or form.shows_means(held)
+        tells = sends_shape or len(held.classes) >= held.dim or form.shows_means(held)
         if not tells or not self.kept_back:
             return held
         if not self.open_classes:
@@ -248,6 +248,11 @@ class Collector:
             self._summed = pooled_statistics(
                 *(total, self._held, origin, self.settings, clients)
             )
+
+    @property
+    def nearly_all(self) -> bool:
+        """Whether one client owns all but a few of the rows that are summed."""
+        return self._means is not None and self._means.nearly_all
 
     def summed(self) -> Summed:
         """The statistics, once the last stage is over."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -177,8 +176,8 @@ class Journal:
         packed = wire.pack("sums journal", wire.sealed(numbers, tensors), tensors)
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomically(self._path, packed)
-            os.chmod(self._path, 0o600)  # it holds the secret of a session
+            # It holds the secret of a session.
+            write_atomically(self._path, packed, mode=0o600)
         except (OSError, ConfigError) as error:
             raise ConfigError(
                 f"{setting('secure_sums_store')}: {error}; nothing is sent that is not "

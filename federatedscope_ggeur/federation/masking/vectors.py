@@ -21,6 +21,9 @@ from federatedscope_ggeur.geometry import MeanStatistics, SummedStatistics
 
 F64 = torch.float64
 _CHUNK = 4096
+#: A shape less one's own scatter is the others': of 20 rows all were solved for, of 30
+#: a few, see docs/privacy.md; of as many as dimensions its span says nothing.
+FEW_BEHIND_A_SHAPE = 64
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,9 @@ class ClientRows:
 
         uint64 [m (D + 1) + 1]: sums [m, D] in fixed point; for each class whether the
         others hold some rows of it but fewer than the threshold; the same for all rows
-        named, with C + 1 in place of a smaller threshold. A class, and all that is
-        solved, stays with the server where anyone says yes.
+        named, with 2 (C + 1) in place of a smaller threshold and, where clients get a
+        shape, of D or `FEW_BEHIND_A_SHAPE`. A class, and all that is solved, stays with the
+        server where anyone says yes.
         """
         settings, classes = self.settings, list(named.classes)
         sums = torch.zeros(settings.num_classes, settings.dim, dtype=F64)
@@ -94,10 +98,10 @@ class ClientRows:
         held = self.counts().view(np.int64)[classes]
         others = np.array(named.counts, dtype=np.int64) - held
         near = (others > 0) & (others < settings.min_samples)
-        rest, few = (
-            int(others.sum()),
-            max(settings.num_classes + 1, settings.min_samples),
-        )
+        rest = int(others.sum())
+        few = max(2 * (settings.num_classes + 1), settings.min_samples)
+        if settings.sends_shape:
+            few = max(few, min(FEW_BEHIND_A_SHAPE, settings.dim))
         flags = np.append(near, 0 < rest <= few).astype(np.uint64)
         encoded = encode(sums[classes].flatten().numpy(), settings.fraction_bits)
         return np.concatenate([encoded, flags])

@@ -24,7 +24,7 @@ STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 
 #: A common covariance of which more is spherical hides no class means: weights are
 #: these, all but turned.
-MOST_SPHERICAL = 0.9
+MOST_SPHERICAL = 0.6
 
 
 def priors_key(meaning: str) -> Key:
