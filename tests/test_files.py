@@ -37,6 +37,20 @@ def test_failure_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, ste
 
 
 @pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
+def test_a_private_file_is_so_before_it_has_its_name(tmp_path, monkeypatch):
+    seen = []
+    replace = os.replace
+
+    def look(source, target):
+        seen.append(stat.S_IMODE(os.stat(source).st_mode))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", look)
+    write_atomically(tmp_path / "secret", b"x", mode=0o600)
+    assert seen == [0o600]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
 def test_file_is_as_readable_as_any_other(tmp_path):
     (tmp_path / "plain").write_text("")
     write_atomically(tmp_path / "atomic", "")

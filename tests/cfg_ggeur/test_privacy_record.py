@@ -33,7 +33,12 @@ def test_sums_cover_round_0_and_say_what_escapes(config):
 def test_a_head_by_sums_alone_has_no_rounds_that_escape(config):
     found = privacy_of(config(*SUMS, "ggeur.closed_form", "lda"))
     assert not any("escape" in warning for warning in found.warnings)
-    assert found.server_sees == ["counts, means and one scatter over all clients"]
+    assert found.server_sees == [
+        "counts, means and one scatter over all clients",
+        "each client's scores: rows, hits and the sum of their losses",
+    ]
+    by_server = [*SUMS, "ggeur.closed_form", "lda", "federate.make_global_eval", True]
+    assert len(privacy_of(config(*by_server)).server_sees) == 1
 
 
 @pytest.mark.parametrize(

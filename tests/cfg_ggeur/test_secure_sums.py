@@ -62,6 +62,7 @@ def test_what_is_said_to_go_with_them_goes(config):
             [*LDA, "ggeur.privacy.secure_sums_min_clients", 2],
             "ggeur.privacy.secure_sums_min_clients",
         ),
+        ([*LDA, "eval.split", "['test', 'train']"], "eval.split"),
         (
             [*LDA, "ggeur.privacy.secure_sums_trust", "file"],
             "ggeur.privacy.secure_sums_signing_key",

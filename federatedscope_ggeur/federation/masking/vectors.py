@@ -88,8 +88,8 @@ class ClientRows:
         uint64 [m (D + 1) + 1]: sums [m, D] in fixed point; for each class whether the
         others hold some rows of it but fewer than the threshold; the same for all rows
         named, with 2 (C + 1) in place of a smaller threshold and, where clients get a
-        shape, of D or `FEW_BEHIND_A_SHAPE`. A class, and all that is solved, stays with the
-        server where anyone says yes.
+        shape, of D or `FEW_BEHIND_A_SHAPE`. A class, and all that is solved, stays with
+        the server where anyone says yes.
         """
         settings, classes = self.settings, list(named.classes)
         sums = torch.zeros(settings.num_classes, settings.dim, dtype=F64)

@@ -59,9 +59,12 @@ class TestAClientHandler:
         assert answers("ggeur.steps", []) == always
         assert answers() == always | {STATISTICS}
         closed = ["ggeur.closed_form", "lda", "ggeur.steps", []]
-        assert answers(*closed) == always | {STATISTICS, LEAVE_ONE_OUT}
+        alone = {EVALUATE, STATISTICS}  # without rounds there is no training
+        assert answers(*closed) == alone | {LEAVE_ONE_OUT}
         fixed = ["ggeur.lda.shrinkage", 0.3]
-        assert answers(*closed, *fixed) == always | {STATISTICS}
+        assert answers(*closed, *fixed) == alone
+        begun = ["ggeur.init", "closed_form"]
+        assert answers(*closed, *fixed, *begun) == always | {STATISTICS}
         calibrated = ["ggeur.steps", [], "ggeur.calibrate", "ccvr"]
         assert answers(*calibrated) == always | {CALIBRATE}
         assert {kind for kind in KINDS if kind.always} == always
@@ -75,6 +78,18 @@ class TestAClientHandler:
         problem = f"'{kind.name}' is nothing that this client"
         with pytest.raises(MessageError, match=problem):
             handler.answer(kind, parts)
+
+    def test_scores_one_head_where_nothing_is_trained(self):
+        handler, server = carrier().handlers[1], carrier().server
+        none = Embeddings(handler.client.features[:0], handler.client.labels[:0], "one")
+        alone = ClientHandler(
+            handler.client, {"test": none}, GeometryCache(), answers=(EVALUATE,)
+        )
+        asked = Broadcast(0, server.params).to_bytes()
+        assert alone.answer(EVALUATE, (asked,)) == alone.answer(EVALUATE, (asked,))
+        for other in (Broadcast(0, server.params + 1), Broadcast(1, server.params)):
+            with pytest.raises(MessageError, match="second head to score"):
+                alone.answer(EVALUATE, (other.to_bytes(),))
 
     def test_calibrates_at_one_set_of_weights(self):
         carried = carrier()

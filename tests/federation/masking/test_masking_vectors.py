@@ -116,11 +116,21 @@ def test_indicators_by_a_plain_oracle():
     assert summed.unnamed == 0
 
 
-@pytest.mark.parametrize(("rest", "near"), [(6, True), (7, False)])
-def test_nearly_all_rows_are_all_but_one_more_than_there_are_classes(rest, near):
+@pytest.mark.parametrize(("rest", "near"), [(12, True), (13, False)])
+def test_nearly_all_rows_are_all_but_two_for_each_class(rest, near):
     clients = {1: rows(1, 60), 2: rows(2, rest - 3), 3: rows(3, 3)}
     clients = {k: (x, y % 2) for k, (x, y) in clients.items()}
     assert Sum(clients).run().nearly_all == near
+
+
+@pytest.mark.parametrize(("rest", "near"), [(64, True), (65, False)])
+def test_behind_a_shape_nearly_all_is_what_could_be_solved_for(rest, near):
+    """The others' scatter is the shape less one's own: see docs/privacy.md."""
+    settings = replace(SETTINGS, dim=100, sends_shape=True)
+    sizes = {1: 80, 2: rest - 20, 3: 20}
+    clients = {k: rows(k, n, dim=100) for k, n in sizes.items()}
+    clients = {k: (x, y % 2) for k, (x, y) in clients.items()}
+    assert Sum(clients, settings).run().nearly_all == near
 
 
 def test_a_row_that_is_too_long_or_not_a_number_does_not_fit():

@@ -124,6 +124,22 @@ class TestStages:
             one.stage("means")
         assert error.value.field in ("classes", "vectors")
 
+    def test_a_refusal_says_nothing_of_how_many_rows_a_client_has(self):
+        """Others' counts that the server has made small are taken for true: masks do
+        not cancel."""
+        for more in (9, 3):
+            x, y = rows(7, more)
+            held = {**clients_of(), 1: (x, torch.zeros_like(y))}
+            one = Sum(held).keys().stage("counts")
+            request = one.collector.request("means")
+            vectors = request.vectors.clone()
+            vectors[2] = SETTINGS.min_samples - vectors[0] - vectors[1]
+            all_five = torch.full((5,), SETTINGS.min_samples)
+            lie = replace(
+                request, vectors=vectors, classes=torch.arange(5), counts=all_five
+            )
+            one.participants[1].masked(lie)
+
     @pytest.mark.parametrize("value", [0.7, float("nan"), float("inf")])
     def test_an_origin_where_no_mean_can_be_is_refused(self, value):
         one = Sum(clients_of()).keys().stage("counts").stage("means")
@@ -165,6 +181,16 @@ class TestAnotherSession:
 
     def test_of_other_rows_is_made(self, tmp_path):
         self.after(clients_of(seed=0), clients_of(seed=7), tmp_path=tmp_path)
+
+    def test_of_rows_that_are_others_since_the_key_is_refused(self, tmp_path):
+        """A client that is started anew within a session, a row in another's place."""
+        clients = clients_of()
+        one = self.after(clients, clients, tmp_path=tmp_path)
+        x, y = clients[1]
+        swapped = torch.cat([x[1:], rows(99, 1)[0]])
+        again = Participant(1, swapped, y, replace(SETTINGS, store=str(tmp_path)))
+        with pytest.raises(MessageError, match="rows overlap those of an earlier sum"):
+            again.masked(one.collector.request("counts"))
 
     def test_with_one_row_more_or_less_is_refused(self, tmp_path):
         clients = clients_of()
