@@ -7,6 +7,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     asks_for_statistics,
     augmentation_steps,
     only_closed_form,
+    server_evaluates,
 )
 from federatedscope_ggeur.cfg_ggeur.secure_sums import sums_on
 from federatedscope_ggeur.reporting import Privacy
@@ -55,7 +56,7 @@ def _server_sees(cfg, sums: bool, trains: bool) -> list[str]:
         seen += [
             f"of {part.name}: {part.sends}" for part in parts_in_use(cfg) if part.sends
         ]
-    if not cfg.federate.make_global_eval:
+    if not server_evaluates(cfg):
         seen.append("each client's scores: rows, hits and the sum of their losses")
     if cfg.federate.mode == "distributed":
         seen.append("how many rows each client declares, and a bound of their norms")
