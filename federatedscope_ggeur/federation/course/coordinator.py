@@ -35,10 +35,9 @@ from federatedscope_ggeur.federation.divergence import DivergenceWatch, largest
 from federatedscope_ggeur.federation.evaluation import Score, average_metrics
 from federatedscope_ggeur.federation.messages import (
     Broadcast,
-    ClientUpdate,
     ScoreReport,
 )
-from federatedscope_ggeur.federation.sampling import in_client_order, windows
+from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.screening import Screen, log_largest_share
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.models import trainable_part
@@ -161,7 +160,7 @@ class Coordinator:
         out = members.absent.keys() | members.unprepared
         drawn = self.server.sample(number, out)
         asked = self._to_all(drawn, self.server.broadcast(number))
-        updates = yield from self._train(number, asked)
+        updates = yield from self._ask(TRAIN, number, asked, welcome=self.welcome_back)
         found = self._screen.updates(updates, self.server.params, self._trained)
         updates = self._but(updates, found, f"round {number}, train")
         clients = [update.client for update in updates]
@@ -258,19 +257,6 @@ class Coordinator:
         self._exchange.put_out(found, "round 0, prepare")
         sent["prepare_bytes_up"] = self._exchange.up - before
         return sent
-
-    def _train(
-        self, number: int, asked: Mapping[int, tuple[bytes, ...]]
-    ) -> Requests[list[ClientUpdate]]:
-        """The updates of clients. Who is to be asked again is prepared first."""
-        updates = yield from self._ask(TRAIN, number, asked, again=False)
-        unheard = asked.keys() - {update.client for update in updates}
-        if self.membership.here(unheard):
-            yield from self.welcome_back()
-            ready = set(self.membership.here(unheard)) - self.membership.unprepared
-            missing = {k: asked[k] for k in sorted(ready)}
-            updates += yield from self._ask(TRAIN, number, missing, again=False)
-        return in_client_order(updates)
 
     def _send_init_broadcast(self, numbers: list[int]) -> Requests[int]:
         if not numbers:

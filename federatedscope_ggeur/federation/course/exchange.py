@@ -52,13 +52,15 @@ class Exchange:
         number: int,
         parts: Mapping[int, tuple[bytes, ...]],
         sizes: dict[str, int] | None = None,
+        welcome: Callable[[], Requests[None]] | None = None,
         again: bool = True,
     ) -> Requests[list]:
         """Ask clients; the answers that can be used, decoded, in client order.
 
         `sizes` takes the bytes of each client's answer, by its number as text. A client
         that lost its connection meanwhile, and with it its answer, and that is back
-        before the others are done, is asked `again`, once.
+        before the others are done, is asked `again`, once; where `welcome` prepares
+        those that are back, only if it is prepared then.
         """
         members = self._membership
         is_after = number > self._server.settings.total_rounds
@@ -93,6 +95,9 @@ class Exchange:
             members.check_quorum(when, self._refusal)
         back = members.here(sorted(parts.keys() - {a.client for a in answers}))
         if again and back:
+            if welcome is not None:
+                yield from welcome()
+                back = [k for k in members.here(back) if k not in members.unprepared]
             missing = {k: parts[k] for k in back}
             answers += yield from self.ask(kind, number, missing, sizes, again=False)
         return in_client_order(answers)
