@@ -40,6 +40,7 @@ ELSEWHERE = {
     "data/encoders/open_clip_weights.py": "data/encoders/test_open_clip.py",
     "data/encoders/pixels.py": "data/encoders/test_hand_made.py",
     "data/encoding.py": "data/cache/test_embedding_cache.py",
+    "data/fingerprint.py": "reporting/test_provenance.py",
     "data/images/arrays.py": "data/images/test_cifar.py",
     "data/images/base.py": "data/images/test_images_folder.py",
     "data/images/cifar_files.py": "data/images/test_cifar.py",

@@ -31,6 +31,11 @@ def training_device(cfg) -> torch.device:
     return torch.device("cuda", number)
 
 
+def gpu_name(device: torch.device) -> str | None:
+    """What a GPU is called; None for the CPU."""
+    return None if device.type == "cpu" else torch.cuda.get_device_name(device)
+
+
 def encoder_device(cfg) -> str:
     """What ``ggeur.encoder.device: auto`` stands for: the GPU of ``use_gpu``."""
     device = training_device(cfg)

@@ -22,6 +22,7 @@ from federatedscope_ggeur.data.extraction import (
     extract,
     torch_threads,
 )
+from federatedscope_ggeur.data.fingerprint import fingerprint
 from federatedscope_ggeur.data.folder import read_embeddings_folder
 from federatedscope_ggeur.data.images import IMAGE_READERS, register_image_reader
 from federatedscope_ggeur.data.partition import ClientData, FederatedData, partition

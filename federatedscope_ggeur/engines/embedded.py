@@ -27,7 +27,7 @@ from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.course.places import DEFAULT_NAME, refusal
 from federatedscope_ggeur.federation.course.requests import Request, Requests
 from federatedscope_ggeur.federation.messages import Handshake
-from federatedscope_ggeur.reporting import Results, Round0, RoundRecord
+from federatedscope_ggeur.reporting import Capture, Results, Round0, RoundRecord
 
 Order = Callable[[list[int]], list[int]]
 T = TypeVar("T")
@@ -46,6 +46,8 @@ class EmbeddedEngine:
         In which order the given clients run; the results do not depend on it.
     text : str
         The key of the text features; "" where there are none.
+    capture : Capture, optional
+        What measures the run; by default it is measured from now on.
 
     Attributes
     ----------
@@ -62,6 +64,7 @@ class EmbeddedEngine:
         results: Results,
         order: Order = sorted,
         text: str = "",
+        capture: Capture | None = None,
     ):
         self.data, self.settings, self._order = data, settings, order
         memory, cache = MemoryBudget(settings.memory_limit), GeometryCache()
@@ -84,7 +87,7 @@ class EmbeddedEngine:
         self.listen: Callable[[Request, dict], None] | None = None
         self._handshake, self._progress = handshake, progress
         kept = Checkpointing(self._writer(save_to)) if save_to else None
-        self.history = History(self.coordinator, results, kept, progress)
+        self.history = History(self.coordinator, results, kept, progress, capture)
 
     def keep_in(self, folder: str | Path) -> None:
         """Keep checkpoints in the run's folder, where nobody named another place."""

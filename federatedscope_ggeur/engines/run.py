@@ -7,7 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
-from federatedscope_ggeur.cfg_ggeur.devices import device_notes, encoder_device
+from federatedscope_ggeur.cfg_ggeur.devices import (
+    device_notes,
+    encoder_device,
+    gpu_name,
+)
 from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.load import load_config, to_plain
@@ -26,6 +30,7 @@ from federatedscope_ggeur.data import (
     FederatedData,
     centralise,
     find_reader,
+    fingerprint,
     load_data,
     partition,
     torch_threads,
@@ -37,7 +42,9 @@ from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.server import unseen_clients
 from federatedscope_ggeur.reporting import (
+    Capture,
     ClientInfo,
+    DataFingerprint,
     Results,
     Round0,
     RoundRecord,
@@ -78,7 +85,7 @@ class Run:
     """
 
     def __init__(self, cfg, data: FederatedData | None = None, order: Order = sorted):
-        self.cfg = cfg
+        self.cfg, capture = cfg, Capture()
         check_place(cfg.federate.save_to, cfg.federate.restore_from)
         self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
         check_embedding_dim(cfg, self.data.dim)
@@ -100,8 +107,10 @@ class Run:
         domains = dict(zip(self.held.numbers, self.held.domains))
         self.notes = start_notes(cfg, self.settings, domains, self.held)
         begun = _begun(cfg, self.data, self.notes)
+        capture.data = DataFingerprint(*fingerprint(self.data))
+        capture.gpu = gpu_name(self.settings.client.training.device)
         self.engine = EmbeddedEngine(
-            self.data, self.settings, begun, order, text_key(self.text)
+            self.data, self.settings, begun, order, text_key(self.text), capture
         )
         self.history = self.engine.history
 

@@ -1,6 +1,11 @@
 """What a run leaves behind: the results schema, its files, the table and the curve."""
 
 from federatedscope_ggeur.reporting.plots import draw_curve
+from federatedscope_ggeur.reporting.provenance import (
+    Capture,
+    DataFingerprint,
+    Provenance,
+)
 from federatedscope_ggeur.reporting.records import (
     Chosen,
     ClientCompression,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional
 import federatedscope_ggeur
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
+from federatedscope_ggeur.reporting.provenance import Provenance
 from federatedscope_ggeur.reporting.records import (
     ClientInfo,
     Divergence,
@@ -25,7 +26,7 @@ from federatedscope_ggeur.reporting.records import (
 if TYPE_CHECKING:
     import numpy as np
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 Status = Literal["finished", "interrupted", "failed"]
 _REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")
@@ -69,6 +70,8 @@ class Results:
     notes : list of str
         What the run said, at its start and in round 0, that a person might expect
         otherwise.
+    provenance : Provenance or None
+        Where and how the run was made.
     model : Model or None
         The trained model; not part of the file, of equality, or of a run in which every
         client keeps its own.
@@ -93,6 +96,7 @@ class Results:
     stopped_early: Optional[int] = None
     privacy: Optional[Privacy] = None
     notes: list[str] = field(default_factory=list)
+    provenance: Optional[Provenance] = None
     model: Any = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -206,10 +210,11 @@ class Results:
 def numbers(results: Results) -> dict:
     """All of `results` that two runs of one configuration and seed must have equal.
 
-    Left out are times, versions, and the settings that say where output goes.
+    Left out are times, versions, provenance, and the settings that say where output
+    goes.
     """
     plain = as_json_value(results, "results")
-    del plain["versions"]
+    del plain["versions"], plain["provenance"]
     for key in _OUTPUT_KEYS:
         plain["config"].pop(key, None)
     round0 = plain["round0"]

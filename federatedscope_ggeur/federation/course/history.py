@@ -15,6 +15,7 @@ from federatedscope_ggeur.federation.course.keeping import kept_head
 from federatedscope_ggeur.federation.evaluation import METRICS
 from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.reporting import (
+    Capture,
     Chosen,
     Kept,
     Results,
@@ -37,6 +38,8 @@ class History:
         Where the state of the run is kept; see `keep`.
     progress : Progress, optional
         What a restored run has behind it.
+    capture : Capture, optional
+        What measures the run; by default it is measured from now on.
     """
 
     def __init__(
@@ -45,8 +48,10 @@ class History:
         results: Results,
         checkpoints: Checkpointing | None = None,
         progress: Progress | None = None,
+        capture: Capture | None = None,
     ):
         self._coordinator, self._results = coordinator, results
+        self._capture = capture or Capture()
         self.round0: Round0 | None = progress.round0 if progress else None
         self.rounds: list[RoundRecord] = list(progress.rounds) if progress else []
         self.calibrated: RoundRecord | None = None
@@ -159,6 +164,7 @@ class History:
             final=replace(final, chosen=self._chosen()),
             stopped_early=self.rounds[-1].round if self.stopped_early else None,
             diverged=self._coordinator.divergence.found,
+            provenance=self._capture.provenance(),
             model=self.model(),
         )
 

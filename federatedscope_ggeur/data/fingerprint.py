@@ -1,0 +1,49 @@
+"""Which rows a data set holds, as one hash."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+
+from federatedscope_ggeur.data.embeddings import Embeddings
+from federatedscope_ggeur.data.partition import FederatedData
+
+_BYTES = 32
+_MODULUS = 1 << (8 * _BYTES)
+
+
+def fingerprint(data: FederatedData) -> tuple[int, str]:
+    """How many rows there are, and a hash of them.
+
+    The hash is of the rows with their labels and splits as a multiset: neither their
+    order nor who holds them matters. It is the sum of the rows' own (BLAKE2b).
+
+    Returns
+    -------
+    rows : int
+        Those to train on, to validate and to test.
+    sha256 : str
+        64 hexadecimal digits.
+    """
+    parts = [("train", client.train) for client in data.clients]
+    for split in ("val", "test"):
+        parts += [(split, rows) for rows in data.rows(split).values()]
+    parts += [("test", domain.test) for domain in data.unseen]
+    total = sum(_row_hashes(split, rows) for split, rows in parts) % _MODULUS
+    digest = hashlib.sha256(total.to_bytes(_BYTES, "little")).hexdigest()
+    return sum(len(rows) for _, rows in parts), digest
+
+
+def _row_hashes(split: str, rows: Embeddings) -> int:
+    features = np.ascontiguousarray(rows.features.cpu().numpy())
+    labels = rows.labels.cpu().numpy().tolist()
+    return sum(_hashes(split, features, labels))
+
+
+def _hashes(split: str, features: np.ndarray, labels: list[int]) -> Iterable[int]:
+    for row, label in zip(features, labels):
+        hashed = hashlib.blake2b(row, digest_size=_BYTES)
+        hashed.update(f"{split} {label} {features.dtype}".encode())
+        yield int.from_bytes(hashed.digest(), "little")

@@ -1,0 +1,169 @@
+"""Where and how a run was made: what reproducibility checklists ask for."""
+
+import contextlib
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Optional
+
+_PEAK_RESET = "5"  # /proc/self/clear_refs: the peak of memory begins anew (Linux)
+_GIT_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class DataFingerprint:
+    """Which rows a run used, whoever held them and in whatever order.
+
+    Attributes
+    ----------
+    rows : int
+        To train on, to validate and to test.
+    sha256 : str
+        Of their features, labels and splits.
+    """
+
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where and how a run was made.
+
+    Attributes
+    ----------
+    started : str
+        ISO 8601, UTC.
+    wall_seconds, cpu_seconds : float
+        Of this process, its reading of data included; of a restored run since then.
+    peak_memory : int or None
+        Bytes that the process held at most; None where it cannot be told.
+    platform, processor : str
+    cores : int
+        That the process may use.
+    gpu : str or None
+        What was trained on, if that is not the CPU.
+    command : list of str
+        The command line.
+    git_commit : str or None
+        What is checked out in the folder that the run was started in; None where that
+        is no git repository.
+    git_changed : bool or None
+        Whether tracked files differ from it.
+    data : DataFingerprint or None
+        None where no process has all rows (FederatedScope).
+    """
+
+    started: str
+    wall_seconds: float
+    cpu_seconds: float
+    peak_memory: Optional[int]
+    platform: str
+    processor: str
+    cores: int
+    gpu: Optional[str]
+    command: list[str]
+    git_commit: Optional[str]
+    git_changed: Optional[bool]
+    data: Optional[DataFingerprint]
+
+
+class Capture:
+    """Measures a run from now on, and says where it was made.
+
+    Attributes
+    ----------
+    command : list of str
+        The command line of this process; `[]` where there is none to tell.
+    data : DataFingerprint or None
+        Of the rows that the run uses, once they are known.
+    gpu : str or None
+    """
+
+    def __init__(self, command: Optional[list[str]] = None):
+        self.command = _command() if command is None else list(command)
+        self.data: Optional[DataFingerprint] = None
+        self.gpu: Optional[str] = None
+        self._started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        self._git = _git_state(Path.cwd())
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text(_PEAK_RESET)
+
+    def provenance(self) -> Provenance:
+        """What is known by now; times are since this object was made."""
+        commit, changed = self._git
+        return Provenance(
+            started=self._started,
+            wall_seconds=time.perf_counter() - self._wall,
+            cpu_seconds=time.process_time() - self._cpu,
+            peak_memory=_peak_memory(),
+            platform=platform.platform(),
+            processor=_processor(),
+            cores=_cores(),
+            gpu=self.gpu,
+            command=self.command,
+            git_commit=commit,
+            git_changed=changed,
+            data=self.data,
+        )
+
+
+def _command() -> list[str]:
+    return list(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+        if found:
+            return found.group(1)
+    return platform.processor() or platform.machine()
+
+
+def _peak_memory() -> Optional[int]:
+    """The most bytes that this process held since the start of the run; where that
+    cannot be told from the time before, of the whole process; None if neither can."""
+    with contextlib.suppress(OSError):
+        status = Path("/proc/self/status").read_text()
+        found = re.search(r"VmHWM:\s*(\d+) kB", status)
+        if found:
+            return int(found.group(1)) * 1024
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _git_state(folder: Path) -> tuple[Optional[str], Optional[bool]]:
+    """The commit checked out where the run is started, and whether files differ."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words],
+            capture_output=True,
+            text=True,
+            timeout=_GIT_SECONDS,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    try:
+        commit = git("rev-parse", "--verify", "HEAD")
+        return commit, bool(git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return None, None

@@ -1,0 +1,171 @@
+"""What a study leaves beside its runs: study.json in its folder, cell.json in a run's.
+
+docs/studies.md describes every field. Reports read them for names and their order.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional, TypeVar, Union
+
+from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
+
+STUDY_FILE, CELL_FILE = "study.json", "cell.json"
+STUDY_VERSION = 1
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of one axis."""
+
+    axis: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis, and the names of its points, in order."""
+
+    name: str
+    points: list[str]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Settings that tuning tried, and what came out.
+
+    `value` is None where the run failed, for which `problem` says why.
+    """
+
+    settings: dict[str, Any]
+    value: Optional[float]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was chosen for one row.
+
+    Attributes
+    ----------
+    labels : dict from axis to point's name
+    seed : int
+        The one that it was chosen on.
+    metric : str
+        Of the validation rows, such as ``"val_acc"``; the best round's.
+    tried : list of Tried
+    chosen : dict
+        Settings; empty if every try failed.
+    """
+
+    labels: dict[str, str]
+    seed: int
+    metric: str
+    tried: list[Tried]
+    chosen: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A cell that has no results, and why."""
+
+    labels: dict[str, str]
+    seed: int
+    problem: str
+
+
+@dataclass(frozen=True)
+class Study:
+    """``study.json``: what the runs in a folder have to do with each other.
+
+    Attributes
+    ----------
+    name, title : str
+    axes : list of Axis
+        In order; the first one is that of the rows.
+    seeds : list of int
+    columns : list of str
+        Axes whose points stand side by side in tables, not below each other.
+    baseline : Point or None
+        What runs that differ from it on this axis alone are compared with.
+    paper : str or None
+        The table of a paper that the study is of, such as ``"table7"``.
+    tuned : list of Tuned
+    failed : list of Failed
+        As of the last time that the study was run.
+    """
+
+    name: str
+    title: str
+    axes: list[Axis]
+    seeds: list[int]
+    columns: list[str] = field(default_factory=list)
+    baseline: Optional[Point] = None
+    paper: Optional[str] = None
+    tuned: list[Tuned] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
+    version: int = STUDY_VERSION
+
+
+@dataclass(frozen=True)
+class Cell:
+    """``cell.json``: which cell of a study the run in its folder is.
+
+    Attributes
+    ----------
+    study : str
+        The study's name.
+    labels : dict from axis to point's name
+    seed : int
+    tuned : dict
+        The settings among its own that tuning chose.
+    """
+
+    study: str
+    labels: dict[str, str]
+    seed: int
+    tuned: dict[str, Any] = field(default_factory=dict)
+    version: int = STUDY_VERSION
+
+
+def to_text(record: Union[Study, Cell]) -> str:
+    """A record as the text of its file."""
+    return json.dumps(as_json_value(record, "study"), indent=2) + "\n"
+
+
+def read_study(folder: Path) -> Optional[Study]:
+    """What ``study.json`` in `folder` says; None where there is none.
+
+    Raises
+    ------
+    DataError
+        It cannot be read; it names the file.
+    """
+    return _read(Study, Path(folder) / STUDY_FILE)
+
+
+def read_cell(folder: Path) -> Optional[Cell]:
+    """What ``cell.json`` in `folder` says; see `read_study`."""
+    return _read(Cell, Path(folder) / CELL_FILE)
+
+
+def _read(kind: type[T], path: Path) -> Optional[T]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"'{path}': cannot be read: {error}") from error
+    try:
+        raw = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"'{path}': not JSON ({error}); is the file whole?") from error
+    found = raw.get("version") if isinstance(raw, dict) else None
+    if found != STUDY_VERSION:
+        raise DataError(
+            f"'{path}': this version of federatedscope-ggeur reads version "
+            f"{STUDY_VERSION} of it, found {found!r}; use the version that wrote it"
+        )
+    return from_json_value(kind, raw, f"'{path}'")
