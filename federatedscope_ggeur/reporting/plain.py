@@ -99,7 +99,7 @@ def _by_number_then_text(key: str) -> tuple:
 def _require_type(value: Any, kinds: Any, where: str) -> None:
     kinds = kinds if isinstance(kinds, tuple) else (kinds,)
     expected = " or ".join(kind.__name__ for kind in kinds)
-    right = isinstance(value, kinds) and not isinstance(value, bool)
+    right = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
     _require(right, where, f"expected {expected}, found {value!r:.60}")
 
 
