@@ -51,3 +51,8 @@ def find_config(name: str | os.PathLike) -> Path:
         f"the config file '{path}' does not exist, and no bundled one has that name; "
         "`federatedscope-ggeur configs` lists them"
     )
+
+
+def find_study(name: str | os.PathLike) -> Path:
+    """Stands here until the studies' own branch brings it."""
+    return Path(name)

@@ -20,7 +20,8 @@ PACKAGE = ROOT / "federatedscope_ggeur"
 GROUND = ("errors", "rng", "files", "examples", "downloads", "settings")
 FLOORS = (
     *GROUND, "geometry", "models", "methods", "data", "reporting", "transport",
-    "federation", "audit", "cfg_ggeur", "engines", "commands", "cli", "__main__",
+    "federation", "audit", "cfg_ggeur", "engines", "studies", "commands", "cli",
+    "__main__",
 )  # fmt: skip
 #: Rooms on one floor, which do not know each other.
 APART = {
@@ -35,7 +36,7 @@ APART = {
     "transport": {*GROUND},
 }
 #: Rooms that see a config.
-SEE_A_CONFIG = ("cfg_ggeur", "engines", "commands")
+SEE_A_CONFIG = ("cfg_ggeur", "engines", "studies", "commands")
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("scripts/example_configs/*.yaml")))

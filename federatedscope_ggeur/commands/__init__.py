@@ -32,6 +32,9 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "study": Command(
+        "study", "FILE", "run methods x data x seeds, side by side; resumes, tunes"
+    ),
     "configs": Command(
         "configs", "[FOLDER]", "list the example configs, or copy them into FOLDER"
     ),
