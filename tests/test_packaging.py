@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 DATA = {
     ".": ("federatedscope_ggeur", "py.typed"),
     "example_configs": ("scripts/example_configs", "*.yaml"),
+    "study_files": ("scripts/studies", "*.yaml"),
     "reporting/paper/tables": ("federatedscope_ggeur/reporting/paper/tables", "*.csv"),
 }
 
