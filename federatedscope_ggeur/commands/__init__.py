@@ -86,6 +86,24 @@ def command_parser(name: str, more: str = "") -> argparse.ArgumentParser:
     )
 
 
+def add_console_options(parser: argparse.ArgumentParser) -> None:
+    """Let the command line say how much is shown, as ``log_level``; None if it does
+    not. It is to be given to `console.shown_on_console`."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--quiet",
+        dest="log_level",
+        action="store_const",
+        const="warning",
+        help="show warnings and what comes out, nothing else",
+    )
+    group.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        help="show messages from this level on (default: info)",
+    )
+
+
 def config_parser(
     name: str, more: str = "", required: bool = True
 ) -> argparse.ArgumentParser:
