@@ -17,7 +17,6 @@ from federatedscope_ggeur.examples import find_config
 
 _DRY_RUN = "--dry-run"
 _EPILOG = f"""\
-other commands:
 {overview()}
 
 examples:
