@@ -17,7 +17,9 @@ from federatedscope_ggeur.federation.course.requests import KINDS
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "federatedscope_ggeur"
 #: DESIGN, section 3, from the ground up: a room may import itself and those below it.
-GROUND = ("errors", "rng", "files", "examples", "downloads", "settings")
+GROUND = (
+    "errors", "rng", "files", "examples", "downloads", "progress", "settings"
+)  # fmt: skip
 FLOORS = (
     *GROUND, "geometry", "models", "methods", "data", "reporting", "transport",
     "federation", "audit", "cfg_ggeur", "engines", "studies", "commands", "cli",
@@ -30,6 +32,7 @@ APART = {
     "files": {"errors"},
     "examples": {"errors"},
     "downloads": {"errors"},
+    "progress": set(),
     "settings": {"errors"},
     "data": {*GROUND},
     "reporting": {*GROUND},
