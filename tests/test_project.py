@@ -22,7 +22,8 @@ GROUND = (
 )  # fmt: skip
 FLOORS = (
     *GROUND, "geometry", "models", "methods", "data", "reporting", "transport",
-    "federation", "audit", "cfg_ggeur", "engines", "commands", "cli", "__main__",
+    "federation", "audit", "cfg_ggeur", "engines", "studies", "commands", "cli",
+    "__main__",
 )  # fmt: skip
 #: Rooms on one floor, which do not know each other.
 APART = {
@@ -38,7 +39,7 @@ APART = {
     "transport": {*GROUND},
 }
 #: Rooms that see a config.
-SEE_A_CONFIG = ("cfg_ggeur", "engines", "commands")
+SEE_A_CONFIG = ("cfg_ggeur", "engines", "studies", "commands")
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("scripts/example_configs/*.yaml")))

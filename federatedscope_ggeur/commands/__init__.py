@@ -39,6 +39,9 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "study": Command(
+        "study", "FILE", "run methods x data x seeds, side by side; resumes, tunes"
+    ),
     "configs": Command(
         "configs",
         "[FOLDER]",

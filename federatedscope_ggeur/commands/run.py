@@ -12,7 +12,7 @@ from federatedscope_ggeur.commands import (
     add_console_options,
     overview,
 )
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.examples import find_config
 
 _DRY_RUN = "--dry-run"
@@ -57,8 +57,11 @@ def run(arguments: Sequence[str]) -> int:
             "--client_cfg: the embedded engine gives all clients the same settings; "
             "run it with --engine federatedscope"
         )
-    from federatedscope_ggeur.cfg_ggeur.load import load_config
+    from federatedscope_ggeur.cfg_ggeur.load import load_config, read_settings
 
+    _refuse_several_seeds(
+        options.cfg, dict(read_settings(config, settings)[0]), settings
+    )
     cfg = load_config(config, settings)
     if options.dry_run:
         from federatedscope_ggeur.commands.dry_run import show_forecast
@@ -67,6 +70,24 @@ def run(arguments: Sequence[str]) -> int:
     from federatedscope_ggeur.commands.console import run_with_files
 
     return run_with_files(cfg, options.log_level)
+
+
+def _refuse_several_seeds(base: str, given: dict, settings: Sequence[str]) -> None:
+    """One run has one seed: say which study has them all."""
+    from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
+
+    seeds = literal(given.get("seed"))
+    if not isinstance(seeds, (list, tuple)):
+        return
+    from federatedscope_ggeur.studies.study_file import study_text
+
+    behind = {k: literal(v) for k, v in zip(settings[::2], settings[1::2])}
+    behind.pop("seed", None)
+    raise ConfigError(
+        f"seed: a run has one, got {shown(given['seed'])}. This study has a run for "
+        f"each; save it as my_study.yaml and run `{PROGRAM} study my_study.yaml`:\n\n"
+        f"{study_text(base, behind, seeds)}"
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
