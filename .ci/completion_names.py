@@ -28,7 +28,7 @@ class _Made(Exception):
     """Carries a command's parser."""
 
 
-def _parser_of(command) -> argparse.ArgumentParser:
+def parser_of(command) -> argparse.ArgumentParser:
     """The parser that `command` asks, caught when it is asked."""
 
     def caught(self, *ignored, **named):
@@ -80,7 +80,7 @@ def _choices(default: object) -> list[str]:
 def names() -> str:
     """The file, as JSON: ``commands`` by name, "" for a run, and ``keys``."""
     commands = {"": run, **{name: find_command(name) for name in COMMANDS}}
-    described = {name: _described(_parser_of(c)) for name, c in commands.items()}
+    described = {name: _described(parser_of(c)) for name, c in commands.items()}
     return json.dumps({"commands": described, "keys": _values()}, indent=1) + "\n"
 
 
