@@ -40,7 +40,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "study": Command(
-        "study", "FILE", "run methods x data x seeds, side by side; resumes, tunes"
+        "study", "FILE", "run methods x data x seeds, side by side; resumes, tunes", RUN
     ),
     "configs": Command(
         "configs",
