@@ -40,7 +40,11 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "study": Command(
-        "study", "FILE", "run methods x data x seeds, side by side; resumes, tunes", RUN
+        "study",
+        "FILE",
+        "run methods x data x seeds, side by side; tunes, and goes on where it was cut "
+        "off",
+        RUN,
     ),
     "configs": Command(
         "configs",

@@ -12,7 +12,7 @@ from shlex import quote
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.errors import ConfigError, GGEURError
+from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.progress import Progress, above_bars, no_progress
 from federatedscope_ggeur.reporting import (
@@ -24,6 +24,7 @@ from federatedscope_ggeur.reporting import (
     results_table,
     write_run,
 )
+from federatedscope_ggeur.reporting.log_file import handled_by, logging_to
 
 logger = logging.getLogger("federatedscope_ggeur")
 _STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -158,28 +159,10 @@ def _show(record: Round0 | RoundRecord, progress: Progress) -> None:
         progress.step(note=score)
 
 
-class _LogFile(logging.FileHandler):
-    """log.txt; a full disk costs the log its lines, and the run nothing else."""
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        pass
-
-    def close(self) -> None:
-        with suppress(OSError):
-            super().close()
-
-
 @contextmanager
 def _logging_to(path: Path, shown: str | bool) -> Iterator[None]:
     """Everything into the file; on the console what a person wants to see."""
-    try:
-        file = _LogFile(path, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write '{path}': {error.strerror or error}"
-        ) from error
-    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    with shown_on_console(shown), _handled_by(file):
+    with shown_on_console(shown), logging_to(path):
         yield
 
 
@@ -208,23 +191,10 @@ def shown_on_console(level: str | bool) -> Iterator[None]:
     console.setLevel(lowest)
     console.setFormatter(logging.Formatter("%(message)s"))
     console.addFilter(lambda record: not hasattr(record, "file_only"))
-    with _handled_by(console), ExitStack() as stack:
+    with handled_by(console), ExitStack() as stack:
         if lowest > logging.INFO:
             stack.enter_context(no_progress())
         yield
-
-
-@contextmanager
-def _handled_by(handler: logging.Handler) -> Iterator[None]:
-    before = logger.level
-    logger.setLevel(logging.DEBUG)
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-        logger.removeHandler(handler)
-        handler.close()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from federatedscope_ggeur.progress import duration_text
 from federatedscope_ggeur.studies.jobs import Job, results_in
 from federatedscope_ggeur.studies.running import METRIC, validation_score
 from federatedscope_ggeur.studies.workers import Event
@@ -116,9 +117,7 @@ class StudyTable:
             return "time left: not known yet"
         passed = time.monotonic() - self._started
         seconds = passed / self._done_now * (len(self._jobs) - self._over)
-        minutes, seconds = divmod(round(seconds), 60)
-        hours, minutes = divmod(minutes, 60)
-        return f"about {hours}:{minutes:02d}:{seconds:02d} left"
+        return f"about {duration_text(seconds)} left"
 
     def _shown(self) -> Group:
         processes = f"{self._workers} process{'es' if self._workers > 1 else ''}"

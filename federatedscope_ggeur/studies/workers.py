@@ -162,11 +162,13 @@ def work(pipe: Connection) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt, EOFError, OSError):
+        from federatedscope_ggeur.progress import no_progress
         from federatedscope_ggeur.studies.jobs import Runner
 
         runner = Runner()
-        while True:
-            pipe.send(_outcome(runner, pipe.recv(), pipe))
+        with no_progress():
+            while True:
+                pipe.send(_outcome(runner, pipe.recv(), pipe))
 
 
 def _outcome(runner, job: Job, pipe: Connection) -> tuple[str, str]:

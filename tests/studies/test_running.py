@@ -89,9 +89,6 @@ def test_a_run_that_fails_stops_no_other(make_study, tmp_path):
     assert failed["labels"] == {"method": "mine"}
     log = study.out / "mine" / "seed_0.part" / "log.txt"
     assert str(tmp_path / "mine") in log.read_text()
-    # It is tried again, and what is mended by then runs.
-    (tmp_path / "mine").mkdir()
-    assert "failed: mine" in study.run(status=1)
 
 
 def test_wrong_settings_are_said_before_anything_runs(make_study):
@@ -103,17 +100,9 @@ def test_wrong_settings_are_said_before_anything_runs(make_study):
 
 
 @pytest.mark.slow
-def test_two_processes_find_the_same_bits_as_one(make_study, tmp_path):
-    study = make_study(**TUNED)
-    study.run("--workers", 1)
-    study.run("--workers", 2, out=tmp_path / "two")
-    one, two = study.numbers(), study.numbers(tmp_path / "two")
-    assert len(one) == 8  # two of them are of tuning
-    assert without_place(one) == without_place(two)
-
-
 def test_tuning_chooses_on_validation_rows_of_the_first_seed(make_study):
-    study = make_study(**TUNED)
+    axes = {"method": {"tuned": TUNED["axes"]["method"]["tuned"]}}
+    study = make_study(**{**TUNED, "axes": axes})
     study.run()
     (tuned,) = study.study()["tuned"]
     assert (tuned["seed"], tuned["metric"]) == (0, "val_acc")
@@ -138,6 +127,7 @@ def test_tuning_wants_validation_rows(make_study):
     assert "set data.splits to hold some out" in study.run(status=1)
 
 
+@pytest.mark.slow
 def test_one_that_is_cut_off_goes_on_from_its_checkpoint(make_study):
     """Killed in the middle of its rounds, with clients that keep a state."""
     settings = {"federate.total_round_num": 300, "ggeur.checkpoint_every": 1e-3,
@@ -158,9 +148,9 @@ def test_one_that_is_cut_off_goes_on_from_its_checkpoint(make_study):
 
 
 @pytest.mark.slow
-def test_an_interrupted_one_says_so_and_goes_on(make_study, tmp_path):
+def test_an_interrupted_one_says_so_and_goes_on(make_study):
     settings = {"federate.total_round_num": 60, "ggeur.checkpoint_every": 1e-3}
-    study = make_study(settings=settings)
+    study = make_study(settings=settings, axes={})
     process = study.start("--workers", 2)
     until(lambda: list(study.out.rglob("checkpoint")), process)
     process.send_signal(signal.SIGINT)
@@ -169,9 +159,9 @@ def test_an_interrupted_one_says_so_and_goes_on(make_study, tmp_path):
     assert "the same command goes on" in errors
     assert "Traceback" not in errors
     study.run()
-    study.run(out=tmp_path / "undisturbed")
-    whole = study.numbers(tmp_path / "undisturbed")
-    assert without_place(study.numbers()) == without_place(whole)
+    for seed in (0, 1):
+        alone = run("ggeur_quickstart", overrides={**settings, "seed": seed})
+        assert study.numbers()[f"seed_{seed}"] == numbers(alone)
 
 
 @pytest.mark.slow
@@ -198,11 +188,11 @@ def test_ten_kills_leave_the_same_numbers(make_study, tmp_path):
         "ggeur.checkpoint_every": 1e-3,
         "ggeur.base_method": "scaffold",
     }
-    study = make_study(**{**TUNED, "settings": settings}, seeds=[0, 1, 2])
+    study = make_study(**{**TUNED, "settings": settings})
     drawn, kills = random.Random(7), 0
     while kills < 10:
         process = study.start("--workers", 2)
-        time.sleep(drawn.uniform(5, 10))
+        time.sleep(drawn.uniform(4, 8))
         if process.poll() is None:
             targets = [process.pid, *children_of(process.pid)]
             end(drawn.choice(targets))
@@ -212,11 +202,11 @@ def test_ten_kills_leave_the_same_numbers(make_study, tmp_path):
         process.communicate(timeout=120)
         if kills < 10 and process.returncode == 0:
             kept = len(study.numbers())
-            assert kept == 11
-            for path in drawn.sample(sorted(study.out.rglob("seed_*")), 6):
+            assert kept == 8
+            for path in drawn.sample(sorted(study.out.rglob("seed_*")), 5):
                 shutil.rmtree(path)
     study.run("--workers", 2)
     study.run("--workers", 1, out=tmp_path / "undisturbed")
     whole = study.numbers(tmp_path / "undisturbed")
-    assert len(whole) == 11
+    assert len(whole) == 8
     assert without_place(study.numbers()) == without_place(whole)
