@@ -250,5 +250,5 @@ def _federatedscope(request, place: Path) -> str:
 def test_the_quickstart_study_runs_for_one_round(place, capfd):
     words = ["federate.total_round_num", "1"]
     assert main(["study", "quickstart_study", "--out", "small", *words]) == 0
-    assert "runs 60 of 60: " in capfd.readouterr().err
+    assert "runs 60 of 60: " in capfd.readouterr().out
     assert len(list((place / "small").rglob("results.json"))) == 60
