@@ -15,8 +15,8 @@ from federatedscope_ggeur.reporting.results import Results, RoundRecord
 
 # Okabe and Ito's colours, told apart by colour-blind readers; black is for AVG, and
 # their yellow, too pale on white, is darkened. With more domains, markers differ.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8A7A00")
-_MARKERS = ("o", "s", "^", "D")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8A7A00")
+MARKERS = ("o", "s", "^", "D")
 _LEGEND_ROWS = 18
 _LEGEND_CHARACTERS = 24
 
@@ -78,8 +78,8 @@ def _draw_lines(axes, results: Results, evaluated: list[RoundRecord]) -> None:
     for i, domain in enumerate(names):
         scores = [record.accuracy.get(domain) for record in evaluated]
         look = {
-            "color": _COLOURS[i % len(_COLOURS)],
-            "marker": _MARKERS[i // len(_COLOURS) % len(_MARKERS)],
+            "color": COLOURS[i % len(COLOURS)],
+            "marker": MARKERS[i // len(COLOURS) % len(MARKERS)],
             "linestyle": "--" if domain in unseen else "-",
         }
         _draw_line(axes, rounds, scores, linewidth=1.2, markersize=3.5, **look)
