@@ -15,5 +15,6 @@ setuptools.setup(
     packages=[
         *setuptools.find_packages(include=["federatedscope_ggeur*"]),
         "federatedscope_ggeur.example_configs",
+        "federatedscope_ggeur.study_files",
     ]
 )

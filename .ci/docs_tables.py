@@ -1,4 +1,4 @@
-"""Write what the docs list of registered parts, from the registries themselves.
+"""Write what the docs list of registered parts and bundled files, from these.
 
     python .ci/docs_tables.py
 
@@ -9,7 +9,10 @@ A table stands below ``<!-- table: NAME -->``, a list of names behind
 from __future__ import annotations
 
 import re
+from math import prod
 from pathlib import Path
+
+import yaml
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import section_of
 from federatedscope_ggeur.data import (
@@ -19,12 +22,13 @@ from federatedscope_ggeur.data import (
     SPLITTERS,
     SUFFIX,
 )
+from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
 from federatedscope_ggeur.models import CLOSED_FORMS, NETWORKS, TEXT_MODELS, ClosedForm
 from federatedscope_ggeur.settings import Registry
 
 ROOT = Path(__file__).parent.parent
-DOCS = ("methods.md", "heads.md", "data.md", "networks.md", "text.md")
+DOCS = ("methods.md", "heads.md", "data.md", "networks.md", "text.md", "study_files.md")
 FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in DOCS))
 REGISTRIES = {r.field: r for r in (METHODS, AUGMENTATIONS, CLOSED_FORMS)}
 DATA = {
@@ -66,6 +70,25 @@ def text_table() -> str:
         for name, p in sorted(TEXT_MODELS.items())
     ]
     return _markdown([heads, ("---",) * 4, *rows])
+
+
+def study_table() -> str:
+    """The same of the bundled study files."""
+    rows = [("study", "what it is of", "runs: rows x columns x seeds"), ("---",) * 3]
+    for path in sorted(study_folder().glob("*.yaml"), key=_natural):
+        text = path.read_text(encoding="utf-8")
+        study = yaml.safe_load(text)
+        points, *others = (len(found) for found in study["axes"].values())
+        sizes = (points, prod(others), len(study["seeds"]))
+        shown = f"{prod(sizes)}: {' x '.join(map(str, sizes))}"
+        title = text.partition("\n")[0].lstrip("# ").rstrip(".")
+        rows.append((f"`{path.stem}`", title, shown))
+    return _markdown(rows)
+
+
+def _natural(path: Path) -> list:
+    """table2 before table10."""
+    return [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", path.stem)]
 
 
 def _markdown(rows) -> str:
@@ -148,6 +171,7 @@ def updated(content: str) -> str:
     """`content` with its tables and lists of names as the registry has them."""
     tables = {field: data_table(field) for field in DATA}
     tables |= {NETWORKS.field: network_table(), TEXT_MODELS.field: text_table()}
+    tables["studies"] = study_table()
     for field, new in tables.items():
         mark = re.escape(f"<!-- table: {field} -->")
         content = re.sub(

@@ -1,7 +1,9 @@
+# PYTHON_ARGCOMPLETE_OK
 """The program: which command is asked for, and how its errors are shown."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -11,6 +13,10 @@ from federatedscope_ggeur.errors import GGEURError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of the command line; returns the exit status."""
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks, since Tab was pressed
+        from federatedscope_ggeur.commands.completion import complete
+
+        complete()
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         if arguments and arguments[0] in COMMANDS:

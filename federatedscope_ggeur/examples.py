@@ -1,8 +1,9 @@
-"""The bundled example configs, and finding a config by its name or path."""
+"""The bundled example configs and studies, and finding one by its name or path."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError
@@ -18,16 +19,12 @@ def example_folder() -> Path:
     ConfigError
         They are in neither.
     """
-    for folder in (
-        _PACKAGE / "example_configs",
-        _PACKAGE.parent / "scripts" / "example_configs",
-    ):
-        if folder.is_dir():
-            return folder
-    raise ConfigError(
-        f"the example configs are not installed beside {_PACKAGE}; install the package "
-        "again"
-    )
+    return _folder("example_configs", "example_configs", "example configs")
+
+
+def study_folder() -> Path:
+    """The same of the bundled study files."""
+    return _folder("study_files", "studies", "study files")
 
 
 def find_config(name: str | os.PathLike) -> Path:
@@ -38,16 +35,50 @@ def find_config(name: str | os.PathLike) -> Path:
     ConfigError
         There is neither.
     """
+    found = _find(name, example_folder)
+    if found is not None:
+        return found
+    raise ConfigError(
+        f"the config file '{Path(name)}' does not exist, and no bundled one has that "
+        "name; `federatedscope-ggeur configs` lists them"
+    )
+
+
+def find_study(name: str | os.PathLike) -> Path:
+    """The study file `name`, or the bundled one of that name, as `find_config`.
+
+    Raises
+    ------
+    ConfigError
+        There is neither.
+    """
+    found = _find(name, study_folder)
+    if found is not None:
+        return found
+    bundled = sorted(path.stem for path in study_folder().glob("*.yaml"))
+    raise ConfigError(
+        f"the study file '{Path(name)}' does not exist, and no bundled one has that "
+        f"name; there are {', '.join(bundled)}"
+    )
+
+
+def _folder(installed: str, in_checkout: str, what: str) -> Path:
+    for folder in (_PACKAGE / installed, _PACKAGE.parent / "scripts" / in_checkout):
+        if folder.is_dir():
+            return folder
+    raise ConfigError(
+        f"the {what} are not installed beside {_PACKAGE}; install the package again"
+    )
+
+
+def _find(name: str | os.PathLike, bundled: Callable[[], Path]) -> Path | None:
     path = Path(name)
     # os.path: a name that the system does not take is one that does not exist.
     if os.path.exists(path) and not os.path.isdir(path):
         return path
     if path.name == str(name):
         for file in (path.name, f"{path.name}.yaml"):
-            example = example_folder() / file
+            example = bundled() / file
             if os.path.isfile(example):
                 return example
-    raise ConfigError(
-        f"the config file '{path}' does not exist, and no bundled one has that name; "
-        "`federatedscope-ggeur configs` lists them"
-    )
+    return None

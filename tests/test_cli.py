@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.commands import COMMANDS, configs, find_command
+from federatedscope_ggeur.commands import COMMANDS, GROUPS, configs, find_command
 
 ROOT = Path(__file__).parent.parent
 
@@ -23,8 +23,7 @@ ROOT = Path(__file__).parent.parent
         (["a.b", "3"], "--cfg FILE is missing; settings go behind it"),
         (
             ["config"],
-            "unknown command 'config'; the commands are configs, keys, enable, "
-            "disable, embed, inspect, audit, predict, token, doctor",
+            f"unknown command 'config'; the commands are {', '.join(COMMANDS)};",
         ),
         (["--what"], "--what"),
         (["--cfg"], "--cfg"),
@@ -62,6 +61,19 @@ def test_help_and_no_arguments(capsys):
     assert caught.value.code == 0
 
 
+def test_the_help_shows_each_command_below_what_it_is_for(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown, at = capsys.readouterr().out.splitlines(), None
+    below = {}
+    for line in shown:
+        at = line[:-1] if line[:-1] in GROUPS else at
+        below |= {name: at for name in COMMANDS if line.startswith(f"  {name} ")}
+    assert below == {name: command.group for name, command in COMMANDS.items()}
+    titles = [line[:-1] for line in shown if line[:-1] in GROUPS]
+    assert titles == [g for g in GROUPS if g in below.values()]
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_a_help_of_its_own(name, capsys):
     with pytest.raises(SystemExit) as caught:
@@ -82,6 +94,24 @@ except SystemExit as stop:
 assert not status, status
 print("torch" in sys.modules)
 """
+TAB = """\
+import sys
+from federatedscope_ggeur.commands.completion import completions
+completions(["--cfg", "x", "ggeur.base_method"], "fed")
+print("torch" in sys.modules)
+"""
+
+
+def test_tab_imports_no_torch():
+    done = subprocess.run(
+        [sys.executable, "-c", TAB],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize(

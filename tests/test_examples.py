@@ -1,4 +1,4 @@
-"""Finding a config by its name or path."""
+"""Finding a config or a study by its name or path."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.examples import example_folder, find_config
+from federatedscope_ggeur.examples import (
+    example_folder,
+    find_config,
+    find_study,
+    study_folder,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -33,3 +38,16 @@ def test_a_file_comes_before_an_example_and_an_example_before_a_folder():
 def test_what_is_neither_is_named(name):
     with pytest.raises(ConfigError, match="does not exist, and no bundled one"):
         find_config(name)
+
+
+@pytest.mark.parametrize("name", ["table7.yaml", "table7"])
+def test_a_study_by_its_name(name):
+    assert find_study(name) == study_folder() / "table7.yaml"
+    Path("table7.yaml").touch()
+    assert find_study("table7.yaml") == Path("table7.yaml")
+
+
+@pytest.mark.parametrize("name", ["table0", "no/table7.yaml", "ggeur_pacs", "", "."])
+def test_what_is_no_study_is_named_with_those_there_are(name):
+    with pytest.raises(ConfigError, match=r"does not exist.*there are .*table7"):
+        find_study(name)

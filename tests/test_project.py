@@ -17,10 +17,13 @@ from federatedscope_ggeur.federation.course.requests import KINDS
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "federatedscope_ggeur"
 #: DESIGN, section 3, from the ground up: a room may import itself and those below it.
-GROUND = ("errors", "rng", "files", "examples", "downloads", "settings")
+GROUND = (
+    "errors", "rng", "files", "examples", "downloads", "progress", "settings"
+)  # fmt: skip
 FLOORS = (
     *GROUND, "geometry", "models", "methods", "data", "reporting", "transport",
-    "federation", "audit", "cfg_ggeur", "engines", "commands", "cli", "__main__",
+    "federation", "audit", "cfg_ggeur", "engines", "studies", "commands", "cli",
+    "__main__",
 )  # fmt: skip
 #: Rooms on one floor, which do not know each other.
 APART = {
@@ -29,13 +32,14 @@ APART = {
     "files": {"errors"},
     "examples": {"errors"},
     "downloads": {"errors"},
+    "progress": set(),
     "settings": {"errors"},
     "data": {*GROUND},
     "reporting": {*GROUND},
     "transport": {*GROUND},
 }
 #: Rooms that see a config.
-SEE_A_CONFIG = ("cfg_ggeur", "engines", "commands")
+SEE_A_CONFIG = ("cfg_ggeur", "engines", "studies", "commands")
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("scripts/example_configs/*.yaml")))

@@ -17,6 +17,14 @@ LARGEST_FILE, LARGEST_TREE, DEEPEST = 2**20, 10_000, 20
 def read_yaml(path: str | Path) -> Iterator[tuple[str, object]]:
     """The keys in the file at `path`, with dots, and their values.
 
+    Raises as `read_tree`.
+    """
+    yield from flatten(read_tree(path)[0], keep_empty=True)
+
+
+def read_tree(path: str | Path) -> tuple[dict, str]:
+    """What the YAML file at `path` holds, and its text.
+
     Raises
     ------
     ConfigError
@@ -39,10 +47,10 @@ def read_yaml(path: str | Path) -> Iterator[tuple[str, object]]:
     except (ValueError, TypeError) as error:  # a date that is none, a key of no kind
         raise ConfigError(f"{path} is not valid YAML: {shown(error, 400)}") from error
     if content is None:
-        return
+        return {}, text
     if not isinstance(content, dict):
         raise ConfigError(f"{path} must hold 'key: value' lines, not {shown(content)}")
-    yield from flatten(content, keep_empty=True)
+    return content, text
 
 
 def _check_tree(root: yaml.Node | None, path: str | Path) -> None:

@@ -9,6 +9,10 @@ from typing import NamedTuple
 
 PROGRAM = "federatedscope-ggeur"
 INTERRUPTED = 130
+#: What commands are for, in the order in which the help shows them.
+BEFORE, RUN, AFTER, ATTACK, FS, SET_UP = GROUPS = (
+    "before a run", "runs", "after a run", "privacy", "with FederatedScope", "set-up",
+)  # fmt: skip
 
 
 class Command(NamedTuple):
@@ -24,30 +28,49 @@ class Command(NamedTuple):
         Those words, for a person.
     does : str
         What it does, in one line.
+    group : str
+        One of `GROUPS`.
     """
 
     module: str
     takes: str
     does: str
+    group: str = AFTER
 
 
 COMMANDS = {
-    "configs": Command(
-        "configs", "[FOLDER]", "list the example configs, or copy them into FOLDER"
+    "study": Command(
+        "study",
+        "FILE",
+        "run methods x data x seeds, side by side; tunes, and goes on where it was cut "
+        "off",
+        RUN,
     ),
-    "keys": Command("keys", "", "list every ggeur.* setting, its default and meaning"),
-    "enable": Command("enable", "[FOLDER]", "let FederatedScope load the plugin"),
-    "disable": Command("enable", "[FOLDER]", "undo enable; nothing else changes"),
-    "embed": Command("embed", "--cfg FILE", "embed a data set's images beforehand"),
+    "configs": Command(
+        "configs",
+        "[FOLDER]",
+        "list the example configs, or copy them into FOLDER",
+        BEFORE,
+    ),
+    "keys": Command(
+        "keys", "", "list every ggeur.* setting, its default and meaning", BEFORE
+    ),
+    "enable": Command("enable", "[FOLDER]", "let FederatedScope load the plugin", FS),
+    "disable": Command("enable", "[FOLDER]", "undo enable; nothing else changes", FS),
+    "embed": Command(
+        "embed", "--cfg FILE", "embed a data set's images beforehand", BEFORE
+    ),
     "inspect": Command(
         "inspect",
         "--cfg FILE",
         "draw who holds what, and how alike domains' shapes are",
+        BEFORE,
     ),
     "audit": Command(
         "audit",
         "--cfg FILE [--level rows|membership]",
         "attack what a run sends, and say what it gives away",
+        ATTACK,
     ),
     "predict": Command(
         "predict", "--run FOLDER IMAGE...", "classify images by the head of a run"
@@ -59,10 +82,10 @@ COMMANDS = {
         "report", "FOLDER...", "write tables and figures of runs and studies"
     ),
     "token": Command(
-        "token", "SECRET N", "make client N's join token for a distributed run"
+        "token", "SECRET N", "make client N's join token for a distributed run", FS
     ),
     "doctor": Command(
-        "doctor", "", "say what is installed, and what is missing for what"
+        "doctor", "", "say what is installed, and what is missing for what", SET_UP
     ),
 }
 
@@ -74,13 +97,15 @@ def find_command(name: str) -> Callable[[Sequence[str]], int]:
 
 
 def overview() -> str:
-    """The commands, a line each."""
+    """The commands, a line each, below what they are for."""
     calls = {name: f"{name} {command.takes}" for name, command in COMMANDS.items()}
     width = max(map(len, calls.values()))
-    return "\n".join(
-        f"  {calls[name]:<{width}}  {command.does}"
-        for name, command in COMMANDS.items()
-    )
+    paragraphs = []
+    for group in GROUPS:
+        of_group = [name for name, one in COMMANDS.items() if one.group == group]
+        lines = [f"  {calls[n]:<{width}}  {COMMANDS[n].does}" for n in of_group]
+        paragraphs += ["\n".join([f"{group}:", *lines])] * bool(of_group)
+    return "\n\n".join(paragraphs)
 
 
 def command_parser(name: str, more: str = "") -> argparse.ArgumentParser:
@@ -89,6 +114,24 @@ def command_parser(name: str, more: str = "") -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         prog=f"{PROGRAM} {name}",
         description=f"{does[0].upper()}{does[1:]}. {more}".strip(),
+    )
+
+
+def add_console_options(parser: argparse.ArgumentParser) -> None:
+    """Let the command line say how much is shown, as ``log_level``; None if it does
+    not. It is to be given to `console.shown_on_console`."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--quiet",
+        dest="log_level",
+        action="store_const",
+        const="warning",
+        help="show warnings and what comes out, nothing else",
+    )
+    group.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        help="show messages from this level on (default: info)",
     )
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from shlex import quote
-
-from tqdm import tqdm
 
 from federatedscope_ggeur.cfg_ggeur.tracking import experiment_name
 from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.errors import ConfigError, GGEURError
+from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.progress import Progress, above_bars, no_progress
 from federatedscope_ggeur.reporting import (
     NO_HEAD,
     Round0,
@@ -25,14 +24,21 @@ from federatedscope_ggeur.reporting import (
     results_table,
     write_run,
 )
+from federatedscope_ggeur.reporting.log_file import handled_by, logging_to
 
 logger = logging.getLogger("federatedscope_ggeur")
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 _FILE_ONLY = {"file_only": True}
 
 
-def run_with_files(cfg) -> int:
+def run_with_files(cfg, level: str | None = None) -> int:
     """Run `cfg`, show how it goes, and leave its files in a new folder.
+
+    Parameters
+    ----------
+    cfg : CfgNode
+    level : str, optional
+        See `shown_on_console`; by default the config's ``verbose`` decides.
 
     Returns
     -------
@@ -46,10 +52,11 @@ def run_with_files(cfg) -> int:
         made by then, log.txt says so too. A run that breaks off, by an interruption or
         an error, leaves the files of the rounds that were over.
     """
-    with shown_on_console(cfg.verbose > 0):
+    shown = cfg.verbose > 0 if level is None else level
+    with shown_on_console(shown):
         run = Run(cfg)
     folder = new_run_folder(cfg.outdir, experiment_name(cfg))
-    log = _logging_to(folder / "log.txt", verbose=cfg.verbose > 0)
+    log = _logging_to(folder / "log.txt", shown)
     with log, _stoppable() as ignore_stops:
         try:
             _follow(run, folder)
@@ -80,10 +87,12 @@ def _follow(run: Run, folder: Path) -> None:
     run.engine.keep_in(folder)
     for line in run.describe():
         logger.info(line)
-    # tqdm's None: shown on a terminal only.
-    hidden = None if run.cfg.verbose > 0 and run.settings.rounds else True
-    with tqdm(total=run.settings.rounds, unit="round", disable=hidden) as bar:
-        run.follow(lambda record: _show(record, bar), folder)
+    if not run.settings.rounds:
+        run.follow(_tell_of_head, folder)
+        return
+    restored = len(run.history.rounds)
+    with Progress(run.settings.rounds, "round", done=restored) as progress:
+        run.follow(lambda record: _show(record, progress), folder)
 
 
 def _write(run: Run, folder: Path, status: str) -> None:
@@ -100,7 +109,7 @@ def _write(run: Run, folder: Path, status: str) -> None:
         _log_error("not all files could be written", error)
         raise
     table = results_table(results)
-    logger.debug("%s", table)
+    logger.debug("%s", table, extra=_FILE_ONLY)
     print(table, flush=True)
     if head is None:
         logger.info(NO_HEAD)
@@ -130,75 +139,62 @@ def _log_error(what: str, error: Exception) -> None:
         logger.debug("where it happened:", exc_info=error)
 
 
-def _show(record: Round0 | RoundRecord, bar: tqdm) -> None:
+def _tell_of_head(record: Round0 | RoundRecord) -> None:
+    for line in record_lines(record):
+        logger.info(line)
+
+
+def _show(record: Round0 | RoundRecord, progress: Progress) -> None:
     if isinstance(record, Round0) or record.method is not None:
-        bar.clear()
-        for line in record_lines(record):
-            logger.info(line)
-        bar.refresh()
+        _tell_of_head(record)
+        progress.begin()
         return
-    bar.update()
-    score = "" if record.avg is None else f"AVG {100 * record.avg:.2f}%"
-    if score:
-        bar.set_postfix_str(score)
-    tenth = -(-bar.total // 10)
-    if bar.disable and (record.round % tenth == 0 or record.round == bar.total):
-        line = f"round {record.round} of {bar.total}"
-        logger.info(f"{line}: {score}" if score else line)
     logger.debug(
         f"round {record.round}: clients {record.clients}, AVG {record.avg}, loss "
         f"{record.loss}, {record.seconds:.3f} s, {record.bytes_up} bytes up, "
         f"{record.bytes_down} down"
     )
-
-
-class _LogFile(logging.FileHandler):
-    """log.txt; a full disk costs the log its lines, and the run nothing else."""
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        pass
-
-    def close(self) -> None:
-        with suppress(OSError):
-            super().close()
+    if record.round > progress.done:  # not one that a checkpoint held
+        score = "" if record.avg is None else f"AVG {100 * record.avg:.2f}%"
+        progress.step(note=score)
 
 
 @contextmanager
-def _logging_to(path: Path, verbose: bool) -> Iterator[None]:
+def _logging_to(path: Path, shown: str | bool) -> Iterator[None]:
     """Everything into the file; on the console what a person wants to see."""
-    try:
-        file = _LogFile(path, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write '{path}': {error.strerror or error}"
-        ) from error
-    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    with shown_on_console(verbose), _handled_by(file):
+    with shown_on_console(shown), logging_to(path):
         yield
 
 
+class _Console(logging.StreamHandler):
+    """Standard error, where a bar stays below what is written."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with above_bars(self.stream):
+            super().emit(record)
+
+
 @contextmanager
-def shown_on_console(verbose: bool) -> Iterator[None]:
-    """Show a person what the package logs, warnings alone unless `verbose`."""
-    console = logging.StreamHandler()
-    console.setLevel(logging.INFO if verbose else logging.WARNING)
+def shown_on_console(level: str | bool) -> Iterator[None]:
+    """Show a person what the package logs from a level on.
+
+    Parameters
+    ----------
+    level : str or bool
+        debug, info, warning or error; True is info and False warning, as of
+        FederatedScope's ``verbose``. Above info there is no progress bar either.
+    """
+    if isinstance(level, bool):
+        level = "info" if level else "warning"
+    lowest = logging.getLevelName(level.upper())
+    console = _Console()
+    console.setLevel(lowest)
     console.setFormatter(logging.Formatter("%(message)s"))
     console.addFilter(lambda record: not hasattr(record, "file_only"))
-    with _handled_by(console):
+    with handled_by(console), ExitStack() as stack:
+        if lowest > logging.INFO:
+            stack.enter_context(no_progress())
         yield
-
-
-@contextmanager
-def _handled_by(handler: logging.Handler) -> Iterator[None]:
-    before = logger.level
-    logger.setLevel(logging.DEBUG)
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-        logger.removeHandler(handler)
-        handler.close()
 
 
 @contextmanager

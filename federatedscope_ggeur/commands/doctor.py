@@ -28,6 +28,7 @@ _CORE = (
     ("scikit-learn", "sklearn", "the quickstart's digits"),
     ("scikit-image", "skimage", "the quickstart's features"),
     ("tqdm", "tqdm", "the progress bar"),
+    ("argcomplete", "argcomplete", "completion in shells"),
     ("matplotlib", "matplotlib", "curves"),
     ("torchvision", "torchvision", "image data sets"),
     ("open_clip_torch", "open_clip", "CLIP embeddings"),

@@ -12,10 +12,10 @@ from federatedscope_ggeur.data import Pending, find_pending, find_reader
 from federatedscope_ggeur.engines.forecast import Forecast, forecast, set_up
 from federatedscope_ggeur.engines.meter import Traffic
 from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.progress import bytes_text, duration_text
 
 #: Clients that get a line each; of more, the median and the extremes are said.
 _MOST_CLIENTS = 12
-_PREFIXES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def show_forecast(cfg) -> int:
@@ -29,7 +29,7 @@ def show_forecast(cfg) -> int:
     GGEURError
         What would stop the run.
     """
-    with shown_on_console(verbose=False):
+    with shown_on_console("warning"):
         encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
         own = options_of(find_reader(cfg.data.type), cfg.ggeur)
         pending = find_pending(cfg.data.type, cfg.data.root, encoding, own)
@@ -58,7 +58,7 @@ def _about_images(pending: Pending, cache: str) -> list[str]:
             "machine, and a dry run fetches nothing"
         )
     else:
-        lines.append(f"that takes about {_duration(pending.seconds)}, by one batch")
+        lines.append(f"that takes about {duration_text(pending.seconds)}, by one batch")
     return [
         *lines,
         "embed them (federatedscope-ggeur embed --cfg FILE), and a dry run says the "
@@ -89,7 +89,7 @@ def _about_bytes(found: Forecast, run: Run) -> list[str]:
     cells += _cells("calibration", found.calibration)
     most = "at most " if run.cfg.early_stop.patience else ""
     title = f"the run, {most}{found.rounds} rounds, {found.scored} scored"
-    cells.append((title, _size(found.total.up), _size(found.total.down)))
+    cells.append((title, bytes_text(found.total.up), bytes_text(found.total.down)))
     widths = [max(map(len, column)) for column in zip(*cells)]
     return [
         f"{name:<{widths[0]}}  {up:>{widths[1]}}  {down:>{widths[2]}}".rstrip()
@@ -101,7 +101,11 @@ def _cells(title: str, phases: Mapping[str, Traffic]) -> list[tuple[str, str, st
     if not phases:
         return []
     lines = [
-        (f"  {name.replace('_', ' ')}", _size(traffic.up), _size(traffic.down))
+        (
+            f"  {name.replace('_', ' ')}",
+            bytes_text(traffic.up),
+            bytes_text(traffic.down),
+        )
         for name, traffic in phases.items()
     ]
     return [(title, "", ""), *lines]
@@ -118,26 +122,27 @@ def _about_memory(found: Forecast, run: Run) -> list[str]:
             fate = "what goes beyond it is drawn anew every round"
         lines.append(
             f"training sets: rows of a client {_spread(found.rows)}; "
-            f"{_size(found.set_bytes)} of ggeur.memory_limit {_size(limit)}, {fate}"
+            f"{bytes_text(found.set_bytes)} of ggeur.memory_limit {bytes_text(limit)}, "
+            f"{fate}"
         )
     if found.peak_bytes is not None:
         lines.append(
-            f"memory of the process: about {_size(found.peak_bytes)} at its peak"
+            f"memory of the process: about {bytes_text(found.peak_bytes)} at its peak"
         )
     return lines
 
 
 def _about_time(found: Forecast) -> list[str]:
     times = found.seconds
-    parts = [f"round 0 {_duration(times.round0)}"]
+    parts = [f"round 0 {duration_text(times.round0)}"]
     if found.rounds:
         parts.append(
-            f"{found.rounds} rounds {_duration(times.rounds)}, at "
+            f"{found.rounds} rounds {duration_text(times.rounds)}, at "
             f"{1e3 * times.mini_batch:.2g} ms a mini-batch"
         )
     if times.calibration:
-        parts.append(f"calibration {_duration(times.calibration)}")
-    return [f"time: about {_duration(times.total)} ({'; '.join(parts)})"]
+        parts.append(f"calibration {duration_text(times.calibration)}")
+    return [f"time: about {duration_text(times.total)} ({'; '.join(parts)})"]
 
 
 def _spread(rows: Mapping[int, int]) -> str:
@@ -148,17 +153,3 @@ def _spread(rows: Mapping[int, int]) -> str:
         f"{rows[few]} (client {few}) to {rows[many]} (client {many}), median "
         f"{rows[middle]}"
     )
-
-
-def _size(number: float) -> str:
-    """Bytes with three digits (1 MB = 10^6)."""
-    for unit, name in _PREFIXES:
-        if number >= unit:
-            return f"{number / unit:.3g} {name}"
-    return f"{number:g} B" if number else "-"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.2g} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -11,7 +11,11 @@ from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
 from federatedscope_ggeur.cfg_ggeur.text import uses_text
-from federatedscope_ggeur.commands import INTERRUPTED, config_parser
+from federatedscope_ggeur.commands import (
+    INTERRUPTED,
+    add_console_options,
+    config_parser,
+)
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.data import (
     Encoded,
@@ -26,14 +30,16 @@ logger = logging.getLogger("federatedscope_ggeur")
 
 def embed(arguments: Sequence[str]) -> int:
     """Embed the images that a config names, and say where the embeddings are."""
-    options = config_parser(
+    parser = config_parser(
         "embed",
         "They go into the embedding cache (ggeur.encoder.cache), where runs find them. "
         "After an interruption, the same command goes on where it stopped.",
-    ).parse_intermixed_args(arguments)
+    )
+    add_console_options(parser)
+    options = parser.parse_intermixed_args(arguments)
     cfg = load_config(options.cfg, options.settings)
     data, encoding = cfg.data, encoding_settings(cfg.ggeur, encoder_device(cfg))
-    with shown_on_console(cfg.verbose > 0):
+    with shown_on_console(options.log_level or cfg.verbose > 0):
         try:
             own = options_of(find_reader(data.type), cfg.ggeur)
             lines = []

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-from federatedscope_ggeur.commands import command_parser
+from federatedscope_ggeur.commands import add_console_options, command_parser
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.commands.prediction import (
     Prediction,
@@ -28,7 +28,7 @@ def predict(arguments: Sequence[str]) -> int:
     """
     options = _parser().parse_args(arguments)
     images = find_images(options.images)
-    with shown_on_console(verbose=False):
+    with shown_on_console(options.log_level or "warning"):
         predictor = _predictor(options)
         broken: list[Prediction] = []
         found = _naming_broken(predictor.predict(images, options.top), broken)
@@ -134,6 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a module of your own that registers the run's encoder; may be repeated "
         "(none is ever imported because a results file names it)",
     )
+    add_console_options(parser)
     return parser
 
 

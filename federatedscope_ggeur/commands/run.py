@@ -6,13 +6,17 @@ import argparse
 from collections.abc import Sequence
 
 import federatedscope_ggeur
-from federatedscope_ggeur.commands import COMMANDS, PROGRAM, overview
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.commands import (
+    COMMANDS,
+    PROGRAM,
+    add_console_options,
+    overview,
+)
+from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.examples import find_config
 
 _DRY_RUN = "--dry-run"
 _EPILOG = f"""\
-other commands:
 {overview()}
 
 examples:
@@ -31,11 +35,16 @@ def run(arguments: Sequence[str]) -> int:
             parser.error(_what_is_missing(options.settings))
         parser.print_help()
         return 2
-    config, settings = find_config(options.cfg), _without(_DRY_RUN, options.settings)
-    dry_run = options.dry_run or settings != options.settings
+    options = _with_options_behind(parser, options)
+    config, settings = find_config(options.cfg), options.settings
     # Imported here: torch takes seconds, and --help needs none of it.
     if options.engine == "federatedscope":
-        if dry_run:
+        if options.log_level is not None:
+            raise ConfigError(
+                "--quiet, --log-level: FederatedScope has a setting of its own for "
+                "what it shows; write verbose 0 behind --cfg FILE"
+            )
+        if options.dry_run:
             raise ConfigError(
                 f"{_DRY_RUN}: the embedded engine does it; its messages are those of "
                 "FederatedScope to the byte, so leave out --engine federatedscope"
@@ -48,16 +57,37 @@ def run(arguments: Sequence[str]) -> int:
             "--client_cfg: the embedded engine gives all clients the same settings; "
             "run it with --engine federatedscope"
         )
-    from federatedscope_ggeur.cfg_ggeur.load import load_config
+    from federatedscope_ggeur.cfg_ggeur.load import load_config, read_settings
 
+    _refuse_several_seeds(
+        options.cfg, dict(read_settings(config, settings)[0]), settings
+    )
     cfg = load_config(config, settings)
-    if dry_run:
+    if options.dry_run:
         from federatedscope_ggeur.commands.dry_run import show_forecast
 
         return show_forecast(cfg)
     from federatedscope_ggeur.commands.console import run_with_files
 
-    return run_with_files(cfg)
+    return run_with_files(cfg, options.log_level)
+
+
+def _refuse_several_seeds(base: str, given: dict, settings: Sequence[str]) -> None:
+    """One run has one seed: say which study has them all."""
+    from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
+
+    seeds = literal(given.get("seed"))
+    if not isinstance(seeds, (list, tuple)):
+        return
+    from federatedscope_ggeur.studies.study_file import study_text
+
+    behind = {k: literal(v) for k, v in zip(settings[::2], settings[1::2])}
+    behind.pop("seed", None)
+    raise ConfigError(
+        f"seed: a run has one, got {shown(given['seed'])}. This study has a run for "
+        f"each; save it as my_study.yaml and run `{PROGRAM} study my_study.yaml`:\n\n"
+        f"{study_text(base, behind, seeds)}"
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="only say what it will take: rows, bytes, memory, time; writes nothing",
     )
+    add_console_options(parser)
     parser.add_argument(
         "--version", action="version", version=federatedscope_ggeur.__version__
     )
@@ -96,9 +127,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _without(word: str, words: Sequence[str]) -> Sequence[str]:
-    """`words` less an option at their end, where argparse takes it for a setting."""
-    return words[:-1] if words and words[-1] == word else words
+def _with_options_behind(
+    parser: argparse.ArgumentParser, options: argparse.Namespace
+) -> argparse.Namespace:
+    """`options` with those too that stand behind settings, where argparse takes them
+    for settings. A value that begins with ``--`` stays one."""
+    words, settings = list(options.settings), []
+    while words and not words[0].startswith("--"):
+        settings += words[:2]
+        words = words[2:]
+    if words:
+        options = parser.parse_args(words, options)
+        options = _with_options_behind(parser, options)
+    options.settings = settings + options.settings
+    return options
 
 
 def _what_is_missing(words: Sequence[str]) -> str:

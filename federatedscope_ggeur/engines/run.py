@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
@@ -68,6 +69,10 @@ class Run:
         In place of what `cfg.data` names.
     order : callable, optional
         See `EmbeddedEngine`.
+    restore_from : path, optional
+        A checkpoint to go on from, in place of ``federate.restore_from``.
+    capture : Capture, optional
+        What measures the run; by default it is measured from now on.
 
     Attributes
     ----------
@@ -84,8 +89,15 @@ class Run:
         The data cannot be read or divided as the config says.
     """
 
-    def __init__(self, cfg, data: FederatedData | None = None, order: Order = sorted):
-        self.cfg, capture = cfg, Capture()
+    def __init__(
+        self,
+        cfg,
+        data: FederatedData | None = None,
+        order: Order = sorted,
+        restore_from: Path | None = None,
+        capture: Capture | None = None,
+    ):
+        self.cfg, capture = cfg, capture or Capture()
         check_place(cfg.federate.save_to, cfg.federate.restore_from)
         self.data = load_federated_data(cfg) if data is None else _pooled(cfg, data)
         check_embedding_dim(cfg, self.data.dim)
@@ -99,6 +111,8 @@ class Run:
             len(self.data.clients),
             self.text,
         )
+        if restore_from is not None:
+            self.settings = replace(self.settings, restore_from=str(restore_from))
         unseen = unseen_clients(
             [client.number for client in self.data.clients], self.settings.server
         )
@@ -209,17 +223,22 @@ def load_data_set(cfg) -> DataSet:
         As `load_data`; embeddings that ``ggeur.embedding_dim`` does not fit.
     """
     with torch_threads(int(cfg.ggeur.num_threads)):
-        dataset = load_data(
-            cfg.data.type,
-            cfg.data.root,
-            cfg.data.splits,
-            cfg.seed,
-            encoding_settings(cfg.ggeur, encoder_device(cfg)),
-            options_of(find_reader(cfg.data.type), cfg.ggeur),
-        )
+        dataset = load_data(*what_to_load(cfg))
     check_embedding_dim(cfg, dataset.dim)
     check_agreed(cfg, dataset.class_names, dataset.encoder)
     return dataset
+
+
+def what_to_load(cfg) -> tuple:
+    """The arguments of `load_data`: equal where two configs have one data set."""
+    return (
+        cfg.data.type,
+        cfg.data.root,
+        list(cfg.data.splits),
+        cfg.seed,
+        encoding_settings(cfg.ggeur, encoder_device(cfg)),
+        options_of(find_reader(cfg.data.type), cfg.ggeur),
+    )
 
 
 def divide(cfg, dataset: DataSet) -> FederatedData:

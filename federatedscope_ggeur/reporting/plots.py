@@ -5,28 +5,39 @@ from __future__ import annotations
 import io
 import os
 
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting.results import Results, RoundRecord
 
-# Okabe and Ito's colours, told apart by colour-blind readers; black is for AVG, and
-# their yellow, too pale on white, is darkened. With more domains, markers differ.
+#: Okabe and Ito's colours, told apart by colour-blind readers; black is for AVG, and
+#: their yellow, too pale on white, is darkened. Markers tell lines apart in grey and,
+#: as 9 is no multiple of 7, lines of one colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8A7A00")
-MARKERS = ("o", "s", "^", "D")
-_LEGEND_ROWS = 18
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+_OTHERS = {"color": "0.78", "linewidth": 0.8}
+_BOLD = {"color": "black", "marker": "o", "linewidth": 2.6, "markersize": 5}
 _LEGEND_CHARACTERS = 24
+_MOST_NAMED = 12  # of more domains the best and the worst alone are told apart
+_EXTREMES = 3
+_MOST_LEVELS = 4  # of more domains a closed form shows its AVG alone
 
 
 def draw_curve(results: Results, path: str | os.PathLike) -> None:
     """Draw accuracy (in %) against the round as a PNG: every domain, and AVG in bold.
 
-    A head in closed form stands at round 0, a calibrated one as stars behind the last.
-    Unseen domains are dashed; rounds that were not evaluated and domains without
-    test rows are left out. The same results give the same bytes.
+    A head in closed form, which has no rounds, is a horizontal line at its accuracy; a
+    calibrated one stands behind the last round. Where no round was evaluated
+    such heads are bars, one a domain. Of more than 12 domains the three best and the
+    three worst at the end are named and the others grey. Unseen domains are dashed,
+    their bars hatched; rounds that were not evaluated and domains without test rows
+    are left out. The same results give the same bytes.
 
     Raises
     ------
@@ -34,21 +45,36 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
         If `path` cannot be written; nothing is left behind.
     """
     evaluated = [record for record in results.rounds if record.evaluated]
-    if results.closed_form is not None:
-        evaluated.insert(0, results.closed_form)
-    # A legend of many domains widens the picture rather than squeezing the curve.
-    width = 5 + 3 * _legend_columns(len(results.domains) + 1)
-    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
-    figure = Figure((width, 4.5), dpi=150, layout=layout, facecolor="white")
-    canvas = FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    if evaluated or results.calibrated is not None:
-        _draw_lines(axes, results, evaluated)
+    made = [results.closed_form, results.calibrated]
+    heads = [head for head in made if head is not None]
+    names = [
+        domain
+        for domain in results.domains
+        if any(r.accuracy.get(domain) is not None for r in [*evaluated, *heads])
+    ]
+    if heads and not evaluated:
+        rows = (len(names) + 1) * len(heads)
+        canvas, axes = _canvas(height=max(2.5, 1 + 0.3 * rows))
+        _draw_bars(axes, names, set(results.unseen_domains), heads)
     else:
-        axes.text(0.5, 50, "no round was evaluated", ha="center", va="center")
-        axes.set_ylim(0, 100)
-    _label(axes)
+        canvas, axes = _canvas(height=4.5)
+        if evaluated:
+            _draw_lines(axes, results, names, evaluated)
+        else:
+            axes.text(0.5, 50, "no round was evaluated", ha="center", va="center")
+            axes.set_ylim(0, 100)
+        _label(axes)
     write_png(path, canvas)
+
+
+def _canvas(height: float) -> tuple[FigureCanvasAgg, Axes]:
+    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
+    figure = Figure((8, height), dpi=150, layout=layout, facecolor="white")
+    axes = figure.add_subplot()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.set_axisbelow(True)
+    return FigureCanvasAgg(figure), axes
 
 
 def write_png(path: str | os.PathLike, canvas: FigureCanvasAgg) -> None:
@@ -64,71 +90,128 @@ def shortened(name: str, characters: int) -> str:
     return f"{name[:half]}...{name[-half:]}" if len(name) > characters else name
 
 
-def _draw_lines(axes, results: Results, evaluated: list[RoundRecord]) -> None:
-    unseen, calibrated = set(results.unseen_domains), results.calibrated
-    records = evaluated + [calibrated] * (calibrated is not None)
-    names = [
-        domain
-        for domain in results.domains
-        if any(record.accuracy.get(domain) is not None for record in records)
-    ]
-    rounds = [record.round for record in evaluated]
-    last = results.rounds[-1].round if results.rounds else 0
+def _draw_lines(axes, results: Results, names: list[str], evaluated) -> None:
+    calibrated, closed_form = results.calibrated, results.closed_form
+    named = _named(names, evaluated[-1])
+    entries, rounds = [], [record.round for record in evaluated]
+    last = results.rounds[-1].round
     behind = last + max(1, last // 20)
-    for i, domain in enumerate(names):
-        scores = [record.accuracy.get(domain) for record in evaluated]
+    others = [name for name in names if name not in named]
+    for name in others:
+        scores = [record.accuracy.get(name) for record in evaluated]
+        line = _draw_line(axes, rounds, scores, **_OTHERS)
+    for i, name in enumerate(named):
         look = {
             "color": COLOURS[i % len(COLOURS)],
-            "marker": MARKERS[i // len(COLOURS) % len(MARKERS)],
-            "linestyle": "--" if domain in unseen else "-",
+            "marker": MARKERS[i % len(MARKERS)],
+            "linewidth": 1.2,
         }
-        _draw_line(axes, rounds, scores, linewidth=1.2, markersize=3.5, **look)
+        dashed = {"linestyle": "--"} if name in results.unseen_domains else {}
+        scores = [record.accuracy.get(name) for record in evaluated]
+        drawn = _draw_line(axes, rounds, scores, markersize=4, **look, **dashed)
+        entries.append((drawn, _shown(name, results.unseen_domains)))
         if calibrated is not None:
-            score = calibrated.accuracy.get(domain)
-            _draw_star(axes, behind, score, look["color"], 60)
+            score = calibrated.accuracy.get(name)
+            _draw_dot(axes, behind, score, look["color"], look["marker"], 50)
+        if closed_form is not None and len(names) <= _MOST_LEVELS:
+            level = {**look, "markersize": 6, "markerfacecolor": "white"}
+            _draw_level(axes, behind, closed_form.accuracy.get(name), **level)
+    if others:
+        entries.append((line, f"{len(others)} other domains"))
     average = [record.avg for record in evaluated]
-    bold = {"linewidth": 2.6, "markersize": 5, "zorder": 3}
-    _draw_line(axes, rounds, average, color="black", marker="o", **bold)
+    entries.append((_draw_line(axes, rounds, average, zorder=3, **_BOLD), "AVG"))
+    if closed_form is not None:
+        level = _draw_level(axes, behind, closed_form.avg, color="black", linewidth=2.2)
+        entries.append((level, f"in closed form ({closed_form.method})"))
     if calibrated is not None:
-        _draw_star(axes, behind, calibrated.avg, "black", 120)
-        axes.plot([], [], color="black", marker="*", markersize=9, linestyle="none")
-    labels = [
-        shortened(name, _LEGEND_CHARACTERS) + " (unseen)" * (name in unseen)
-        for name in names
-    ]
-    _add_legend(axes, [*labels, "AVG", *["calibrated"] * (calibrated is not None)])
+        star = _draw_dot(axes, behind, calibrated.avg, "black", "*", 150)
+        entries.append((star, "calibrated"))
+    _add_legend(axes, [entry for entry in entries if entry[0] is not None])
 
 
-def _draw_line(axes, rounds, scores, **look) -> None:
-    y = [float("nan") if score is None else 100 * score for score in scores]
-    axes.plot(rounds, y, markevery=max(1, len(rounds) // 10), **look)
+def _named(names: list[str], record: RoundRecord) -> list[str]:
+    """The domains that are told apart: of many, those at both ends of `record`."""
+    if len(names) <= _MOST_NAMED:
+        return names
+    scored = [name for name in names if record.accuracy.get(name) is not None]
+    ranked = sorted(scored, key=lambda name: -record.accuracy[name])
+    return [*ranked[:_EXTREMES], *ranked[-_EXTREMES:]]
 
 
-def _draw_star(axes, x, score, color, size) -> None:
-    if score is not None:
-        axes.scatter([x], [100 * score], marker="*", s=size, color=color, zorder=4)
-
-
-def _add_legend(axes, labels: list[str]) -> None:
-    legend = axes.legend(
-        axes.lines,
-        [str(i) for i in range(len(labels))],
-        loc="center left",
-        bbox_to_anchor=(1.01, 0.5),
-        ncol=_legend_columns(len(labels)),
-        frameon=False,
-        fontsize=9,
-        handlelength=3,
-    )
-    # Set afterwards: a label given to legend() is dropped if it starts with "_" and
-    # read as a formula if it holds "$", and a domain may be called anything.
-    for text, label in zip(legend.get_texts(), labels):
-        text.set_text(label)
+def _draw_bars(axes, names: list[str], unseen: set[str], heads) -> None:
+    """A row for each domain and for AVG, the first on top, with a bar a head."""
+    thick = 0.8 / len(heads)
+    for i, head in enumerate(heads):
+        scores = [*(head.accuracy.get(name) for name in names), head.avg]
+        for row, score in enumerate(scores):
+            if score is None:
+                continue
+            place = row + (i + 0.5) * thick - 0.4
+            is_average = row == len(names)
+            look = {"color": "black" if is_average else COLOURS[i]}
+            if not is_average and names[row] in unseen:
+                look |= {"hatch": "///", "edgecolor": "white"}
+            axes.barh(place, 100 * score, thick * 0.9, **look)
+            axes.text(100 * score + 1, place, f"{100 * score:.1f}", va="center")
+    axes.set_title(", ".join(_made_as(head) for head in heads), fontsize=10)
+    axes.set_xlim(0, 108)
+    axes.set_xticks(range(0, 101, 20))
+    axes.set_xlabel("test accuracy (%)")
+    axes.grid(True, axis="x", color="0.9", linewidth=0.8)
+    axes.set_yticks(range(len(names) + 1))
+    axes.set_ylim(len(names) + 0.6, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.set_yticklabels([*(_shown(name, unseen) for name in names), "AVG"])
+    for text in axes.get_yticklabels():
         text.set_parse_math(False)
 
 
-def _legend_columns(entries: int) -> int:
-    return -(-entries // _LEGEND_ROWS)
+def _made_as(head: RoundRecord) -> str:
+    is_form = head.round == 0
+    return f"head in closed form ({head.method})" if is_form else "calibrated"
+
+
+def _shown(name: str, unseen) -> str:
+    return shortened(name, _LEGEND_CHARACTERS) + " (unseen)" * (name in unseen)
+
+
+def _draw_line(axes, rounds, scores, **look) -> Line2D:
+    y = [float("nan") if score is None else 100 * score for score in scores]
+    (line,) = axes.plot(rounds, y, markevery=max(1, len(rounds) // 10), **look)
+    return line
+
+
+def _draw_level(axes, last, score, **look) -> Line2D | None:
+    if score is None:
+        return None
+    # One marker, at round 0, where the head is made.
+    (line,) = axes.plot([0, last], [100 * score] * 2, ls=":", markevery=2, **look)
+    return line
+
+
+def _draw_dot(axes, x, score, color, marker, size) -> PathCollection | None:
+    if score is None:
+        return None
+    look = {"edgecolors": "black", "linewidths": 0.8, "zorder": 4}
+    return axes.scatter([x], [100 * score], s=size, marker=marker, color=color, **look)
+
+
+def _add_legend(axes, entries: list[tuple]) -> None:
+    legend = axes.legend(
+        [handle for handle, _ in entries],
+        [str(i) for i in range(len(entries))],
+        loc="center left",
+        bbox_to_anchor=(1.01, 0.5),
+        frameon=False,
+        fontsize=9,
+        handlelength=3,
+        scatterpoints=1,
+    )
+    # Set afterwards: a label given to legend() is dropped if it starts with "_" and
+    # read as a formula if it holds "$", and a domain may be called anything.
+    for text, (_, label) in zip(legend.get_texts(), entries):
+        text.set_text(label)
+        text.set_parse_math(False)
 
 
 def _label(axes) -> None:
@@ -138,6 +221,3 @@ def _label(axes) -> None:
         MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10])
     )
     axes.grid(True, color="0.9", linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)

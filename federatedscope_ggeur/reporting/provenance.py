@@ -12,6 +12,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Optional
 
+from federatedscope_ggeur.progress import peak_memory
+
 _PEAK_RESET = "5"  # /proc/self/clear_refs: the peak of memory begins anew (Linux)
 _GIT_SECONDS = 10
 
@@ -103,7 +105,7 @@ class Capture:
             started=self._started,
             wall_seconds=time.perf_counter() - self._wall,
             cpu_seconds=time.process_time() - self._cpu,
-            peak_memory=_peak_memory(),
+            peak_memory=peak_memory(),
             platform=platform.platform(),
             processor=_processor(),
             cores=_cores(),
@@ -131,22 +133,6 @@ def _processor() -> str:
         if found:
             return found.group(1)
     return platform.processor() or platform.machine()
-
-
-def _peak_memory() -> Optional[int]:
-    """The most bytes that this process held since the start of the run; where that
-    cannot be told from the time before, of the whole process; None if neither can."""
-    with contextlib.suppress(OSError):
-        status = Path("/proc/self/status").read_text()
-        found = re.search(r"VmHWM:\s*(\d+) kB", status)
-        if found:
-            return int(found.group(1)) * 1024
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _git_state(folder: Path) -> tuple[Optional[str], Optional[bool]]:

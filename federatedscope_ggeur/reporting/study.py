@@ -121,12 +121,18 @@ class Cell:
     seed : int
     tuned : dict
         The settings among its own that tuning chose.
+    settings : dict
+        All that was said for the run, by key, but for the seed and the place of its
+        output: what a run in this folder has to have, to be this cell's.
+    engine : {"embedded", "federatedscope"}
     """
 
     study: str
     labels: dict[str, str]
     seed: int
     tuned: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    engine: str = "embedded"
     version: int = STUDY_VERSION
 
 

@@ -274,11 +274,46 @@ def test_a_bar_for_a_person_and_lines_for_a_log(
     assert main([*short, *many]) == 0
     shown = capsys.readouterr()
     assert ("round/s" in shown.err) == (terminal and verbose == 1)
-    lines = re.findall(r"^round (\d+) of 25", shown.err, re.MULTILINE)
-    told = [] if terminal or not verbose else [*range(3, 25, 3), 25]
-    assert [int(line) for line in lines] == told
+    lines = re.findall(r"^round (\d+) of 25: AVG .* memory$", shown.err, re.MULTILINE)
+    if terminal or not verbose:
+        assert lines == []
+    else:
+        assert (lines[0], lines[-1]) == ("1", "25")
     assert "AVG" in shown.out
     assert bool(shown.err) == bool(verbose)
+
+
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_quiet_shows_the_table_and_the_log_has_all(short, capsys, place):
+    quiet = ["--quiet", *short] if place == "before" else [*short, "--quiet"]
+    assert main(quiet) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert "AVG" in shown.out
+    assert "round 3 of 3: AVG" in (RUN / "log.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("level", "told"),
+    [("debug", {"round 2: clients", "run folder"}), ("info", {"run folder"}),
+     ("warning", set()), ("error", set())],
+)  # fmt: skip
+def test_the_console_shows_from_a_level_on(short, capsys, level, told):
+    words = ["--log-level", level, "federate.total_round_num", "2"]
+    assert main([*short, *words]) == 0
+    shown = capsys.readouterr()
+    every = {"round 2: clients", "run folder"}
+    assert {text for text in every if text in shown.err} == told
+    assert shown.err.count("AVG  ") == 0, "the table is printed, not logged"
+    assert shown.out.count("STD") == 1
+
+
+def test_warnings_pass_quiet_and_not_the_level_error(short, break_off, capsys):
+    break_off(KeyboardInterrupt(), after=1)
+    assert main([*short, "--quiet"]) == 130
+    assert "interrupted after 1 of 3 rounds" in capsys.readouterr().err
+    assert main([*short, "--log-level", "error"]) == 130
+    assert capsys.readouterr().err == ""
 
 
 def test_unnamed_experiments_are_named_as_fs_names_them(short):

@@ -30,3 +30,34 @@ def test_settings_of_single_clients_need_federatedscope(capsys):
     error = capsys.readouterr().err
     assert error.startswith("error: --client_cfg: ")
     assert "--engine federatedscope" in error
+
+
+@pytest.mark.parametrize("words", [["--quiet"], ["--log-level", "debug"]])
+def test_federatedscope_shows_what_its_own_setting_says(capsys, words):
+    command = ["--engine", "federatedscope", "--cfg", "ggeur_quickstart.yaml"]
+    assert main([*command, "seed", "1", *words]) == 1
+    assert "verbose 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--log-level", "loud"],
+        ["--quiet", "--log-level", "info"],
+        ["seed", "1", "--log-level"],
+        ["seed", "1", "--loud"],
+    ],
+)
+def test_wrong_options_are_wrong_usage_wherever_they_stand(capsys, words):
+    with pytest.raises(SystemExit) as caught:
+        main(["--cfg", "ggeur_quickstart.yaml", *words])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("federatedscope-ggeur:")
+
+
+def test_a_value_that_looks_like_an_option_is_a_value(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = ["--cfg", "ggeur_quickstart.yaml", "expname", "--quiet", "--dry-run"]
+    assert main(command) == 0
+    assert "bytes" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from federatedscope_ggeur.data.cache.files import (
     DamagedError,
@@ -28,6 +27,7 @@ from federatedscope_ggeur.data.encoders import Encoder, identity_hash
 from federatedscope_ggeur.data.extraction import ExtractionSettings, extract
 from federatedscope_ggeur.data.images.base import Images
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -186,16 +186,13 @@ class Entry:
         logger.info("embedding %d images of %s", total, self.what)
         if done:
             logger.info("%d of %d images are there", done, total)
-        # tqdm's None: shown on a terminal only.
-        bar = tqdm(
-            total=total, initial=done, unit="image", desc=self.what, disable=None
-        )
-        with bar, closing(extract(encoder, images, settings, done)) as batches:
+        progress = Progress(total, "image", self.what, done)
+        with progress, closing(extract(encoder, images, settings, done)) as batches:
             try:
                 for features in batches:
                     _check_range(features, parts, self.what)
                     parts.add(features)
-                    bar.update(len(features))
+                    progress.step(len(features))
             finally:
                 parts.flush()
 

@@ -1,0 +1,87 @@
+"""``federatedscope-ggeur study``: methods x data x seeds, one run folder each."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM, command_parser
+from federatedscope_ggeur.commands.study_table import StudyTable
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.reporting.study import Study
+
+
+def study(arguments: Sequence[str]) -> int:
+    """Run a study; returns 1 if a run failed, 130 after an interruption."""
+    parser = command_parser(
+        "study",
+        "Every run has a folder; finished ones are never run again, and one that was "
+        "cut off goes on from its checkpoint: repeat the command. docs/studies.md says "
+        "what a study file holds.",
+    )
+    parser.add_argument("file", metavar="FILE", help="study file, or a bundled one")
+    parser.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help="where the runs go (default: the study's name, below the base's outdir)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="processes, of one thread each (default: the file's, or one a core)",
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="say what is over and what is to do; no run"
+    )
+    parser.add_argument(
+        "--quiet", action="store_true", help="say what failed, and nothing else"
+    )
+    parser.add_argument(
+        "settings", nargs="*", metavar="KEY VALUE", help="settings over every run's"
+    )
+    options = parser.parse_intermixed_args(arguments)
+    if options.workers is not None and options.workers < 1:
+        raise ConfigError(f"--workers: must be at least 1, got {options.workers}")
+    # Imported here: torch takes seconds, and --help needs none of it.
+    from federatedscope_ggeur.studies.running import StudyRun
+    from federatedscope_ggeur.studies.study_file import load_study
+    from federatedscope_ggeur.studies.workers import Workers
+
+    plan = load_study(options.file, options.settings)
+    run = StudyRun(plan, options.out)
+    count = options.workers or plan.workers or _cores()
+    table = StudyTable(plan.name, count, quiet=options.quiet)
+    if options.list:
+        jobs = run.jobs()
+        table.list([(job, run.is_over(job)) for job in jobs])
+        tuned = len(plan.cells()) - len(jobs)
+        if tuned:
+            print(f"{tuned} more once they are tuned")
+        return 0
+    try:
+        with table:
+            found = run.run(lambda: Workers(count), table)
+    except KeyboardInterrupt:
+        print(
+            f"interrupted; the same command goes on: what is over is in {run.folder}",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    return _tell_end(found, run.folder, options.quiet)
+
+
+def _tell_end(found: Study, folder: os.PathLike, quiet: bool) -> int:
+    for failed in found.failed:
+        name = " / ".join([*failed.labels.values(), f"seed {failed.seed}"])
+        print(f"failed: {name}: {failed.problem}", file=sys.stderr)
+    if not quiet:
+        print(f"runs: {folder}\nreport: {PROGRAM} report {folder}")
+    return 1 if found.failed else 0
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,13 @@
+"""The tables of the GGEUR paper as data: figures, settings, and what cannot be right.
+
+Ma et al., Geometric Knowledge-Guided Localized Global Distribution Alignment for
+Federated Learning, CVPR 2025 (arXiv 2503.06457).
+"""
+
+from federatedscope_ggeur.reporting.paper.said import Said, said_at
+from federatedscope_ggeur.reporting.paper.tables import (
+    PAPER_TABLES,
+    Doubt,
+    PaperTable,
+    paper_table,
+)

@@ -1,0 +1,274 @@
+"""One run of a study, in a folder of its own: begun, or gone on with."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
+from federatedscope_ggeur.data import DataSet
+from federatedscope_ggeur.engines.run import Run, divide, load_data_set, what_to_load
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.federation.course.places import DEFAULT_NAME
+from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.reporting import (
+    Capture,
+    Results,
+    RoundRecord,
+    results_table,
+    write_run,
+)
+from federatedscope_ggeur.reporting.log_file import logging_to
+from federatedscope_ggeur.reporting.study import CELL_FILE, Cell, read_cell, to_text
+
+logger = logging.getLogger(__name__)
+
+PART = ".part"
+#: Told of the rounds that are over, of how many, and the last AVG.
+Tell = Callable[[int, int, "float | None"], object]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is to do.
+
+    Attributes
+    ----------
+    name : str
+        For a person.
+    base : path of the config
+    cell : Cell
+        Its settings, seed and engine; what the folder is to say of itself.
+    folder : path
+        Where its run is to be; None for embedding the data set's images alone.
+    command : list of str
+        The command line of the study.
+    """
+
+    name: str
+    base: Path
+    cell: Cell
+    folder: Path | None
+    command: list[str]
+
+    def overrides(self) -> dict[str, Any]:
+        """The settings over `base`."""
+        place = {}
+        if self.folder is not None:
+            place = {"outdir": str(self.folder.parent), "expname": self.folder.name}
+        return {**self.cell.settings, "seed": self.cell.seed, **place}
+
+    def config(self):
+        """The checked config.
+
+        Raises
+        ------
+        ConfigError
+            Everything that is wrong; or a checkpoint at a place of the user's, which
+            all runs would share.
+        """
+        cfg = load_config(self.base, self.overrides())
+        for key, what in (
+            ("save_to", "keeps its own"),
+            ("restore_from", "has a start"),
+        ):
+            if cfg.federate[key]:
+                raise ConfigError(
+                    f"federate.{key}: every run of a study {what} in its folder; leave "
+                    "it out"
+                )
+        return cfg
+
+
+def results_in(job: Job) -> Results | None:
+    """The results of a job's finished run; None where there is none.
+
+    Raises
+    ------
+    ConfigError
+        What stands in its folder is another run: it names the settings that differ.
+    DataError
+        It cannot be read.
+    """
+    folder = job.folder
+    if folder is None or not os.path.lexists(folder):
+        return None
+    found = read_cell(folder)
+    if found is None:
+        raise ConfigError(
+            f"'{folder}' is in the way: it is no run of a study; take another --out"
+        )
+    differ = _differences(found, job.cell)
+    if differ:
+        raise ConfigError(
+            f"'{folder}' holds a run with other settings ({'; '.join(differ)}); "
+            "take another --out, or move it away"
+        )
+    return read_results(folder)
+
+
+def read_results(folder: Path) -> Results:
+    """``results.json`` of a run's folder; a `DataError` that names it if it is none."""
+    path = folder / "results.json"
+    try:
+        return Results.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, DataError) as error:
+        raise DataError(f"'{path}': {error}") from error
+
+
+def _differences(found: Cell, wanted: Cell) -> list[str]:
+    pairs = [("seed", found.seed, wanted.seed), ("engine", found.engine, wanted.engine)]
+    keys = dict.fromkeys([*found.settings, *wanted.settings])
+    pairs += [(k, found.settings.get(k), wanted.settings.get(k)) for k in keys]
+    return [f"{key} {a!r:.60}, now {b!r:.60}" for key, a, b in pairs if a != b][:5]
+
+
+class Runner:
+    """Does jobs one after another; keeps the last data set, which many share."""
+
+    def __init__(self):
+        self._key: tuple | None = None
+        self._data: DataSet | None = None
+
+    def do(self, job: Job, tell: Tell) -> None:
+        """Do a job: a run that was cut off goes on from its checkpoint.
+
+        The run is in ``<folder>.part`` until it is finished, then in its folder.
+
+        Raises
+        ------
+        GGEURError
+            What went wrong; the part stays, and its log says so.
+        """
+        if job.folder is None:
+            self._data_set(job.config())
+            return
+        if results_in(job) is not None:
+            return
+        part = job.folder.with_name(job.folder.name + PART)
+        if _is_of(part, job) and _is_finished(part):
+            os.rename(part, job.folder)
+            return
+        if not _is_of(part, job):
+            _remove(part)
+        if job.cell.engine == "federatedscope":
+            part = _run_on_federatedscope(job)
+        else:
+            self._run(job, part, tell)
+        os.rename(part, job.folder)
+
+    def _run(self, job: Job, part: Path, tell: Tell) -> None:
+        part.mkdir(parents=True, exist_ok=True)
+        write_atomically(part / CELL_FILE, to_text(job.cell))
+        with logging_to(part / "log.txt"):
+            try:
+                self._follow(job, part, tell)
+            except Exception as error:
+                logger.error("%s: %s", type(error).__name__, error)
+                logger.debug("where it happened:", exc_info=error)
+                raise
+
+    def _follow(self, job: Job, part: Path, tell: Tell) -> None:
+        capture, cfg = Capture(job.command), job.config()
+        data = divide(cfg, self._data_set(cfg))
+        run = _begun(cfg, data, capture, part)
+        write_atomically(part / "config.yaml", cfg.dump())
+        run.engine.keep_in(part)
+        for line in run.describe():
+            logger.info(line)
+        total, score = run.settings.rounds, None
+
+        def watch(record) -> None:
+            nonlocal score
+            if isinstance(record, RoundRecord):
+                score = score if record.avg is None else record.avg
+                tell(min(record.round, total), total, score)
+
+        try:
+            results = run.follow(watch, part)
+        except BaseException:
+            run.history.flush()
+            raise
+        run.history.flush()
+        write_run(part, results, run.history.head_bytes())
+        logger.info("%s", results_table(results))
+
+    def _data_set(self, cfg) -> DataSet:
+        """The data set of `cfg`; that of the job before, if it is the same."""
+        key = what_to_load(cfg)
+        if key != self._key:
+            self._key, self._data = None, None  # before the next one takes memory
+            self._data, self._key = load_data_set(cfg), key
+        assert self._data is not None
+        return self._data
+
+
+def _begun(cfg, data, capture: Capture, part: Path) -> Run:
+    """The run, from its checkpoint if there is one that can be used."""
+    path = part / DEFAULT_NAME
+    # Statistics that calibration could take from round 0 would be sent again.
+    if path.exists() and cfg.ggeur.calibrate == "none":
+        try:
+            return Run(cfg, data, restore_from=path, capture=capture)
+        except ConfigError as error:
+            logger.warning("begins anew: %s", error)
+    for left in part.glob(f"{DEFAULT_NAME}*"):
+        _remove(left)
+    return Run(cfg, data, capture=capture)
+
+
+def _is_of(part: Path, job: Job) -> bool:
+    """Whether what was cut off in `part` is a job's own."""
+    try:
+        return read_cell(part) == job.cell
+    except DataError:
+        return False
+
+
+def _is_finished(part: Path) -> bool:
+    try:
+        return read_results(part).status == "finished"
+    except DataError:
+        return False
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        path.unlink()
+
+
+def _run_on_federatedscope(job: Job) -> Path:
+    """A run in a process of FederatedScope's own; where it is."""
+    folder = job.folder
+    assert folder is not None
+    for left in folder.parent.glob(f"{folder.name}.*{PART}"):
+        _remove(left)
+    part = folder.with_name(f"{folder.name}.{os.getpid()}{PART}")
+    settings = {**job.overrides(), "expname": part.name}
+    words = [word for pair in settings.items() for word in (pair[0], _as_word(pair[1]))]
+    command = [sys.executable, "-m", "federatedscope_ggeur"]
+    command += ["--engine", "federatedscope", "--cfg", str(job.base), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        told = [line for line in said if line.startswith("error: ")]
+        last = "\n".join(said[said.index(told[0]) :] if told else said[-1:])
+        raise ConfigError(last.removeprefix("error: ") or "FederatedScope failed")
+    write_atomically(part / CELL_FILE, to_text(job.cell))
+    return part
+
+
+def _as_word(value: object) -> str:
+    """A value as a command line gives it."""
+    is_plain = isinstance(value, str) and literal(value) == value
+    return value if is_plain else repr(value)  # type: ignore[return-value]

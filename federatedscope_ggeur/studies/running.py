@@ -1,0 +1,330 @@
+"""A study from its plan to its folder: what is over, what is to do, what is chosen."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Protocol
+
+from federatedscope_ggeur.cfg_ggeur.load import read_settings
+from federatedscope_ggeur.data import is_image_type
+from federatedscope_ggeur.data.cache.lock import locked
+from federatedscope_ggeur.engines.run import what_to_load
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.reporting import Results
+from federatedscope_ggeur.reporting.plain import as_json_value
+from federatedscope_ggeur.reporting.study import (
+    STUDY_FILE,
+    Cell,
+    Failed,
+    Study,
+    Tried,
+    Tuned,
+    to_text,
+)
+from federatedscope_ggeur.studies.jobs import Job, read_results, results_in
+from federatedscope_ggeur.studies.plan import PlannedCell, StudyPlan
+from federatedscope_ggeur.studies.study_file import TAKEN
+from federatedscope_ggeur.studies.workers import Event, Workers
+
+#: What tuning chooses by: accuracy on validation rows.
+METRIC = "val_acc"
+_LISTED = 10  # wrong cells in one message
+
+
+class Watcher(Protocol):
+    """Who is told how a study goes."""
+
+    def begin(self, stage: str, jobs: Sequence[Job], over: Sequence[Job]) -> None:
+        """A stage ("embedding", "tuning", "runs") begins: of all `jobs` some are
+        `over` by now."""
+
+    def tell(self, event: Event) -> None:
+        """Something has happened to a job."""
+
+
+class StudyRun:
+    """One study in its folder.
+
+    Parameters
+    ----------
+    plan : StudyPlan
+    folder : path, optional
+        Default: of the study's name, below the ``outdir`` of its base.
+
+    Raises
+    ------
+    ConfigError
+        Settings of a cell are wrong; a folder of a cell holds another run.
+    """
+
+    def __init__(self, plan: StudyPlan, folder: str | os.PathLike | None = None):
+        self.plan = plan
+        self._command = list(getattr(sys, "orig_argv", None) or sys.argv)
+        self._given: dict[Path, dict] = {}
+        if folder is None:
+            folder = Path(self._said_in(plan.base).get("outdir", "exp"), plan.name)
+        self.folder = Path(folder)
+        if plan.engine == "embedded":
+            self._check()
+        self._tuned: dict[Path, Tuned] = {}
+        self._failed: dict[str, Failed] = {}
+
+    def jobs(self) -> list[Job]:
+        """Of all cells that need no tuning, or for which it is over."""
+        return [self._job(cell) for cell in self._settled()]
+
+    def is_over(self, job: Job) -> bool:
+        """Whether a job's run is finished.
+
+        Raises
+        ------
+        ConfigError
+            Another run stands in its place.
+        """
+        return results_in(job) is not None
+
+    def run(self, workers: Callable[[], Workers], watcher: Watcher) -> Study:
+        """Run what is not over yet.
+
+        Parameters
+        ----------
+        workers : callable
+            Makes the processes, once there is anything for them to do.
+        watcher : Watcher
+
+        Returns
+        -------
+        Study
+            What stands in study.json; its `failed` cells have no results.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot make the folder '{self.folder}': {error.strerror or error}"
+            ) from error
+        with locked(self.folder / ".lock", f"the study in {self.folder}"):
+            text = self.plan.path.read_text(encoding="utf-8")
+            write_atomically(self.folder / "study.yaml", text)
+            self._write()
+            stages = _Stages(workers, watcher, self.is_over)
+            with stages:
+                self._tune(stages)
+                problems = stages.do("runs", self.jobs(), self._images())
+            for cell in self._settled():
+                problem = problems.get(self._job(cell).name)
+                if problem is not None:
+                    self._note_failed(cell, problem)
+            return self._write()
+
+    def _tune(self, stages: _Stages) -> None:
+        """Try what is to be tuned, on the first seed, and choose for each row."""
+        rows = [cell for cell in self.plan.cells(self.plan.seeds[0]) if cell.tune]
+        tries = {cell.folder: cell.candidates() for cell in rows}
+        jobs = [self._try(cell) for tried in tries.values() for cell in tried]
+        problems = stages.do("tuning", jobs, self._images())
+        for cell in rows:
+            found = self._chosen(cell, tries[cell.folder], problems)
+            self._tuned[cell.folder.parent] = found
+            if not found.chosen:
+                why = next((t.problem for t in found.tried if t.problem), "")
+                problem = f"nothing was chosen, every try failed: {why}"
+                for seed in self.plan.seeds:
+                    self._note_failed(replace(cell, seed=seed), problem)
+        if rows:
+            self._write()
+
+    def _chosen(
+        self, cell: PlannedCell, tries: Sequence[PlannedCell], problems: dict[str, str]
+    ) -> Tuned:
+        """What scored best on validation rows; of equals the first."""
+        tried = []
+        for candidate in tries:
+            job = self._try(candidate)
+            score, problem = None, problems.get(job.name, "")
+            if not problem:
+                assert job.folder is not None
+                score = validation_score(read_results(job.folder))
+                problem = "" if score is not None else _NO_VALIDATION
+            tried.append(Tried(dict(candidate.tuned), score, problem))
+        scored = [t for t in tried if t.value is not None]
+        best = max(scored, key=lambda t: t.value or 0.0, default=None)
+        chosen = dict(best.settings) if best else {}
+        return Tuned(dict(cell.labels), cell.seed, METRIC, tried, chosen)
+
+    def _settled(self) -> list[PlannedCell]:
+        """The cells that can run: as planned, or with what was chosen."""
+        found = []
+        for cell in self.plan.cells():
+            if cell.tune:
+                tuned = self._tuned.get(cell.folder.parent)
+                if tuned is None or not tuned.chosen:
+                    continue
+                cell = cell.with_tuned(tuned.chosen)
+            found.append(cell)
+        return found
+
+    def _job(self, cell: PlannedCell) -> Job:
+        base = {k: v for k, v in self._said_in(cell.base).items() if k not in TAKEN}
+        settings = as_json_value({**base, **cell.settings}, "settings")
+        record = Cell(
+            self.plan.name,
+            dict(cell.labels),
+            cell.seed,
+            dict(cell.tuned),
+            settings,
+            self.plan.engine,
+        )
+        folder = self.folder / cell.folder
+        return Job(cell.name, cell.base, record, folder, self._command)
+
+    def _said_in(self, base: Path) -> dict:
+        """All that a config says."""
+        if base not in self._given:
+            self._given[base] = dict(read_settings(base)[0])
+        return self._given[base]
+
+    def _try(self, cell: PlannedCell) -> Job:
+        """A run of tuning: it scores validation rows alone."""
+        settings = {**cell.settings, "eval.split": ["val"]}
+        job = self._job(replace(cell, settings=settings))
+        values = ", ".join(f"{key} {value}" for key, value in cell.tuned.items())
+        return replace(job, name=f"{job.name} / {values}")
+
+    def _images(self) -> list[Job]:
+        """One job for each set of images that is to be embedded."""
+        found: dict[str, Job] = {}
+        if self.plan.engine != "embedded":
+            return []
+        for cell in self.plan.cells(self.plan.seeds[0]):
+            job = replace(self._job(cell), folder=None)
+            cfg = job.config()
+            if is_image_type(cfg.data.type):
+                kind, root, _, _, encoding, options = what_to_load(cfg)
+                name = f"{kind} {root}".strip()
+                found.setdefault(
+                    repr((kind, root, encoding, options)), replace(job, name=name)
+                )
+        return list(found.values())
+
+    def _check(self) -> None:
+        """Refuse wrong settings before anything runs; of one seed, since all others
+        differ in that alone."""
+        wrong: dict[str, str] = {}
+        first = self.plan.cells(self.plan.seeds[0])
+        for cell in first:
+            tries = [self._try(candidate) for candidate in cell.candidates()]
+            for job in tries if cell.tune else [self._job(cell)]:
+                try:
+                    cfg = job.config()
+                    if cell.tune and not cfg.data.splits[1]:
+                        raise ConfigError(_NO_VALIDATION)
+                except ConfigError as error:
+                    wrong.setdefault(str(error), job.name)
+        if wrong:
+            said = [f"{name}: {problem}" for problem, name in wrong.items()]
+            more = [f"and {len(said) - _LISTED} more"] * (len(said) > _LISTED)
+            raise ConfigError("\n".join([f"{self.plan.path}:", *said[:_LISTED], *more]))
+
+    def _note_failed(self, cell: PlannedCell, problem: str) -> None:
+        self._failed[cell.name] = Failed(dict(cell.labels), cell.seed, problem)
+
+    def _write(self) -> Study:
+        plan = self.plan
+        study = Study(
+            plan.name,
+            plan.title,
+            plan.named_axes(),
+            list(plan.seeds),
+            list(plan.columns),
+            plan.baseline,
+            plan.paper,
+            list(self._tuned.values()),
+            list(self._failed.values()),
+        )
+        write_atomically(self.folder / STUDY_FILE, to_text(study))
+        return study
+
+
+_NO_VALIDATION = (
+    "tune: there are no rows to choose by; set data.splits to hold some out for "
+    "validation, such as [0.6, 0.1, 0.3]"
+)
+
+
+class _Stages:
+    """The stages of a study: processes are made when the first has anything to do."""
+
+    def __init__(
+        self,
+        workers: Callable[[], Workers],
+        watcher: Watcher,
+        is_over: Callable[[Job], bool],
+    ):
+        self._make, self._watcher, self._is_over = workers, watcher, is_over
+        self._workers: Workers | None = None
+        self._embedded = False
+
+    def __enter__(self) -> _Stages:
+        return self
+
+    def __exit__(self, *exception) -> None:
+        if self._workers is not None:
+            self._workers.__exit__(*exception)
+
+    def do(
+        self, stage: str, jobs: Sequence[Job], images: Sequence[Job]
+    ) -> dict[str, str]:
+        """Do those jobs that are not over, `images` before the first of all.
+
+        Returns
+        -------
+        dict from name to problem
+            Of the jobs that failed.
+        """
+        ahead = [job for job in jobs if not self._is_over(job)]
+        if ahead and images and not self._embedded:
+            self._embedded = True
+            self._do("embedding", images, images)
+        if not jobs:
+            return {}
+        return self._do(stage, jobs, ahead)
+
+    def _do(
+        self, stage: str, jobs: Sequence[Job], ahead: Sequence[Job]
+    ) -> dict[str, str]:
+        problems: dict[str, str] = {}
+
+        def tell(event: Event) -> None:
+            if event.kind == "failed":
+                problems[event.job.name] = event.problem
+            self._watcher.tell(event)
+
+        names = {job.name for job in ahead}
+        self._watcher.begin(stage, jobs, [j for j in jobs if j.name not in names])
+        if ahead:
+            if self._workers is None:
+                self._workers = self._make()
+            self._workers.do(ahead, tell)
+        return problems
+
+
+def validation_score(results: Results) -> float | None:
+    """A run's accuracy on validation rows: the mean over the rounds that its score is
+    the mean of; of a head made in one go its own. None without validation rows."""
+    final = results.final
+    if final.head == "trained":
+        records = [r for r in results.rounds if r.round in final.rounds]
+    else:
+        records = [
+            results.calibrated if final.head == "calibrated" else results.closed_form
+        ]
+    values = [r.metrics.get(METRIC) for r in records if r is not None and r.metrics]
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

@@ -1,0 +1,263 @@
+"""A study file, read: which runs it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten, literal, read_tree
+from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.examples import find_config, find_study
+from federatedscope_ggeur.reporting.study import Point
+from federatedscope_ggeur.studies.plan import PlannedPoint, StudyPlan, slug
+
+ENGINES = ("embedded", "federatedscope")
+_KEYS = (
+    "base", "settings", "axes", "seeds", "columns", "baseline", "paper", "engine",
+    "workers",
+)  # fmt: skip
+_MOST_CELLS = 100_000
+#: What every cell has of its own.
+TAKEN = ("seed", "outdir", "expname", "expname_tag")
+
+
+def load_study(name: str | Path, overrides: Sequence[str] = ()) -> StudyPlan:
+    """Read a study file; docs/studies.md says what may stand in one.
+
+    Parameters
+    ----------
+    name : str or path
+        A file, or the name of a bundled study.
+    overrides : sequence of str
+        ``["KEY", "VALUE", ...]`` over the settings of every cell.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be read, or what is wrong with it; the cells' own settings are not
+        checked (`load_config` does).
+    """
+    path = find_study(name)
+    tree, text = read_tree(path)
+    try:
+        return _plan(path, tree, text, overrides)
+    except _Wrong as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+class _Wrong(ValueError):
+    """What is wrong in a study file."""
+
+
+def _plan(path: Path, tree: Mapping, text: str, overrides: Sequence[str]) -> StudyPlan:
+    unknown = [key for key in tree if key not in _KEYS]
+    if unknown:
+        raise _Wrong(f"unknown key {shown(unknown[0])}; a study has {', '.join(_KEYS)}")
+    if "base" not in tree:
+        raise _Wrong("base: is missing; name the config that the runs start from")
+    axes, tune = _axes(tree.get("axes"), path)
+    engine = tree.get("engine", "embedded")
+    if engine not in ENGINES:
+        raise _Wrong(
+            f"engine: must be one of {', '.join(ENGINES)}, got {shown(engine)}"
+        )
+    first = text.lstrip().partition("\n")[0]
+    plan = StudyPlan(
+        path=path,
+        title=first.lstrip("# ").rstrip() if first.startswith("#") else path.stem,
+        base=_base(tree["base"], path),
+        settings=_settings(tree.get("settings"), "settings"),
+        axes=axes,
+        tune=tune,
+        last=_overrides(overrides),
+        seeds=_seeds(tree.get("seeds", [0])),
+        columns=tuple(_columns(tree.get("columns"), axes)),
+        baseline=_baseline(tree.get("baseline"), axes),
+        paper=_text(tree.get("paper"), "paper"),
+        engine=engine,
+        workers=_workers(tree.get("workers")),
+    )
+    count = len(plan.seeds)
+    for _, points in axes:
+        count *= len(points)
+    if count > _MOST_CELLS:
+        raise _Wrong(f"it has {count} runs, more than {_MOST_CELLS}")
+    _check_folders(plan)
+    return plan
+
+
+def _axes(
+    given: object, path: Path
+) -> tuple[tuple[tuple[str, tuple[PlannedPoint, ...]], ...], dict[str, list]]:
+    """The axes, and what is to be tuned in every cell."""
+    found, tune = [], {}
+    for name, points in _mapping(given, "axes").items():
+        where = f"axes.{name}"
+        if name == "tune":
+            tune = _tune(points, where)
+        elif isinstance(points, list):
+            found.append((name, _values(name, points)))
+        else:
+            named = _mapping(points, where).items()
+            if not named:
+                raise _Wrong(f"{where}: has no points")
+            made = [
+                _point(point, said, f"{where}.{point}", path) for point, said in named
+            ]
+            found.append((name, tuple(made)))
+    return tuple(found), tune
+
+
+def _values(key: str, values: list) -> tuple[PlannedPoint, ...]:
+    if not values:
+        raise _Wrong(f"axes.{key}: has no values")
+    if "." not in key:
+        raise _Wrong(
+            f"axes.{key}: a list goes with a setting's key, such as "
+            "train.optimizer.lr; an axis of another name takes 'point: {KEY: VALUE}'"
+        )
+    names = [str(value) for value in values]
+    if len(set(names)) < len(names):
+        raise _Wrong(f"axes.{key}: a value stands there twice")
+    short = key.rpartition(".")[2]
+    return tuple(
+        PlannedPoint(name, slug(f"{short}_{name}"), {key: value})
+        for name, value in zip(names, values)
+    )
+
+
+def _point(name: object, said: object, where: str, path: Path) -> PlannedPoint:
+    settings = dict(_mapping(said, where))
+    base, tune = settings.pop("base", None), settings.pop("tune", None)
+    return PlannedPoint(
+        str(name),
+        slug(str(name)),
+        _settings(settings, where),
+        None if base is None else _base(base, path),
+        _tune(tune, f"{where}.tune"),
+    )
+
+
+def _tune(given: object, where: str) -> dict[str, list]:
+    found = {}
+    for key, values in flatten(_mapping(given, where)):
+        if not isinstance(values, list) or not values:
+            raise _Wrong(f"{where}.{key}: takes a list of values to try")
+        found[key] = values
+    _check_own(found, where)
+    return found
+
+
+def _settings(given: object, where: str) -> dict[str, Any]:
+    found = dict(flatten(_mapping(given, where), keep_empty=True))
+    _check_own(found, where)
+    return found
+
+
+def _check_own(settings: Mapping[str, Any], where: str) -> None:
+    taken = [key for key in TAKEN if key in settings]
+    if taken:
+        instead = "seeds" if taken[0] == "seed" else "the command's --out"
+        raise _Wrong(f"{where}.{taken[0]}: every run of a study has its own; {instead}")
+
+
+def _overrides(words: Sequence[str]) -> dict[str, Any]:
+    if len(words) % 2:
+        raise _Wrong(f"settings come in pairs, KEY VALUE: {words[-1]!r} has no value")
+    return _settings(
+        {key: literal(value) for key, value in zip(words[::2], words[1::2])},
+        "command line",
+    )
+
+
+def _mapping(given: object, where: str) -> Mapping:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise _Wrong(f"{where}: takes 'name: value' lines, not {shown(given)}")
+    return given
+
+
+def _base(given: object, path: Path) -> Path:
+    """A config beside the study, or as `find_config` finds it."""
+    if not isinstance(given, str):
+        raise _Wrong(f"base: takes the name of a config, not {shown(given)}")
+    beside = path.parent / given
+    return beside if beside.is_file() else find_config(given)
+
+
+def _seeds(given: object) -> tuple[int, ...]:
+    seeds = given if isinstance(given, list) else [given]
+    whole = [s for s in seeds if isinstance(s, int) and not isinstance(s, bool)]
+    if not seeds or whole != seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise _Wrong(
+            f"seeds: takes a list of different whole numbers from 0 on, got "
+            f"{shown(given)}"
+        )
+    return tuple(seeds)
+
+
+def _columns(given: object, axes: Sequence) -> list[str]:
+    columns = [] if given is None else given
+    names = [name for name, _ in axes]
+    if not isinstance(columns, list) or [name for name in columns if name not in names]:
+        raise _Wrong(
+            f"columns: takes a list of axes ({', '.join(names) or 'there are none'}), "
+            f"got {shown(given)}"
+        )
+    if names and names[0] in columns:
+        raise _Wrong(f"columns: '{names[0]}', the first axis, is that of the rows")
+    return columns
+
+
+def _baseline(given: object, axes: Sequence) -> Point | None:
+    if given is None:
+        return None
+    known = {name: [point.name for point in points] for name, points in axes}
+    if not isinstance(given, Mapping) or len(given) != 1:
+        raise _Wrong(f"baseline: takes one 'AXIS: POINT', got {shown(given)}")
+    axis, name = (str(part) for part in next(iter(given.items())))
+    if name not in known.get(axis, ()):
+        have = ", ".join(known.get(axis, known)) or "none"
+        raise _Wrong(
+            f"baseline: there is no '{name}' on the axis '{axis}'; there are: {have}"
+        )
+    return Point(axis, name)
+
+
+def _text(given: object, where: str) -> str | None:
+    if given is not None and not isinstance(given, str):
+        raise _Wrong(f"{where}: takes a name, not {shown(given)}")
+    return given
+
+
+def _workers(given: object) -> int | None:
+    right = given is None or (isinstance(given, int) and given > 0)
+    if not right or isinstance(given, bool):
+        raise _Wrong(f"workers: takes a whole number from 1 on, got {shown(given)}")
+    return given
+
+
+def _check_folders(plan: StudyPlan) -> None:
+    """Two points that would share a folder are told apart by the user, not by us."""
+    for axis, points in plan.axes:
+        seen: dict[str, str] = {}
+        for point in points:
+            other = seen.setdefault(point.folder, point.name)
+            if other != point.name:
+                raise _Wrong(
+                    f"axes.{axis}: '{other}' and '{point.name}' would share the folder "
+                    f"'{point.folder}'; give one another name"
+                )
+
+
+def study_text(base: str, settings: Mapping[str, Any], seeds: Sequence[int]) -> str:
+    """The study file that runs one config on several seeds."""
+    content: dict[str, Any] = {"base": base}
+    if settings:
+        content["settings"] = dict(settings)
+    content["seeds"] = list(seeds)
+    return yaml.safe_dump(content, sort_keys=False, default_flow_style=None)

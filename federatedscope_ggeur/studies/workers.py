@@ -1,0 +1,193 @@
+"""Processes that do jobs side by side; one that is killed costs the job in hand."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from federatedscope_ggeur.studies.jobs import Job
+
+#: How often a job is given out again after its process was killed.
+MOST_KILLS = 2
+_STOP_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """What has happened to a job.
+
+    Attributes
+    ----------
+    kind : {"started", "rounds", "done", "failed", "killed"}
+        killed: its process was, and the job is to be done again.
+    job : Job
+    done, total : int
+        Rounds, with "rounds".
+    score : float or None
+        The last AVG, with "rounds".
+    problem : str
+        With "failed" and "killed".
+    """
+
+    kind: Literal["started", "rounds", "done", "failed", "killed"]
+    job: Job
+    done: int = 0
+    total: int = 0
+    score: float | None = None
+    problem: str = ""
+
+
+class Workers:
+    """A few processes, each with one job at a time.
+
+    Parameters
+    ----------
+    count : int
+
+    Examples
+    --------
+    A context: at its end, whatever ends it, no process is left. One that is in a run
+    writes its checkpoint first.
+    """
+
+    def __init__(self, count: int):
+        self._all = [_Worker() for _ in range(count)]
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *exception) -> None:
+        for worker in self._all:
+            worker.ask_to_stop()
+        for worker in self._all:
+            worker.end()
+
+    def do(self, jobs: Iterable[Job], tell: Callable[[Event], object]) -> None:
+        """Do all jobs, in order as far as they are begun; `tell` of what happens."""
+        ahead: list[Job] = list(jobs)
+        kills: Counter[str] = Counter()
+        while ahead or any(worker.job for worker in self._all):
+            for i, worker in enumerate(self._all):
+                if worker.job is None and ahead:
+                    if not worker.is_alive():
+                        self._all[i] = _Worker()
+                    tell(self._all[i].start(ahead.pop(0)))
+            wait([handle for w in self._all if w.job for handle in w.handles()])
+            for event in [event for w in self._all for event in w.events()]:
+                if event.kind == "killed":
+                    kills[event.job.name] += 1
+                    if kills[event.job.name] <= MOST_KILLS:
+                        ahead.insert(0, event.job)
+                    else:
+                        event = replace(event, kind="failed")
+                tell(event)
+
+
+class _Worker:
+    """One process, from the side of who gives out jobs."""
+
+    def __init__(self):
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process: BaseProcess = context.Process(target=work, args=(theirs,))
+        self._process.start()
+        theirs.close()
+        self.job: Job | None = None
+
+    def is_alive(self) -> bool:
+        return self._process.is_alive()
+
+    def handles(self) -> list:
+        return [self._pipe, self._process.sentinel]
+
+    def start(self, job: Job) -> Event:
+        self.job = job
+        # One that is dead by now is found so by `events`.
+        with contextlib.suppress(OSError):
+            self._pipe.send(job)
+        return Event("started", job)
+
+    def events(self) -> Iterator[Event]:
+        """What has happened since the last call."""
+        job, alive = self.job, self.is_alive()
+        if job is None:
+            return
+        with contextlib.suppress(EOFError, OSError):
+            while self.job is not None and self._pipe.poll():
+                kind, *said = self._pipe.recv()
+                if kind == "rounds":
+                    yield Event("rounds", job, *said)
+                else:
+                    self.job = None
+                    yield Event(kind, job, problem=said[0])
+        if self.job is not None and not alive:
+            self.job = None
+            self._process.join()
+            yield Event("killed", job, problem=_ending(self._process.exitcode))
+
+    def ask_to_stop(self) -> None:
+        if self.is_alive():
+            self._process.terminate()
+
+    def end(self) -> None:
+        self._process.join(_STOP_SECONDS)
+        if self.is_alive():
+            self._process.kill()
+            self._process.join()
+        self._pipe.close()
+
+
+def _ending(code: int | None) -> str:
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name
+        why = "; out of memory?" if name == "SIGKILL" else ""
+        return f"its process was ended by {name}{why}"
+    return f"its process ended with status {code}"
+
+
+def work(pipe: Connection) -> None:
+    """What a process does: jobs come through `pipe`, what became of them goes back."""
+    # Ctrl-C goes to all processes of a terminal: who gave out the jobs ends them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with contextlib.suppress(KeyboardInterrupt, EOFError, OSError):
+        from federatedscope_ggeur.progress import no_progress
+        from federatedscope_ggeur.studies.jobs import Runner
+
+        runner = Runner()
+        with no_progress():
+            while True:
+                pipe.send(_outcome(runner, pipe.recv(), pipe))
+
+
+def _outcome(runner, job: Job, pipe: Connection) -> tuple[str, str]:
+    from federatedscope_ggeur.errors import GGEURError
+
+    try:
+        runner.do(job, lambda *said: pipe.send(("rounds", *said)))
+    except GGEURError as error:
+        return "failed", str(error)
+    except MemoryError:
+        return "failed", "there is not enough memory"
+    except Exception as error:
+        return "failed", f"{type(error).__name__}: {error} (a bug; see log.txt)"
+    return "done", ""
+
+
+def _end_with_parent() -> None:
+    """Whoever is left alone would write where another study may go on."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

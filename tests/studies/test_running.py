@@ -1,0 +1,212 @@
+"""Studies run as a user runs them: what they leave, whatever cuts them off.
+
+Tests of studies/jobs.py, studies/workers.py and reporting/log_file.py.
+"""
+
+import os
+import random
+import shutil
+import signal
+import time
+
+import pytest
+from study_on_disk import METHODS, SHORT, children_of, end, until
+
+from federatedscope_ggeur import run
+from federatedscope_ggeur.reporting import Results, numbers
+
+TUNED = {
+    "settings": {**SHORT, "data.splits": [0.6, 0.1, 0.3]},
+    "axes": {
+        "method": {**METHODS, "tuned": {"tune": {"train.optimizer.lr": [1e-4, 0.1]}}}
+    },
+}
+
+
+def without_place(found):
+    for plain in found.values():
+        plain["config"].pop("outdir", None)
+    return found
+
+
+def test_every_run_is_the_one_of_its_settings(make_study):
+    study = make_study(baseline={"method": "FedAvg"})
+    said = study.run("--workers", 2)
+    assert "report" in said
+    found = study.numbers()
+    assert sorted(found) == sorted(
+        f"{method}/seed_{seed}" for method in ("fedavg", "ggeur") for seed in (0, 1)
+    )
+    for method, settings in {"fedavg": {"ggeur.steps": []}, "ggeur": {}}.items():
+        for seed in (0, 1):
+            alone = run(
+                "ggeur_quickstart", overrides={**SHORT, **settings, "seed": seed}
+            )
+            assert found[f"{method}/seed_{seed}"] == numbers(alone)
+    left = study.study()
+    assert left["title"] == "A title"
+    assert left["baseline"] == {"axis": "method", "name": "FedAvg"}
+    assert left["failed"] == left["tuned"] == []
+    files = {path.name for path in (study.out / "fedavg" / "seed_0").iterdir()}
+    assert {"results.json", "cell.json", "config.yaml", "log.txt", "curve.png"} <= files
+    text = (study.out / "ggeur" / "seed_1" / "results.json").read_text()
+    provenance = Results.from_json(text).provenance
+    assert str(study.file) in provenance.command
+
+
+@pytest.mark.slow
+def test_what_is_over_stays_as_it_is(make_study):
+    study = make_study()
+    study.run()
+    before = study.numbers()
+    times = {p: p.stat().st_mtime_ns for p in study.out.rglob("results.json")}
+    assert "4 of 4 are over" in study.run()
+    said = study.run("train.optimizer.lr", 0.5, status=1)
+    assert "holds a run with other settings (train.optimizer.lr None, now 0.5" in said
+    assert study.numbers() == before
+    study.write({**study.content, "seeds": [0, 1, 2]})
+    assert study.run("--list").count("to do") == 2
+    study.run()
+    assert {p: p.stat().st_mtime_ns for p in times} == times
+    assert len(study.numbers()) == 6
+
+
+def test_a_folder_in_the_way_is_left_alone(make_study):
+    study = make_study()
+    (study.out / "fedavg" / "seed_0").mkdir(parents=True)
+    assert "is in the way: it is no run of a study" in study.run(status=1)
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_stops_no_other(make_study, tmp_path):
+    missing = {"data.type": "embeddings@ggeur", "data.root": str(tmp_path / "mine")}
+    study = make_study(axes={"method": {**METHODS, "mine": missing}}, seeds=[0])
+    said = study.run(status=1)
+    assert "failed: mine / seed 0: " in said
+    assert str(tmp_path / "mine") in said
+    assert sorted(study.numbers()) == ["fedavg/seed_0", "ggeur/seed_0"]
+    (failed,) = study.study()["failed"]
+    assert failed["labels"] == {"method": "mine"}
+    log = study.out / "mine" / "seed_0.part" / "log.txt"
+    assert str(tmp_path / "mine") in log.read_text()
+
+
+def test_wrong_settings_are_said_before_anything_runs(make_study):
+    study = make_study(axes={"method": {**METHODS, "x": {"ggeur.step1_sice": 3}}})
+    said = study.run(status=1)
+    assert "x / seed 0: " in said
+    assert "did you mean ggeur.step1_size?" in said
+    assert not study.out.exists()
+
+
+@pytest.mark.slow
+def test_tuning_chooses_on_validation_rows_of_the_first_seed(make_study):
+    axes = {"method": {"tuned": TUNED["axes"]["method"]["tuned"]}}
+    study = make_study(**{**TUNED, "axes": axes})
+    study.run()
+    (tuned,) = study.study()["tuned"]
+    assert (tuned["seed"], tuned["metric"]) == (0, "val_acc")
+    tried = {t["settings"]["train.optimizer.lr"]: t["value"] for t in tuned["tried"]}
+    best = max(tried, key=tried.get)
+    assert tuned["chosen"] == {"train.optimizer.lr": best}
+    found = study.numbers()
+    for lr, value in tried.items():
+        tries = found[f"tuning/tuned/lr_{lr}/seed_0"]
+        assert tries["final"]["avg"] is None  # no test row was looked at
+        assert all(not r["accuracy"] for r in tries["rounds"])
+        metrics = [r["metrics"]["val_acc"] for r in tries["rounds"]]
+        assert value == pytest.approx(sum(metrics) / 3, abs=1e-15)
+    for seed in (0, 1):
+        config = found[f"tuned/seed_{seed}"]["config"]
+        assert config["train"]["optimizer"]["lr"] == best
+        assert config["eval"]["split"] == ["test"]
+
+
+def test_tuning_wants_validation_rows(make_study):
+    study = make_study(axes={"tune": {"train.optimizer.lr": [0.1, 0.01]}})
+    assert "set data.splits to hold some out" in study.run(status=1)
+
+
+@pytest.mark.slow
+def test_one_that_is_cut_off_goes_on_from_its_checkpoint(make_study):
+    """Killed in the middle of its rounds, with clients that keep a state."""
+    settings = {"federate.total_round_num": 300, "ggeur.checkpoint_every": 1e-3,
+                "ggeur.base_method": "scaffold", "eval.freq": 10}  # fmt: skip
+    study = make_study(settings=settings, axes={}, seeds=[0])
+    process = study.start("--workers", 1)
+    part = study.out / "seed_0.part"
+    until(lambda: (part / "checkpoint").exists(), process)
+    time.sleep(0.5)
+    end(process.pid)
+    process.communicate()
+    assert part.exists()
+    study.run()
+    log = (study.out / "seed_0" / "log.txt").read_text()
+    assert "goes on after round" in log
+    alone = run("ggeur_quickstart", overrides={**settings, "seed": 0})
+    assert study.numbers()["seed_0"] == numbers(alone)
+
+
+@pytest.mark.slow
+def test_an_interrupted_one_says_so_and_goes_on(make_study):
+    settings = {"federate.total_round_num": 60, "ggeur.checkpoint_every": 1e-3}
+    study = make_study(settings=settings, axes={})
+    process = study.start("--workers", 2)
+    until(lambda: list(study.out.rglob("checkpoint")), process)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on" in errors
+    assert "Traceback" not in errors
+    study.run()
+    for seed in (0, 1):
+        alone = run("ggeur_quickstart", overrides={**settings, "seed": seed})
+        assert study.numbers()[f"seed_{seed}"] == numbers(alone)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux's /proc")
+def test_a_process_that_is_killed_costs_the_run_in_hand(make_study):
+    settings = {"federate.total_round_num": 60}
+    study = make_study(settings=settings)
+    process = study.start("--workers", 2)
+    until(lambda: list(study.out.rglob("config.yaml")), process)
+    workers = children_of(process.pid)
+    end(random.Random(1).choice(workers))
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert len(study.numbers()) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux's /proc")
+def test_ten_kills_leave_the_same_numbers(make_study, tmp_path):
+    """Of the study itself or of one of its processes, at random times."""
+    settings = {
+        **TUNED["settings"],
+        "federate.total_round_num": 40,
+        "ggeur.checkpoint_every": 1e-3,
+        "ggeur.base_method": "scaffold",
+    }
+    study = make_study(**{**TUNED, "settings": settings})
+    drawn, kills = random.Random(7), 0
+    while kills < 10:
+        process = study.start("--workers", 2)
+        time.sleep(drawn.uniform(4, 8))
+        if process.poll() is None:
+            targets = [process.pid, *children_of(process.pid)]
+            end(drawn.choice(targets))
+            kills += 1
+            if drawn.random() < 0.5:
+                end(process.pid)
+        process.communicate(timeout=120)
+        if kills < 10 and process.returncode == 0:
+            kept = len(study.numbers())
+            assert kept == 8
+            for path in drawn.sample(sorted(study.out.rglob("seed_*")), 5):
+                shutil.rmtree(path)
+    study.run("--workers", 2)
+    study.run("--workers", 1, out=tmp_path / "undisturbed")
+    whole = study.numbers(tmp_path / "undisturbed")
+    assert len(whole) == 8
+    assert without_place(study.numbers()) == without_place(whole)

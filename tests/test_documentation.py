@@ -1,0 +1,239 @@
+"""Every command, setting and snippet of the README and the docs is tried.
+
+What cannot be run here says why, in a comment before its block; its options and keys
+are tried all the same.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from documented import FILES, PROGRAM, ROOT, blocks, commands
+
+from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
+from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.commands import COMMANDS, console, dry_run, find_command
+from federatedscope_ggeur.commands.run import run
+
+EXAMPLES = ROOT / "scripts" / "example_configs"
+BLOCKS = list(blocks())
+SHELL = [block for block in BLOCKS if block.is_shell]
+YAML = [block for block in BLOCKS if block.language == "yaml" and block.runs]
+#: What a file's snippets take for granted.
+BEFORE = {
+    "results.md": "from federatedscope_ggeur.cli import main\n"
+    "main(['--cfg', 'ggeur_quickstart.yaml', 'expname', 'my_run', '--quiet'])\n"
+    "from federatedscope_ggeur import Results\n"
+    "from pathlib import Path\n"
+    "file = Path('exp/my_run/results.json')\n"
+    "other_results = Results.from_json(file.read_text())\n",
+}
+
+
+def named(found):
+    return {"argvalues": found, "ids": [block.name for block in found]}
+
+
+def test_every_block_is_of_a_kind_that_is_tried():
+    """Others hold no command: what a run prints, and a comparison of files."""
+    others = [
+        b for b in BLOCKS if not b.is_shell and b.language not in ("yaml", "python")
+    ]
+    assert {b.language for b in others} <= {"", "diff"}
+    assert not [b.name for b in others if PROGRAM in b.text]
+    fences = sum(file.read_text().count("\n```") for file in FILES)
+    assert 2 * len(BLOCKS) == fences, "a fence that is not found is not tried"
+    assert all(block.reason for block in BLOCKS if not block.runs)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, embeddings_folder):
+    """A folder with what the commands name: FOLDER and X.yaml."""
+    embeddings_folder.rename(tmp_path / "FOLDER")
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(EXAMPLES / "ggeur_quickstart.yaml", "X.yaml")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def parser_of():
+    path = ROOT / ".ci" / "completion_names.py"
+    spec = importlib.util.spec_from_file_location("completion_names", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.parser_of
+
+
+@pytest.mark.parametrize("block", **named(SHELL))
+@pytest.mark.usefixtures("place")
+def test_options_and_keys_are_known(block, parser_of, monkeypatch):
+    runs = []
+    monkeypatch.setattr(
+        console, "run_with_files", lambda *given: runs.append(given) or 0
+    )
+    monkeypatch.setattr(
+        dry_run, "show_forecast", lambda *given: runs.append(given) or 0
+    )
+    for command in commands(block):
+        words = shlex.split(command.split(" > ")[0])
+        ours = _words_of_ours(words)
+        if ours is None:
+            if "--cfg" in words or words[0] == "...":
+                _check_keys(words)
+        elif block.reason == "a synopsis":
+            _check_synopsis(ours, parser_of)
+        elif ours[0] in COMMANDS:
+            options = parser_of(find_command(ours[0])).parse_intermixed_args(ours[1:])
+            if getattr(options, "cfg", None):
+                load_config(options.cfg, options.settings)
+        elif "federatedscope" in ours:  # FS reads the settings then
+            _check_keys(ours)
+        else:
+            before = len(runs)
+            assert run(ours) == 0
+            assert len(runs) == before + 1, command
+
+
+def _words_of_ours(words):
+    """The words behind the program, if that is ours."""
+    if words[0] == PROGRAM:
+        return words[1:]
+    if words[:3] == ["python", "-m", "federatedscope_ggeur"]:
+        return words[3:]
+    return None
+
+
+def _check_keys(words):
+    """The settings behind ``--cfg FILE``, or behind an omission, have known keys."""
+    at = words.index("--cfg") + 2 if "--cfg" in words else 1
+    settings, known = words[at:], dict(flatten(default_config()))
+    assert len(settings) % 2 == 0
+    # FS has keys for its streams that the embedded engine has no use for.
+    ours = {key for key in settings[::2] if not key.startswith("distribute.")}
+    assert ours <= set(known)
+
+
+def _check_synopsis(words, parser_of):
+    parser = parser_of(find_command(words[0]))
+    known = {option for one in parser._actions for option in one.option_strings}
+    named = set(re.findall(r"--\w[\w-]*", " ".join(words)))
+    assert named
+    assert named <= known
+
+
+@pytest.mark.parametrize("block", **named(YAML))
+def test_settings_in_yaml_are_taken(block, place):
+    content = yaml.safe_load(block.text)
+    plugins = content.get("ggeur", {}).get("plugins", [])
+    for name in plugins:
+        (code,) = (b for b in BLOCKS if b.text.startswith(f"# {name}.py\n"))
+        (place / f"{name}.py").write_text(code.text)
+    if not plugins:
+        load_config("ggeur_quickstart", content)
+        return
+    # In a process of its own: what a plugin registers stays.
+    content["data"] = {"type": "digits_quickstart@ggeur"}
+    content["federate"] = {"method": "ggeur"}
+    (place / "my.yaml").write_text(yaml.safe_dump(content))
+    _python(
+        "from federatedscope_ggeur import load_config\nload_config('my.yaml')", place
+    )
+
+
+def _python(code: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+PYTHON = {
+    # The README's snippet is run by tests/test_public_api.py.
+    file: [
+        b
+        for b in BLOCKS
+        if b.file == file and b.language == "python" and b.runs and not b.mark
+    ]
+    for file in FILES
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "file", [file for file in FILES if PYTHON[file]], ids=lambda file: file.name
+)
+def test_snippets_run_as_they_stand(file, tmp_path):
+    before = BEFORE.get(file.name, "")
+    _python("\n".join([before, *(block.text for block in PYTHON[file])]), tmp_path)
+
+
+# A block of commands that an earlier one has, too, is run there.
+RUNNABLE = list(
+    {tuple(commands(b)): b for b in reversed(SHELL) if b.runs and commands(b)}.values()
+)[::-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", **named(RUNNABLE))
+def test_commands_run_as_they_stand(block, place, request, capfd):
+    plain = re.compile(
+        rf"(?:{PROGRAM}|python -m federatedscope_ggeur) (?!enable|--engine)"
+    )
+    if all(plain.match(c) and " > " not in c for c in commands(block)):
+        for command in commands(block):
+            assert main(_words_of_ours(shlex.split(command))) == 0, command
+            assert capfd.readouterr().out
+        return
+    environment = _programs(place)
+    if re.search("python |enable|--engine", "\n".join(commands(block))):
+        environment["FEDERATEDSCOPE_HOME"] = _federatedscope(request, place)
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(["set -e", *commands(block)])],
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def _programs(place: Path) -> dict[str, str]:
+    """An environment whose ``python`` is this one, with the package and its program."""
+    folder = place / "bin"
+    folder.mkdir()
+    for name, words in (("python", ""), (PROGRAM, " -m federatedscope_ggeur")):
+        (folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}"{words} "$@"\n')
+        (folder / name).chmod(0o755)
+    (place / "scripts").symlink_to(ROOT / "scripts")
+    (place / "benchmarks").symlink_to(ROOT / "benchmarks")
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+
+
+def _federatedscope(request, place: Path) -> str:
+    """A copy of FS, since one that others use must not be enabled."""
+    config = Path(request.getfixturevalue("federatedscope").__file__)
+    copy = place / "FederatedScope" / "federatedscope"
+    shutil.copytree(
+        config.parents[2], copy, ignore=shutil.ignore_patterns("__pycache__")
+    )
+    return str(copy.parent)
