@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
 from federatedscope_ggeur.data import DataSet
 from federatedscope_ggeur.engines.run import Run, divide, load_data_set, what_to_load
 from federatedscope_ggeur.errors import ConfigError, DataError
@@ -269,6 +268,5 @@ def _run_on_federatedscope(job: Job) -> Path:
 
 
 def _as_word(value: object) -> str:
-    """A value as a command line gives it."""
-    is_plain = isinstance(value, str) and literal(value) == value
-    return value if is_plain else repr(value)  # type: ignore[return-value]
+    """A value as a command line gives it; FS reads a text there as in its files."""
+    return value if isinstance(value, str) else repr(value)
