@@ -5,9 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.commands.compare import add_choices
+
+if TYPE_CHECKING:
+    from federatedscope_ggeur.reporting.comparison import Comparison
+    from federatedscope_ggeur.reporting.comparison.pictures import Picture
 
 
 def report(arguments: Sequence[str]) -> int:
@@ -33,6 +38,8 @@ def report(arguments: Sequence[str]) -> int:
     more = [sheet for name in papers for sheet in beside_paper(found, name)]
     texts = {"checklist.md": as_checklist(found)} if options.checklist else {}
     pictures = figures(found, options.width)
+    if options.classes:
+        pictures += _by_class(found, options.width, texts)
     files = report_files(found, pictures, formats, more, texts)
     place = options.out
     folder = default_folder(options.folders[0]) if place is None else Path(place)
@@ -43,6 +50,28 @@ def report(arguments: Sequence[str]) -> int:
     for name in files:
         print(folder / name)
     return 0
+
+
+def _by_class(found: Comparison, width: str, texts: dict[str, str]) -> list[Picture]:
+    """Figures by class, and `classes.csv` among the texts."""
+    # Imported here: all else in a report takes no torch.
+    from federatedscope_ggeur.commands.class_scores import class_counts
+    from federatedscope_ggeur.reporting.comparison.class_figures import (
+        class_csv,
+        class_figures,
+    )
+
+    runs = [
+        run
+        for table in found.tables
+        for row in table.rows.values()
+        for run in row.runs.values()
+    ]
+    counts, notes = class_counts(runs)
+    found.notes.extend(notes)
+    if counts:
+        texts["classes.csv"] = class_csv(found, counts)
+    return class_figures(found, counts, width)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -69,6 +98,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TABLE",
         help="put the GGEUR paper's figures beside, such as table7, and say what in "
         "the setting differs (default: the table that the study names)",
+    )
+    parser.add_argument(
+        "--classes",
+        action="store_true",
+        help="draw the accuracy of each class and confusion matrices, and write "
+        "classes.csv; reads the runs' data again and takes torch",
     )
     parser.add_argument(
         "--checklist",
