@@ -199,6 +199,7 @@ class Runner:
         run.history.flush()
         write_run(part, results, run.history.head_bytes())
         logger.info("%s", results_table(results))
+        _remove_checkpoint(part)  # of a finished run nothing goes on
 
     def _data_set(self, cfg) -> DataSet:
         """The data set of `cfg`; that of the job before, if it is the same."""
@@ -219,8 +220,7 @@ def _begun(cfg, data, capture: Capture, part: Path) -> Run:
             return Run(cfg, data, restore_from=path, capture=capture)
         except ConfigError as error:
             logger.warning("begins anew: %s", error)
-    for left in part.glob(f"{DEFAULT_NAME}*"):
-        _remove(left)
+    _remove_checkpoint(part)
     return Run(cfg, data, capture=capture)
 
 
@@ -237,6 +237,11 @@ def _is_finished(part: Path) -> bool:
         return read_results(part).status == "finished"
     except DataError:
         return False
+
+
+def _remove_checkpoint(part: Path) -> None:
+    for left in part.glob(f"{DEFAULT_NAME}*"):
+        _remove(left)
 
 
 def _remove(path: Path) -> None:
