@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
         (["a.b", "3"], "--cfg FILE is missing; settings go behind it"),
         (
             ["config"],
-            f"unknown command 'config'; the commands are {', '.join(COMMANDS)};",
+            f"unknown command 'config'; the commands are {', '.join(COMMANDS)}",
         ),
         (["--what"], "--what"),
         (["--cfg"], "--cfg"),
