@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from matplotlib.lines import Line2D
@@ -44,12 +44,15 @@ class Curve:
         Percent; a deviation of one seed is 0.
     is_flat : bool
         Whether it is a head made in one go, which has one score and no course.
+    calibrated : tuple of float, optional
+        Score and deviation of the head that is calibrated behind the last round.
     """
 
     x: list[float]
     y: list[float]
     sd: list[float]
     is_flat: bool = False
+    calibrated: tuple[float, float] | None = None
 
 
 def figures(comparison: Comparison, width: str = "two") -> list[Picture]:
@@ -87,7 +90,13 @@ def by_round(row: Row) -> Curve | None:
     ]
     rounds = sorted(set.intersection(*map(set, courses))) if courses else []
     ys = [[course[number] for course in courses] for number in rounds]
-    return _curve([float(number) for number in rounds], ys, rounds == [0])
+    curve = _curve([float(number) for number in rounds], ys, rounds == [0])
+    heads = [run.results.calibrated for run in row.runs.values()]
+    averages = [head.avg for head in heads if head is not None and head.avg is not None]
+    if curve is None or len(averages) < len(heads):
+        return curve
+    (y,), (sd,) = _percents([averages])
+    return replace(curve, calibrated=(y, sd))
 
 
 def by_bytes(row: Row) -> Curve | None:
@@ -111,9 +120,13 @@ def by_bytes(row: Row) -> Curve | None:
 def _curve(x: list[float], ys: list[list[float]], is_flat: bool) -> Curve | None:
     if not x:
         return None
-    y = [100 * fmean(values) for values in ys]
+    return Curve(x, *_percents(ys), is_flat)
+
+
+def _percents(ys: list[list[float]]) -> tuple[list[float], list[float]]:
+    """Means and deviations over seeds."""
     sd = [100 * stdev(values) if len(values) > 1 else 0.0 for values in ys]
-    return Curve(x, y, sd, is_flat)
+    return [100 * fmean(values) for values in ys], sd
 
 
 def convergence(table: Table, width: str, name: str, number: int) -> Picture | None:
@@ -127,11 +140,17 @@ def convergence(table: Table, width: str, name: str, number: int) -> Picture | N
             axes.axhspan(low, high, color=shown["color"], alpha=0.12, linewidth=0)
             return
         _line_with_band(axes, curve, shown)
+        if curve.calibrated is not None:
+            y, sd = curve.calibrated
+            behind = curve.x[-1] + max(1.0, curve.x[-1] / 20)
+            star = {**shown, "marker": "*", "markersize": 8, "linestyle": ""}
+            axes.errorbar([behind], [y], yerr=[sd], elinewidth=0.7, zorder=4, **star)
 
     return _curves(
         table, width, name, number, by_round, draw, "round",
         f"Mean AVG over seeds against the round, {{}}; {_BAND}. A head in closed form "
-        "without rounds is a horizontal line.",
+        "without rounds is a horizontal line, a calibrated one a star behind the last "
+        "round.",
     )  # fmt: skip
 
 

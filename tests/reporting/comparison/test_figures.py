@@ -70,6 +70,18 @@ def test_a_head_in_closed_form_alone_is_flat(tmp_path):
     assert (curve.is_flat, curve.x) == (False, [0, 1])
 
 
+def test_a_calibrated_head_is_a_star_behind_the_last_round(tmp_path):
+    for seed, score in ((1, 0.7), (2, 0.8)):
+        results = made([{"x": 0.4}, {"x": 0.6}], seed)
+        head = replace(results.rounds[-1], round=3, avg=score, method="ccvr")
+        write(tmp_path / str(seed), replace(results, calibrated=head))
+    curve = by_round(row_of(tmp_path))
+    assert curve.calibrated == pytest.approx((75, 100 * np.std([0.7, 0.8], ddof=1)))
+    convergence, *_ = figures(Comparison.of(tmp_path))
+    (axes,) = convergence.figure.axes
+    assert [list(line.get_xdata()) for line in axes.lines] == [[1, 2], [3]]
+
+
 def lines_of(axes):
     return [line for line in axes.lines if len(line.get_xdata())]
 
