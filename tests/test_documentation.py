@@ -45,6 +45,11 @@ def named(found):
     return {"argvalues": found, "ids": [block.name for block in found]}
 
 
+def plugins_of(block) -> list[str]:
+    """The modules that a block of YAML names."""
+    return yaml.safe_load(block.text).get("ggeur", {}).get("plugins", [])
+
+
 def test_every_block_is_of_a_kind_that_is_tried():
     """Others hold no command: what a run prints, and a comparison of files."""
     others = [
@@ -134,21 +139,24 @@ def _check_synopsis(words, parser_of):
     assert named <= known
 
 
-@pytest.mark.parametrize("block", **named(YAML))
+@pytest.mark.parametrize("block", **named([b for b in YAML if not plugins_of(b)]))
 def test_settings_in_yaml_are_taken(block, place):
     content = yaml.safe_load(block.text)
     if "axes" in content:
         (place / "study.yaml").write_text(block.text)
         assert load_study(place / "study.yaml").cells()
-        return
-    plugins = content.get("ggeur", {}).get("plugins", [])
-    for name in plugins:
+    else:
+        load_config("ggeur_quickstart", content)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", **named([b for b in YAML if plugins_of(b)]))
+def test_settings_of_plugins_are_taken(block, place):
+    """In a process of its own: what a plugin registers stays."""
+    content = yaml.safe_load(block.text)
+    for name in plugins_of(block):
         (code,) = (b for b in BLOCKS if b.text.startswith(f"# {name}.py\n"))
         (place / f"{name}.py").write_text(code.text)
-    if not plugins:
-        load_config("ggeur_quickstart", content)
-        return
-    # In a process of its own: what a plugin registers stays.
     content["data"] = {"type": "digits_quickstart@ggeur"}
     content["federate"] = {"method": "ggeur"}
     (place / "my.yaml").write_text(yaml.safe_dump(content))
