@@ -19,11 +19,13 @@ import pytest
 import yaml
 from documented import FILES, PROGRAM, ROOT, blocks, commands
 
+import federatedscope_ggeur
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands import COMMANDS, console, dry_run, find_command
 from federatedscope_ggeur.commands.run import run
+from federatedscope_ggeur.reporting import write_run
 from federatedscope_ggeur.studies.study_file import load_study
 
 EXAMPLES = ROOT / "scripts" / "example_configs"
@@ -207,13 +209,17 @@ RUNNABLE = list(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", **named(RUNNABLE))
-def test_commands_run_as_they_stand(block, place, request, capfd):
+def test_commands_run_as_they_stand(block, place, request, capfd, parser_of):
     plain = re.compile(
         rf"(?:{PROGRAM}|python -m federatedscope_ggeur) (?!enable|--engine)"
     )
     if all(plain.match(c) and " > " not in c for c in commands(block)):
         for command in commands(block):
-            assert main(_words_of_ours(shlex.split(command))) == 0, command
+            words = _words_of_ours(shlex.split(command))
+            if words[0] in ("report", "compare"):
+                parser = parser_of(find_command(words[0]))
+                _make_runs(parser.parse_intermixed_args(words[1:]).folders)
+            assert main(words) == 0, command
             assert capfd.readouterr().out
         return
     environment = _programs(place)
@@ -229,6 +235,18 @@ def test_commands_run_as_they_stand(block, place, request, capfd):
         timeout=300,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def _make_runs(folders):
+    """Short runs of two seeds in each folder that a command names."""
+    for number, folder in enumerate(map(Path, folders)):
+        for seed in (0, 1) if not folder.exists() else ():
+            of_folder = {"ggeur.steps": [1, 2][:number], "seed": seed}
+            settings = {"federate.total_round_num": 2, **of_folder}
+            place = folder / f"seed_{seed}"
+            place.mkdir(parents=True)
+            found = federatedscope_ggeur.run("ggeur_quickstart", overrides=settings)
+            write_run(place, found)
 
 
 def _programs(place: Path) -> dict[str, str]:
