@@ -40,7 +40,7 @@ from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.models import Model, build_model
 from federatedscope_ggeur.reporting import Results
 
-_RESULTS, _HEAD = "results.json", "head.safetensors"
+_RESULTS, HEAD_FILE = "results.json", "head.safetensors"
 
 
 @dataclass(frozen=True)
@@ -114,12 +114,12 @@ class Predictor:
         load_plugins(plugins, Path.cwd(), asked_by="--plugins")
         results = _read_results(Path(folder))
         settings = _encoding(results, pretrained, device)
-        tensors, metadata = _read_head(Path(folder) / _HEAD)
+        tensors, metadata = _read_tensors(Path(folder) / HEAD_FILE)
         names = json.dumps(results.class_names)
         recorded = {"encoder": results.encoder, "class_names": names}
         if any(metadata.get(key) != value for key, value in recorded.items()):
             raise DataError(
-                f"{Path(folder) / _HEAD}: was not written together with {_RESULTS} "
+                f"{Path(folder) / HEAD_FILE}: was not written together with {_RESULTS} "
                 "(encoder or classes differ); take both from the same run"
             )
         self.class_names = results.class_names
@@ -133,7 +133,7 @@ class Predictor:
                 f"{results.encoder}, but this is {self.encoder.name}; take the same "
                 "weights (--pretrained FILE), and the encoder's package of then"
             )
-        self._head = _head(results, self.encoder.dim, tensors, Path(folder) / _HEAD)
+        self._head = _head(results, self.encoder.dim, tensors, Path(folder) / HEAD_FILE)
         self._extraction = settings.extraction
 
     def predict(self, images: Sequence[str], top: int = 1) -> Iterator[Prediction]:
@@ -190,6 +190,18 @@ class Predictor:
         return Prediction(path, tuple((self.class_names[c], p) for c, p in pairs))
 
 
+def read_head(folder: Path, results: Results, dim: int) -> Model:
+    """The head in a run's folder, on embeddings of `dim` dimensions.
+
+    Raises
+    ------
+    DataError
+        Its file is damaged, or does not fit the run's settings.
+    """
+    path = folder / HEAD_FILE
+    return _head(results, dim, _read_tensors(path)[0], path)
+
+
 def find_images(places: Sequence[str]) -> list[str]:
     """The image files `places` name; folders are searched, those below them too.
 
@@ -243,12 +255,12 @@ def _read_results(folder: Path) -> Results:
         results = Results.from_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
-    if not (folder / _HEAD).is_file():
+    if not (folder / HEAD_FILE).is_file():
         method = results.config.get("ggeur", {}).get("base_method")
         raise ConfigError(
             f"--run: the run in '{folder}' has no head to predict with: it holds no "
-            f"{_HEAD}. Either the file was taken away, or every client kept a head of "
-            f"its own (the run's ggeur.base_method: {method}); name another run."
+            f"{HEAD_FILE}. Either the file was taken away, or every client kept a head "
+            f"of its own (the run's ggeur.base_method: {method}); name another run."
         )
     return results
 
@@ -291,7 +303,7 @@ def _is_of_embeddings(data_type: str) -> bool:
         return False
 
 
-def _read_head(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         with safe_open(str(path), "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

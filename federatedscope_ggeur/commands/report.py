@@ -5,9 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.commands.compare import add_choices
+
+if TYPE_CHECKING:
+    from federatedscope_ggeur.reporting.comparison import Comparison
+    from federatedscope_ggeur.reporting.comparison.pictures import Picture
 
 
 def report(arguments: Sequence[str]) -> int:
@@ -15,6 +20,8 @@ def report(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     # Imported here: to complain of an option takes neither scipy nor matplotlib.
     from federatedscope_ggeur.reporting.comparison import Comparison
+    from federatedscope_ggeur.reporting.comparison.beside import beside_paper, papers_of
+    from federatedscope_ggeur.reporting.comparison.checklist import as_checklist
     from federatedscope_ggeur.reporting.comparison.figures import figures
     from federatedscope_ggeur.reporting.comparison.folder import (
         check_formats,
@@ -22,19 +29,49 @@ def report(arguments: Sequence[str]) -> int:
         report_files,
         write_report,
     )
+    from federatedscope_ggeur.reporting.comparison.text import sheet_text
 
     formats = list(dict.fromkeys(options.format.split(",")))
     check_formats(formats)
     found = Comparison.of(options.folders, options.baseline, options.target)
+    papers = papers_of(found) if options.paper is None else [options.paper]
+    more = [sheet for name in papers for sheet in beside_paper(found, name)]
+    texts = {"checklist.md": as_checklist(found)} if options.checklist else {}
     pictures = figures(found, options.width)
-    files = report_files(found, pictures, formats)
+    if options.classes:
+        pictures += _by_class(found, options.width, texts)
+    files = report_files(found, pictures, formats, more, texts)
     place = options.out
     folder = default_folder(options.folders[0]) if place is None else Path(place)
     write_report(folder, files)
     print(found.to_text())
+    for sheet in more:
+        print(sheet_text(sheet), end="\n\n")
     for name in files:
         print(folder / name)
     return 0
+
+
+def _by_class(found: Comparison, width: str, texts: dict[str, str]) -> list[Picture]:
+    """Figures by class, and `classes.csv` among the texts."""
+    # Imported here: all else in a report takes no torch.
+    from federatedscope_ggeur.commands.class_scores import class_counts
+    from federatedscope_ggeur.reporting.comparison.class_figures import (
+        class_csv,
+        class_figures,
+    )
+
+    runs = [
+        run
+        for table in found.tables
+        for row in table.rows.values()
+        for run in row.runs.values()
+    ]
+    counts, notes = class_counts(runs)
+    found.notes.extend(notes)
+    if counts:
+        texts["classes.csv"] = class_csv(found, counts)
+    return class_figures(found, counts, width)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,6 +92,23 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         help="count the rounds to this AVG, a fraction such as 0.8 (default: what a "
         "row's baseline ends with, rounded down to whole percents)",
+    )
+    parser.add_argument(
+        "--paper",
+        metavar="TABLE",
+        help="put the GGEUR paper's figures beside, such as table7, and say what in "
+        "the setting differs (default: the table that the study names)",
+    )
+    parser.add_argument(
+        "--classes",
+        action="store_true",
+        help="draw the accuracy of each class and confusion matrices, and write "
+        "classes.csv; reads the runs' data again and takes torch",
+    )
+    parser.add_argument(
+        "--checklist",
+        action="store_true",
+        help="fill in the machine-learning reproducibility checklist: checklist.md",
     )
     parser.add_argument(
         "--format",

@@ -135,6 +135,7 @@ def _table(
     several = [axis for axis in named.axes if len(axis.points) > 1]
     several = several or named.axes[:1]
     rows, notes = _rows(runs, named, several)
+    baselines = _baselines(rows, several, named, studies, baseline)
     first = runs[0].results
     beside = [name for study in studies for name in study.columns]
     columns = [axis.name for axis in several if axis.name in beside]
@@ -148,8 +149,8 @@ def _table(
         axes=several,
         columns=columns,
         rows=rows,
-        baselines=_baselines(rows, several, named, studies, baseline),
-        notes=[*named.notes, *notes, *_notes_on_data(rows)],
+        baselines=baselines,
+        notes=[*named.notes, *notes, *_notes_on_data(rows, baselines)],
     )
 
 
@@ -283,7 +284,7 @@ def _is_unseen(domain: str, runs: Sequence[FoundRun]) -> bool:
     return all(domain in run.results.unseen_domains for run in runs)
 
 
-def _notes_on_data(rows: dict[str, Row]) -> list[str]:
+def _notes_on_data(rows: dict[str, Row], baselines: dict[str, str]) -> list[str]:
     """Where rows of one table are not on the same data, or have not the same seeds."""
     notes = []
     if len({tuple(row.runs) for row in rows.values()}) > 1:
@@ -291,18 +292,24 @@ def _notes_on_data(rows: dict[str, Row]) -> list[str]:
             "not all rows have the same seeds: differences are over common ones, means "
             "over each row's own"
         )
-    for seed in sorted({seed for row in rows.values() for seed in row.runs}):
-        hashes = {
-            kept.data.sha256
-            for row in rows.values()
-            if seed in row.runs
-            and (kept := row.runs[seed].results.provenance) is not None
-            and kept.data is not None
-        }
-        if len(hashes) > 1:
-            notes.append(
-                f"of one seed ({seed}, say) not all rows are on the same embeddings "
-                "and splits: differences are not between heads alone"
-            )
-            break
+    others = [
+        name
+        for name, baseline in baselines.items()
+        if not _same_data(rows[name], rows[baseline])
+    ]
+    if others:
+        notes.append(
+            "not on the same embeddings and splits as the baseline, so that "
+            f"differences are not of the method alone: {'; '.join(others)}"
+        )
     return notes
+
+
+def _same_data(one: Row, other: Row) -> bool:
+    """Whether no seed is known to be on other rows."""
+    for seed in set(one.runs) & set(other.runs):
+        kept = [row.runs[seed].results.provenance for row in (one, other)]
+        known = {k.data.sha256 for k in kept if k is not None and k.data is not None}
+        if len(known) > 1:
+            return False
+    return True

@@ -164,10 +164,11 @@ def domains(table: Table, width: str, name: str, number: int) -> Picture | None:
     names = [n for n, row in table.rows.items() if row.numbers(measures[-1])]
     if not names:
         return None
-    groups = chunks(names)
+    groups, shown = panels_of(table, names)
+    legend = list(dict.fromkeys(shown.values()))
     # Groups of bars want width: one panel above the other.
-    figure, grid = panels(len(groups), width, 2.2, names, across=1)
-    for axes, group in zip(grid, groups):
+    figure, grid = panels(len(groups), width, 2.2, legend, across=1)
+    for axes, (title, group) in zip(grid, groups):
         for place, row_name in enumerate(group):
             spreads = [table.rows[row_name].spread(measure) for measure in measures]
             known = [(i, s) for i, s in enumerate(spreads) if s is not None]
@@ -177,8 +178,9 @@ def domains(table: Table, width: str, name: str, number: int) -> Picture | None:
                 0.8 / len(group) * 0.94,
                 yerr=[100 * (s.sd or 0.0) for _, s in known],
                 error_kw={"elinewidth": 0.7, "capsize": 1.5},
-                **fill(names.index(row_name)),
+                **fill(legend.index(shown[row_name])),
             )
+        axes.set_title(title, parse_math=False)
         titles = [measure.title for measure in measures]
         axes.set_xticks(range(len(titles)))
         axes.set_xticklabels(titles, parse_math=False, **_turned(titles, width))
@@ -186,7 +188,7 @@ def domains(table: Table, width: str, name: str, number: int) -> Picture | None:
         axes.set_ylim(0, 100)
         tidy(axes)
         axes.grid(False, axis="x")
-    add_legend(figure, [Patch(**fill(i)) for i in range(len(names))], names)
+    add_legend(figure, [Patch(**fill(i)) for i in range(len(legend))], legend)
     return Picture(
         name,
         f"Accuracy of each domain and AVG, {table.title}: mean over seeds; error bars: "
@@ -217,9 +219,7 @@ def _curves(
     curves = {n: c for n, row in table.rows.items() if (c := course(row)) is not None}
     if not curves:
         return None
-    groups = _panels_of(table, list(curves))
-    first = table.axes[0].name
-    shown = {n: table.rows[n].labels.get(first, n) for n in curves}
+    groups, shown = panels_of(table, list(curves))
     legend = list(dict.fromkeys(shown.values()))
     figure, grid = panels(len(groups), width, _PANEL[width], legend)
     for axes, (title, names) in zip(grid, groups):
@@ -249,13 +249,25 @@ def _line_with_band(axes, curve: Curve, shown: Mapping) -> None:
         )
 
 
-def _panels_of(table: Table, names: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Groups of rows that differ on the first axis alone, a few in a panel."""
-    others = [axis.name for axis in table.axes[1:]]
+def panels_of(
+    table: Table, names: Sequence[str]
+) -> tuple[list[tuple[str, list[str]]], dict[str, str]]:
+    """Rows in panels: those of one differ on the first axis alone, and are few.
+
+    Returns
+    -------
+    panels : list of (str, list of str)
+        Title and rows.
+    shown : dict of str to str
+        What each row is called in a legend.
+    """
+    first, *others = (axis.name for axis in table.axes)
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(name_of(table.rows[name].labels, others), []).append(name)
-    return [(title, part) for title, group in groups.items() for part in chunks(group)]
+    shown = {name: table.rows[name].labels.get(first, name) for name in names}
+    found = [(title, part) for title, group in groups.items() for part in chunks(group)]
+    return found, shown
 
 
 _FIGURES = {

@@ -55,7 +55,7 @@ def _lines(table: Table, target: float | None) -> list[dict]:
                 for seed, value in row.numbers(measure).items()
             ]
             spread = row.spread(measure)
-            mark = "best" if best.is_tested else "top"
+            mark = "best" if name in best.tested else "top"
             if spread is not None:
                 marked = mark if name in best.rows else ""
                 lines.append({**line, **_spread(spread), "best": marked})

@@ -103,7 +103,7 @@ def scores_sheet(table: Table) -> Sheet:
         notes.append(
             "AVG: mean over domains; STD: their deviation (ddof 0), less is better"
         )
-    notes += _best_notes(bests)
+    notes += _best_notes(table, bests)
     return Sheet(
         "Accuracy", table.title, [_rows_title(table), "seeds", *titles], rows, notes
     )
@@ -112,17 +112,14 @@ def scores_sheet(table: Table) -> Sheet:
 def _grid(table: Table) -> Sheet:
     """AVG, with the axes `columns` of the table side by side."""
     names, columns, cells = table.grid()
-    bests = {
-        column: table.best(AVG, [row for (_, c), row in cells.items() if c == column])
-        for column in columns
-    }
+    best = table.best(AVG)
 
     def cell(name: str, column: str) -> Cell:
         row = cells.get((name, column))
         if row is None:
             return Cell(NONE)
         spread = table.rows[row].spread(AVG)
-        return _percents(spread, _mark(row, bests[column]))
+        return _percents(spread, _mark(row, best))
 
     counts = sorted({len(row.runs) for row in table.rows.values()})
     seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
@@ -133,7 +130,7 @@ def _grid(table: Table) -> Sheet:
         [(name, [cell(name, column) for column in columns]) for name in names],
         [
             f"AVG in %: mean ± standard deviation over seeds; seeds a cell: {seeds}",
-            *_best_notes(bests.values()),
+            *_best_notes(table, [best]),
         ],
     )
 
@@ -296,21 +293,22 @@ def _cost(spread: Spread | None, measure: Measure) -> Cell:
 def _mark(name: str, best: Best) -> Mark:
     if name not in best.rows:
         return ""
-    return "best" if best.is_tested else "top"
+    return "best" if name in best.tested else "top"
 
 
-def _best_notes(bests) -> list[str]:
-    marked = [best for best in bests if best.rows]
+def _best_notes(table: Table, bests: Sequence[Best]) -> list[str]:
+    others = [axis.name for axis in table.axes[1:]]
+    among = f" among rows of one {' and '.join(others)}" if others else ""
     notes = []
-    if any(best.is_tested for best in marked):
+    if any(best.tested for best in bests):
         notes.append(
-            "best: the best mean of a column, and every row not significantly worse "
-            "(paired t-test over common seeds, Holm, 0.05)"
+            f"best: the best mean of a column{among}, and every row not significantly "
+            "worse (paired t-test over common seeds, Holm, 0.05)"
         )
-    if any(not best.is_tested for best in marked):
+    if any(best.rows - best.tested for best in bests):
         notes.append(
-            f"top: the best mean of a column; with fewer than {CLAIM_FROM} common "
-            "seeds no row is claimed to be better than another"
+            f"top: the best mean of a column{among}; with fewer than {CLAIM_FROM} "
+            "common seeds no row is claimed to be better than another"
         )
     return notes
 

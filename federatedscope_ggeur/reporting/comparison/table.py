@@ -61,12 +61,12 @@ class Best:
     ----------
     rows : frozenset of str
         With the best mean, and those not significantly worse than that one.
-    is_tested : bool
-        Whether the others were tested: on `CLAIM_FROM` seeds and more.
+    tested : frozenset of str
+        Those of them that others were tested against, on `CLAIM_FROM` seeds and more.
     """
 
-    rows: frozenset[str]
-    is_tested: bool
+    rows: frozenset[str] = frozenset()
+    tested: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,21 +118,36 @@ class Table:
             }
         )
 
-    def best(self, measure: Measure, names: Iterable[str] | None = None) -> Best:
-        """Which of the rows `names` (all, by default) are best.
+    def best(self, measure: Measure) -> Best:
+        """Which rows are best among those that differ on the first axis alone.
 
         Each is compared with the row of the best mean, by a paired t-test over common
         seeds, corrected by Holm for these rows. Those not significantly worse share
         the place. Where a row has fewer than `CLAIM_FROM` seeds in common with the
         best, nothing is claimed: the best mean has the place alone.
         """
+        groups = [self._best_of(names, measure) for names in self._alike().values()]
+        return Best(
+            frozenset(name for one in groups for name in one.rows),
+            frozenset(name for one in groups for name in one.tested),
+        )
+
+    def _alike(self) -> dict[str, list[str]]:
+        """Rows that differ on the first axis alone, by their points on the others."""
+        others = [axis.name for axis in self.axes[1:]]
+        groups: dict[str, list[str]] = {}
+        for name, row in self.rows.items():
+            groups.setdefault(name_of(row.labels, others), []).append(name)
+        return groups
+
+    def _best_of(self, names: Iterable[str], measure: Measure) -> Best:
         spreads = {
             name: spread
-            for name in (self.rows if names is None else names)
+            for name in names
             if (spread := self.rows[name].spread(measure)) is not None
         }
         if len(spreads) < 2:
-            return Best(frozenset(), False)
+            return Best()
         sign = -1 if measure.smallest_is_best else 1
         top = max(spreads, key=lambda name: sign * spreads[name].mean)
         equal = {n for n, s in spreads.items() if s.mean == spreads[top].mean}
@@ -143,14 +158,14 @@ class Table:
         )
         known = [found.get(name) for name in others]
         if any(d is None or d.spread.n < CLAIM_FROM for d in known):
-            return Best(frozenset(equal), False)
+            return Best(frozenset(equal))
         # Without a p-value all differences are one number: worse on every seed alike.
         shared = {
             name
             for name, d in found.items()
             if d.p_holm is not None and not d.is_significant
         }
-        return Best(frozenset({top} | shared), True)
+        return Best(frozenset({top} | shared), frozenset({top} | shared))
 
     def target(self, name: str, asked: float | None) -> float | None:
         """The AVG that the row's rounds are counted to: `asked` or, by default, what

@@ -33,7 +33,7 @@ def as_text(comparison: Comparison) -> str:
         if table.baselines:
             shown.append(differences_sheet(table))
         for sheet in shown:
-            parts += ["\n".join(_aligned(sheet))]
+            parts.append(sheet_text(sheet))
         parts += _listed(table.notes)
     return "\n\n".join([*parts, *_listed(notes_of(comparison))]) + "\n"
 
@@ -47,7 +47,8 @@ def _wrapped(note: str) -> list[str]:
     return wrap(note, _WIDE, subsequent_indent="  ")
 
 
-def _aligned(sheet: Sheet) -> list[str]:
+def sheet_text(sheet: Sheet) -> str:
+    """One sheet, aligned."""
     marked = any(cell.mark for _, cells in sheet.rows for cell in cells)
     rows = [
         [name, *(f"{cell}{_STARS[cell.mark] if marked else ''}" for cell in cells)]
@@ -63,7 +64,8 @@ def _aligned(sheet: Sheet) -> list[str]:
     rule = "-" * (sum(widths) + 2 * len(widths) - 2)
     notes = [re.sub("^best:", "*:", re.sub("^top:", "~:", n)) for n in sheet.notes]
     notes = [line for note in notes for line in _wrapped(note)]
-    return [sheet.full_title, line(titles), rule, *map(line, rows), rule, *notes]
+    body = [line(titles), rule, *map(line, rows), rule, *notes]
+    return "\n".join([sheet.full_title, *body])
 
 
 def as_markdown(comparison: Comparison) -> str:

@@ -166,7 +166,8 @@ def test_one_run_twice_counts_once(tmp_path, flat_scores):
 
 def best(comparison, measure=AVG):
     found = comparison.tables[0].best(measure)
-    return {name.split()[-1] for name in found.rows}, found.is_tested
+    assert found.tested in (found.rows, frozenset())
+    return {name.split()[-1] for name in found.rows}, bool(found.tested)
 
 
 def test_the_best_and_those_not_significantly_worse(flat_scores):
@@ -184,6 +185,14 @@ def test_the_best_and_those_not_significantly_worse(flat_scores):
 def test_two_seeds_are_no_test(flat_scores):
     found = flat_scores({"a": {1: 0.5, 2: 0.6}, "b": {1: 0.5, 2: 0.61}})
     assert best(found) == ({"b"}, False)
+
+
+def test_the_best_is_one_of_rows_at_the_same_alpha(study_folder):
+    (table,) = Comparison.of(study_folder).tables
+    assert table.best(AVG).rows == {
+        "FedAvg + GGEUR_1 & 50%, 0.5",
+        "FedAvg + GGEUR_1 & 50%, 0.1",
+    }
 
 
 def test_one_row_is_compared_with_nothing(flat_scores):
@@ -219,7 +228,8 @@ def test_other_data_are_said(tmp_path):
         results = replace(results, provenance=replace(results.provenance, data=data))
         write(tmp_path / name, results)
     (table,) = Comparison.of(tmp_path).tables
-    assert any("not all rows are on the same embeddings" in n for n in table.notes)
+    (note,) = (n for n in table.notes if "not on the same embeddings" in n)
+    assert note.endswith(": name b")
 
 
 def test_states_that_were_scored():

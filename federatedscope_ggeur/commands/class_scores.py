@@ -1,0 +1,110 @@
+"""How often each class is taken for which, by the heads that runs left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+from yacs.config import CfgNode
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.commands.prediction import HEAD_FILE, read_head
+from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.engines.run import load_federated_data
+from federatedscope_ggeur.errors import DataError, GGEURError
+from federatedscope_ggeur.reporting import Results, RoundRecord
+from federatedscope_ggeur.reporting.comparison import FoundRun
+
+# Scores of a run and ours are of the same rows, but summed in another order.
+_NEAR = 1e-6
+_LISTED = 5
+
+
+def class_counts(
+    runs: Iterable[FoundRun],
+) -> tuple[dict[Path, np.ndarray], list[str]]:
+    """Score the head that each run left on its test rows once more.
+
+    The rows are read as the run's config says, and the accuracy of each domain has to
+    be the one that the run recorded of that head: else the rows or the head are others.
+
+    Returns
+    -------
+    counts : dict from a run's folder to int array of shape [C, C]
+        Test rows of all domains by class (row) and by what they are taken for (column).
+    notes : list of str
+        Which runs have none, and why.
+    """
+    counts: dict[Path, np.ndarray] = {}
+    problems: dict[str, list[str]] = {}
+    sets = _TestSets()
+    for run in runs:
+        try:
+            counts[run.folder] = _counts(run, sets)
+        except GGEURError as error:
+            reason = str(error).replace(str(run.folder), "its folder")
+            problems.setdefault(reason.splitlines()[0], []).append(str(run.folder))
+    notes = [
+        f"no counts by class of {len(folders)} runs ({_some(folders)}): {reason}"
+        for reason, folders in problems.items()
+    ]
+    return counts, notes
+
+
+class _TestSets:
+    """The test rows of runs; those of one seed are read once for all methods."""
+
+    def __init__(self):
+        self._known: dict[str, dict[str, Embeddings]] = {}
+
+    def of(self, cfg: CfgNode, results: Results) -> dict[str, Embeddings]:
+        kept = results.provenance
+        if kept is None or kept.data is None:
+            return load_federated_data(cfg).test_sets()
+        key = kept.data.sha256
+        if key not in self._known:
+            self._known[key] = load_federated_data(cfg).test_sets()
+        return self._known[key]
+
+
+def _counts(run: FoundRun, sets: _TestSets) -> np.ndarray:
+    results = run.results
+    if not (run.folder / HEAD_FILE).is_file():
+        raise DataError(f"there is no {HEAD_FILE}")
+    tests = sets.of(load_config(results.config), results)
+    dims = {rows.dim for rows in tests.values()}
+    model = read_head(run.folder, results, dims.pop())
+    recorded, size = _record(results), len(results.class_names)
+    counts = np.zeros((size, size), dtype=np.int64)
+    for domain, rows in tests.items():
+        if not len(rows):
+            continue
+        with torch.no_grad():
+            found = model.in_chunks(model, rows.features).argmax(dim=1).numpy()
+        held = rows.labels.numpy()
+        before = None if recorded is None else recorded.accuracy.get(domain)
+        if before is not None and abs(float((found == held).mean()) - before) > _NEAR:
+            raise DataError(
+                f"its head has another accuracy on '{domain}' than the run recorded: "
+                "the data, or how they are read and embedded, have changed since"
+            )
+        np.add.at(counts, (held, found), 1)
+    return counts
+
+
+def _record(results: Results) -> RoundRecord | None:
+    """Of the head that the run left; None where that was not scored."""
+    if results.final.head == "calibrated":
+        return results.calibrated
+    if results.final.head == "closed_form":
+        return results.closed_form
+    last = results.rounds[-1] if results.rounds else None
+    return last if last is not None and last.evaluated else None
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _LISTED
+    text = ", ".join(names[:_LISTED])
+    return f"{text} and {more} more" if more > 0 else text

@@ -1,0 +1,236 @@
+"""The GGEUR paper's figures beside those of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.reporting.comparison.comparison import Comparison
+from federatedscope_ggeur.reporting.comparison.measures import AVG, STD, Measure
+from federatedscope_ggeur.reporting.comparison.sheets import NONE, Cell, Sheet
+from federatedscope_ggeur.reporting.comparison.table import Row, Table
+from federatedscope_ggeur.reporting.paper import (
+    PaperTable,
+    Said,
+    paper_table,
+    said_at,
+)
+from federatedscope_ggeur.reporting.results import Results
+
+_ROUND = "seconds a round"
+_LONGEST = 60
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """A row of ours, and where in the paper's table it belongs.
+
+    `columns` are ours by the paper's: what fills each.
+    """
+
+    row: Row
+    paper_row: str
+    columns: dict[str, Measure]
+
+
+def papers_of(comparison: Comparison) -> list[str]:
+    """The paper's tables that the studies say they are of."""
+    return list(dict.fromkeys(s.paper for s in comparison.studies if s.paper))
+
+
+def beside_paper(comparison: Comparison, name: str) -> list[Sheet]:
+    """The paper's table `name` beside the rows that belong to it.
+
+    A row belongs to the paper's row of its name, or of a point's; else to the one
+    whose settings its runs have (base method, augmentation, steps). Domains are met by
+    their names, other columns by the data set, alpha or number of clients.
+
+    Returns
+    -------
+    list of Sheet
+        Figures and differences; then what differs in the setting, and what the paper
+        does not say.
+
+    Raises
+    ------
+    ConfigError
+        There is no such table, or it has settings alone.
+    DataError
+        No row belongs to it.
+    """
+    paper = paper_table(name)
+    if not paper.unit:
+        raise ConfigError(
+            f"--paper: {name} holds settings, not scores; there is nothing to compare"
+        )
+    places = [
+        place
+        for table in comparison.tables
+        for row in table.rows.values()
+        if (place := _place(paper, table, row)) is not None
+    ]
+    if not places:
+        raise DataError(
+            f"--paper: no row belongs to {paper.source} ({paper.title}): its data set, "
+            f"its columns ({', '.join(paper.columns)}) or its methods are not those of "
+            "these runs"
+        )
+    return [_figures(paper, places), _settings(paper, places)]
+
+
+def _place(paper: PaperTable, table: Table, row: Row) -> _Place | None:
+    config = next(iter(row.runs.values())).results.config
+    named = [row.name, *row.labels.values()]
+    found = next((name for name in named if name in paper.rows), None)
+    found = found or paper.row_of(config)
+    if found is None:
+        return None
+    if paper.unit == "s":
+        columns = {paper.columns[0]: Measure(_ROUND)}
+    elif "AVG" in paper.columns:
+        domains = [c for c in paper.columns if c not in ("AVG", "STD")]
+        if set(domains) != set(table.domains):
+            return None
+        columns = {d: Measure("accuracy", d) for d in domains}
+        columns.update({"AVG": AVG, "STD": STD})
+    else:
+        column = paper.column_of(config)
+        columns = {} if column is None else {column: AVG}
+    columns = {c: m for c, m in columns.items() if c in paper.rows[found]}
+    return _Place(row, found, columns) if columns else None
+
+
+def _figures(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
+    shown = [c for c in paper.columns if any(c in place.columns for place in places)]
+    rows: list[tuple[str, list[Cell]]] = []
+    for place in places:
+        printed = paper.rows[place.paper_row]
+        ours, theirs, differences = [], [], []
+        for column in shown:
+            spread = _spread(place, column)
+            given = printed.get(column) if column in place.columns else None
+            ours.append(Cell(NONE) if spread is None else Cell(*_numbers(spread)))
+            theirs.append(Cell(NONE if given is None else f"{given:.2f}"))
+            both = spread is not None and given is not None
+            differences.append(Cell(f"{spread[0] - given:+.2f}" if both else NONE))
+        rows.append((place.row.name, [Cell(str(len(place.row.runs))), *ours]))
+        rows.append((f"paper: {place.paper_row}", [Cell(NONE), *theirs]))
+        rows.append(("difference", [Cell(NONE), *differences]))
+    unit = "seconds" if paper.unit == "s" else "%"
+    notes = [
+        f"{paper.source}; in {unit}; ours: mean ± standard deviation over seeds; "
+        "differences in the same unit, ours less the paper's, which has no deviation"
+    ]
+    doubts = [
+        f"the paper's {d.column} of {d.row} is printed as {d.printed:g}; its domains "
+        f"give {d.worked_out:g}"
+        for d in paper.doubts
+        if d.row in {place.paper_row for place in places}
+    ]
+    return Sheet(
+        f"Beside the paper's Table {paper.name[5:]}",
+        paper.title,
+        ["row", "seeds", *shown],
+        rows,
+        [*notes, *paper.notes, *doubts],
+    )
+
+
+def _spread(place: _Place, column: str) -> tuple[float, float | None] | None:
+    """Mean and deviation in the paper's unit."""
+    measure = place.columns.get(column)
+    if measure is None:
+        return None
+    if measure.key != _ROUND:
+        spread = place.row.spread(measure)
+        if spread is None:
+            return None
+        return 100 * spread.mean, None if spread.sd is None else 100 * spread.sd
+    seconds = [_seconds(run.results) for run in place.row.runs.values()]
+    known = [value for value in seconds if value is not None]
+    return (fmean(known), None) if known else None
+
+
+def _seconds(results: Results) -> float | None:
+    rounds = [record.seconds for record in results.rounds]
+    return fmean(rounds) if rounds else None
+
+
+def _numbers(spread: tuple[float, float | None]) -> tuple[str, str]:
+    mean, sd = spread
+    return f"{mean:.2f}", "" if sd is None else f"± {sd:.2f}"
+
+
+def _settings(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
+    """What the paper says and the runs do otherwise, and what it does not say."""
+    said: dict[str, dict[str, Said]] = {}  # by setting, then by our row
+    for place in places:
+        of_columns = [paper.column_said.get(c, {}) for c in place.columns]
+        for source in [paper.setting, *of_columns, paper.row_said.get(place.paper_row)]:
+            for key, one in (source or {}).items():
+                said.setdefault(key, {})[place.row.name] = one
+    rows, equal = [], 0
+    for key, by_row in said.items():
+        differing: dict[tuple, list[str]] = {}
+        for place in places:
+            one = by_row.get(place.row.name)
+            if one is None:
+                continue
+            ours = _ours(place.row, key)
+            if one.value is not None and _same(ours, one.value):
+                continue
+            differing.setdefault(
+                (_text(one.value), _text(ours), one.source), []
+            ).append(place.row.name)
+        equal += not differing
+        for (theirs, ours, source), names in differing.items():
+            everywhere = len(names) == len(places)
+            whom = "all" if everywhere else _cut(", ".join(names))
+            cells = [Cell(theirs), Cell(ours), Cell(whom), Cell(source)]
+            rows.append((key, cells))
+    return Sheet(
+        f"What differs in the setting of Table {paper.name[5:]}",
+        paper.title,
+        ["setting", "paper", "these runs", "rows", "where the paper says so"],
+        rows,
+        [f"settings that are as in the paper, and are not listed: {equal}"],
+    )
+
+
+def _ours(row: Row, key: str) -> Any:
+    """The setting of the row's runs: one value, or all that there are."""
+    if key == "seeds":
+        return len(row.runs)
+    values = []
+    for run in row.runs.values():
+        value = (
+            _score(run.results) if key == "score" else said_at(run.results.config, key)
+        )
+        if value not in values:
+            values.append(value)
+    return values[0] if len(values) == 1 else values
+
+
+def _score(results: Results) -> str:
+    words = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five"}
+    if results.final.head != "trained":
+        return f"of the head that is left ({results.final.head.replace('_', ' ')})"
+    rounds = len(results.final.rounds)
+    return f"mean of the last {words.get(rounds, rounds)} rounds"
+
+
+def _same(ours: Any, theirs: Any) -> bool:
+    if isinstance(ours, str) and isinstance(theirs, str):
+        return ours.lower() == theirs.lower()
+    return ours == theirs
+
+
+def _text(value: Any) -> str:
+    return "not said" if value is None else _cut(str(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

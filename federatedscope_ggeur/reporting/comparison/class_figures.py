@@ -1,0 +1,202 @@
+"""Accuracy of each class, and which class is taken for which: figures and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+
+import numpy as np
+from matplotlib.lines import Line2D
+
+from federatedscope_ggeur.reporting.comparison.comparison import Comparison
+from federatedscope_ggeur.reporting.comparison.figures import panels_of
+from federatedscope_ggeur.reporting.comparison.pictures import (
+    WIDTHS,
+    Picture,
+    add_legend,
+    check_width,
+    look,
+    panels,
+    settle,
+    style,
+    tidy,
+)
+from federatedscope_ggeur.reporting.comparison.table import Row, Table
+from federatedscope_ggeur.reporting.plots import shortened
+from federatedscope_ggeur.reporting.tables import csv_text
+
+Counts = Mapping[Path, np.ndarray]
+#: Of more classes the names are left out, and cells have no numbers.
+_MOST_NAMES = {"one": 20, "two": 40}
+_MOST_NUMBERS = {"one": 10, "two": 10}
+_MOST_MATRICES = 6  # of a figure: what a page holds
+_NAME_CHARACTERS = 14
+_ACROSS = {"one": 1, "two": 2}
+
+
+def class_figures(
+    comparison: Comparison, counts: Counts, width: str = "two"
+) -> list[Picture]:
+    """Accuracy of each class, and a confusion matrix for each row, of each table.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    counts : mapping from a run's folder to int array of shape [C, C]
+        Test rows by class (row) and by what they are taken for (column).
+    width : {"one", "two"}
+        See `figures.figures`.
+    """
+    check_width(width)
+    found = []
+    with style():
+        for number, table in enumerate(comparison.tables):
+            end = f"_{number + 1}" if len(comparison.tables) > 1 else ""
+            known = {
+                name: matrices
+                for name, row in table.rows.items()
+                if (matrices := _matrices(row, counts))
+            }
+            if not known:
+                continue
+            found.append(_classes(table, known, width, f"classes{end}", number))
+            names = list(known)
+            for first in range(0, len(names), _MOST_MATRICES):
+                part = f"_part{first // _MOST_MATRICES + 1}" * (
+                    len(names) > _MOST_MATRICES
+                )
+                some = {n: known[n] for n in names[first : first + _MOST_MATRICES]}
+                title = f"confusion{end}{part}"
+                found.append(_confusion(table, some, width, title, number))
+        for picture in found:
+            settle(picture.figure)
+    return found
+
+
+def class_csv(comparison: Comparison, counts: Counts) -> str:
+    """A line for each run and two classes with test rows: how many of the first are
+    taken for the second."""
+    lines = [
+        [table.title, name, seed, table.class_names[i], table.class_names[j], count]
+        for table in comparison.tables
+        for name, row in table.rows.items()
+        for seed, matrix in _matrices(row, counts).items()
+        for (i, j), count in np.ndenumerate(matrix)
+        if count
+    ]
+    return csv_text([["table", "row", "seed", "class", "taken_for", "rows"], *lines])
+
+
+def class_accuracy(matrix: np.ndarray) -> np.ndarray:
+    """The share of each class's rows that are taken for it: float array of shape [C],
+    NaN of a class without rows."""
+    held = matrix.sum(axis=1)
+    return np.where(held > 0, np.diag(matrix) / np.maximum(held, 1), np.nan)
+
+
+def _matrices(row: Row, counts: Counts) -> dict[int, np.ndarray]:
+    return {
+        seed: counts[run.folder]
+        for seed, run in row.runs.items()
+        if run.folder in counts
+    }
+
+
+def _classes(table: Table, known, width: str, name: str, number: int) -> Picture:
+    names = list(known)
+    groups, called = panels_of(table, names)
+    legend = list(dict.fromkeys(called.values()))
+    figure, grid = panels(len(groups), width, 2.2, legend, across=1)
+    # In the order of the first row's accuracy a curve over many classes can be read.
+    first, _ = _over_seeds(known[names[0]].values())
+    sized = len(table.class_names) > _MOST_NAMES[width]
+    order = np.argsort(-first, kind="stable") if sized else np.arange(len(first))
+    for axes, (title, group) in zip(grid, groups):
+        axes.set_title(title, parse_math=False)
+        for place, row_name in enumerate(group):
+            means, deviations = _over_seeds(known[row_name].values())
+            shift = 0.0 if sized else 0.7 * ((place + 0.5) / len(group) - 0.5)
+            shown = {**look(legend.index(called[row_name])), "linestyle": ""}
+            axes.errorbar(
+                np.arange(len(order)) + shift,
+                100 * means[order],
+                yerr=None if sized else 100 * deviations[order],
+                elinewidth=0.7,
+                capsize=1.2,
+                **shown,
+            )
+        axes.set_ylim(0, 102)
+        axes.set_ylabel("accuracy (%)")
+        tidy(axes)
+        axes.grid(False, axis="x")
+        if sized:
+            axes.set_xlabel(f"classes, by accuracy of {names[0]}", parse_math=False)
+        else:
+            _name_classes(axes.xaxis, [table.class_names[i] for i in order])
+    looks = [{**look(i), "linestyle": ""} for i in range(len(legend))]
+    add_legend(figure, [Line2D([], [], **one) for one in looks], legend)
+    bars = "" if sized else "; error bars: ± standard deviation over seeds"
+    return Picture(
+        name,
+        f"Accuracy on the test rows of each class, all domains together, "
+        f"{table.title}: of the head that a run leaves, mean over seeds{bars}.",
+        figure,
+        number,
+    )
+
+
+def _over_seeds(matrices) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of each class's accuracy, NaN where no seed has rows of it."""
+    columns = np.array([class_accuracy(matrix) for matrix in matrices]).T
+    known = [column[~np.isnan(column)].tolist() for column in columns]
+    means = [fmean(values) if values else np.nan for values in known]
+    deviations = [stdev(values) if len(values) > 1 else 0.0 for values in known]
+    return np.array(means), np.array(deviations)
+
+
+def _confusion(table: Table, known, width: str, name: str, number: int) -> Picture:
+    across = min(_ACROSS[width], len(known))
+    high = 0.86 * WIDTHS[width] / across
+    figure, grid = panels(len(known), width, high, [], across=across)
+    size = len(table.class_names)
+    for axes, (row_name, matrices) in zip(grid, known.items()):
+        total = np.sum(list(matrices.values()), axis=0)
+        held = total.sum(axis=1, keepdims=True)
+        shares = np.where(held > 0, 100 * total / np.maximum(held, 1), np.nan)
+        image = axes.imshow(shares, cmap="Greys", vmin=0, vmax=100, aspect="equal")
+        title = shortened(row_name, 80 // across)
+        axes.set_title(title, parse_math=False)
+        if size <= _MOST_NAMES[width] // across:
+            _name_classes(axes.xaxis, table.class_names)
+            _name_classes(axes.yaxis, table.class_names, labels=True)
+        axes.set_xlabel("taken for")
+        axes.set_ylabel("class")
+        if size <= _MOST_NUMBERS[width]:
+            _write_numbers(axes, shares)
+    bar = figure.colorbar(image, ax=grid, fraction=0.04, pad=0.02, shrink=0.6)
+    bar.set_label("% of the class's rows")
+    bar.outline.set_linewidth(0.6)
+    return Picture(
+        name,
+        f"Which class is taken for which, {table.title}: test rows of all domains and "
+        "seeds together, in % of the class's rows, by the head that a run leaves.",
+        figure,
+        number,
+    )
+
+
+def _name_classes(axis, names: Sequence[str], labels: bool = False) -> None:
+    shown = [shortened(name, _NAME_CHARACTERS) for name in names]
+    turned = not labels and max(map(len, shown)) > 3
+    axis.set_ticks(range(len(shown)))
+    axis.set_ticklabels(shown, rotation=90 if turned else 0, parse_math=False)
+
+
+def _write_numbers(axes, shares: np.ndarray) -> None:
+    for (i, j), share in np.ndenumerate(shares):
+        if share >= 0.5:
+            colour = "white" if share > 55 else "black"
+            axes.text(
+                j, i, f"{share:.0f}", ha="center", va="center", color=colour, size=7
+            )

@@ -1,0 +1,103 @@
+"""Counts by class are those of the head that a run left, or none."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.commands.class_scores import class_counts
+from federatedscope_ggeur.reporting import Results
+from federatedscope_ggeur.reporting.comparison import FoundRun
+
+KINDS = {
+    "trained": [],
+    "closed form": ["ggeur.closed_form", "lda"],
+    "calibrated": ["ggeur.calibrate", "ccvr"],
+    "local": ["ggeur.base_method", "local", "ggeur.steps", "[]"],
+    "centralised": ["ggeur.base_method", "centralised", "ggeur.steps", "[]"],
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Run folders of two rounds on the bundled digits, by the kind of their head."""
+    outdir = tmp_path_factory.mktemp("class_scores")
+    for kind, settings in KINDS.items():
+        words = [
+            "outdir",
+            str(outdir),
+            "expname",
+            kind,
+            "federate.total_round_num",
+            "2",
+        ]
+        words += ["verbose", "0", *settings]
+        assert main(["--cfg", "ggeur_quickstart.yaml", *words]) == 0
+    logging.getLogger("federatedscope_ggeur").handlers.clear()
+    return {kind: outdir / kind for kind in KINDS}
+
+
+def found(folder):
+    results = Results.from_json((folder / "results.json").read_text(encoding="utf-8"))
+    return FoundRun(folder, results)
+
+
+@pytest.mark.parametrize(
+    "kind", ["trained", "closed form", "calibrated", "centralised"]
+)
+def test_counts_have_the_accuracy_that_the_run_recorded(folders, kind):
+    run = found(folders[kind])
+    counts, notes = class_counts([run])
+    assert notes == []
+    matrix = counts[run.folder]
+    tests = {"clean": 135, "inverted": 135, "blurred": 135, "noisy": 135}
+    assert matrix.sum() == sum(tests.values())
+    record = {
+        "calibrated": run.results.calibrated,
+        "closed form": run.results.closed_form,
+    }.get(kind) or run.results.rounds[-1]
+    hits = sum(record.accuracy[domain] * rows for domain, rows in tests.items())
+    assert matrix.trace() == round(hits)
+
+
+def test_runs_without_a_head_of_all_are_named(folders):
+    counts, notes = class_counts([found(folders["local"])])
+    assert counts == {}
+    (note,) = notes
+    assert "local" in note
+    assert "there is no head.safetensors" in note
+
+
+def test_a_head_that_is_not_the_runs_is_refused(folders):
+    run = found(folders["trained"])
+    last = run.results.rounds[-1]
+    wrong = {domain: score / 2 for domain, score in last.accuracy.items()}
+    rounds = [*run.results.rounds[:-1], replace(last, accuracy=wrong)]
+    other = FoundRun(run.folder, replace(run.results, rounds=rounds))
+    counts, (note,) = class_counts([other])
+    assert counts == {}
+    assert "another accuracy on 'clean'" in note
+
+
+def test_data_that_are_gone_are_named(folders):
+    run = found(folders["trained"])
+    data = {**run.results.config["data"], "type": "embeddings@ggeur", "root": "/gone"}
+    results = replace(run.results, config={**run.results.config, "data": data})
+    counts, (note,) = class_counts([FoundRun(run.folder, results)])
+    assert counts == {}
+    assert "no counts by class of 1 runs" in note
+
+
+def test_the_report_draws_them(folders, tmp_path, capsys):
+    words = [str(folders["trained"]), str(folders["local"]), "--classes"]
+    out = tmp_path / "out"
+    assert main(["report", *words, "--out", str(out), "--format", "svg"]) == 0
+    printed = capsys.readouterr().out
+    assert "there is no head.safetensors" in printed
+    for name in ("classes.csv", "classes.svg", "confusion.svg"):
+        assert (out / name).is_file()
+    assert json.dumps("confusion")[1:-1] in (out / "report.html").read_text("utf-8")
