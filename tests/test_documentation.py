@@ -270,11 +270,3 @@ def _federatedscope(request, place: Path) -> str:
         config.parents[2], copy, ignore=shutil.ignore_patterns("__pycache__")
     )
     return str(copy.parent)
-
-
-@pytest.mark.slow
-def test_the_quickstart_study_runs_for_one_round(place, capfd):
-    words = ["federate.total_round_num", "1"]
-    assert main(["study", "quickstart_study", "--out", "small", *words]) == 0
-    assert "runs 60 of 60: " in capfd.readouterr().out
-    assert len(list((place / "small").rglob("results.json"))) == 60
