@@ -89,6 +89,7 @@ def notebook_page(text: str) -> str:
         content = "".join(cell["source"])
         is_code = cell["cell_type"] == "code"
         parts.append(f"```python\n{content}\n```" if is_code else content)
+    parts.append(f"*This page is `{NOTEBOOK}` without what its cells print.*")
     return "\n\n".join(parts) + "\n"
 
 

@@ -19,11 +19,13 @@ import pytest
 import yaml
 from documented import FILES, PROGRAM, ROOT, blocks, commands
 
+import federatedscope_ggeur
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands import COMMANDS, console, dry_run, find_command
 from federatedscope_ggeur.commands.run import run
+from federatedscope_ggeur.reporting import write_run
 from federatedscope_ggeur.studies.study_file import load_study
 
 EXAMPLES = ROOT / "scripts" / "example_configs"
@@ -43,6 +45,11 @@ BEFORE = {
 
 def named(found):
     return {"argvalues": found, "ids": [block.name for block in found]}
+
+
+def plugins_of(block) -> list[str]:
+    """The modules that a block of YAML names."""
+    return yaml.safe_load(block.text).get("ggeur", {}).get("plugins", [])
 
 
 def test_every_block_is_of_a_kind_that_is_tried():
@@ -134,21 +141,24 @@ def _check_synopsis(words, parser_of):
     assert named <= known
 
 
-@pytest.mark.parametrize("block", **named(YAML))
+@pytest.mark.parametrize("block", **named([b for b in YAML if not plugins_of(b)]))
 def test_settings_in_yaml_are_taken(block, place):
     content = yaml.safe_load(block.text)
     if "axes" in content:
         (place / "study.yaml").write_text(block.text)
         assert load_study(place / "study.yaml").cells()
-        return
-    plugins = content.get("ggeur", {}).get("plugins", [])
-    for name in plugins:
+    else:
+        load_config("ggeur_quickstart", content)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", **named([b for b in YAML if plugins_of(b)]))
+def test_settings_of_plugins_are_taken(block, place):
+    """In a process of its own: what a plugin registers stays."""
+    content = yaml.safe_load(block.text)
+    for name in plugins_of(block):
         (code,) = (b for b in BLOCKS if b.text.startswith(f"# {name}.py\n"))
         (place / f"{name}.py").write_text(code.text)
-    if not plugins:
-        load_config("ggeur_quickstart", content)
-        return
-    # In a process of its own: what a plugin registers stays.
     content["data"] = {"type": "digits_quickstart@ggeur"}
     content["federate"] = {"method": "ggeur"}
     (place / "my.yaml").write_text(yaml.safe_dump(content))
@@ -199,13 +209,17 @@ RUNNABLE = list(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", **named(RUNNABLE))
-def test_commands_run_as_they_stand(block, place, request, capfd):
+def test_commands_run_as_they_stand(block, place, request, capfd, parser_of):
     plain = re.compile(
         rf"(?:{PROGRAM}|python -m federatedscope_ggeur) (?!enable|--engine)"
     )
     if all(plain.match(c) and " > " not in c for c in commands(block)):
         for command in commands(block):
-            assert main(_words_of_ours(shlex.split(command))) == 0, command
+            words = _words_of_ours(shlex.split(command))
+            if words[0] in ("report", "compare"):
+                parser = parser_of(find_command(words[0]))
+                _make_runs(parser.parse_intermixed_args(words[1:]).folders)
+            assert main(words) == 0, command
             assert capfd.readouterr().out
         return
     environment = _programs(place)
@@ -221,6 +235,18 @@ def test_commands_run_as_they_stand(block, place, request, capfd):
         timeout=300,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def _make_runs(folders):
+    """Short runs of two seeds in each folder that a command names."""
+    for number, folder in enumerate(map(Path, folders)):
+        for seed in (0, 1) if not folder.exists() else ():
+            of_folder = {"ggeur.steps": [1, 2][:number], "seed": seed}
+            settings = {"federate.total_round_num": 2, **of_folder}
+            place = folder / f"seed_{seed}"
+            place.mkdir(parents=True)
+            found = federatedscope_ggeur.run("ggeur_quickstart", overrides=settings)
+            write_run(place, found)
 
 
 def _programs(place: Path) -> dict[str, str]:
@@ -244,11 +270,3 @@ def _federatedscope(request, place: Path) -> str:
         config.parents[2], copy, ignore=shutil.ignore_patterns("__pycache__")
     )
     return str(copy.parent)
-
-
-@pytest.mark.slow
-def test_the_quickstart_study_runs_for_one_round(place, capfd):
-    words = ["federate.total_round_num", "1"]
-    assert main(["study", "quickstart_study", "--out", "small", *words]) == 0
-    assert "runs 60 of 60: " in capfd.readouterr().out
-    assert len(list((place / "small").rglob("results.json"))) == 60

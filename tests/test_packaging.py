@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 #: Folder of the package -> where its files are in a checkout.
 DATA = {
     ".": ("federatedscope_ggeur", "py.typed"),
+    "commands": ("federatedscope_ggeur/commands", "*.json"),
     "example_configs": ("scripts/example_configs", "*.yaml"),
     "study_files": ("scripts/studies", "*.yaml"),
     "reporting/paper/tables": ("federatedscope_ggeur/reporting/paper/tables", "*.csv"),
