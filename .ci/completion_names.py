@@ -44,8 +44,8 @@ def parser_of(command) -> argparse.ArgumentParser:
 
 
 def _described(parser: argparse.ArgumentParser) -> dict[str, dict]:
-    """The options of a parser, and what stands without one below ""."""
-    found = {}
+    """``options`` by name, and in order ``words``, which stand without one."""
+    options, words = {}, []
     for action in parser._actions:
         about = {"help": (action.help or "").replace("%(default)s", "")}
         if action.nargs != 0:
@@ -54,9 +54,9 @@ def _described(parser: argparse.ArgumentParser) -> dict[str, dict]:
             about["choices"] = list(action.choices)
         if action.nargs in ("*", "+", argparse.REMAINDER):
             about["many"] = True
-        for name in action.option_strings or [""]:
-            found[name] = about
-    return found
+        options |= dict.fromkeys(action.option_strings, about)
+        words += [] if action.option_strings else [about]
+    return {"options": options, "words": words}
 
 
 def _values() -> dict[str, list[str]]:

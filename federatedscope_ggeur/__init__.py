@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ClassStatistics",
+    "Comparison",
     "GeometricShape",
     "Predictor",
     "Results",
@@ -32,6 +33,7 @@ __all__ = [
 #: Where each public name is from.
 _HOMES = {
     "ClassStatistics": "geometry",
+    "Comparison": "reporting.comparison",
     "GeometricShape": "geometry",
     "Predictor": "commands.prediction",
     "Results": "reporting",
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from federatedscope_ggeur.methods import register_augmentation, register_method
     from federatedscope_ggeur.models import register_closed_form
     from federatedscope_ggeur.reporting import Results
+    from federatedscope_ggeur.reporting.comparison import Comparison
 
 
 def __getattr__(name: str) -> Any:

@@ -117,6 +117,8 @@ def bytes_text(number: float) -> str:
 
 def duration_text(seconds: float) -> str:
     """Seconds for a person, with two digits."""
+    if seconds < 0.01:
+        return f"{seconds:.2f} s"
     if seconds < 100:
         return f"{seconds:.2g} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

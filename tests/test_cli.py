@@ -23,8 +23,7 @@ ROOT = Path(__file__).parent.parent
         (["a.b", "3"], "--cfg FILE is missing; settings go behind it"),
         (
             ["config"],
-            "unknown command 'config'; the commands are configs, keys, enable, "
-            "disable, embed, inspect, audit, predict, token, doctor",
+            f"unknown command 'config'; the commands are {', '.join(COMMANDS)}",
         ),
         (["--what"], "--what"),
         (["--cfg"], "--cfg"),

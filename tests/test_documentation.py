@@ -24,6 +24,7 @@ from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands import COMMANDS, console, dry_run, find_command
 from federatedscope_ggeur.commands.run import run
+from federatedscope_ggeur.studies.study_file import load_study
 
 EXAMPLES = ROOT / "scripts" / "example_configs"
 BLOCKS = list(blocks())
@@ -96,6 +97,8 @@ def test_options_and_keys_are_known(block, parser_of, monkeypatch):
             options = parser_of(find_command(ours[0])).parse_intermixed_args(ours[1:])
             if getattr(options, "cfg", None):
                 load_config(options.cfg, options.settings)
+            if ours[0] == "study":
+                load_study(options.file, options.settings)
         elif "federatedscope" in ours:  # FS reads the settings then
             _check_keys(ours)
         else:
@@ -134,6 +137,10 @@ def _check_synopsis(words, parser_of):
 @pytest.mark.parametrize("block", **named(YAML))
 def test_settings_in_yaml_are_taken(block, place):
     content = yaml.safe_load(block.text)
+    if "axes" in content:
+        (place / "study.yaml").write_text(block.text)
+        assert load_study(place / "study.yaml").cells()
+        return
     plugins = content.get("ggeur", {}).get("plugins", [])
     for name in plugins:
         (code,) = (b for b in BLOCKS if b.text.startswith(f"# {name}.py\n"))
@@ -237,3 +244,11 @@ def _federatedscope(request, place: Path) -> str:
         config.parents[2], copy, ignore=shutil.ignore_patterns("__pycache__")
     )
     return str(copy.parent)
+
+
+@pytest.mark.slow
+def test_the_quickstart_study_runs_for_one_round(place, capfd):
+    words = ["federate.total_round_num", "1"]
+    assert main(["study", "quickstart_study", "--out", "small", *words]) == 0
+    assert "runs 60 of 60: " in capfd.readouterr().out
+    assert len(list((place / "small").rglob("results.json"))) == 60

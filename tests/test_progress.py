@@ -131,8 +131,9 @@ def test_bytes_have_three_digits(number, text):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0123, "0.012 s"), (99, "99 s"), (600, "10 min"),
-                          (7200, "2.0 h")],
+    ("seconds", "text"),
+    [(0.0, "0.00 s"), (1e-5, "0.00 s"), (0.0123, "0.012 s"), (99, "99 s"),
+     (600, "10 min"), (7200, "2.0 h")],
 )  # fmt: skip
 def test_durations_have_two_digits(seconds, text):
     assert duration_text(seconds) == text

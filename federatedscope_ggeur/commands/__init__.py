@@ -75,6 +75,12 @@ COMMANDS = {
     "predict": Command(
         "predict", "--run FOLDER IMAGE...", "classify images by the head of a run"
     ),
+    "compare": Command(
+        "compare", "RUN RUN...", "print runs side by side, with intervals and p-values"
+    ),
+    "report": Command(
+        "report", "FOLDER...", "write tables and figures of runs and studies"
+    ),
     "token": Command(
         "token", "SECRET N", "make client N's join token for a distributed run", FS
     ),

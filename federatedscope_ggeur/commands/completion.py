@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import argcomplete
 
 from federatedscope_ggeur.commands import COMMANDS
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.examples import example_folder
+from federatedscope_ggeur.examples import example_folder, study_folder
 
 #: Written by .ci/completion_names.py: asking the parts themselves imports torch.
 _NAMES = Path(__file__).with_suffix(".json")
 _SETTINGS = "KEY VALUE"
-_PLACES = ("FILE", "FOLDER", "RUN", "STUDY", "IMAGE_OR_FOLDER")
+_PLACES = ("FILE", "FOLDER", "RUN", "STUDY", "IMAGE_OR_FOLDER", "RUN_OR_FOLDER")
 
 
 def complete() -> None:
@@ -58,41 +58,45 @@ def completions(words: Sequence[str], prefix: str) -> tuple[dict[str, str], bool
     """
     names = json.loads(_NAMES.read_text(encoding="utf-8"))
     command = words[0] if words and words[0] in names["commands"] else ""
-    options = names["commands"][command]
-    before = list(words[1:] if command else words)
-    at, given = _option_at_end(before, options)
+    options, taken = (names["commands"][command][kind] for kind in ("options", "words"))
+    fixed = [one for one in taken if not one.get("many")]
+    takes_settings = taken[-1:] != [] and taken[-1]["takes"] == _SETTINGS
+    at, given = _split(words[bool(command) :], options, len(fixed), takes_settings)
     if at is not None:
         found = dict.fromkeys(options[at].get("choices", ()), "")
-        if at == "--cfg":
-            found = dict.fromkeys(_example_names(), "an example config")
+        found |= _bundled(example_folder) if at == "--cfg" else {}
         return _beginning(found, prefix), options[at]["takes"] in _PLACES
-    own = options.get("", {})
-    takes_settings = own.get("takes") == _SETTINGS
-    if takes_settings and len(given) % 2:
-        found = dict.fromkeys(names["keys"].get(given[-1], ()), "")
-        return _beginning(found, prefix), given[-1] in ("data.root", "outdir")
-    found = {name: about["help"] for name, about in options.items() if name}
+    settings = given[len(fixed) :]
+    if takes_settings and len(settings) % 2:
+        found = dict.fromkeys(names["keys"].get(settings[-1], ()), "")
+        return _beginning(found, prefix), settings[-1] in ("data.root", "outdir")
+    found = {name: about["help"] for name, about in options.items()}
     if prefix.startswith("-"):
         return _beginning(found, prefix), False
+    places = False
     if not words:
         found |= {name: one.does for name, one in COMMANDS.items()}
-    elif takes_settings and ("--cfg" in words or command):
+    elif len(given) < len(fixed):
+        places = fixed[len(given)]["takes"] in _PLACES
+        found |= _bundled(study_folder) if command == "study" else {}
+    elif takes_settings and (command or "--cfg" in words):
         found = dict.fromkeys(_sections(names["keys"], prefix), "")
-    places = bool(own) and not takes_settings and (own.get("many") or not given)
+    elif taken and taken[-1].get("many"):
+        places = taken[-1]["takes"] in _PLACES
     return _beginning(found, prefix), places
 
 
-def _option_at_end(
-    words: Sequence[str], options: dict[str, dict]
+def _split(
+    words: Sequence[str], options: dict[str, dict], fixed: int, takes_settings: bool
 ) -> tuple[str | None, list[str]]:
     """The option that waits for its value, if the last word is one, and the words that
     belong to none. The value of a setting is no option, whatever it looks like."""
     given: list[str] = []
     rest = list(words)
-    settings = options.get("", {}).get("takes") == _SETTINGS
     while rest:
         word = rest.pop(0)
-        if word.startswith("-") and not (settings and len(given) % 2):
+        is_value = takes_settings and len(given) > fixed and (len(given) - fixed) % 2
+        if word.startswith("-") and not is_value:
             if "takes" in options.get(word, {}):
                 if not rest:
                     return word, given
@@ -118,8 +122,9 @@ def _sections(keys: Iterable[str], prefix: str) -> list[str]:
         (prefix,) = found
 
 
-def _example_names() -> list[str]:
+def _bundled(folder: Callable[[], Path]) -> dict[str, str]:
     try:
-        return sorted(file.name for file in example_folder().glob("*.yaml"))
+        files = sorted(file.name for file in folder().glob("*.yaml"))
     except GGEURError:
-        return []
+        return {}
+    return dict.fromkeys(files, "comes with the package")

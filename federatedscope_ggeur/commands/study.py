@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from math import prod
+from pathlib import Path
 
 from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM, command_parser
 from federatedscope_ggeur.commands.study_table import StudyTable
@@ -72,12 +74,19 @@ def study(arguments: Sequence[str]) -> int:
     return _tell_end(found, run.folder, options.quiet)
 
 
-def _tell_end(found: Study, folder: os.PathLike, quiet: bool) -> int:
+def _tell_end(found: Study, folder: Path, quiet: bool) -> int:
+    """The table of all that is over, and what failed."""
+    if not quiet:
+        from federatedscope_ggeur.reporting.comparison import Comparison
+
+        if len(found.failed) < len(found.seeds) * prod(
+            len(a.points) for a in found.axes
+        ):
+            print(Comparison.of([folder]).to_text())
+        print(f"runs: {folder}\ncurves and tables: {PROGRAM} report {folder}")
     for failed in found.failed:
         name = " / ".join([*failed.labels.values(), f"seed {failed.seed}"])
         print(f"failed: {name}: {failed.problem}", file=sys.stderr)
-    if not quiet:
-        print(f"runs: {folder}\nreport: {PROGRAM} report {folder}")
     return 1 if found.failed else 0
 
 

@@ -27,9 +27,10 @@ def fingerprint(data: FederatedData) -> tuple[int, str]:
     sha256 : str
         64 hexadecimal digits.
     """
-    parts = [("train", client.train) for client in data.clients]
-    for split in ("val", "test"):
-        parts += [(split, rows) for rows in data.rows(split).values()]
+    splits = ("train", "val", "test")
+    parts = [(split, getattr(c, split)) for c in data.clients for split in splits]
+    for split, domains in (data.pooled or {}).items():
+        parts += [(split, rows) for rows in domains.values()]
     parts += [("test", domain.test) for domain in data.unseen]
     total = sum(_row_hashes(split, rows) for split, rows in parts) % _MODULUS
     digest = hashlib.sha256(total.to_bytes(_BYTES, "little")).hexdigest()

@@ -1,0 +1,308 @@
+"""Runs side by side, as tables: `Comparison`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.reporting.comparison.labels import Labelled, label
+from federatedscope_ggeur.reporting.comparison.runs import FoundRun, find_runs
+from federatedscope_ggeur.reporting.comparison.table import Row, Table, name_of
+from federatedscope_ggeur.reporting.results import numbers
+from federatedscope_ggeur.reporting.study import Axis, Study
+
+#: Of results, what may differ between two of one cell and seed: where their files are,
+#: and what was said on the way.
+_NOT_COMPARED = ("config", "notes")
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Runs grouped into rows, with their means, intervals and differences over seeds.
+
+    Made by `Comparison.of`; shown as a table by a notebook.
+
+    Attributes
+    ----------
+    tables : list of Table
+        One for each set of domains and classes.
+    studies : list of Study
+        That the runs are of.
+    notes : list of str
+        What was left out of all tables.
+    target : float or None
+        The AVG that rounds are counted to, where one was asked for.
+    """
+
+    tables: list[Table]
+    studies: list[Study]
+    notes: list[str]
+    target: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        folders: Sequence[str | os.PathLike] | str | os.PathLike,
+        baseline: str | None = None,
+        target: float | None = None,
+    ) -> Comparison:
+        """Compare all runs in and below `folders`.
+
+        Runs that a study made are named by its labels, others by the settings that
+        differ between them; those that differ by seed alone are one row.
+
+        Parameters
+        ----------
+        folders : paths
+            Of runs, of studies, or of whatever holds such folders.
+        baseline : str, optional
+            What rows are compared with: the name of a row, of a point of an axis, or
+            ``"AXIS=POINT"``. By default the study's, then the first point of its first
+            axis; without a study the first row.
+        target : float, optional
+            The AVG, a fraction, that rounds are counted to; by default what a row's
+            baseline ends with, rounded down to whole percents.
+
+        Raises
+        ------
+        DataError
+            A folder is not there; there are no finished runs; files that are none of
+            this version's, each named; two runs of one row and seed that differ.
+        ConfigError
+            There is no such baseline; `target` is not in (0, 1].
+        """
+        if isinstance(folders, (str, os.PathLike)):
+            folders = [folders]
+        if target is not None and not 0 < target <= 1:
+            raise ConfigError(
+                f"target: must be a fraction above 0 and at most 1 (0.8 is 80%), got "
+                f"{target:g}"
+            )
+        found = find_runs(folders)
+        sets: dict[tuple, list[FoundRun]] = {}
+        for run in found.runs:
+            results = run.results
+            key = (frozenset(results.domains), tuple(results.class_names))
+            sets.setdefault(key, []).append(run)
+        tables = [_table(runs, found.studies, baseline) for runs in sets.values()]
+        if baseline is not None and not any(table.baselines for table in tables):
+            raise _no_baseline(baseline, tables)
+        return cls(tables, found.studies, found.notes, target)
+
+    def to_text(self) -> str:
+        """Aligned tables for a terminal."""
+        from federatedscope_ggeur.reporting.comparison.text import as_text
+
+        return as_text(self)
+
+    def to_markdown(self) -> str:
+        """Tables in Markdown; the best of a column in bold."""
+        from federatedscope_ggeur.reporting.comparison.text import as_markdown
+
+        return as_markdown(self)
+
+    def to_csv(self) -> str:
+        """One line for each table, row and number, floats to the bit."""
+        from federatedscope_ggeur.reporting.comparison.long_csv import as_csv
+
+        return as_csv(self)
+
+    def to_latex(self) -> str:
+        """Tables for LaTeX, with a comment that names the packages they take."""
+        from federatedscope_ggeur.reporting.comparison.latex import as_latex
+
+        return as_latex(self)
+
+    def to_html(self) -> str:
+        """A page that needs no other file and no network."""
+        from federatedscope_ggeur.reporting.comparison.page import as_page
+
+        return as_page(self)
+
+    def _repr_html_(self) -> str:
+        """The tables as a notebook shows them."""
+        from federatedscope_ggeur.reporting.comparison.page import as_fragment
+
+        return as_fragment(self)
+
+
+def _table(
+    runs: list[FoundRun], studies: Sequence[Study], baseline: str | None
+) -> Table:
+    named = label(runs, studies)
+    several = [axis for axis in named.axes if len(axis.points) > 1]
+    several = several or named.axes[:1]
+    rows, notes = _rows(runs, named, several)
+    first = runs[0].results
+    beside = [name for study in studies for name in study.columns]
+    columns = [axis.name for axis in several if axis.name in beside]
+    if len(columns) == len(several):  # something has to be left for the rows
+        columns = columns[1:]
+    return Table(
+        title=_title(runs, named.axes),
+        domains=list(first.domains),
+        unseen=[d for d in first.domains if _is_unseen(d, runs)],
+        class_names=list(first.class_names),
+        axes=several,
+        columns=columns,
+        rows=rows,
+        baselines=_baselines(rows, several, named, studies, baseline),
+        notes=[*named.notes, *notes, *_notes_on_data(rows)],
+    )
+
+
+def _rows(
+    runs: list[FoundRun], named: Labelled, axes: Sequence[Axis]
+) -> tuple[dict[str, Row], list[str]]:
+    """By name, in the order of the axes; runs that are there twice once."""
+    names = [axis.name for axis in axes]
+    found: dict[str, Row] = {}
+    twice = 0
+    for run, labels in zip(runs, named.labels):
+        name = name_of(labels, names) or "all runs"
+        row = found.setdefault(name, Row(name, labels, {}))
+        other = row.runs.setdefault(run.results.seed, run)
+        if other is not run:
+            _check_same(name, other, run)
+            twice += 1
+    notes = [f"{twice} runs were there twice, with equal numbers"] if twice else []
+
+    def place(row: Row) -> list[int]:
+        return [
+            axis.points.index(row.labels[axis.name])
+            if row.labels.get(axis.name)
+            else -1
+            for axis in axes
+        ]
+
+    ordered = sorted(found.values(), key=place)
+    for row in ordered:
+        by_seed = dict(sorted(row.runs.items()))
+        row.runs.clear()
+        row.runs.update(by_seed)
+    return {row.name: row for row in ordered}, notes
+
+
+def _check_same(name: str, one: FoundRun, other: FoundRun) -> None:
+    first, second = (numbers(run.results) for run in (one, other))
+    for key in _NOT_COMPARED:
+        del first[key], second[key]
+    if first != second:
+        differs = ", ".join(key for key in first if first[key] != second[key])
+        raise DataError(
+            f"two runs of '{name}' with seed {one.results.seed} differ in {differs}: "
+            f"'{one.folder}' and '{other.folder}'; leave one of them out"
+        )
+
+
+def _baselines(
+    rows: dict[str, Row],
+    axes: Sequence[Axis],
+    named: Labelled,
+    studies: Sequence[Study],
+    asked: str | None,
+) -> dict[str, str]:
+    if len(rows) < 2:
+        return {}
+    if asked is not None:
+        return _asked_baselines(rows, axes, asked)
+    for study in studies:
+        if study.baseline is not None:
+            return _beside(rows, study.baseline.axis, study.baseline.name)
+    if named.from_study:
+        return _beside(rows, axes[0].name, axes[0].points[0])
+    return dict.fromkeys(rows, next(iter(rows)))
+
+
+def _asked_baselines(
+    rows: dict[str, Row], axes: Sequence[Axis], asked: str
+) -> dict[str, str]:
+    if asked in rows:
+        return dict.fromkeys(rows, asked)
+    points = {
+        (axis.name, point)
+        for axis in axes
+        for point in axis.points
+        if asked in (point, f"{axis.name}={point}")
+    }
+    if len(points) > 1:
+        choice = ", ".join(f"'{axis}={point}'" for axis, point in sorted(points))
+        raise ConfigError(f"baseline: '{asked}' is a point of several axes: {choice}")
+    for axis, point in points:
+        return _beside(rows, axis, point)
+    return {}
+
+
+def _beside(rows: dict[str, Row], axis: str, point: str) -> dict[str, str]:
+    """From each row to the one that differs from it on `axis` alone, by `point`."""
+    by_labels = {frozenset(row.labels.items()): row.name for row in rows.values()}
+    found = {
+        name: by_labels.get(frozenset({**row.labels, axis: point}.items()))
+        for name, row in rows.items()
+    }
+    return {name: other for name, other in found.items() if other is not None}
+
+
+def _no_baseline(asked: str, tables: Sequence[Table]) -> ConfigError:
+    if all(len(table.rows) < 2 for table in tables):
+        return ConfigError("baseline: there is one row, and nothing to compare")
+    names = dict.fromkeys(
+        name
+        for table in tables
+        for name in [*table.rows, *(p for axis in table.axes for p in axis.points)]
+    )
+    listed = "\n".join(f"  {name}" for name in names)
+    return ConfigError(
+        f"baseline: there is no row or point '{asked}'; there are\n{listed}"
+    )
+
+
+def _title(runs: Sequence[FoundRun], axes: Sequence[Axis]) -> str:
+    """The kind of data, how much of it, and what all rows of the table share."""
+    results = runs[0].results
+    types = sorted({str(_data_type(run)).replace("@ggeur", "") for run in runs})
+    domains, classes = len(results.domains), len(results.class_names)
+    parts = [
+        " and ".join(types) if len(types) < 4 else f"{len(types)} kinds of data",
+        f"{domains} domains" if domains > 1 else "1 domain",
+        f"{classes} classes",
+    ]
+    shared = [a for a in axes[1:] if len(a.points) == 1]
+    parts += [f"{axis.name} {axis.points[0]}" for axis in shared]
+    return ", ".join(parts)
+
+
+def _data_type(run: FoundRun):
+    data = run.results.config.get("data")
+    return data.get("type", "data") if isinstance(data, dict) else "data"
+
+
+def _is_unseen(domain: str, runs: Sequence[FoundRun]) -> bool:
+    return all(domain in run.results.unseen_domains for run in runs)
+
+
+def _notes_on_data(rows: dict[str, Row]) -> list[str]:
+    """Where rows of one table are not on the same data, or have not the same seeds."""
+    notes = []
+    if len({tuple(row.runs) for row in rows.values()}) > 1:
+        notes.append(
+            "not all rows have the same seeds: differences are over common ones, means "
+            "over each row's own"
+        )
+    for seed in sorted({seed for row in rows.values() for seed in row.runs}):
+        hashes = {
+            kept.data.sha256
+            for row in rows.values()
+            if seed in row.runs
+            and (kept := row.runs[seed].results.provenance) is not None
+            and kept.data is not None
+        }
+        if len(hashes) > 1:
+            notes.append(
+                f"of one seed ({seed}, say) not all rows are on the same embeddings "
+                "and splits: differences are not between heads alone"
+            )
+            break
+    return notes

@@ -1,0 +1,265 @@
+"""Figures of a comparison: convergence, domains, and accuracy against bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+from federatedscope_ggeur.reporting.comparison.comparison import Comparison
+from federatedscope_ggeur.reporting.comparison.measures import (
+    bytes_so_far,
+    scored,
+)
+from federatedscope_ggeur.reporting.comparison.pictures import (
+    Picture,
+    add_legend,
+    check_width,
+    chunks,
+    fill,
+    look,
+    panels,
+    settle,
+    style,
+    tidy,
+)
+from federatedscope_ggeur.reporting.comparison.table import Row, Table, name_of
+
+_PANEL = {"one": 2.3, "two": 2.5}  # inches high
+_BAND = "bands: ± standard deviation over seeds"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A row's scores along its course, over seeds.
+
+    Attributes
+    ----------
+    x : list of float
+    y, sd : list of float
+        Percent; a deviation of one seed is 0.
+    is_flat : bool
+        Whether it is a head made in one go, which has one score and no course.
+    """
+
+    x: list[float]
+    y: list[float]
+    sd: list[float]
+    is_flat: bool = False
+
+
+def figures(comparison: Comparison, width: str = "two") -> list[Picture]:
+    """All figures that can be drawn from the results alone.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    width : {"one", "two"}
+        Of columns of a page that they are for.
+
+    Raises
+    ------
+    ConfigError
+        There is no such width.
+    """
+    check_width(width)
+    found = []
+    with style():
+        for number, table in enumerate(comparison.tables):
+            end = f"_{number + 1}" if len(comparison.tables) > 1 else ""
+            for name, draw in _FIGURES.items():
+                picture = draw(table, width, f"{name}{end}", number)
+                if picture is not None:
+                    settle(picture.figure)
+                    found.append(picture)
+    return found
+
+
+def by_round(row: Row) -> Curve | None:
+    """AVG against the round, over the rounds that were scored with every seed."""
+    courses = [
+        {r.round: r.avg for r in scored(run.results) if r.avg is not None}
+        for run in row.runs.values()
+    ]
+    rounds = sorted(set.intersection(*map(set, courses))) if courses else []
+    ys = [[course[number] for course in courses] for number in rounds]
+    return _curve([float(number) for number in rounds], ys, rounds == [0])
+
+
+def by_bytes(row: Row) -> Curve | None:
+    """AVG against the megabytes a client, up and down, that it had taken until then."""
+    courses = [
+        {
+            record.round: (record.avg, total / 1e6)
+            for record, total in bytes_so_far(run.results)
+            if record.avg is not None
+        }
+        for run in row.runs.values()
+    ]
+    rounds = sorted(set.intersection(*map(set, courses))) if courses else []
+    x = [fmean(course[number][1] for course in courses) for number in rounds]
+    if not any(x):  # nothing travels where all rows are in one place
+        return None
+    ys = [[course[number][0] for course in courses] for number in rounds]
+    return _curve(x, ys, rounds == [0])
+
+
+def _curve(x: list[float], ys: list[list[float]], is_flat: bool) -> Curve | None:
+    if not x:
+        return None
+    y = [100 * fmean(values) for values in ys]
+    sd = [100 * stdev(values) if len(values) > 1 else 0.0 for values in ys]
+    return Curve(x, y, sd, is_flat)
+
+
+def convergence(table: Table, width: str, name: str, number: int) -> Picture | None:
+    """AVG against the round, a panel for each point of the axes but the first."""
+
+    def draw(axes, curve: Curve, shown: dict) -> None:
+        if curve.is_flat:
+            # A line across the panel: the head is there before the first round.
+            axes.axhline(curve.y[0], **{**shown, "marker": ""})
+            low, high = curve.y[0] - curve.sd[0], curve.y[0] + curve.sd[0]
+            axes.axhspan(low, high, color=shown["color"], alpha=0.12, linewidth=0)
+            return
+        _line_with_band(axes, curve, shown)
+
+    return _curves(
+        table, width, name, number, by_round, draw, "round",
+        f"Mean AVG over seeds against the round, {{}}; {_BAND}. A head in closed form "
+        "without rounds is a horizontal line.",
+    )  # fmt: skip
+
+
+def against_bytes(table: Table, width: str, name: str, number: int) -> Picture | None:
+    """AVG against what was sent so far; a head in closed form is a point."""
+
+    def draw(axes, curve: Curve, shown: dict) -> None:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        if curve.is_flat:
+            look_alone = {**shown, "linestyle": "", "markersize": 6, "capsize": 2}
+            axes.errorbar(curve.x, curve.y, yerr=curve.sd, zorder=4, **look_alone)
+            return
+        _line_with_band(axes, curve, shown)
+
+    return _curves(
+        table, width, name, number, by_bytes, draw,
+        "MB a client, up and down, so far",
+        "Mean AVG over seeds against the bytes that a client has sent and received by "
+        f"then, round by round, {{}}; {_BAND}. A head in closed form is a point. Rows "
+        "whose clients send nothing are left out.",
+    )  # fmt: skip
+
+
+def domains(table: Table, width: str, name: str, number: int) -> Picture | None:
+    """Accuracy of each domain and AVG as bars, a panel for each few rows."""
+    measures = table.scores[:-1] if len(table.domains) > 1 else table.scores
+    names = [n for n, row in table.rows.items() if row.numbers(measures[-1])]
+    if not names:
+        return None
+    groups = chunks(names)
+    # Groups of bars want width: one panel above the other.
+    figure, grid = panels(len(groups), width, 2.2, names, across=1)
+    for axes, group in zip(grid, groups):
+        for place, row_name in enumerate(group):
+            spreads = [table.rows[row_name].spread(measure) for measure in measures]
+            known = [(i, s) for i, s in enumerate(spreads) if s is not None]
+            axes.bar(
+                [i + 0.8 * ((place + 0.5) / len(group) - 0.5) for i, _ in known],
+                [100 * s.mean for _, s in known],
+                0.8 / len(group) * 0.94,
+                yerr=[100 * (s.sd or 0.0) for _, s in known],
+                error_kw={"elinewidth": 0.7, "capsize": 1.5},
+                **fill(names.index(row_name)),
+            )
+        titles = [measure.title for measure in measures]
+        axes.set_xticks(range(len(titles)))
+        axes.set_xticklabels(titles, parse_math=False, **_turned(titles, width))
+        axes.set_ylabel("accuracy (%)")
+        axes.set_ylim(0, 100)
+        tidy(axes)
+        axes.grid(False, axis="x")
+    add_legend(figure, [Patch(**fill(i)) for i in range(len(names))], names)
+    return Picture(
+        name,
+        f"Accuracy of each domain and AVG, {table.title}: mean over seeds; error bars: "
+        "± standard deviation over seeds.",
+        figure,
+        number,
+    )
+
+
+def _turned(titles: Sequence[str], width: str) -> dict:
+    room = {"one": 45, "two": 100}[width] / len(titles)
+    if max(map(len, titles)) < room:
+        return {}
+    return {"rotation": 35, "ha": "right", "rotation_mode": "anchor"}
+
+
+def _curves(
+    table: Table,
+    width: str,
+    name: str,
+    number: int,
+    course: Callable[[Row], Curve | None],
+    draw: Callable,
+    x_label: str,
+    caption: str,
+) -> Picture | None:
+    """Curves of all rows; those of one panel differ on the first axis."""
+    curves = {n: c for n, row in table.rows.items() if (c := course(row)) is not None}
+    if not curves:
+        return None
+    groups = _panels_of(table, list(curves))
+    first = table.axes[0].name
+    shown = {n: table.rows[n].labels.get(first, n) for n in curves}
+    legend = list(dict.fromkeys(shown.values()))
+    figure, grid = panels(len(groups), width, _PANEL[width], legend)
+    for axes, (title, names) in zip(grid, groups):
+        for row_name in names:
+            draw(axes, curves[row_name], look(legend.index(shown[row_name])))
+        if x_label == "round":
+            if all(curves[n].is_flat for n in names):
+                axes.set_xlim(0, 1)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+        axes.set_title(title, parse_math=False)
+        axes.set_xlabel(x_label)
+        tidy(axes)
+        axes.set_ylabel("AVG, test accuracy (%)")
+    handles = [Line2D([], [], **look(i)) for i in range(len(legend))]
+    add_legend(figure, handles, legend)
+    return Picture(name, caption.format(table.title), figure, number)
+
+
+def _line_with_band(axes, curve: Curve, shown: Mapping) -> None:
+    every = max(1, len(curve.x) // 8)
+    axes.plot(curve.x, curve.y, markevery=every, **shown)
+    if any(curve.sd):
+        low = [y - sd for y, sd in zip(curve.y, curve.sd)]
+        high = [y + sd for y, sd in zip(curve.y, curve.sd)]
+        axes.fill_between(
+            curve.x, low, high, color=shown["color"], alpha=0.15, linewidth=0
+        )
+
+
+def _panels_of(table: Table, names: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Groups of rows that differ on the first axis alone, a few in a panel."""
+    others = [axis.name for axis in table.axes[1:]]
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name_of(table.rows[name].labels, others), []).append(name)
+    return [(title, part) for title, group in groups.items() for part in chunks(group)]
+
+
+_FIGURES = {
+    "convergence": convergence,
+    "domains": domains,
+    "accuracy_bytes": against_bytes,
+}

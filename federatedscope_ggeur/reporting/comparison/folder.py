@@ -1,0 +1,119 @@
+"""All files of a report, in a folder that is whole or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.reporting.comparison.comparison import Comparison
+from federatedscope_ggeur.reporting.comparison.page import as_page
+from federatedscope_ggeur.reporting.comparison.pictures import (
+    FORMATS,
+    Picture,
+    render,
+)
+from federatedscope_ggeur.reporting.comparison.sheets import Sheet
+from federatedscope_ggeur.reporting.comparison.text import sheet_markdown
+
+DEFAULT_FORMATS = ("svg", "png")
+
+
+def check_formats(formats: Sequence[str]) -> None:
+    """Raise `ConfigError` unless each is one that a picture can be written in."""
+    unknown = [form for form in formats if form not in FORMATS]
+    if unknown or not formats:
+        raise ConfigError(
+            f"--format: there is no picture format {', '.join(map(repr, unknown))}; "
+            f"there are {', '.join(FORMATS)}"
+        )
+
+
+def report_files(
+    comparison: Comparison,
+    pictures: Sequence[Picture],
+    formats: Sequence[str] = DEFAULT_FORMATS,
+    more: Sequence[Sheet] = (),
+    texts: Mapping[str, str] | None = None,
+) -> dict[str, bytes]:
+    """What the files of a report hold, by name.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    pictures : sequence of Picture
+    formats : sequence of str
+        Of the pictures' files; the page has them as SVG whatever these are.
+    more : sequence of Sheet
+        Behind the tables, in Markdown and on the page.
+    texts : mapping, optional
+        Further files, from name to text.
+    """
+    check_formats(formats)
+    behind = "".join(f"\n{sheet_markdown(sheet)}\n" for sheet in more)
+    found = {
+        "table.md": comparison.to_markdown() + behind,
+        "table.csv": comparison.to_csv(),
+        "table.tex": comparison.to_latex(),
+        "report.html": as_page(comparison, pictures, more),
+        **(texts or {}),
+    }
+    files = {name: text.encode() for name, text in found.items()}
+    for picture in pictures:
+        for form in formats:
+            files[f"{picture.name}.{form}"] = render(picture, form)
+    return files
+
+
+def default_folder(of: str | os.PathLike) -> Path:
+    """The first of ``report``, ``report_2``, ... that is not there yet, in the folder
+    `of`, or beside that file."""
+    place = Path(of) if Path(of).is_dir() else Path(of).parent
+    return next(folder for folder in _names(place) if not os.path.lexists(folder))
+
+
+def write_report(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write all `files` into the new folder `folder`.
+
+    Raises
+    ------
+    ConfigError
+        It is there already and not empty, or cannot be written; nothing is left then.
+    """
+    if os.path.lexists(folder) and not _is_empty(folder):
+        raise ConfigError(
+            f"--out: '{folder}' is there already; nothing was written. Take another "
+            "folder."
+        )
+    temporary = folder.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
+        for name, raw in files.items():
+            write_atomically(temporary / name, raw)
+        if folder.is_dir():
+            folder.rmdir()
+        temporary.rename(folder)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write the report into '{folder}': {error.strerror or error}; "
+            "name a folder that can be written to by --out"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(temporary)
+
+
+def _names(place: Path) -> Iterator[Path]:
+    yield place / "report"
+    yield from (place / f"report_{number}" for number in count(2))
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())

@@ -1,0 +1,150 @@
+"""What tells runs apart: a study's labels, or the settings that differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from federatedscope_ggeur.reporting.comparison.runs import FoundRun
+from federatedscope_ggeur.reporting.study import Axis, Study
+
+#: The one axis of runs that no study names.
+SETTINGS = "settings"
+#: Settings that say where output goes or how a run goes on, and not what it computes.
+_ASIDE = (
+    "seed", "outdir", "expname", "expname_tag", "verbose", "federate.save_to",
+    "federate.restore_from", "ggeur.checkpoint_every", "wandb.", "print_freq",
+)  # fmt: skip
+#: Those that name a method best come first.
+_FIRST = (
+    "ggeur.base_method", "ggeur.augmentation", "ggeur.steps", "ggeur.closed_form",
+    "ggeur.init", "ggeur.calibrate", "ggeur.network.name",
+)  # fmt: skip
+_MOST_NAMED = 12
+_MISSING = "(not set)"
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Runs with their labels, and the axes that those are of.
+
+    Attributes
+    ----------
+    axes : list of Axis
+        In order, with the points that there are.
+    labels : list of dict
+        From axis to point's name, for each run in its order.
+    from_study : bool
+        Whether a study named them.
+    notes : list of str
+    """
+
+    axes: list[Axis]
+    labels: list[dict[str, str]]
+    from_study: bool
+    notes: list[str]
+
+
+def label(runs: Sequence[FoundRun], studies: Sequence[Study]) -> Labelled:
+    """Labels for runs on one data set; those of one row and other seeds are alike.
+
+    A run of a study has the labels of its cell. Others are told apart by the settings
+    that differ between any of `runs`; where a study's are among them, those settings
+    are the point of its first axis.
+    """
+    cells = [run.cell for run in runs]
+    named = [cell for cell in cells if cell is not None]
+    if len(named) == len(runs):
+        labels = [dict(cell.labels) for cell in named]
+        return Labelled(_axes(labels, studies), labels, True, [])
+    texts, notes = _by_settings(runs)
+    if not named:
+        labels = [{SETTINGS: text} for text in texts]
+        return Labelled(_axes(labels, []), labels, False, notes)
+    first = _axes([dict(cell.labels) for cell in named], studies)[0].name
+    labels = [
+        dict(cell.labels) if cell is not None else {first: text}
+        for cell, text in zip(cells, texts)
+    ]
+    return Labelled(_axes(labels, studies), labels, True, notes)
+
+
+def _axes(labels: Sequence[Mapping[str, str]], studies: Sequence[Study]) -> list[Axis]:
+    """All axes in the studies' order, or else as they come; points likewise."""
+    points: dict[str, dict[str, None]] = {}
+    for study in studies:
+        for axis in study.axes:
+            points.setdefault(axis.name, {}).update(dict.fromkeys(axis.points))
+    for of_run in labels:
+        for axis_name, point in of_run.items():
+            points.setdefault(axis_name, {})[point] = None
+    there = {(axis, point) for of_run in labels for axis, point in of_run.items()}
+    kept = {
+        axis: [point for point in names if (axis, point) in there]
+        for axis, names in points.items()
+    }
+    return [Axis(axis, names) for axis, names in kept.items() if names]
+
+
+def _by_settings(runs: Sequence[FoundRun]) -> tuple[list[str], list[str]]:
+    """A text for each run of the settings that differ, and notes on the others."""
+    settings = [_compared(run) for run in runs]
+    names = dict.fromkeys(key for one in settings for key in one)
+    texts = {key: [_shown(one.get(key, _MISSING)) for one in settings] for key in names}
+    differing = [key for key in names if len(set(texts[key])) > 1]
+    differing.sort(key=lambda k: _FIRST.index(k) if k in _FIRST else len(_FIRST))
+    kept: list[str] = []
+    told: list[str] = []  # by one that is kept, whatever it is
+    for key in differing:
+        follows = any(
+            len(set(zip(texts[other], texts[key]))) == len(set(texts[other]))
+            for other in kept
+        )
+        (told if follows else kept).append(key)
+    ends = [key.rpartition(".")[2] for key in kept]
+    shown = [key if ends.count(end) > 1 else end for key, end in zip(kept, ends)]
+    labels = [
+        ", ".join(f"{name} {texts[key][i]}" for key, name in zip(kept, shown))
+        or _common_name(runs)
+        for i in range(len(runs))
+    ]
+    notes = []
+    if told:
+        more = len(told) - _MOST_NAMED
+        listed = ", ".join(told[:_MOST_NAMED]) + (f" and {more} more" * (more > 0))
+        notes.append(f"with the settings that name the rows differ: {listed}")
+    return labels, notes
+
+
+def _common_name(runs: Sequence[FoundRun]) -> str:
+    names = {str(run.results.config.get("expname") or "") for run in runs}
+    return (names.pop() if len(names) == 1 else "") or "all runs"
+
+
+def _compared(run: FoundRun) -> dict[str, Any]:
+    """The settings that two runs of one row have equal, and who ran them on what."""
+    settings = {
+        key: value for key, value in flat(run.results.config) if not _is_aside(key)
+    }
+    return {**settings, "engine": run.results.engine, "encoder": run.results.encoder}
+
+
+def flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Keys with dots, and their values."""
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def _is_aside(key: str) -> bool:
+    return any(key == one or (one[-1] == "." and key.startswith(one)) for one in _ASIDE)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value or '""'
+    return json.dumps(value, ensure_ascii=False).replace('"', "'")

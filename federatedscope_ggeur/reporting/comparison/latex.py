@@ -1,0 +1,140 @@
+"""A comparison as tables for LaTeX."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from federatedscope_ggeur.reporting.comparison.comparison import Comparison
+from federatedscope_ggeur.reporting.comparison.sheets import (
+    Cell,
+    Sheet,
+    notes_of,
+    sheets,
+)
+
+_HEAD = """\
+% Tables by federatedscope-ggeur report. In the preamble of the document:
+%   \\usepackage{booktabs}
+%   \\usepackage{graphicx} % for \\resizebox, where a table is too wide"""
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    "`": "{`}",
+    # Behind a line's end these would be read as its arguments.
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
+    **{character: f"\\{character}" for character in "_%&#${}"},
+}
+_MATHS = {
+    "±": r"\pm", "×": r"\times", "→": r"\to", "≤": r"\le", "≥": r"\ge", "∞": r"\infty",
+    "α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "δ": r"\delta", "ε": r"\epsilon",
+    "ζ": r"\zeta", "η": r"\eta", "θ": r"\theta", "κ": r"\kappa", "λ": r"\lambda",
+    "μ": r"\mu", "µ": r"\mu", "ν": r"\nu", "ξ": r"\xi", "π": r"\pi", "ρ": r"\rho",
+    "σ": r"\sigma", "τ": r"\tau", "φ": r"\phi", "χ": r"\chi", "ψ": r"\psi",
+    "ω": r"\omega", "Σ": r"\Sigma", "Δ": r"\Delta", "−": "-", "·": r"\cdot",
+}  # fmt: skip
+_PLAIN = {
+    "–": r"\textendash{}", "—": r"\textemdash{}", "…": "...", "’": "'", "‘": "{`}",
+    "“": "``", "”": "''", "ß": r"\ss{}", "æ": r"\ae{}", "Æ": r"\AE{}", "ø": r"\o{}",
+    "Ø": r"\O{}", "ł": r"\l{}", "Ł": r"\L{}", "œ": r"\oe{}", "ı": r"\i{}",
+}  # fmt: skip
+_ACCENTS = {
+    "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0308": '"',
+    "\u0304": "=", "\u0307": ".", "\u0306": "u", "\u030c": "v", "\u030b": "H",
+    "\u030a": "r", "\u0327": "c", "\u0328": "k", "\u0323": "d",
+}  # fmt: skip
+_SIGNED = re.compile(r"(?<![\w.])([-+])(?=\d)")
+_LEGEND = {"best:": r"\textbf{bold}:", "top:": r"\textit{italic}:"}
+_MARKED = {"": "{}", "best": r"\textbf{{{}}}", "top": r"\textit{{{}}}"}
+
+
+def as_latex(comparison: Comparison) -> str:
+    """A ``table`` environment for each sheet; the best of a column in bold.
+
+    The text is ASCII, whatever names hold: what LaTeX has no letter for stands as its
+    code, such as ``U+4E2D``.
+    """
+    parts = [_HEAD]
+    for table in comparison.tables:
+        parts += [_environment(sheet) for sheet in sheets(comparison, table)]
+        parts += [f"% note: {_comment(note)}" for note in table.notes]
+    parts += [f"% note: {_comment(note)}" for note in notes_of(comparison)]
+    return "\n\n".join(parts) + "\n"
+
+
+def escaped(text: str) -> str:
+    """`text` as LaTeX prints it."""
+    composed = unicodedata.normalize("NFC", " ".join(text.split()))
+    # Two hyphens would be printed as one dash.
+    return "".join(map(_letter, composed)).replace("--", "-{}-")
+
+
+def _letter(character: str) -> str:
+    if character in _SPECIAL:
+        return _SPECIAL[character]
+    if character in _MATHS:
+        return f"${_MATHS[character]}$"
+    if character in _PLAIN:
+        return _PLAIN[character]
+    if " " <= character <= "~":
+        return character
+    base, *marks = unicodedata.normalize("NFD", character)
+    if base.isascii() and base.isalpha() and len(marks) == 1 and marks[0] in _ACCENTS:
+        return f"\\{_ACCENTS[marks[0]]}{{{base}}}"
+    return f"U+{ord(character):04X}"
+
+
+def _comment(text: str) -> str:
+    return " ".join(text.split()).encode("ascii", "replace").decode()
+
+
+def _environment(sheet: Sheet) -> str:
+    columns = "l" + "r" * (len(sheet.columns) - 1)
+    rows = [
+        " & ".join([escaped(name), *map(_cell, cells)]) + r" \\"
+        for name, cells in sheet.rows
+    ]
+    notes = [_explained(note) for note in sheet.notes]
+    return "\n".join(
+        [
+            r"\begin{table}[htbp]",
+            r"\centering",
+            rf"\caption{{{escaped(sheet.full_title)}}}",
+            # Never larger than the text is wide, never scaled up.
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            " & ".join(map(escaped, sheet.columns)) + r" \\",
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}}",
+            r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize",
+            " \\\\\n".join(notes),
+            r"\end{minipage}",
+            r"\end{table}",
+        ]
+    )
+
+
+def _explained(note: str) -> str:
+    """A note; what explains a mark begins with the mark as LaTeX has it."""
+    word, space, rest = note.partition(" ")
+    return f"{_LEGEND.get(word) or escaped(word)}{space}{escaped(rest)}"
+
+
+def _cell(cell: Cell) -> str:
+    text = _MARKED[cell.mark].format(_number(cell.text))
+    return f"{text} {_number(cell.behind)}".strip()
+
+
+def _number(text: str) -> str:
+    """With signs as mathematics has them."""
+    return _SIGNED.sub(r"$\1$", escaped(text))

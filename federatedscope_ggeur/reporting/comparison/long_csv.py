@@ -1,0 +1,93 @@
+"""A comparison as one long table of numbers, for other programs."""
+
+from __future__ import annotations
+
+from federatedscope_ggeur.reporting.comparison.comparison import Comparison
+from federatedscope_ggeur.reporting.comparison.measures import COSTS
+from federatedscope_ggeur.reporting.comparison.statistics import Spread
+from federatedscope_ggeur.reporting.comparison.table import Table
+from federatedscope_ggeur.reporting.tables import csv_text
+
+COLUMNS = (
+    "table", "row", "measure", "domain", "seed", "n", "value", "sd", "low", "high",
+    "baseline", "p", "p_holm", "p_wilcoxon", "p_wilcoxon_holm", "best",
+)  # fmt: skip
+
+
+def as_csv(comparison: Comparison) -> str:
+    """Every number of every table, floats to the bit, fractions and bytes.
+
+    A line with a seed is that run's number; one without is the mean over seeds, with
+    `sd` and the 95% interval `low` to `high`; one with a baseline is the mean of the
+    differences to it, with their p-values. `best` is ``best`` where others were tested
+    and ``top`` where they were not. The columns behind `table` and `row` are, for each
+    axis, the row's point.
+    """
+    axes = dict.fromkeys(
+        axis.name for table in comparison.tables for axis in table.axes
+    )
+    # An axis may be called as a column is; its point is in `row` then.
+    names = [
+        *COLUMNS[:2],
+        *(axis for axis in axes if axis not in COLUMNS),
+        *COLUMNS[2:],
+    ]
+    lines: list[dict] = []
+    for table in comparison.tables:
+        lines += _lines(table, comparison.target)
+    cells = ([line.get(name, "") for name in names] for line in lines)
+    return csv_text([names, *cells])
+
+
+def _lines(table: Table, target: float | None) -> list[dict]:
+    lines = []
+    about = {
+        name: {**row.labels, "table": table.title, "row": name}
+        for name, row in table.rows.items()
+    }
+    for measure in [*table.scores, *COSTS]:
+        best = table.best(measure)
+        differences = table.differences(measure) if measure.is_score else {}
+        for name, row in table.rows.items():
+            line = {**about[name], "measure": measure.key, "domain": measure.domain}
+            lines += [
+                {**line, "seed": seed, "n": 1, "value": value}
+                for seed, value in row.numbers(measure).items()
+            ]
+            spread = row.spread(measure)
+            mark = "best" if best.is_tested else "top"
+            if spread is not None:
+                marked = mark if name in best.rows else ""
+                lines.append({**line, **_spread(spread), "best": marked})
+            if name in differences:
+                found = differences[name]
+                lines.append(
+                    {
+                        **line,
+                        **_spread(found.spread),
+                        "baseline": table.baselines[name],
+                        "p": found.p,
+                        "p_holm": found.p_holm,
+                        "p_wilcoxon": found.p_wilcoxon,
+                        "p_wilcoxon_holm": found.p_wilcoxon_holm,
+                    }
+                )
+    for name in table.rows:
+        goal = table.target(name, target)
+        if goal is not None:
+            line = {**about[name], "measure": f"rounds to AVG {goal:g}"}
+            lines += [
+                {**line, "seed": seed, "n": 1, "value": number}
+                for seed, number in table.rounds(name, goal).items()
+            ]
+    return lines
+
+
+def _spread(spread: Spread) -> dict:
+    return {
+        "n": spread.n,
+        "value": spread.mean,
+        "sd": spread.sd,
+        "low": spread.low,
+        "high": spread.high,
+    }

@@ -1,0 +1,173 @@
+"""A comparison as one HTML page that needs nothing beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+
+from federatedscope_ggeur.reporting.comparison.comparison import Comparison
+from federatedscope_ggeur.reporting.comparison.pictures import Picture, inline_svg
+from federatedscope_ggeur.reporting.comparison.sheets import (
+    Cell,
+    Sheet,
+    notes_of,
+    sheets,
+)
+from federatedscope_ggeur.reporting.comparison.table import Table
+
+_STYLE = """\
+:root { color-scheme: light dark; --line: #8886; --soft: #8882; }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 72rem;
+  padding: 1rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.3rem; margin-top: 2.5rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums;
+  margin: 1rem 0 .5rem; }
+caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
+th, td { padding: .25rem .7rem; text-align: right; white-space: nowrap; }
+th:first-child { text-align: left; }
+thead th { border-bottom: 1px solid; vertical-align: bottom; white-space: normal; }
+tbody tr:last-child > * { border-bottom: 1px solid; }
+tbody tr:nth-child(even) { background: var(--soft); }
+tbody th { font-weight: 400; min-width: 10rem; white-space: normal; }
+td small { opacity: .8; }
+.notes { font-size: .85rem; margin: .2rem 0 1.5rem; padding: 0; list-style: none; }
+figure { margin: 1.5rem 0; }
+figure svg { background: #fff; height: auto; width: 100%; max-width: 54rem;
+  border-radius: 4px; }
+figcaption { font-size: .85rem; }
+code { overflow-wrap: anywhere; }
+@media print {
+  body { max-width: none; font-size: 10pt; } .wide { overflow: visible; }
+  figure, tr { break-inside: avoid; } h2, h3, caption { break-after: avoid; }
+}"""
+# Whatever a name in a run holds, the page loads nothing and runs nothing.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_TAGS = {"": ("", ""), "best": ("<strong>", "</strong>"), "top": ("<em>", "</em>")}
+
+
+def as_page(
+    comparison: Comparison, pictures: Sequence[Picture] = (), more: Sequence[Sheet] = ()
+) -> str:
+    """The whole page: tables, figures inline, notes, and which runs they are of.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    pictures : sequence of Picture
+    more : sequence of Sheet
+        Behind the tables, such as a paper's figures.
+    """
+    title = " and ".join(study.title for study in comparison.studies)
+    title = title or "Comparison of runs"
+    parts = [f"<h1>{escape(title)}</h1>"]
+    for number, table in enumerate(comparison.tables):
+        parts.append(f"<section><h2>{escape(table.title)}</h2>")
+        parts.append(_tables(comparison, table))
+        parts += [_figure(p) for p in pictures if p.table == number]
+        parts.append("</section>")
+    parts += [sheet_html(sheet) for sheet in more]
+    notes = notes_of(comparison)
+    if notes:
+        parts.append(f"<section><h2>Notes</h2>{_list(notes)}</section>")
+    parts.append(_runs(comparison))
+    head = [
+        "<!DOCTYPE html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(title)}</title>",
+        '<link rel="icon" href="data:,">',
+        f"<style>\n{_STYLE}\n</style>",
+        "</head>",
+        "<body>",
+        "<main>",
+    ]
+    return "\n".join([*head, *parts, "</main>", "</body>", "</html>"]) + "\n"
+
+
+def as_fragment(comparison: Comparison) -> str:
+    """The tables alone, to stand in another page."""
+    parts = [_tables(comparison, table) for table in comparison.tables]
+    return "\n".join([*parts, _list(notes_of(comparison))])
+
+
+def sheet_html(sheet: Sheet) -> str:
+    """One sheet as a table with a caption and what stands below it."""
+    head = "".join(f'<th scope="col">{escape(title)}</th>' for title in sheet.columns)
+    rows = [
+        f'<tr><th scope="row">{escape(name)}</th>{"".join(map(_cell, cells))}</tr>'
+        for name, cells in sheet.rows
+    ]
+    notes = [
+        re.sub(
+            "^best:",
+            "<strong>bold</strong>:",
+            re.sub("^top:", "<em>italic</em>:", escape(note)),
+        )
+        for note in sheet.notes
+    ]
+    return "\n".join(
+        [
+            '<div class="wide"><table>',
+            f"<caption>{escape(sheet.title)}</caption>",
+            f"<thead><tr>{head}</tr></thead>",
+            "<tbody>",
+            *rows,
+            "</tbody>",
+            "</table></div>",
+            '<ul class="notes">',
+            *(f"<li>{note}</li>" for note in notes),
+            "</ul>",
+        ]
+    )
+
+
+def _tables(comparison: Comparison, table: Table) -> str:
+    shown = [sheet_html(sheet) for sheet in sheets(comparison, table)]
+    return "\n".join([*shown, _list(table.notes)])
+
+
+def _cell(cell: Cell) -> str:
+    before, after = _TAGS[cell.mark]
+    behind = f" <small>{escape(cell.behind)}</small>" if cell.behind else ""
+    return f"<td>{before}{escape(cell.text)}{after}{behind}</td>"
+
+
+def _list(notes: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    return f'<ul class="notes">{items}</ul>' if items else ""
+
+
+def _figure(picture: Picture) -> str:
+    return (
+        f"<figure>\n{inline_svg(picture)}\n"
+        f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
+    )
+
+
+def _runs(comparison: Comparison) -> str:
+    """Where every number is from."""
+    rows = [
+        f'<tr><th scope="row">{escape(row.name)}</th><td>{seed}</td>'
+        f"<td><code>{escape(str(run.folder))}</code></td></tr>"
+        for table in comparison.tables
+        for row in table.rows.values()
+        for seed, run in row.runs.items()
+    ]
+    return "\n".join(
+        [
+            "<section><h2>Runs</h2>",
+            f"<details><summary>the folders of {len(rows)} runs</summary>",
+            '<div class="wide"><table>',
+            '<thead><tr><th scope="col">row</th><th scope="col">seed</th>'
+            '<th scope="col">folder</th></tr></thead>',
+            "<tbody>",
+            *rows,
+            "</tbody>",
+            "</table></div></details></section>",
+        ]
+    )

@@ -1,0 +1,233 @@
+"""Figures at the size that they are printed at, as SVG, PDF or PNG."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.reporting.plots import COLOURS, MARKERS, shortened
+
+#: Inches: a column of a two-column page, and the whole page.
+WIDTHS = {"one": 3.35, "two": 6.9}
+FORMATS = ("svg", "pdf", "png")
+#: Lines and groups of bars that one panel holds; more of them take more panels.
+MOST_ROWS = 8
+_LEGEND_CHARACTERS = 44
+_LEGEND_LINE, _LETTER, _HANDLE = 0.16, 0.058, 0.5  # inches
+_HASHES = 300  # dots an inch, of PNG
+_DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
+_HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "+++", "ooo")
+_BLACK = "#000000"
+_STYLE = {
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "hatch.linewidth": 0.5,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 3.5,
+    "svg.fonttype": "path",  # the same letters everywhere
+    "svg.hashsalt": "federatedscope-ggeur",
+    "pdf.fonttype": 42,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A figure, what its file is called, and what it shows.
+
+    Attributes
+    ----------
+    name : str
+        Of its file, without an extension.
+    caption : str
+        What is shown, and what bands and bars are.
+    figure : Figure
+    table : int
+        Of which table of the comparison it is, from 0.
+    """
+
+    name: str
+    caption: str
+    figure: Figure
+    table: int = 0
+
+
+def check_width(width: str) -> None:
+    """Raise `ConfigError` unless it is one of `WIDTHS`."""
+    if width not in WIDTHS:
+        raise ConfigError(f"there is no width '{width}', only {', '.join(WIDTHS)}")
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Matplotlib's settings for our figures, for as long as it takes."""
+    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_STYLE}):
+        yield
+
+
+def render(picture: Picture, form: str) -> bytes:
+    """The figure's file; the same figure gives the same bytes.
+
+    Raises
+    ------
+    ConfigError
+        `form` is none of `FORMATS`.
+    """
+    if form not in FORMATS:
+        raise ConfigError(f"there is no picture format '{form}', only {FORMATS}")
+    file = io.BytesIO()
+    with style():
+        if form == "svg":
+            nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+            FigureCanvasSVG(picture.figure).print_svg(file, metadata=nothing)
+        elif form == "pdf":
+            unsaid = dict.fromkeys(("CreationDate", "Creator", "Producer"))
+            FigureCanvasPdf(picture.figure).print_pdf(file, metadata=unsaid)
+        else:
+            picture.figure.set_dpi(_HASHES)
+            FigureCanvasAgg(picture.figure).print_png(file, metadata={"Software": None})
+    return file.getvalue()
+
+
+def inline_svg(picture: Picture) -> str:
+    """The figure as an element of an HTML page, whose names clash with no other's."""
+    text = render(picture, "svg").decode("utf-8")
+    text = text[text.index("<svg") :]
+    own = re.sub(r"\W", "_", picture.name)
+    text = re.sub(r'\bid="', f'id="{own}-', text)
+    text = re.sub(r'href="#', f'href="#{own}-', text)
+    text = re.sub(r"url\(#", f"url(#{own}-", text)
+    # Selectors of a <style> within would hold for the whole page: there is but `*`.
+    text = re.sub(r"<style[^>]*>\*\{([^}]*)\}</style>", "", text)
+    text = re.sub(r"<defs>\s*</defs>", "", text)
+    label = escape(picture.caption, quote=True)
+    return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).strip()
+
+
+def panels(
+    count: int, width: str, height: float, labels: Sequence[str], across: int = 0
+) -> tuple[Figure, list]:
+    """A figure of `count` panels, and room for a legend of `labels` below them.
+
+    Parameters
+    ----------
+    count : int
+    width : {"one", "two"}
+    height : float
+        Inches of a panel.
+    labels : sequence of str
+        What the legend is to hold.
+    across : int
+        Panels side by side; by default one in a column's width, and two in a page's.
+    """
+    wide = WIDTHS[width]
+    across = min(count, across or (1 if width == "one" else 2))
+    down = -(-count // across)
+    below = _legend_height(labels, wide)
+    high = down * height + below
+    share = below / high
+    layout = ConstrainedLayoutEngine(
+        w_pad=0.04, h_pad=0.04, rect=(0, share, 1, 1 - share)
+    )
+    figure = Figure((wide, high), layout=layout, facecolor="white")
+    grid = figure.subplots(down, across, squeeze=False, sharey=True)
+    axes = list(grid.flat)
+    for spare in axes[count:]:
+        spare.set_visible(False)
+    return figure, axes[:count]
+
+
+def add_legend(figure: Figure, handles: Sequence, labels: Sequence[str]) -> None:
+    """A legend below all panels, in the room that `panels` left."""
+    shown = [shortened(label, _LEGEND_CHARACTERS) for label in labels]
+    legend = figure.legend(
+        handles,
+        [str(i) for i in range(len(shown))],
+        loc="lower center",
+        ncol=_legend_columns(shown, figure.get_figwidth()),
+        frameon=False,
+        handlelength=2.8,
+        borderaxespad=0.2,
+        columnspacing=1.2,
+    )
+    # Set afterwards: a label may start with "_" or hold "$".
+    for text, label in zip(legend.get_texts(), shown):
+        text.set_text(label)
+        text.set_parse_math(False)
+
+
+def look(number: int) -> dict:
+    """Colour, marker and dashes of the row of that number: no two of the first 28
+    share all three, nor any two of a panel marker and dashes."""
+    return {
+        "color": _BLACK if number == 0 else COLOURS[(number - 1) % len(COLOURS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": _DASHES[(number + number // len(MARKERS)) % len(_DASHES)],
+    }
+
+
+def fill(number: int) -> dict:
+    """Colour and hatching of the bars of the row of that number."""
+    colour = "#555555" if number == 0 else COLOURS[(number - 1) % len(COLOURS)]
+    return {
+        "facecolor": colour,
+        "hatch": _HATCHES[number % len(_HATCHES)],
+        "edgecolor": "white",
+        "linewidth": 0.4,
+    }
+
+
+def settle(figure: Figure) -> None:
+    """Place everything for good: each drawing would move it by another hair."""
+    FigureCanvasAgg(figure)
+    for _ in range(2):
+        figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    # The solver's last bits depend on where objects lie in memory.
+    for axes in figure.axes:
+        axes.set_position([round(x, 6) for x in axes.get_position().bounds])
+
+
+def tidy(axes) -> None:
+    """Grid and frame as all our figures have them."""
+    axes.grid(True, color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def chunks(names: Sequence[str]) -> list[list[str]]:
+    """As many groups of about equal size as panels need."""
+    count = -(-len(names) // MOST_ROWS) or 1
+    size = -(-len(names) // count)
+    return [list(names[i : i + size]) for i in range(0, len(names), size)]
+
+
+def _legend_columns(labels: Sequence[str], wide: float) -> int:
+    longest = max((len(label) for label in labels), default=1)
+    return max(1, min(len(labels), int(wide / (longest * _LETTER + _HANDLE))))
+
+
+def _legend_height(labels: Sequence[str], wide: float) -> float:
+    if not labels:
+        return 0.0
+    shown = [shortened(label, _LEGEND_CHARACTERS) for label in labels]
+    return 0.1 + _LEGEND_LINE * -(-len(shown) // _legend_columns(shown, wide))

@@ -1,0 +1,174 @@
+"""The runs below some folders, and what a study says of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.reporting.results import SCHEMA_VERSION, Results
+from federatedscope_ggeur.reporting.study import (
+    Cell,
+    Study,
+    read_cell,
+    read_study,
+)
+
+RESULTS_FILE = "results.json"
+#: Folders that hold no runs to report: what tuning tried, and cells in progress.
+_TUNING, _IN_PROGRESS = "tuning", ".part"
+_LISTED = 10
+
+
+@dataclass(frozen=True, eq=False)
+class FoundRun:
+    """One run, and which cell of which study it is, if it is one.
+
+    Attributes
+    ----------
+    folder : Path
+    results : Results
+    cell : Cell or None
+    """
+
+    folder: Path
+    results: Results
+    cell: Cell | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FoundRuns:
+    """What is below the folders.
+
+    Attributes
+    ----------
+    runs : list of FoundRun
+        Finished ones, in the order of the folders, and of their paths within one.
+    studies : list of Study
+        That the runs are of, or whose folders were named.
+    notes : list of str
+        What was left out, and why.
+    """
+
+    runs: list[FoundRun]
+    studies: list[Study]
+    notes: list[str]
+
+
+def find_runs(folders: Sequence[str | os.PathLike]) -> FoundRuns:
+    """Read the results of all runs below `folders`.
+
+    Left out are folders named ``tuning`` or ``*.part``, and runs that did not finish.
+
+    Raises
+    ------
+    DataError
+        A folder is not there; nothing in it is a run that finished; files are broken,
+        of another version or of something else: all of these are named.
+    """
+    found: list[FoundRun] = []
+    problems: list[str] = []
+    studies: dict[Path, Study] = {}
+    unfinished = 0
+    for path in _results_files(folders):
+        try:
+            results = _read(path)
+            run = FoundRun(path.parent, results, read_cell(path.parent))
+            if run.cell is not None:
+                _add_study_of(run.cell, path.parent, studies)
+        except DataError as error:
+            problems.append(str(error))
+            continue
+        if results.status != "finished":
+            unfinished += 1
+        else:
+            found.append(run)
+    if problems:
+        more = len(problems) - _LISTED
+        lines = problems[:_LISTED] + [f"and {more} more"] * (more > 0)
+        raise DataError(
+            "results that cannot be read (take them out, or run them again with this "
+            "version):\n" + "\n".join(f"  {line}" for line in lines)
+        )
+    for folder in map(Path, folders):
+        if folder.is_dir():
+            _add(studies, folder)
+    notes = [_unfinished_note(unfinished)] if unfinished else []
+    if not found:
+        named = ", ".join(f"'{folder}'" for folder in folders)
+        raise DataError(
+            f"no finished run in {named}: looked for files {RESULTS_FILE} in and below "
+            f"{'it' if len(folders) == 1 else 'them'}, except in folders named "
+            f"{_TUNING} or *{_IN_PROGRESS}"
+            + "".join(f"; {note}" for note in notes)
+            + "".join(f"; {_failed_note(study)}" for study in studies.values())
+        )
+    return FoundRuns(found, list(studies.values()), notes)
+
+
+def _results_files(folders: Sequence[str | os.PathLike]) -> Iterator[Path]:
+    """Each once, in order; a results.json may be named itself."""
+    seen: set[Path] = set()
+    for folder in map(Path, folders):
+        if folder.is_dir():
+            found = sorted(_below(folder))
+        elif folder.name == RESULTS_FILE and folder.is_file():
+            found = [folder]
+        else:
+            raise DataError(
+                f"there is no folder '{folder}', and no {RESULTS_FILE} of that name"
+            )
+        for path in found:
+            if (real := path.resolve()) not in seen:
+                seen.add(real)
+                yield path
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for where, folders, files in os.walk(folder):
+        folders[:] = [
+            name
+            for name in folders
+            if name != _TUNING and not name.endswith(_IN_PROGRESS)
+        ]
+        if RESULTS_FILE in files:
+            yield Path(where, RESULTS_FILE)
+
+
+def _read(path: Path) -> Results:
+    try:
+        return Results.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"'{path}': cannot be read: {error}") from error
+    except RecursionError:
+        raise DataError(f"'{path}': nested too deeply to be results") from None
+    except DataError as error:
+        # What it says of the schema; a file of something else has none.
+        raise DataError(f"'{path}': {error} (schema {SCHEMA_VERSION})") from None
+
+
+def _add_study_of(cell: Cell, folder: Path, studies: dict[Path, Study]) -> None:
+    """The study that `cell` is of: its folder is one of those above `folder`."""
+    for place in folder.resolve().parents:
+        study = _add(studies, place)
+        if study is not None and study.name == cell.study:
+            return
+
+
+def _add(studies: dict[Path, Study], folder: Path) -> Study | None:
+    """The study whose folder `folder` is, read once."""
+    place = folder.resolve()
+    if place not in studies and (study := read_study(place)) is not None:
+        studies[place] = study
+    return studies.get(place)
+
+
+def _unfinished_note(count: int) -> str:
+    runs = "1 run that was" if count == 1 else f"{count} runs that were"
+    return f"left out: {runs} interrupted or failed"
+
+
+def _failed_note(study: Study) -> str:
+    return f"study {study.name}: {len(study.failed)} cells failed"

@@ -1,0 +1,324 @@
+"""What the tables of a comparison say, as texts in cells, for all forms alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Literal
+
+from federatedscope_ggeur.reporting.comparison.comparison import Comparison
+from federatedscope_ggeur.reporting.comparison.measures import AVG, COSTS, Measure
+from federatedscope_ggeur.reporting.comparison.statistics import (
+    WILCOXON_FROM,
+    Difference,
+    Spread,
+)
+from federatedscope_ggeur.reporting.comparison.table import (
+    CLAIM_FROM,
+    Best,
+    Table,
+    name_of,
+)
+from federatedscope_ggeur.reporting.study import Study, Tuned
+
+NONE = "-"
+#: "best": tested; "top": of the best mean, nothing tested.
+Mark = Literal["", "best", "top"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number, what belongs behind it, and whether it is the best of its column."""
+
+    text: str
+    behind: str = ""
+    mark: Mark = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.behind}".strip()
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of texts; the first column names the rows.
+
+    Attributes
+    ----------
+    title : str
+    subject : str
+        What it is of: the title of the comparison's table; "" where `title` says it.
+    columns : list of str
+        One title more than a row has cells.
+    rows : list of (str, list of Cell)
+    notes : list of str
+        What stands below it.
+    """
+
+    title: str
+    subject: str
+    columns: list[str]
+    rows: list[tuple[str, list[Cell]]]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def full_title(self) -> str:
+        """What it is called where nothing above it says what it is of."""
+        return f"{self.title}: {self.subject}" if self.subject else self.title
+
+
+def sheets(comparison: Comparison, table: Table) -> list[Sheet]:
+    """All that is said of one table."""
+    found = [_grid(table)] if table.columns else []
+    found.append(scores_sheet(table))
+    if table.baselines:
+        found.append(differences_sheet(table))
+    return [*found, _costs(table, comparison.target)]
+
+
+def scores_sheet(table: Table) -> Sheet:
+    """Mean and deviation of each domain, AVG and STD, in percent."""
+    measures = table.scores
+    bests = [table.best(measure) for measure in measures]
+    rows = [
+        (
+            name,
+            [
+                Cell(str(len(row.runs))),
+                *(
+                    _percents(row.spread(measure), _mark(name, best))
+                    for measure, best in zip(measures, bests)
+                ),
+            ],
+        )
+        for name, row in table.rows.items()
+    ]
+    titles = [_title(measure, table) for measure in measures]
+    notes = [
+        "accuracy in %: mean ± standard deviation (ddof 1) over seeds, of the score of "
+        "each run (docs/results.md, final)"
+    ]
+    if len(table.domains) > 1:
+        notes.append(
+            "AVG: mean over domains; STD: their deviation (ddof 0), less is better"
+        )
+    notes += _best_notes(bests)
+    return Sheet(
+        "Accuracy", table.title, [_rows_title(table), "seeds", *titles], rows, notes
+    )
+
+
+def _grid(table: Table) -> Sheet:
+    """AVG, with the axes `columns` of the table side by side."""
+    names, columns, cells = table.grid()
+    bests = {
+        column: table.best(AVG, [row for (_, c), row in cells.items() if c == column])
+        for column in columns
+    }
+
+    def cell(name: str, column: str) -> Cell:
+        row = cells.get((name, column))
+        if row is None:
+            return Cell(NONE)
+        spread = table.rows[row].spread(AVG)
+        return _percents(spread, _mark(row, bests[column]))
+
+    counts = sorted({len(row.runs) for row in table.rows.values()})
+    seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return Sheet(
+        f"AVG by {', '.join(table.columns)}",
+        table.title,
+        [_rows_title(table, table.columns), *columns],
+        [(name, [cell(name, column) for column in columns]) for name in names],
+        [
+            f"AVG in %: mean ± standard deviation over seeds; seeds a cell: {seeds}",
+            *_best_notes(bests.values()),
+        ],
+    )
+
+
+def differences_sheet(table: Table) -> Sheet:
+    """AVG less that of the baseline, with interval and p-values."""
+    found = table.differences(AVG)
+    baselines = set(table.baselines.values())
+    several = len(baselines) > 1
+    columns: list[tuple[str, Callable[[Difference], str]]] = [
+        ("seeds", lambda d: str(d.spread.n)),
+        ("AVG, difference", lambda d: f"{100 * d.spread.mean:+.2f}"),
+        ("95% interval", lambda d: interval(d.spread, "+")),
+        ("p (paired t)", lambda d: p_text(d.p)),
+        ("Holm", lambda d: p_text(d.p_holm)),
+    ]
+    if any(d.p_wilcoxon is not None for d in found.values()):
+        columns += [
+            ("p (Wilcoxon)", lambda d: p_text(d.p_wilcoxon)),
+            ("Holm, Wilcoxon", lambda d: p_text(d.p_wilcoxon_holm)),
+        ]
+    rows = []
+    for name, row in table.rows.items():
+        spread, difference = row.spread(AVG), found.get(name)
+        cells = [Cell(NONE if spread is None else interval(spread))]
+        other = table.baselines.get(name, NONE)
+        if several:
+            cells.append(Cell("baseline" if other == name else other))
+        if difference is None:
+            cells += [Cell(NONE)] * len(columns)
+        else:
+            cells += [Cell(text(difference)) for _, text in columns]
+        rows.append((name, cells))
+    titles = ["AVG, 95% interval", *["compared with"] * several]
+    titles += [title for title, _ in columns]
+    compared = sum(1 for name, other in table.baselines.items() if name != other)
+    compared_with = "the baseline" if several else baselines.pop()
+    return Sheet(
+        f"Differences to {compared_with}, seed by seed",
+        table.title,
+        [_rows_title(table), *titles],
+        rows,
+        [
+            "in percentage points, over the seeds that both rows have; intervals by "
+            f"Student's t; p two-sided; Holm: corrected for this table's comparisons "
+            f"({compared})",
+            f"{NONE}: does not exist: one seed, the same difference on every seed, or "
+            f"fewer than {WILCOXON_FROM} seeds (Wilcoxon)",
+        ],
+    )
+
+
+def _costs(table: Table, asked: float | None) -> Sheet:
+    rows = []
+    for name, row in table.rows.items():
+        target = table.target(name, asked)
+        cells = [_cost(row.spread(measure), measure) for measure in COSTS]
+        reached = Cell(NONE)
+        if target is not None:
+            found = table.rounds(name, target)
+            text = f"{fmean(found.values()):.1f}" if found else "never"
+            some = found and len(found) < len(row.runs)
+            behind = f"({len(found)} of {len(row.runs)} seeds)" if some else ""
+            reached = Cell(text, behind)
+        shown = NONE if target is None else f"{100 * target:g}"
+        cells[2:2] = [Cell(shown), reached]
+        rows.append((name, cells))
+    up, down, seconds = (measure.title for measure in COSTS)
+    titles = [up, down, "to AVG (%)", "rounds to it", seconds]
+    why = (
+        "as asked for"
+        if asked is not None
+        else "what the baseline's mean AVG ends with, rounded down to whole percents"
+        if table.baselines
+        else "what the mean AVG ends with, rounded down to whole percents"
+    )
+    return Sheet(
+        "What it takes",
+        table.title,
+        [_rows_title(table), *titles],
+        rows,
+        [
+            "MB: 10^6 bytes, all messages of a run divided by its clients; seconds on "
+            "the clock, of all rounds; mean ± standard deviation over seeds",
+            "rounds: the first evaluated round with that AVG, mean over the seeds that "
+            f"get there; 0 is the head in closed form; to AVG: {why}",
+        ],
+    )
+
+
+def notes_of(comparison: Comparison) -> list[str]:
+    """What stands below all tables: what was tuned, what failed, what was left out."""
+    notes = [note for study in comparison.studies for note in _study_notes(study)]
+    return [*notes, *comparison.notes]
+
+
+def _study_notes(study: Study) -> list[str]:
+    axes = [axis.name for axis in study.axes]
+    tuned = [_tuned_note(one, name_of(one.labels, axes)) for one in study.tuned]
+    return tuned + [
+        f"failed: {name_of(one.labels, axes)}, seed {one.seed}: {one.problem}"
+        for one in study.failed
+    ]
+
+
+def _tuned_note(tuned: Tuned, name: str) -> str:
+    tried = "; ".join(
+        f"{settings_text(one.settings)} ({one.problem or _value(one.value)})"
+        for one in tuned.tried
+    )
+    if not tuned.chosen:
+        return f"{name}: nothing was chosen, every try failed: {tried}"
+    return (
+        f"{name}: {settings_text(tuned.chosen)}, chosen on the validation split of "
+        f"seed {tuned.seed} by {tuned.metric} among {tried}"
+    )
+
+
+def settings_text(settings: dict) -> str:
+    """Settings and their values, for a person."""
+    return ", ".join(f"{key} {value}" for key, value in settings.items()) or "nothing"
+
+
+def _value(value: float | None) -> str:
+    return NONE if value is None else f"{value:.4g}"
+
+
+def interval(spread: Spread, sign: str = "") -> str:
+    """The 95% interval of a share, in percent."""
+    if spread.low is None or spread.high is None:
+        return NONE
+    return f"[{100 * spread.low:{sign}.2f}, {100 * spread.high:{sign}.2f}]"
+
+
+def p_text(p: float | None) -> str:
+    """A p-value for a person."""
+    if p is None:
+        return NONE
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _percents(spread: Spread | None, mark: Mark) -> Cell:
+    if spread is None:
+        return Cell(NONE)
+    behind = "" if spread.sd is None else f"± {100 * spread.sd:.2f}"
+    return Cell(f"{100 * spread.mean:.2f}", behind, mark)
+
+
+def _cost(spread: Spread | None, measure: Measure) -> Cell:
+    if spread is None:
+        return Cell(NONE)
+    scale = 1.0 if measure.key == "seconds" else 1e6
+    # Three digits of the mean, and of the deviation as many places as it has.
+    mean = spread.mean / scale
+    places = max(0, 2 - math.floor(math.log10(mean))) if mean > 0 else 0
+    behind = f"± {spread.sd / scale:.{places}f}" if spread.sd else ""
+    return Cell(f"{mean:.{places}f}", behind)
+
+
+def _mark(name: str, best: Best) -> Mark:
+    if name not in best.rows:
+        return ""
+    return "best" if best.is_tested else "top"
+
+
+def _best_notes(bests) -> list[str]:
+    marked = [best for best in bests if best.rows]
+    notes = []
+    if any(best.is_tested for best in marked):
+        notes.append(
+            "best: the best mean of a column, and every row not significantly worse "
+            "(paired t-test over common seeds, Holm, 0.05)"
+        )
+    if any(not best.is_tested for best in marked):
+        notes.append(
+            f"top: the best mean of a column; with fewer than {CLAIM_FROM} common "
+            "seeds no row is claimed to be better than another"
+        )
+    return notes
+
+
+def _title(measure: Measure, table: Table) -> str:
+    unseen = measure.domain and measure.domain in table.unseen
+    return f"{measure.title} (unseen)" if unseen else measure.title
+
+
+def _rows_title(table: Table, but: Sequence[str] = ()) -> str:
+    return ", ".join(axis.name for axis in table.axes if axis.name not in but)

@@ -1,0 +1,167 @@
+"""Means over seeds, and paired differences with their intervals and p-values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from scipy import stats
+
+#: Of the intervals, and against which p-values are held.
+CONFIDENCE, SIGNIFICANT = 0.95, 0.05
+#: Seeds from which Wilcoxon's test can be significant at all, after no correction:
+#: its smallest two-sided p-value is 2 / 2^n, 0.0625 of five.
+WILCOXON_FROM = 6
+# A spread below this share of the numbers is what rounding leaves of none.
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What several seeds gave.
+
+    Attributes
+    ----------
+    n : int
+        Seeds.
+    mean : float
+    sd : float or None
+        Sample standard deviation (ddof 1); None of one seed.
+    low, high : float or None
+        Of the 95% interval of the mean, by Student's t. None of one seed, and where
+        `sd` is 0: numbers that do not depend on the seed say nothing of how far off
+        their mean is.
+    """
+
+    n: int
+    mean: float
+    sd: float | None
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread | None:
+        """Of numbers, one a seed; None of none."""
+        if not values:
+            return None
+        mean, sd = fmean(values), _sd(values)
+        if not sd:
+            return cls(len(values), mean, sd, None, None)
+        half = stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)
+        half *= sd / math.sqrt(len(values))
+        return cls(len(values), mean, sd, float(mean - half), float(mean + half))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far one row is from another, seed by seed.
+
+    Attributes
+    ----------
+    spread : Spread
+        Of the differences over the seeds that both have.
+    p : float or None
+        Of the paired t-test, two-sided. 1 where both rows are equal on every one of
+        two or more seeds; None of one seed, and where the differences are all the same
+        number but 0: a t-test has nothing to measure them by.
+    p_wilcoxon : float or None
+        Of Wilcoxon's signed-rank test, two-sided, exact up to 50 seeds without ties and
+        zeros; None below `WILCOXON_FROM` seeds. 1 where all differences are 0.
+    p_holm, p_wilcoxon_holm : float or None
+        The same, corrected by Holm for all rows of the table.
+    """
+
+    spread: Spread
+    p: float | None
+    p_wilcoxon: float | None
+    p_holm: float | None = None
+    p_wilcoxon_holm: float | None = None
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the corrected t-test says so."""
+        return self.p_holm is not None and self.p_holm < SIGNIFICANT
+
+
+def paired(
+    row: Mapping[int, float], other: Mapping[int, float]
+) -> tuple[Spread, float | None, float | None] | None:
+    """`row` less `other`, each from seed to number, over the seeds that both have.
+
+    Returns
+    -------
+    spread, p, p_wilcoxon
+        As in `Difference`; None where they have no seed in common.
+    """
+    seeds = sorted(set(row) & set(other))
+    differences = [row[seed] - other[seed] for seed in seeds]
+    largest = max((abs(v) for s in seeds for v in (row[s], other[s])), default=0.0)
+    # What rounding makes of equal numbers is no difference.
+    differences = [0.0 if abs(d) <= _ROUNDING * largest else d for d in differences]
+    spread = Spread.of(differences)
+    if spread is None:
+        return None
+    if spread.n < 2:
+        return spread, None, None
+    if not any(differences):
+        return spread, 1.0, 1.0 if spread.n >= WILCOXON_FROM else None
+    p = None
+    if spread.sd:
+        t = spread.mean / (spread.sd / math.sqrt(spread.n))
+        p = float(2 * stats.t.sf(abs(t), spread.n - 1))
+    return spread, p, _wilcoxon(differences)
+
+
+def differences(
+    rows: Mapping[str, tuple[Mapping[int, float], Mapping[int, float]]],
+) -> dict[str, Difference]:
+    """Each row less what it is compared with, p-values corrected for all of them.
+
+    Parameters
+    ----------
+    rows : mapping
+        From a row's name to its numbers and the other ones', each by seed. Rows
+        without a seed in common are left out.
+    """
+    found = {name: paired(*both) for name, both in rows.items()}
+    known = {name: values for name, values in found.items() if values is not None}
+    ts = holm([p for _, p, _ in known.values()])
+    ranks = holm([p for _, _, p in known.values()])
+    return {
+        name: Difference(*values, p_holm, p_wilcoxon_holm)
+        for (name, values), p_holm, p_wilcoxon_holm in zip(known.items(), ts, ranks)
+    }
+
+
+def holm(ps: Sequence[float | None]) -> list[float | None]:
+    """P-values corrected by Holm's step-down method; those that are None stay so.
+
+    The k-th smallest of m is multiplied by m - k + 1, and is at least as large as
+    those before it, and at most 1.
+    """
+    order = sorted((p, i) for i, p in enumerate(ps) if p is not None)
+    corrected: list[float | None] = [None] * len(ps)
+    least = 0.0
+    for before, (p, i) in enumerate(order):
+        least = max(least, min(1.0, (len(order) - before) * p))
+        corrected[i] = least
+    return corrected
+
+
+def _sd(values: Sequence[float]) -> float | None:
+    if len(values) < 2:
+        return None
+    mean = fmean(values)
+    sd = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
+    return 0.0 if sd <= _ROUNDING * max(map(abs, values)) else sd
+
+
+def _wilcoxon(differences: Sequence[float]) -> float | None:
+    if len(differences) < WILCOXON_FROM:
+        return None
+    # Test scores are fractions of few rows: differences that are equal but for
+    # rounding share a rank.
+    rounded = [float(f"{d:.12g}") for d in differences]
+    return float(stats.wilcoxon(rounded).pvalue)

@@ -1,0 +1,115 @@
+"""A comparison as aligned text for a terminal, and as Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from textwrap import wrap
+
+from federatedscope_ggeur.reporting.comparison.comparison import Comparison
+from federatedscope_ggeur.reporting.comparison.sheets import (
+    Cell,
+    Sheet,
+    differences_sheet,
+    notes_of,
+    scores_sheet,
+    sheets,
+)
+
+_STARS = {"": " ", "best": "*", "top": "~"}
+_EMPHASIS = {"": "", "best": "**", "top": "_"}
+_WIDE = 88  # letters of a line of notes
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$])")
+
+
+def as_text(comparison: Comparison) -> str:
+    """Aligned tables; ``*`` behind the best of a column, ``~`` where nothing is tested.
+
+    Bytes, rounds and seconds are left to the report.
+    """
+    parts = []
+    for table in comparison.tables:
+        shown = [scores_sheet(table)]
+        if table.baselines:
+            shown.append(differences_sheet(table))
+        for sheet in shown:
+            parts += ["\n".join(_aligned(sheet))]
+        parts += _listed(table.notes)
+    return "\n\n".join([*parts, *_listed(notes_of(comparison))]) + "\n"
+
+
+def _listed(notes: Sequence[str]) -> list[str]:
+    lines = [line for note in notes for line in _wrapped(f"note: {note}")]
+    return ["\n".join(lines)] if lines else []
+
+
+def _wrapped(note: str) -> list[str]:
+    return wrap(note, _WIDE, subsequent_indent="  ")
+
+
+def _aligned(sheet: Sheet) -> list[str]:
+    marked = any(cell.mark for _, cells in sheet.rows for cell in cells)
+    rows = [
+        [name, *(f"{cell}{_STARS[cell.mark] if marked else ''}" for cell in cells)]
+        for name, cells in sheet.rows
+    ]
+    titles = [sheet.columns[0], *(t + " " * marked for t in sheet.columns[1:])]
+    widths = [max(map(len, column)) for column in zip(titles, *rows)]
+
+    def line(cells: Sequence[str]) -> str:
+        right = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:]))
+        return "  ".join([cells[0].ljust(widths[0]), *right]).rstrip()
+
+    rule = "-" * (sum(widths) + 2 * len(widths) - 2)
+    notes = [re.sub("^best:", "*:", re.sub("^top:", "~:", n)) for n in sheet.notes]
+    notes = [line for note in notes for line in _wrapped(note)]
+    return [sheet.full_title, line(titles), rule, *map(line, rows), rule, *notes]
+
+
+def as_markdown(comparison: Comparison) -> str:
+    """Tables in Markdown; bold is the best of a column, italic where nothing is
+    tested."""
+    parts = []
+    for table in comparison.tables:
+        parts.append(f"## {_escaped(table.title)}")
+        parts += [sheet_markdown(sheet) for sheet in sheets(comparison, table)]
+        if table.notes:
+            parts.append(_bullets(table.notes))
+    notes = notes_of(comparison)
+    if notes:
+        parts.append("## Notes\n\n" + _bullets(notes))
+    return "\n\n".join(parts) + "\n"
+
+
+def sheet_markdown(sheet: Sheet) -> str:
+    """One sheet, under its title."""
+    lines = [
+        f"### {_escaped(sheet.title)}",
+        "",
+        _line(map(_escaped, sheet.columns)),
+        _line(["---", *["---:"] * (len(sheet.columns) - 1)]),
+        *(_line([_escaped(name), *map(_cell, cells)]) for name, cells in sheet.rows),
+        "",
+    ]
+    notes = [
+        re.sub("^best:", "**bold**:", re.sub("^top:", "_italic_:", _escaped(note)))
+        for note in sheet.notes
+    ]
+    return "\n".join([*lines, "  \n".join(notes)])
+
+
+def _bullets(notes: Sequence[str]) -> str:
+    return "\n".join(f"- {_escaped(note)}" for note in notes)
+
+
+def _line(cells) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _cell(cell: Cell) -> str:
+    emphasis = _EMPHASIS[cell.mark]
+    return f"{emphasis}{_escaped(cell.text)}{emphasis} {_escaped(cell.behind)}".strip()
+
+
+def _escaped(text: str) -> str:
+    return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))

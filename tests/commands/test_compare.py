@@ -1,0 +1,90 @@
+"""``federatedscope-ggeur compare``: real runs in the terminal, and wrong words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from written_runs import made, noisy, write
+
+import federatedscope_ggeur
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.reporting import write_run
+
+NO_TORCH = """\
+import sys
+from federatedscope_ggeur.cli import main
+status = main(["compare", sys.argv[1]])
+assert "torch" not in sys.modules
+sys.exit(status)
+"""
+
+
+@pytest.fixture
+def shown(capsys):
+    """What a call prints, with the status."""
+
+    def call(*words):
+        status = main(["compare", *map(str, words)])
+        return status, *capsys.readouterr()
+
+    return call
+
+
+@pytest.mark.slow
+def test_real_runs_side_by_side(tmp_path, shown):
+    """The numbers of the table are those of the runs."""
+    runs = {}
+    for steps in ("[]", "[1, 2]"):
+        for seed in (1, 2):
+            settings = {"ggeur.steps": steps, "seed": seed}
+            settings["federate.total_round_num"] = 2
+            results = federatedscope_ggeur.run("ggeur_quickstart", overrides=settings)
+            (tmp_path / f"{steps} {seed}").mkdir()
+            write_run(tmp_path / f"{steps} {seed}", results)
+            runs[steps, seed] = results.final
+    status, out, err = shown(tmp_path)
+    assert (status, err) == (0, "")
+    assert "digits_quickstart, 4 domains, 10 classes" in out
+    for steps in ("[]", "[1, 2]"):
+        mean = sum(runs[steps, seed].avg for seed in (1, 2)) / 2
+        (row,) = (x for x in out.splitlines() if x.startswith(f"steps {steps}  ")
+                  and "±" in x)  # fmt: skip
+        assert f"{100 * mean:.2f} ±" in row
+
+
+def test_it_writes_nothing_and_needs_no_torch(tmp_path):
+    write(tmp_path / "a", made(noisy(0.5, 1), 1))
+    before = sorted(tmp_path.rglob("*"))
+    done = subprocess.run(
+        [sys.executable, "-c", NO_TORCH, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "AVG" in done.stdout
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_first_run_named_is_the_baseline(tmp_path, shown):
+    for name in "ab":
+        write(tmp_path / name, made(noisy(0.5, 1), 1, {"name": name}))
+    _, out, _ = shown(tmp_path / "b", tmp_path / "a")
+    assert "Differences to name b, seed by seed" in out
+    _, out, _ = shown(tmp_path / "b", tmp_path / "a", "--baseline", "name a")
+    assert "Differences to name a, seed by seed" in out
+
+
+def test_a_users_mistakes_are_named(tmp_path, shown):
+    status, out, err = shown(tmp_path / "nowhere")
+    assert (status, out) == (1, "")
+    assert err.startswith("error: there is no folder")
+    write(tmp_path / "a", made(noisy(0.5, 1), 1))
+    (tmp_path / "a" / "results.json").write_text("{}")
+    assert shown(tmp_path)[2].startswith("error: results that cannot be read")
+    with pytest.raises(SystemExit) as stopped:
+        shown()
+    assert stopped.value.code == 2

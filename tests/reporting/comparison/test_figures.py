@@ -1,0 +1,198 @@
+"""Figures: what their curves are, and that their files are whole and repeatable."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+from PIL import Image
+from written_runs import made, noisy, write, write_study
+
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.reporting.comparison import Comparison
+from federatedscope_ggeur.reporting.comparison.figures import (
+    by_bytes,
+    by_round,
+    figures,
+)
+from federatedscope_ggeur.reporting.comparison.pictures import (
+    FORMATS,
+    WIDTHS,
+    fill,
+    look,
+    render,
+)
+from federatedscope_ggeur.reporting.study import Axis
+
+
+def table_of(folder):
+    (table,) = Comparison.of(folder).tables
+    return table
+
+
+def row_of(folder):
+    (row,) = table_of(folder).rows.values()
+    return row
+
+
+def test_a_curve_is_the_mean_over_seeds_with_their_deviation(tmp_path):
+    for seed, last in ((1, 0.6), (2, 0.8)):
+        write(tmp_path / str(seed), made([{"x": 0.2}, {"x": last}], seed))
+    curve = by_round(row_of(tmp_path))
+    assert curve.x == [1, 2]
+    assert curve.y == pytest.approx([20, 70])
+    assert curve.sd == pytest.approx([0, np.std([60, 80], ddof=1)])
+    sent = by_bytes(row_of(tmp_path))
+    assert sent.x == pytest.approx([(1300 + 4000) / 2e6, (1300 + 8000) / 2e6])
+    assert sent.y == curve.y
+
+
+def test_rounds_that_one_seed_lacks_are_left_out(tmp_path):
+    write(tmp_path / "1", made([{"x": 0.2}, {"x": 0.4}], 1))
+    write(tmp_path / "2", made([{"x": 0.4}], 2))
+    assert by_round(row_of(tmp_path)).x == [1]
+
+
+def test_a_head_in_closed_form_alone_is_flat(tmp_path):
+    results = made([], 1, closed_form={"x": 0.5})
+    write(tmp_path / "1", results)
+    curve = by_round(row_of(tmp_path))
+    assert curve.is_flat
+    assert curve.y == [50.0]
+    # Before rounds it is where their curve begins.
+    results = made([{"x": 0.6}], 1, closed_form={"x": 0.5})
+    write(tmp_path / "more" / "2", results)
+    curve = by_round(row_of(tmp_path / "more"))
+    assert (curve.is_flat, curve.x) == (False, [0, 1])
+
+
+def lines_of(axes):
+    return [line for line in axes.lines if len(line.get_xdata())]
+
+
+def test_a_closed_forms_curve_is_a_line_across_the_panel(tmp_path):
+    write(tmp_path / "a", made([], 1, {"name": "a"}, closed_form={"x": 0.5}))
+    write(tmp_path / "b", made([{"x": 0.3}, {"x": 0.6}], 1, {"name": "b"}))
+    convergence, *_ = figures(Comparison.of(tmp_path))
+    (axes,) = convergence.figure.axes
+    flat, curve = lines_of(axes)
+    assert list(flat.get_ydata()) == [50.0, 50.0]
+    assert list(flat.get_xdata()) == [0, 1]  # of the panel, not of its rounds
+    assert list(curve.get_ydata()) == [30.0, 60.0]
+
+
+@pytest.fixture(scope="module")
+def drawn(study_folder):
+    """All figures for each width, drawn once."""
+    found = Comparison.of(study_folder)
+    return {width: figures(found, width) for width in WIDTHS}
+
+
+def test_the_same_runs_give_the_same_bytes(drawn, study_folder):
+    again = figures(Comparison.of(study_folder), "one")
+    for picture, other in zip(drawn["one"], again):
+        for form in FORMATS:
+            raw = render(picture, form)
+            assert render(picture, form) == raw == render(other, form), picture.name
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_files_are_whole_and_of_their_size(drawn, form, width):
+    raw = render(drawn[width][0], form)
+    if form == "png":
+        image = Image.open(io.BytesIO(raw))
+        assert image.width == pytest.approx(300 * WIDTHS[width], abs=1)
+        assert np.asarray(image.convert("L")).min() < 100
+    elif form == "svg":
+        tree = ElementTree.fromstring(raw)
+        width_points = float(tree.get("width").rstrip("pt"))
+        assert width_points == pytest.approx(72 * WIDTHS[width], abs=0.1)
+        assert b"<image" not in raw
+    else:
+        assert raw.startswith(b"%PDF")
+        assert b"CreationDate" not in raw
+
+
+def test_letters_are_seven_to_nine_points(drawn):
+    for picture in drawn["one"]:
+        for text in picture.figure.findobj(matplotlib.text.Text):
+            assert 7 <= text.get_fontsize() <= 9
+
+
+def test_rows_of_a_panel_are_told_apart_without_colour():
+    for start in (0, 8, 16, 20):
+        looks = [look(number) for number in range(start, start + 8)]
+        assert len({(str(one["marker"]), str(one["linestyle"])) for one in looks}) == 8
+        assert len({fill(number)["hatch"] for number in range(start, start + 8)}) == 8
+    whole = {
+        (o["color"], o["marker"], str(o["linestyle"])) for o in map(look, range(28))
+    }
+    assert len(whole) == 28
+
+
+def test_each_combination_of_other_axes_has_a_panel(drawn):
+    convergence, domains, sent = drawn["two"]
+    shown = [axes for axes in convergence.figure.axes if axes.get_visible()]
+    assert [axes.get_title() for axes in shown] == ["0.5", "0.1"]
+    assert [len(lines_of(axes)) for axes in shown] == [2, 2]
+    (legend,) = convergence.figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "FedAvg",
+        "FedAvg + GGEUR_1 & 50%",
+    ]
+    assert [p.name for p in (domains, sent)] == ["domains", "accuracy_bytes"]
+
+
+@pytest.mark.slow
+def test_many_rows_take_more_panels(tmp_path, study):
+    methods = [f"method number {i} with $a_long name" for i in range(20)]
+    study = replace(study, axes=[Axis("method", methods)], seeds=[1], baseline=None)
+    means = {(method,): 0.3 + i / 50 for i, method in enumerate(methods)}
+    folder = write_study(tmp_path / "s", study, means)
+    for picture in figures(Comparison.of(folder), "one"):
+        raw = render(picture, "png")
+        pixels = np.asarray(Image.open(io.BytesIO(raw)).convert("L"))
+        for edge in (pixels[:2], pixels[-2:], pixels[:, :2], pixels[:, -2:]):
+            assert edge.min() == 255, f"{picture.name} touches its edge"
+        shown = [axes for axes in picture.figure.axes if axes.get_visible()]
+        assert len(shown) == 3
+
+
+def test_nothing_to_draw_is_no_picture(tmp_path):
+    """Unevaluated rounds, and clients that send nothing."""
+    results = made([{"x": 0.5}], 1)
+    silent = replace(
+        results,
+        round0=None,
+        rounds=[replace(results.rounds[0], bytes_up=0, bytes_down=0)],
+    )
+    write(tmp_path / "1", silent)
+    names = [picture.name for picture in figures(Comparison.of(tmp_path))]
+    assert names == ["convergence", "domains"]
+
+
+def test_several_tables_have_pictures_of_their_own(tmp_path):
+    write(tmp_path / "1", made(noisy(0.5, 1), 1))
+    write(tmp_path / "2", made(noisy(0.5, 1, domains=("x",)), 1))
+    pictures = figures(Comparison.of(tmp_path))
+    assert [p.table for p in pictures] == [0, 0, 0, 1, 1, 1]
+    assert len({p.name for p in pictures}) == 6
+
+
+def test_drawing_leaves_matplotlib_as_it_was(study_folder):
+    before = dict(matplotlib.rcParams)
+    for picture in figures(Comparison.of(study_folder))[:1]:
+        render(picture, "svg")
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_unknown_widths_and_formats_are_refused(study_folder, drawn):
+    with pytest.raises(ConfigError, match="no width 'three'"):
+        figures(Comparison.of(study_folder), "three")
+    with pytest.raises(ConfigError, match="no picture format 'gif'"):
+        render(drawn["one"][0], "gif")

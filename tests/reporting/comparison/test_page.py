@@ -1,0 +1,169 @@
+"""The HTML page: whole, self-contained, and quiet in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+from written_runs import made, noisy, write
+
+from federatedscope_ggeur.reporting.comparison import Comparison
+from federatedscope_ggeur.reporting.comparison.figures import figures
+from federatedscope_ggeur.reporting.comparison.page import as_page
+
+EMPTY = {"meta", "link", "br"}  # elements without an end
+NASTY = "<script>alert(1)</script> \" ' & ]]> </svg>"
+
+
+class Strict(HTMLParser):
+    """Elements that were opened and closed, their attributes, and the text."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.elements, self.text = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def parsed(page: str) -> Strict:
+    parser = Strict()
+    parser.feed(page)
+    parser.close()
+    assert not parser.open
+    return parser
+
+
+def page_of(folder) -> str:
+    found = Comparison.of(folder)
+    return as_page(found, figures(found))
+
+
+@pytest.fixture(scope="module")
+def page(study_folder):
+    return page_of(study_folder)
+
+
+def test_every_element_is_closed_and_named_once(page):
+    seen = parsed(page)
+    ids = [a["id"] for _, a in seen.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    known = {f"#{one}" for one in ids}
+    for _, attributes in seen.elements:
+        target = attributes.get("xlink:href", "")
+        assert not target.startswith("#") or target in known
+    for target in re.findall(r"url\((#[^)]*)\)", page):
+        assert target in known
+
+
+def test_nothing_is_loaded_and_nothing_runs(page):
+    tags = set()
+    for tag, attributes in parsed(page).elements:
+        tags.add(tag)
+        for name, value in attributes.items():
+            assert not name.startswith("on")
+            if name in ("src", "href", "xlink:href", "action", "data"):
+                assert value.startswith(("#", "data:"))
+    assert not tags & {"script", "iframe", "img", "object", "embed", "form", "a"}
+    assert not re.search(r"url\(\s*['\"]?(?!#)|@import", page)
+    assert "default-src 'none'" in page
+
+
+def test_tables_are_tables(page):
+    seen = parsed(page)
+    count = [tag for tag, _ in seen.elements].count
+    assert count("table") == count("thead") == count("tbody") == 4
+    assert count("caption") == 3
+    scopes = {a.get("scope") for tag, a in seen.elements if tag == "th"}
+    assert scopes == {"col", "row"}
+    assert count("figure") == count("figcaption") == count("svg") == 3
+    assert [a["role"] for tag, a in seen.elements if tag == "svg"] == ["img"] * 3
+    assert "<strong>" in page
+    assert "A small study" in "".join(seen.text)
+
+
+def test_names_are_text_whatever_they_hold(tmp_path):
+    for number in range(2):
+        results = made(
+            noisy(0.5, 1, domains=(NASTY, "b")), 1, {"name": f"{NASTY}{number}"}
+        )
+        write(tmp_path / str(number), results)
+    found = Comparison.of(tmp_path)
+    seen = parsed(as_page(found, figures(found)))
+    assert not [tag for tag, _ in seen.elements if tag == "script"]
+    assert NASTY in "".join(seen.text)
+    assert "<script" not in found._repr_html_()
+
+
+def test_the_same_runs_give_the_same_page(page, study_folder):
+    assert page_of(study_folder) == page
+
+
+def test_a_notebook_shows_the_tables(study_folder):
+    shown = Comparison.of(study_folder)._repr_html_()
+    seen = parsed(shown)
+    assert [tag for tag, _ in seen.elements].count("table") == 3
+    assert "<html" not in shown
+
+
+def opened(page: str, folder):
+    """What Chromium says of a page, and the addresses that the page itself asks for;
+    the browser asks for some of its own accord."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        pytest.skip("there is no Chromium here")
+    folder.mkdir()
+    (folder / "page.html").write_text(page, encoding="utf-8")
+    log, picture = folder / "net.json", folder / "shot.png"
+    done = subprocess.run(
+        [
+            program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
+            "--no-first-run", "--disable-background-networking",
+            "--disable-component-update", "--disable-sync",
+            f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr",
+            "--v=0", f"--log-net-log={log}", f"--screenshot={picture}",
+            "--window-size=1000,1400", (folder / "page.html").as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert picture.stat().st_size > 1000
+    net = json.loads(log.read_text(encoding="utf-8"))
+    start = net["constants"]["logEventTypes"]["URL_REQUEST_START_JOB"]
+    asked = [
+        event["params"]["url"]
+        for event in net["events"]
+        if event["type"] == start
+        and event.get("params", {}).get("initiator", "not an origin") != "not an origin"
+    ]
+    return "CONSOLE" in done.stderr, asked
+
+
+@pytest.mark.slow
+def test_chromium_opens_it_without_a_word_or_a_request(page, tmp_path):
+    address = "http://127.0.0.1:9/x.png"
+    loud = f'<img src="{address}"><script>console.error("heard")</script>'
+    assert opened(f"<html><body>{loud}</body></html>", tmp_path / "control") == (
+        True,
+        [address],
+    )
+    assert opened(page, tmp_path / "report") == (False, [])

@@ -1,0 +1,115 @@
+"""Folders of runs made by hand, for tests of reports: no training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from federatedscope_ggeur.reporting import (
+    SCHEMA_VERSION,
+    ClientInfo,
+    DataFingerprint,
+    Provenance,
+    Results,
+    Round0,
+    RoundRecord,
+    average,
+    summarise,
+)
+from federatedscope_ggeur.reporting.study import Cell, Study, to_text
+
+DOMAINS = ("Art", "Clipart")
+
+
+def made(
+    scores: Sequence[Mapping[str, float | None]],
+    seed: int,
+    config: Mapping | None = None,
+    closed_form: Mapping[str, float] | None = None,
+    **changes,
+) -> Results:
+    """Results with these accuracies round by round; two clients, 1 kB up a round."""
+    rounds = [
+        RoundRecord(i, [1, 2], dict(s), *average(dict(s)), 0.5, 0.25, 1000, 3000)
+        for i, s in enumerate(scores, 1)
+    ]
+    head = None
+    if closed_form is not None:
+        about = (dict(closed_form), *average(dict(closed_form)), 0.5, 0.1, 0, 400)
+        head = RoundRecord(0, [], *about, method="lda", details={})
+    start = Round0(
+        [1, 2], 0.5, {"1": 500, "2": 700}, 90, 10, 8, 0, closed_form=head
+    )  # fmt: skip
+    domains = list(scores[0] if scores else closed_form)
+    fields = {
+        "schema_version": SCHEMA_VERSION,
+        "engine": "embedded",
+        "status": "finished",
+        "config": {
+            "outdir": "exp",
+            "expname": f"seed {seed}",
+            "seed": seed,
+            "data": {"type": "office@ggeur"},
+            **(config or {}),
+        },
+        "versions": {"python": "3.9", "torch": "2.1"},
+        "seed": seed,
+        "domains": domains,
+        "unseen_domains": [],
+        "class_names": ["bike", "mug & cup"],
+        "encoder": "hog",
+        "clients": [ClientInfo(1, domains[0], 70, 30), ClientInfo(2, "x", 7, 3)],
+        "round0": start,
+        "rounds": rounds,
+        "calibrated": None,
+        "final": summarise(rounds, start),
+        "provenance": Provenance(
+            "2026-01-02T03:04:05+00:00", 12.5, 11.0, 3 * 10**8, "Linux", "a processor",
+            2, None, ["federatedscope-ggeur", "--cfg", "x.yaml"], "c0ffee", False,
+            DataFingerprint(110, f"{seed:064d}"),
+        ),
+    }  # fmt: skip
+    return Results(**{**fields, **changes})
+
+
+def noisy(mean: float, seed: int, rounds: int = 4, domains=DOMAINS) -> list[dict]:
+    """Scores that rise towards `mean`, off by a number of the seed."""
+    rng = np.random.default_rng([seed, int(1e6 * mean)])
+    ends = {domain: mean + 0.02 * rng.normal() for domain in domains}
+    return [
+        {d: float(end * (1 - 0.5 / t)) for d, end in ends.items()}
+        for t in range(1, rounds + 1)
+    ]
+
+
+def write(folder: Path, results: Results, cell: Cell | None = None) -> Path:
+    """A run's folder with its results.json and, of a study, its cell.json."""
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text(results.to_json(), encoding="utf-8")
+    if cell is not None:
+        (folder / "cell.json").write_text(to_text(cell), encoding="utf-8")
+    return folder
+
+
+def write_study(
+    folder: Path,
+    study: Study,
+    means: Mapping[tuple[str, ...], float],
+    rounds: int = 4,
+    domains=DOMAINS,
+) -> Path:
+    """A study's folder: a cell for each of the points in `means`, and each seed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "study.json").write_text(to_text(study), encoding="utf-8")
+    names = [axis.name for axis in study.axes]
+    for number, (points, mean) in enumerate(means.items()):
+        for seed in study.seeds:
+            labels = dict(zip(names, points))
+            write(
+                folder / f"cell_{number}" / f"seed_{seed}",
+                made(noisy(mean, seed, rounds, domains), seed, {"cell": number}),
+                Cell(study.name, labels, seed),
+            )
+    return folder
