@@ -15,6 +15,7 @@ from federatedscope_ggeur.cfg_ggeur.secure_sums import sums_on
 from federatedscope_ggeur.commands import config_parser
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.commands.inspection import (
+    MOST_CLIENTS,
     TOP,
     Holdings,
     Similarities,
@@ -29,6 +30,8 @@ from federatedscope_ggeur.federation.advice import withheld_text
 from federatedscope_ggeur.federation.holdings import Withheld
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting import new_run_folder
+from federatedscope_ggeur.reporting.crowds import draw_crowd
+from federatedscope_ggeur.reporting.formats import read_formats
 from federatedscope_ggeur.reporting.heatmaps import draw_heatmap
 
 _MOST_NAMES = 12
@@ -54,7 +57,14 @@ def inspect(arguments: Sequence[str]) -> int:
         help="compare shapes of Eq. 1 as the paper prints it, X X^T / n, in place of "
         "the covariance, from which the class's mean is taken off",
     )
+    parser.add_argument(
+        "--format",
+        metavar="FORMATS",
+        default="png",
+        help="of the pictures: svg, pdf and png, with commas (default: png)",
+    )
     options = parser.parse_intermixed_args(arguments)
+    formats = read_formats(options.format)
     cfg = load_config(options.cfg, options.settings)
     with shown_on_console(cfg.verbose > 0):
         dataset = load_data_set(cfg)
@@ -64,23 +74,27 @@ def inspect(arguments: Sequence[str]) -> int:
     files = {"samples.csv": held.to_csv()}
     if alike:
         files["similarity.csv"] = similarities_csv(alike, dataset.class_names)
-    names = [f"similarity_{i}_{_safe(p.second)}.png" for i, p in enumerate(alike, 1)]
-    folder = _folder(cfg, options.out, [*files, "samples.png", *names])
+    names = [f"similarity_{i}_{_safe(p.second)}" for i, p in enumerate(alike, 1)]
+    pictures = [f"{name}.{form}" for name in ["samples", *names] for form in formats]
+    folder = _folder(cfg, options.out, [*files, *pictures])
     for name, text in files.items():
         write_atomically(folder / name, text)
-    _draw_holdings(folder / "samples.png", held)
+    for suffix in formats:
+        _draw_holdings(folder / f"samples.{suffix}", held)
     # One scale, so that the pictures can be compared.
     largest = max((np.nanmax(pair.values, initial=0.0) for pair in alike), default=0.0)
     for name, pair in zip(names, alike):
         names_of_classes = dataset.class_names
-        _draw_similarities(folder / name, pair, names_of_classes, form, float(largest))
+        for suffix in formats:
+            file = folder / f"{name}.{suffix}"
+            _draw_similarities(file, pair, names_of_classes, form, float(largest))
     ggeur = cfg.ggeur
     # As secure sums the threshold is one on the sum, not on what a client holds.
     on_clients = asks_for_statistics(ggeur) and not sums_on(ggeur)
     threshold = int(ggeur.privacy.min_samples) if on_clients else 1
     print("\n".join(_about_holdings(held, threshold)))
     print("\n".join(_about_similarities(alike, dataset, form)))
-    for name in sorted([*files, "samples.png", *names]):
+    for name in sorted([*files, *pictures]):
         print(folder / name)
     return 0
 
@@ -110,6 +124,10 @@ def _safe(name: str) -> str:
 
 
 def _draw_holdings(path: Path, held: Holdings) -> None:
+    if len(held.clients) > MOST_CLIENTS:
+        domains = [domain for _, domain in held.clients]
+        draw_crowd(path, held.counts, domains, held.class_names)
+        return
     draw_heatmap(
         path,
         held.counts,
@@ -143,22 +161,15 @@ def _draw_similarities(
 
 
 def _about_holdings(held: Holdings, threshold: int) -> list[str]:
-    num_classes = len(held.class_names)
-    table = [("client", "domain", "rows", "classes")] + [
-        (str(number), domain, str(row.sum()), f"{(row > 0).sum()} of {num_classes}")
-        for (number, domain), row in zip(held.clients, held.counts)
-    ]
-    widths = [max(map(len, column)) for column in zip(*table)]
-    lines = [
-        f"{number:>{widths[0]}}  {domain:<{widths[1]}}  {rows:>{widths[2]}}  "
-        f"{classes:>{widths[3]}}"
-        for number, domain, rows, classes in table
-    ]
+    many = len(held.clients) > MOST_CLIENTS
+    lines = _aligned(held.summary() if many else held.lines())
     empty = [
-        number for (number, _), n in zip(held.clients, held.counts.sum(1)) if not n
+        str(number) for (number, _), n in zip(held.clients, held.counts.sum(1)) if not n
     ]
     if empty:
-        lines.append(f"clients without rows: {', '.join(map(str, empty))}")
+        lines.append(f"clients without rows: {_some(empty)}")
+    if many:
+        lines.append("a line for each client: samples.csv")
     nobody = [
         name for name, n in zip(held.class_names, held.counts.sum(0).tolist()) if not n
     ]
@@ -168,6 +179,19 @@ def _about_holdings(held: Holdings, threshold: int) -> list[str]:
     if withheld.pairs:
         lines.append(withheld_text(withheld))
     return lines
+
+
+def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
+    """Names stand left, all else right."""
+    left = table[0].index("domain")
+    widths = [max(map(len, column)) for column in zip(*table)]
+    return [
+        "  ".join(
+            cell.ljust(width) if i == left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in table
+    ]
 
 
 def _about_similarities(alike: Sequence[Similarities], dataset, form: str) -> list[str]:

@@ -19,6 +19,8 @@ from federatedscope_ggeur.reporting.tables import csv_text
 
 #: Directions that Eq. 3 compares; the largest similarity.
 TOP = 5
+#: More clients are summed up, in print and in the picture.
+MOST_CLIENTS = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,38 @@ class Holdings:
             for (number, domain), row in zip(self.clients, self.counts)
         )
         return csv_text([["client", "domain", "rows", *self.class_names], *lines])
+
+    def lines(self) -> list[tuple[str, ...]]:
+        """A table with a line for each client."""
+        held = (self.counts > 0).sum(1)
+        return [("client", "domain", "rows", "classes")] + [
+            (str(number), domain, str(rows), f"{classes} of {len(self.class_names)}")
+            for (number, domain), rows, classes in zip(
+                self.clients, self.counts.sum(1), held
+            )
+        ]
+
+    def summary(self) -> list[tuple[str, ...]]:
+        """A table with a line for each domain, and one for all if there are several:
+        clients, least, median and most rows and classes of a client, and how many
+        clients have no rows."""
+        rows, classes = self.counts.sum(1), (self.counts > 0).sum(1)
+        domains = np.array([domain for _, domain in self.clients], dtype=object)
+        names = list(dict.fromkeys(domains))
+        groups = [(name, domains == name) for name in names]
+        if len(names) > 1:
+            groups.append(("all", np.ones(len(domains), dtype=bool)))
+        head = ("domain", "clients", "rows: min", "median", "max", "classes: min")
+        return [(*head, "median", "max", "without rows")] + [
+            (
+                name,
+                str(mine.sum()),
+                *_spread(rows[mine]),
+                *_spread(classes[mine]),
+                str((rows[mine] == 0).sum()),
+            )
+            for name, mine in groups
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +149,8 @@ def similarities(
             f"--reference: there is no domain '{reference}', there are "
             f"{', '.join(names)}"
         )
+    if len(names) == 1:  # shapes of many rows take seconds
+        return []
     shapes = {
         d.name: _shapes(d.train, dataset.num_classes, centred) for d in dataset.domains
     }
@@ -173,6 +209,10 @@ def _compare(
                 values[i, j] = shape_similarity(one, other, TOP)
     left_out = [c for c, pair in enumerate(zip(a, b)) if None in pair]
     return Similarities(first, second, values, left_out)
+
+
+def _spread(values: np.ndarray) -> tuple[str, str, str]:
+    return str(values.min()), f"{np.median(values):g}", str(values.max())
 
 
 def _mean(values: np.ndarray) -> float | None:

@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from federatedscope_ggeur.reporting.plots import shortened, write_png
+from federatedscope_ggeur.reporting.formats import write_figure
+from federatedscope_ggeur.reporting.plots import shortened
 
 _DPI = 150
 _FONT = 7.0
@@ -37,7 +37,8 @@ def draw_heatmap(
     scale_title: str,
     largest: float | None = None,
 ) -> None:
-    """Draw a matrix as a PNG, one cell an entry; the same numbers give the same bytes.
+    """Draw a matrix, one cell an entry, in the format that the ending of `path` names;
+    the same numbers give the same bytes.
 
     The picture grows with the matrix, so that every row and column has a label that
     can be read; up to 1,200 cells hold their numbers.
@@ -72,7 +73,6 @@ def draw_heatmap(
         layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08),
         facecolor="white",
     )
-    canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     shown = np.ma.masked_where(values == 0 if counts else np.isnan(values), values)
     norm = _norm(shown, counts, largest)
@@ -80,14 +80,24 @@ def draw_heatmap(
     axes.set_facecolor(_EMPTY)
     # In a large picture the labels are too far from the cells to stand on one side.
     high, wide = len(rows) > _MANY, len(columns) > _MANY
-    _label(axes.xaxis, columns, column_title, 90 if turned else 0, twice=high)
-    _label(axes.yaxis, rows, row_title, 0, twice=wide)
+    rotation = 90 if turned else 0
     axes.set_title(title, fontsize=_FONT + 2, parse_math=False)
+    _add_scale(figure, axes, image, scale_title)
+    if high or wide:
+        # Room is made for the longest labels alone: to measure all of them again and
+        # again takes most of the time.
+        _label(axes.xaxis, columns, column_title, rotation, high, _outer(columns))
+        _label(axes.yaxis, rows, row_title, 0, wide, _outer(rows))
+        layout = figure.get_layout_engine()
+        for _ in range(2):
+            layout.execute(figure)
+        figure.set_layout_engine("none")
+    _label(axes.xaxis, columns, column_title, rotation, high, range(len(columns)))
+    _label(axes.yaxis, rows, row_title, 0, wide, range(len(rows)))
     _draw_grid(axes, values.shape)
     if texts is not None:
         _write_numbers(axes, texts, norm(shown))
-    _add_scale(figure, axes, image, scale_title)
-    write_png(path, canvas)
+    write_figure(path, figure)
 
 
 def _texts(values: np.ndarray, counts: bool) -> list[list[str]] | None:
@@ -125,21 +135,35 @@ def _norm(shown, counts: bool, largest: float | None):
     return Normalize(0, largest or found or 1.0)
 
 
-def _label(axis, names: Sequence[str], title: str, rotation: int, twice: bool) -> None:
+def _outer(names: Sequence[str]) -> list[int]:
+    """The first, the last and the longest."""
+    longest = max(range(len(names)), key=lambda i: len(names[i]))
+    return sorted({0, len(names) - 1, longest})
+
+
+def _label(
+    axis,
+    names: Sequence[str],
+    title: str,
+    rotation: int,
+    twice: bool,
+    places: Sequence[int],
+) -> None:
     # A name may hold "$", which would be read as a formula.
     style = {"rotation": rotation, "fontsize": _FONT, "parse_math": False}
-    axis.set_ticks(range(len(names)))
+    axis.set_ticks(list(places))
     far = "labeltop" if axis.axis_name == "x" else "labelright"
     axis.set_tick_params(length=2, **{far: twice})
-    axis.set_ticklabels(names, **style)
+    axis.set_ticklabels([names[place] for place in places], **style)
     axis.set_label_text(title, fontsize=_FONT + 1, parse_math=False)
 
 
 def _draw_grid(axes, shape: tuple[int, int]) -> None:
-    lines = {"color": "0.85", "linewidth": 0.4}
-    for draw, places in zip((axes.axhline, axes.axvline), shape):
-        for place in range(1, places):
-            draw(place - 0.5, **lines)
+    high, wide = (np.arange(1, size) - 0.5 for size in shape)
+    lines = {"colors": "0.85", "linewidth": 0.4}
+    axes.hlines(high, -0.5, shape[1] - 0.5, **lines)
+    axes.vlines(wide, -0.5, shape[0] - 0.5, **lines)
+    axes.set(xlim=(-0.5, shape[1] - 0.5), ylim=(shape[0] - 0.5, -0.5))
 
 
 def _add_scale(figure, axes, image, title: str) -> None:

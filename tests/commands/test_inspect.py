@@ -211,6 +211,61 @@ def test_pictures_are_named_after_domains_and_printed(inspect, tmp_path):
         assert Image.open(tmp_path / "out" / name).size[0] > 400
 
 
+def test_many_clients_are_summed_up_by_domain(inspect, tmp_path):
+    data = write_domains(tmp_path / "data", [(400, 40, 9), (300, 200, 30)])
+    words = [*data, "federate.client_num", "60", "data.splitter_args"]
+    status, printed, _ = inspect(*words, "[{'alpha': 0.05}]")
+    assert status == 0
+    rows = lines(tmp_path / "out" / "samples.csv")[1:]
+    assert len(rows) == 60, "the file has a line for each"
+    held = np.array([row[3:] for row in rows]).astype(int)
+    domains = np.array([row[1] for row in rows])
+    found = [line.split() for line in printed.splitlines()]
+    for name, mine in (
+        ("one", domains == "one"),
+        ("two", domains == "two"),
+        ("all", domains != ""),
+    ):
+        totals, classes = held[mine].sum(1), (held[mine] > 0).sum(1)
+        expected = [mine.sum(), totals.min(), np.median(totals), totals.max(),
+                    classes.min(), np.median(classes), classes.max(),
+                    (totals == 0).sum()]  # fmt: skip
+        assert [name, *(f"{value:g}" for value in expected)] in found
+    empty = [row[0] for row in rows if row[2] == "0"]
+    assert len(empty) > 12
+    assert f"clients without rows: {', '.join(empty[:12])} and" in printed
+    assert "a line for each client: samples.csv" in printed
+    assert len(printed.splitlines()) < 15
+    size = Image.open(tmp_path / "out" / "samples.png").size
+    assert size == (1035, 960), "a page"
+
+
+def test_forty_clients_have_a_line_each(inspect, tmp_path):
+    data = write_domains(tmp_path / "data", [(400, 40)])
+    for number, lines_of in ((40, 40), (41, 1)):
+        _, printed, _ = inspect(
+            *data, "federate.client_num", str(number), out=tmp_path / str(number)
+        )
+        found = re.findall(r"^ *(?:\d+ +one|one +\d+) ", printed, re.MULTILINE)
+        assert len(found) == lines_of
+
+
+def test_pictures_have_the_formats_that_are_asked_for(inspect, tmp_path):
+    data = write_domains(tmp_path / "data", [(20, 20)] * 2)
+    status, printed, _ = inspect(*data, "--format", "svg,pdf")
+    assert status == 0
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == [
+        "samples.csv", "samples.pdf", "samples.svg", "similarity.csv",
+        "similarity_1_two.pdf", "similarity_1_two.svg",
+    ]  # fmt: skip
+    assert all(str(tmp_path / "out" / name) in printed for name in names)
+    status, printed, error = inspect(*data, "--format", "svg,gif", out=tmp_path / "no")
+    assert status == 1
+    assert "--format: takes svg, pdf, png, with commas between; got 'gif'" in error
+    assert not (tmp_path / "no").exists()
+
+
 def test_nothing_is_overwritten(inspect, tmp_path, quickstart, monkeypatch):
     data = write_domains(tmp_path / "data", [(20, 20)])
     assert inspect(*data)[0] == 0

@@ -56,11 +56,15 @@ _DATA_TYPES = {
     "PACS": "pacs@ggeur",
     "Office-Home": "office_home@ggeur",
 }
-_AUGMENTATIONS = ("fedmix", "fedgen", "fedfa")
 #: The networks of the rows without CLIP, which the paper leaves unnamed, in the
 #: benchmark that its App. C follows.
 _NETWORKS = {"table4": "resnet18", "table5": "resnet34", "table6": "resnet34"}
-_PLAIN = {"ggeur.augmentation": "ggeur", "ggeur.steps": [], "ggeur.network.name": ""}
+#: Of a head that is trained on embeddings.
+_HEAD = {
+    "ggeur.text.model": "",
+    "ggeur.closed_form": "none",
+    "ggeur.network.name": "",
+}
 _NOTES = {
     "table1": [
         "Zero-shot CLIP is printed once for each data set: it knows no clients.",
@@ -265,25 +269,30 @@ def _labels(name: str, columns: list[str]) -> dict[str, str]:
 
 def _row(name: str, row: str) -> dict[str, Any]:
     """What tells a run of this row from those of others."""
-    found = re.fullmatch(r"(\S+)( \(CLIP\+MLP\))?( \+ GGEUR(?: \((.*)\))?)?", row)
-    if found is None:
-        return {"ggeur.closed_form": "zeroshot"}
-    base, clip, added, steps = found.groups()
-    method = base.lower()
-    if method in ("fedtpg", "fedclip"):
-        return {"ggeur.text.model": method}
-    text = {"ggeur.text.model": "", "ggeur.closed_form": "none"}
-    if method in _AUGMENTATIONS:
-        network = {"ggeur.network.name": ""}
-        base_method = {"ggeur.base_method": "fedavg", "ggeur.augmentation": method}
-        return {**text, **base_method, **network}
-    settings = {**text, "ggeur.base_method": method, **_PLAIN}
+    own = _methods().get(row)
+    if own is not None and "ggeur.base_method" not in own:  # of CLIP's text side
+        return own
+    base, clip, added, steps = re.fullmatch(
+        r"(\S+)( \(CLIP\+MLP\))?( \+ GGEUR(?: \((.*)\))?)?", row
+    ).groups()
+    settings: dict[str, Any] = {**_HEAD, **_methods()[base]}
     if clip is None:
         settings["ggeur.network.name"] = _NETWORKS[name]
-    elif added is not None:
+    if "ggeur.augmentation" not in settings:
         both = name in (*_DOMAINS, "table11") and steps != "Step 1"
-        settings["ggeur.steps"] = [1, 2] if both else [1]
+        settings["ggeur.augmentation"] = "ggeur"
+        settings["ggeur.steps"] = ([1, 2] if both else [1]) if added else []
     return settings
+
+
+@cache
+def _methods() -> dict[str, dict[str, str]]:
+    """For each of the paper's methods what this package calls it."""
+    found: dict[str, dict[str, str]] = {}
+    with open(_FOLDER / "methods.csv", newline="", encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            found.setdefault(line["method"], {})[line["key"]] = line["value"]
+    return found
 
 
 def _row_said(rows) -> dict[str, dict[str, Said]]:
