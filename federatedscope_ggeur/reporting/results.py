@@ -169,6 +169,10 @@ class Results:
             raise DataError("features: must be finite in float32, but some are not")
         return self.model.in_chunks(self.model, rows)
 
+    def __repr__(self) -> str:
+        score = "" if self.final.avg is None else f", AVG {100 * self.final.avg:.2f}%"
+        return f"Results({self.status}, seed {self.seed}{score})"
+
     def _repr_html_(self) -> str:
         """The results as a notebook shows them; see `results_html`."""
         from federatedscope_ggeur.reporting.tables import results_html
