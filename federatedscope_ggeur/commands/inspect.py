@@ -24,6 +24,7 @@ from federatedscope_ggeur.commands.inspection import (
     similarities,
     similarities_csv,
 )
+from federatedscope_ggeur.data import torch_threads
 from federatedscope_ggeur.engines.run import divide, load_data_set
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.advice import withheld_text
@@ -69,7 +70,9 @@ def inspect(arguments: Sequence[str]) -> int:
     with shown_on_console(cfg.verbose > 0):
         dataset = load_data_set(cfg)
     held = holdings(divide(cfg, dataset))
-    alike = similarities(dataset, options.reference, not options.uncentred)
+    # Many small matrices: more threads than a run has wait for each other.
+    with torch_threads(int(cfg.ggeur.num_threads)):
+        alike = similarities(dataset, options.reference, not options.uncentred)
     form = "Eq. 1 as printed, uncentred" if options.uncentred else "Eq. 1 centred"
     files = {"samples.csv": held.to_csv()}
     if alike:
