@@ -41,7 +41,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "study": Command(
         "study",
-        "FILE",
+        "[FILE]",
         "run methods x data x seeds, side by side; tunes, and goes on where it was cut "
         "off",
         RUN,

@@ -11,6 +11,7 @@ from pathlib import Path
 from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM, command_parser
 from federatedscope_ggeur.commands.study_table import StudyTable
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.reporting.study import Study
 
 
@@ -22,7 +23,12 @@ def study(arguments: Sequence[str]) -> int:
         "cut off goes on from its checkpoint: repeat the command. docs/studies.md says "
         "what a study file holds.",
     )
-    parser.add_argument("file", metavar="FILE", help="study file, or a bundled one")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?",
+        help="study file, or the name of a bundled one; without it, they are listed",
+    )
     parser.add_argument(
         "--out",
         metavar="FOLDER",
@@ -46,6 +52,11 @@ def study(arguments: Sequence[str]) -> int:
     options = parser.parse_intermixed_args(arguments)
     if options.workers is not None and options.workers < 1:
         raise ConfigError(f"--workers: must be at least 1, got {options.workers}")
+    if options.file is None:
+        for file in sorted(study_folder().glob("*.yaml")):
+            title = file.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+            print(f"{file.stem}: {title}")
+        return 0
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.commands.console import shown_on_console
     from federatedscope_ggeur.studies.running import StudyRun
@@ -86,9 +97,13 @@ def _tell_end(found: Study, folder: Path, quiet: bool) -> int:
         ):
             print(Comparison.of([folder]).to_text())
         print(f"runs: {folder}\ncurves and tables: {PROGRAM} report {folder}")
+    by_problem: dict[str, list[str]] = {}
     for failed in found.failed:
         name = " / ".join([*failed.labels.values(), f"seed {failed.seed}"])
-        print(f"failed: {name}: {failed.problem}", file=sys.stderr)
+        by_problem.setdefault(failed.problem, []).append(name)
+    for problem, names in by_problem.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        print(f"failed: {names[0]}{more}: {problem}", file=sys.stderr)
     return 1 if found.failed else 0
 
 

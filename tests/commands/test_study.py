@@ -8,6 +8,7 @@ from study_on_disk import StudyOnDisk
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands.study_table import StudyTable
+from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.studies.running import StudyRun
 from federatedscope_ggeur.studies.study_file import load_study
 from federatedscope_ggeur.studies.workers import Event
@@ -35,6 +36,13 @@ def test_what_is_wrong_is_one_message(tmp_path, capsys, words, message):
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert message.replace("\\", "") in error
+
+
+def test_without_a_file_the_bundled_ones_are_listed(capsys):
+    assert main(["study"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("table7: Table 7 of the GGEUR paper") for line in lines)
+    assert len(lines) == len(list(study_folder().glob("*.yaml")))
 
 
 def test_several_seeds_are_answered_with_their_study(tmp_path, capsys, monkeypatch):
