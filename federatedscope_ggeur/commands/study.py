@@ -47,6 +47,7 @@ def study(arguments: Sequence[str]) -> int:
     if options.workers is not None and options.workers < 1:
         raise ConfigError(f"--workers: must be at least 1, got {options.workers}")
     # Imported here: torch takes seconds, and --help needs none of it.
+    from federatedscope_ggeur.commands.console import shown_on_console
     from federatedscope_ggeur.studies.running import StudyRun
     from federatedscope_ggeur.studies.study_file import load_study
     from federatedscope_ggeur.studies.workers import Workers
@@ -63,7 +64,8 @@ def study(arguments: Sequence[str]) -> int:
             print(f"{tuned} more once they are tuned")
         return 0
     try:
-        with table:
+        shown = shown_on_console("warning" if options.quiet else "info")
+        with shown, table:
             found = run.run(lambda: Workers(count), table)
     except KeyboardInterrupt:
         print(

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
 from federatedscope_ggeur.data import DataSet
 from federatedscope_ggeur.engines.run import Run, divide, load_data_set, what_to_load
 from federatedscope_ggeur.errors import ConfigError, DataError
@@ -200,6 +199,7 @@ class Runner:
         run.history.flush()
         write_run(part, results, run.history.head_bytes())
         logger.info("%s", results_table(results))
+        _remove_checkpoint(part)  # of a finished run nothing goes on
 
     def _data_set(self, cfg) -> DataSet:
         """The data set of `cfg`; that of the job before, if it is the same."""
@@ -220,8 +220,7 @@ def _begun(cfg, data, capture: Capture, part: Path) -> Run:
             return Run(cfg, data, restore_from=path, capture=capture)
         except ConfigError as error:
             logger.warning("begins anew: %s", error)
-    for left in part.glob(f"{DEFAULT_NAME}*"):
-        _remove(left)
+    _remove_checkpoint(part)
     return Run(cfg, data, capture=capture)
 
 
@@ -238,6 +237,11 @@ def _is_finished(part: Path) -> bool:
         return read_results(part).status == "finished"
     except DataError:
         return False
+
+
+def _remove_checkpoint(part: Path) -> None:
+    for left in part.glob(f"{DEFAULT_NAME}*"):
+        _remove(left)
 
 
 def _remove(path: Path) -> None:
@@ -269,6 +273,5 @@ def _run_on_federatedscope(job: Job) -> Path:
 
 
 def _as_word(value: object) -> str:
-    """A value as a command line gives it."""
-    is_plain = isinstance(value, str) and literal(value) == value
-    return value if is_plain else repr(value)  # type: ignore[return-value]
+    """A value as a command line gives it; FS reads a text there as in its files."""
+    return value if isinstance(value, str) else repr(value)

@@ -48,7 +48,8 @@ def test_every_run_is_the_one_of_its_settings(make_study):
     assert left["baseline"] == {"axis": "method", "name": "FedAvg"}
     assert left["failed"] == left["tuned"] == []
     files = {path.name for path in (study.out / "fedavg" / "seed_0").iterdir()}
-    assert {"results.json", "cell.json", "config.yaml", "log.txt", "curve.png"} <= files
+    assert files == {"results.json", "cell.json", "config.yaml", "log.txt",
+                     "curve.png", "metrics.csv", "head.safetensors"}  # fmt: skip
     text = (study.out / "ggeur" / "seed_1" / "results.json").read_text()
     provenance = Results.from_json(text).provenance
     assert str(study.file) in provenance.command
