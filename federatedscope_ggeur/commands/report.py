@@ -20,7 +20,10 @@ def report(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     # Imported here: to complain of an option takes neither scipy nor matplotlib.
     from federatedscope_ggeur.reporting.comparison import Comparison
-    from federatedscope_ggeur.reporting.comparison.beside import beside_paper, papers_of
+    from federatedscope_ggeur.reporting.comparison.beside import (
+        beside_paper,
+        beside_papers,
+    )
     from federatedscope_ggeur.reporting.comparison.checklist import as_checklist
     from federatedscope_ggeur.reporting.comparison.figures import figures
     from federatedscope_ggeur.reporting.comparison.folder import (
@@ -34,8 +37,11 @@ def report(arguments: Sequence[str]) -> int:
     formats = list(dict.fromkeys(options.format.split(",")))
     check_formats(formats)
     found = Comparison.of(options.folders, options.baseline, options.target)
-    papers = papers_of(found) if options.paper is None else [options.paper]
-    more = [sheet for name in papers for sheet in beside_paper(found, name)]
+    more = (
+        beside_papers(found)
+        if options.paper is None
+        else beside_paper(found, options.paper)
+    )
     texts = {"checklist.md": as_checklist(found)} if options.checklist else {}
     pictures = figures(found, options.width)
     if options.classes:

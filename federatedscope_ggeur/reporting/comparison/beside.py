@@ -36,9 +36,21 @@ class _Place:
     columns: dict[str, Measure]
 
 
-def papers_of(comparison: Comparison) -> list[str]:
-    """The paper's tables that the studies say they are of."""
-    return list(dict.fromkeys(s.paper for s in comparison.studies if s.paper))
+def beside_papers(comparison: Comparison) -> list[Sheet]:
+    """`beside_paper` of the tables that the studies say they are of.
+
+    One that no row belongs to, such as of a study that was tried out on other data, is
+    told in the comparison's notes.
+    """
+    found: list[Sheet] = []
+    for name in dict.fromkeys(study.paper for study in comparison.studies):
+        if not name:
+            continue
+        try:
+            found += beside_paper(comparison, name)
+        except DataError as error:
+            comparison.notes.append(str(error).replace("--paper: ", ""))
+    return found
 
 
 def beside_paper(comparison: Comparison, name: str) -> list[Sheet]:

@@ -215,9 +215,14 @@ def tidy(axes) -> None:
 
 
 def chunks(names: Sequence[str]) -> list[list[str]]:
-    """As many groups of about equal size as panels need."""
+    """As many groups of about equal size as panels need.
+
+    Of an even size where there are several: methods often stand in pairs, without
+    something and with it.
+    """
     count = -(-len(names) // MOST_ROWS) or 1
     size = -(-len(names) // count)
+    size += size % 2 * (count > 1)
     return [list(names[i : i + size]) for i in range(0, len(names), size)]
 
 

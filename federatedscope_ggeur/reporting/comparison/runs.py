@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from federatedscope_ggeur.errors import DataError
-from federatedscope_ggeur.reporting.results import SCHEMA_VERSION, Results
+from federatedscope_ggeur.reporting.results import Results
 from federatedscope_ggeur.reporting.study import (
     Cell,
     Study,
@@ -145,8 +145,7 @@ def _read(path: Path) -> Results:
     except RecursionError:
         raise DataError(f"'{path}': nested too deeply to be results") from None
     except DataError as error:
-        # What it says of the schema; a file of something else has none.
-        raise DataError(f"'{path}': {error} (schema {SCHEMA_VERSION})") from None
+        raise DataError(f"'{path}': {error}") from None
 
 
 def _add_study_of(cell: Cell, folder: Path, studies: dict[Path, Study]) -> None:

@@ -12,7 +12,7 @@ from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.reporting.comparison import Comparison
-from federatedscope_ggeur.reporting.comparison.beside import beside_paper, papers_of
+from federatedscope_ggeur.reporting.comparison.beside import beside_paper, beside_papers
 from federatedscope_ggeur.reporting.paper import paper_table
 from federatedscope_ggeur.reporting.study import Axis, Cell, Study, to_text
 
@@ -79,9 +79,18 @@ def test_rows_are_found_by_their_names_first(tmp_path, configs):
     write(tmp_path / "a", results, Cell("s", {"method": GGEUR}, 1))
     (tmp_path / "study.json").write_text(to_text(study))
     found = Comparison.of(tmp_path)
-    assert papers_of(found) == ["table7"]
-    figures, _ = beside_paper(found, "table7")
+    figures, _ = beside_papers(found)
     assert figures.rows[1][0] == f"paper: {GGEUR}"
+
+
+def test_a_study_on_other_data_is_told_so(tmp_path, study_folder):
+    study = Study("s", "S", [Axis("method", ["a"])], [1], paper="table7")
+    write(tmp_path / "a", made([{"x": 0.5}], 1), Cell("s", {"method": "a"}, 1))
+    (tmp_path / "study.json").write_text(to_text(study))
+    found = Comparison.of(tmp_path)
+    assert beside_papers(found) == []
+    assert any("no row belongs to" in note for note in found.notes)
+    assert beside_papers(Comparison.of(study_folder)) == []
 
 
 def test_columns_of_alpha_are_found_by_settings(tmp_path):

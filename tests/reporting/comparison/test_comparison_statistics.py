@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import itertools
 
 import numpy as np
 import pytest
@@ -65,15 +65,28 @@ def test_a_table_is_tested_as_scipy_does(table):
         assert d.spread.n == len(base)
         assert (d.p_wilcoxon is None) == (len(base) < 6)
     if len(base) >= 6:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of ties, which make it approximate
-            ranks = [
-                stats.wilcoxon(np.round(np.subtract(row, base), 10)).pvalue
-                for row in others
-            ]
+        ranks = [plain_wilcoxon(np.round(np.subtract(row, base), 10)) for row in others]
         assert [d.p_wilcoxon for d in found.values()] == pytest.approx(ranks)
         corrected = [d.p_wilcoxon_holm for d in found.values()]
         assert corrected == pytest.approx(plain_holm(ranks))
+
+
+def plain_wilcoxon(differences):
+    """Every choice of signs, counted."""
+    differences = differences[differences != 0]
+    ranks = stats.rankdata(np.abs(differences))
+    found = ranks[differences > 0].sum()
+    signs = itertools.product((0, 1), repeat=len(ranks))
+    sums = np.array([np.dot(one, ranks) for one in signs])
+    return min(1, 2 * min(np.mean(sums <= found), np.mean(sums >= found)))
+
+
+@settings(max_examples=30)
+@given(st.sets(st.integers(1, 10**6), min_size=6, max_size=30), st.randoms())
+def test_wilcoxon_without_ties_is_scipys(sizes, random):
+    values = [size * random.choice((-1, 1)) for size in sizes]
+    _, _, p = paired(by_seed(values), by_seed([0] * len(values)))
+    assert p == pytest.approx(stats.wilcoxon(values, mode="exact").pvalue)
 
 
 def plain_holm(ps):

@@ -22,6 +22,7 @@ from federatedscope_ggeur.reporting.comparison.figures import (
 from federatedscope_ggeur.reporting.comparison.pictures import (
     FORMATS,
     WIDTHS,
+    chunks,
     fill,
     look,
     render,
@@ -173,6 +174,15 @@ def test_many_rows_take_more_panels(tmp_path, study):
             assert edge.min() == 255, f"{picture.name} touches its edge"
         shown = [axes for axes in picture.figure.axes if axes.get_visible()]
         assert len(shown) == 3
+
+
+def test_pairs_of_methods_stay_in_one_panel():
+    for count in (1, 8, 9, 14, 20, 33):
+        names = [str(number) for number in range(count)]
+        groups = chunks(names)
+        assert [name for group in groups for name in group] == names
+        assert all(len(group) <= 8 for group in groups)
+        assert all(len(group) % 2 == 0 for group in groups[:-1])
 
 
 def test_nothing_to_draw_is_no_picture(tmp_path):
