@@ -25,6 +25,7 @@ def offered(line: str) -> set[str]:
     return set(completions(words, prefix)[0])
 
 
+@pytest.mark.slow
 def test_the_names_are_those_of_the_parsers_and_the_settings():
     script = ROOT / ".ci" / "completion_names.py"
     done = subprocess.run(

@@ -29,6 +29,7 @@ def without_place(found):
     return found
 
 
+@pytest.mark.slow
 def test_every_run_is_the_one_of_its_settings(make_study):
     study = make_study(baseline={"method": "FedAvg"})
     said = study.run("--workers", 2)

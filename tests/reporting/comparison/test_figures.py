@@ -105,6 +105,7 @@ def drawn(study_folder):
     return {width: figures(found, width) for width in WIDTHS}
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes(drawn, study_folder):
     again = figures(Comparison.of(study_folder), "one")
     for picture, other in zip(drawn["one"], again):
