@@ -28,6 +28,7 @@ def report(arguments: Sequence[str]) -> int:
     from federatedscope_ggeur.reporting.comparison.figures import figures
     from federatedscope_ggeur.reporting.comparison.folder import (
         check_formats,
+        check_free,
         default_folder,
         report_files,
         write_report,
@@ -36,6 +37,8 @@ def report(arguments: Sequence[str]) -> int:
 
     formats = list(dict.fromkeys(options.format.split(",")))
     check_formats(formats)
+    if options.out is not None:
+        check_free(Path(options.out))
     found = Comparison.of(options.folders, options.baseline, options.target)
     more = (
         beside_papers(found)

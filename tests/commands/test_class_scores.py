@@ -13,6 +13,8 @@ from federatedscope_ggeur.commands.class_scores import class_counts
 from federatedscope_ggeur.reporting import Results
 from federatedscope_ggeur.reporting.comparison import FoundRun
 
+pytestmark = pytest.mark.slow  # five runs, and their data read again
+
 KINDS = {
     "trained": [],
     "closed form": ["ggeur.closed_form", "lda"],
@@ -24,7 +26,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Run folders of two rounds on the bundled digits, by the kind of their head."""
+    """Run folders of one round on the bundled digits, by the kind of their head."""
     outdir = tmp_path_factory.mktemp("class_scores")
     for kind, settings in KINDS.items():
         words = [
@@ -33,7 +35,7 @@ def folders(tmp_path_factory):
             "expname",
             kind,
             "federate.total_round_num",
-            "2",
+            "1",
         ]
         words += ["verbose", "0", *settings]
         assert main(["--cfg", "ggeur_quickstart.yaml", *words]) == 0

@@ -59,6 +59,7 @@ def test_files_and_what_is_printed(runs, tmp_path, shown):
     assert (out / "table.md").read_text(encoding="utf-8").startswith("## office")
 
 
+@pytest.mark.slow
 def test_formats_and_widths(runs, tmp_path, shown):
     shown(runs, "--out", tmp_path / "a", "--format", "pdf,svg,pdf", "--width", "one")
     expected = [f"{name}.{form}" for name in PICTURES for form in ("pdf", "svg")]

@@ -78,6 +78,15 @@ def default_folder(of: str | os.PathLike) -> Path:
     return next(folder for folder in _names(place) if not os.path.lexists(folder))
 
 
+def check_free(folder: Path) -> None:
+    """Raise `ConfigError` if there is something at `folder` but an empty folder."""
+    if os.path.lexists(folder) and not _is_empty(folder):
+        raise ConfigError(
+            f"--out: '{folder}' is there already; nothing was written. Take another "
+            "folder."
+        )
+
+
 def write_report(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write all `files` into the new folder `folder`.
 
@@ -86,11 +95,7 @@ def write_report(folder: Path, files: Mapping[str, bytes]) -> None:
     ConfigError
         It is there already and not empty, or cannot be written; nothing is left then.
     """
-    if os.path.lexists(folder) and not _is_empty(folder):
-        raise ConfigError(
-            f"--out: '{folder}' is there already; nothing was written. Take another "
-            "folder."
-        )
+    check_free(folder)
     temporary = folder.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

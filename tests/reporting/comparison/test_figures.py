@@ -109,9 +109,10 @@ def drawn(study_folder):
 def test_the_same_runs_give_the_same_bytes(drawn, study_folder):
     again = figures(Comparison.of(study_folder), "one")
     for picture, other in zip(drawn["one"], again):
-        for form in FORMATS:
-            raw = render(picture, form)
-            assert render(picture, form) == raw == render(other, form), picture.name
+        raw = render(picture, "svg")
+        assert render(picture, "svg") == raw == render(other, "svg"), picture.name
+    for form in FORMATS:
+        assert render(drawn["one"][0], form) == render(again[0], form), form
 
 
 @pytest.mark.parametrize("form", FORMATS)
