@@ -26,6 +26,7 @@ from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands import COMMANDS, console, dry_run, find_command
 from federatedscope_ggeur.commands.run import run
 from federatedscope_ggeur.reporting import write_run
+from federatedscope_ggeur.studies.running import StudyRun
 from federatedscope_ggeur.studies.study_file import load_study
 
 EXAMPLES = ROOT / "scripts" / "example_configs"
@@ -146,7 +147,8 @@ def test_settings_in_yaml_are_taken(block, place):
     content = yaml.safe_load(block.text)
     if "axes" in content:
         (place / "study.yaml").write_text(block.text)
-        assert load_study(place / "study.yaml").cells()
+        # It checks the settings of every run.
+        assert StudyRun(load_study(place / "study.yaml")).plan.cells()
     else:
         load_config("ggeur_quickstart", content)
 
