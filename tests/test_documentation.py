@@ -209,9 +209,14 @@ RUNNABLE = list(
 )[::-1]
 
 
+#: Behind commands that train: their rounds are tried elsewhere.
+FEW_ROUNDS = ["federate.total_round_num", "2"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("block", **named(RUNNABLE))
-def test_commands_run_as_they_stand(block, place, request, capfd, parser_of):
+def test_commands_run(block, place, request, capfd, parser_of):
+    """As they stand, but for the number of rounds."""
     plain = re.compile(
         rf"(?:{PROGRAM}|python -m federatedscope_ggeur) (?!enable|--engine)"
     )
@@ -221,7 +226,8 @@ def test_commands_run_as_they_stand(block, place, request, capfd, parser_of):
             if words[0] in ("report", "compare"):
                 parser = parser_of(find_command(words[0]))
                 _make_runs(parser.parse_intermixed_args(words[1:]).folders)
-            assert main(words) == 0, command
+            trains = words[0] in ("--cfg", "study") and len(words) > 1
+            assert main([*words, *FEW_ROUNDS * trains]) == 0, command
             assert capfd.readouterr().out
         return
     environment = _programs(place)

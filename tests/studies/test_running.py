@@ -10,6 +10,7 @@ import signal
 import time
 
 import pytest
+from pictures import write_images
 from study_on_disk import METHODS, SHORT, children_of, end, until
 
 from federatedscope_ggeur import run
@@ -122,6 +123,28 @@ def test_tuning_chooses_on_validation_rows_of_the_first_seed(make_study):
         config = found[f"tuned/seed_{seed}"]["config"]
         assert config["train"]["optimizer"]["lr"] == best
         assert config["eval"]["split"] == ["test"]
+
+
+@pytest.mark.slow
+def test_images_are_embedded_once_before_the_runs(make_study, tmp_path):
+    tree = write_images(tmp_path / "tree", per_class=8)
+    settings = {
+        **SHORT,
+        "data.type": "image_folder@ggeur",
+        "data.root": str(tree),
+        "data.splitter": "iid",
+        "data.splitter_args": [],
+        "federate.client_num": 2,
+        "ggeur.encoder.name": "hog",
+        "ggeur.encoder.num_workers": 1,
+        "ggeur.encoder.cache": str(tmp_path / "cache"),
+    }
+    study = make_study(settings=settings)
+    assert "embedding 1 of 1" in study.run()
+    shutil.rmtree(tree)  # the cache alone serves what is run now
+    study.write({**study.content, "seeds": [0, 1, 2]})
+    study.run()
+    assert len(study.numbers()) == 6
 
 
 def test_tuning_wants_validation_rows(make_study):
