@@ -62,7 +62,7 @@ def test_the_same_rows_choose_and_stop(fs, config, more):
 
 @pytest.mark.slow
 @settings(
-    max_examples=20,
+    max_examples=8,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
