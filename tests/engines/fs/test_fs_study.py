@@ -22,6 +22,6 @@ def test_its_runs_have_the_scores_of_ours(federatedscope, tmp_path):
     assert found.engine == "federatedscope standalone"
     ours = run("ggeur_quickstart", overrides={**SHORT, "seed": 1})
     assert found.final.accuracy == ours.final.accuracy
-    assert not list(study.out.rglob("*.part"))
+    assert not list((study.out / "ggeur").rglob("*.part"))
     study.write({**study.content, "axes": {"method": {"GGEUR": {}}}})
     assert "1 of 1 are over" in study.run()
