@@ -30,6 +30,7 @@ def test_rows_that_are_not_negative_are_recovered(n):
     assert found.passed is False
 
 
+@pytest.mark.slow
 def test_rows_without_zeros_are_not():
     clients = one_class(gaussian(0, 6, dim=40, shift=50.0))
     seen = transcript(uploads=uploaded(clients))

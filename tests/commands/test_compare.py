@@ -54,6 +54,7 @@ def test_real_runs_side_by_side(tmp_path, shown):
         assert f"{100 * mean:.2f} ±" in row
 
 
+@pytest.mark.slow
 def test_it_writes_nothing_and_needs_no_torch(tmp_path):
     write(tmp_path / "a", made(noisy(0.5, 1), 1))
     before = sorted(tmp_path.rglob("*"))

@@ -305,6 +305,7 @@ def test_with_one_client_all_three_are_the_same(one_domain, steps, settings):
             assert (mine.accuracy, mine.loss) == (theirs.accuracy, theirs.loss)
 
 
+@pytest.mark.slow
 def test_the_bounds_lie_on_either_side(quickstart, caplog):
     """On the bundled digits: alone, together, in one place."""
     with caplog.at_level(logging.WARNING):

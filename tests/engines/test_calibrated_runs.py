@@ -89,6 +89,7 @@ def test_a_class_withheld_by_all_keeps_its_weights(config):
     assert int(same.sum()) == left_out
 
 
+@pytest.mark.slow
 def test_the_order_of_clients_changes_nothing(config):
     settings = [*MLP, *CALIBRATE, "federate.client_num", 7]
     settings += ["ggeur.privacy.min_samples", 1]

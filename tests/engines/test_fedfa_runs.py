@@ -109,6 +109,7 @@ def test_a_domain_can_be_left_out(digits_config):
     assert "noisy" not in {client.domain for client in results.clients}
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_ends_as_one_that_never_stopped(digits_config, tmp_path):
     words = (*LAYERS, "federate.save_to", str(tmp_path / "checkpoint"))
     whole = followed(digits_config, *LAYERS, "federate.total_round_num", "4")

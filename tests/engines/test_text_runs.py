@@ -110,6 +110,7 @@ def test_a_pull_brings_training_nearer_to_zero_shot(config, texts):
     assert distances[2] < 0.5 * distances[0]
 
 
+@pytest.mark.slow
 def test_nothing_of_text_is_loaded_without_a_text_key(embeddings_folder, quickstart):
     program = f"""
 import sys

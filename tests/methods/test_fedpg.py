@@ -259,6 +259,7 @@ class TestTheServer:
         federation.step(1, updates)
         assert torch.equal(federation.server.params, plain.server.params)
 
+    @pytest.mark.slow
     def test_training_it_makes_images_of_what_they_are_labelled_as(self):
         options = {"lr": 2e-3, "steps": 100, "generator_batch": 32}
         method = fedpg(prototypes="global", images_per_class=20, **options)

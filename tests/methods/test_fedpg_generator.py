@@ -210,6 +210,7 @@ class TestTraining:
         )
         return made, virtual, moved
 
+    @pytest.mark.slow
     def test_images_come_to_lie_near_their_prototypes(self):
         model = Flat()
         made, _, virtual = self.run(model, steps=200)
@@ -218,6 +219,7 @@ class TestTraining:
         labels = torch.arange(80) % 4
         assert (nearest == labels).double().mean() > 0.9
 
+    @pytest.mark.slow
     def test_virtual_prototypes_come_to_those_of_the_clients(self):
         _, before, after = self.run(Flat(), steps=200)
         squares = torch.cdist(after[self.known], self.prototypes)
@@ -240,6 +242,7 @@ class TestTraining:
         _, before, after = self.run(Flat(), prototype_lr=1e-30)
         torch.testing.assert_close(before, after)
 
+    @pytest.mark.slow
     def test_the_paper_s_rate_hardly_moves_anything(self):
         _, before, after = self.run(Flat(), steps=300, lr=2e-5, prototype_lr=2e-5)
         assert 0 < (after - before).abs().max() < 6e-3

@@ -121,6 +121,7 @@ def test_nobody_has_rows(tmp_path):
     assert drawn(tmp_path / "a.png", np.zeros((50, 3), dtype=int), ["x"] * 50).min() < 9
 
 
+@pytest.mark.slow
 def test_same_numbers_same_bytes_and_matplotlib_is_as_it_was(tmp_path):
     before = dict(matplotlib.rcParams)
     for ending in ("png", "svg", "pdf"):

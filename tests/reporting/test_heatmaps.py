@@ -45,6 +45,7 @@ def test_nothing_is_cut_off(tmp_path, shape):
     assert pixels.min() < 100
 
 
+@pytest.mark.slow
 def test_a_large_matrix_has_room_for_every_label(tmp_path):
     """A line of text takes 14 pixels."""
     long = [f"a rather long name of number {i}" for i in range(100)]

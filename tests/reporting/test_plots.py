@@ -81,6 +81,7 @@ def test_without_rounds_a_closed_form_is_a_bar_a_domain(
     )
 
 
+@pytest.mark.slow
 def test_of_many_domains_the_best_and_the_worst_are_told_apart(tmp_path, make_results):
     """The others are grey: with them, no colour is added."""
     scores, names = many(13, 30)

@@ -37,6 +37,7 @@ def git(folder, *words):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_peak_memory_and_command_are_of_the_process(tmp_path):
     little, commit, changed, command = ask(tmp_path, 1)
     much = ask(tmp_path, 200_000_000)[0]
@@ -44,6 +45,7 @@ def test_peak_memory_and_command_are_of_the_process(tmp_path):
     assert (commit, changed, command) == (None, None, "1")
 
 
+@pytest.mark.slow
 def test_the_commit_of_the_users_folder(tmp_path):
     git(tmp_path, "init", "-q")
     (tmp_path / "mine.yaml").write_text("a: 1")

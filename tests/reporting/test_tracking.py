@@ -113,6 +113,7 @@ def test_nothing_is_imported_that_nobody_asks_for(quickstart, monkeypatch):
     assert run(quickstart, overrides=SHORT).status == "finished"
 
 
+@pytest.mark.slow
 def test_wandb_in_offline_mode(quickstart, tmp_path, monkeypatch):
     wandb = pytest.importorskip("wandb")
     monkeypatch.chdir(tmp_path)

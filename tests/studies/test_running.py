@@ -74,6 +74,7 @@ def test_what_is_over_stays_as_it_is(make_study):
     assert len(study.numbers()) == 6
 
 
+@pytest.mark.slow
 def test_a_folder_in_the_way_is_left_alone(make_study):
     study = make_study()
     (study.out / "fedavg" / "seed_0").mkdir(parents=True)
@@ -147,6 +148,7 @@ def test_images_are_embedded_once_before_the_runs(make_study, tmp_path):
     assert len(study.numbers()) == 6
 
 
+@pytest.mark.slow
 def test_tuning_wants_validation_rows(make_study):
     study = make_study(axes={"tune": {"train.optimizer.lr": [0.1, 0.01]}})
     assert "set data.splits to hold some out" in study.run(status=1)

@@ -206,6 +206,7 @@ def test_of_two_processes_one_embeds_and_one_waits(
     assert len(encoded) == 30
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_the_lock_free(tree, settings, other_process, caplog):
     other_process.kill()
     other_process.wait()

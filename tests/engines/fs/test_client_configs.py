@@ -61,6 +61,7 @@ def test_what_cannot_be_is_named(fs, text, line):
     assert only.startswith(f"  {line}")
 
 
+@pytest.mark.slow
 def test_in_distributed_mode_a_process_takes_its_own_section(fleet, embedded, tmp_path):
     """The server, which has no settings of its own there, takes the same file."""
     own = tmp_path / "own.yaml"

@@ -47,6 +47,7 @@ def test_the_same_numbers_as_embedded(fleet, embedded, settings):
         assert not ALARM.findall(worker.output)
 
 
+@pytest.mark.slow
 def test_clients_that_come_one_by_one_before_the_server(fleet, embedded):
     one = fleet()
     clients = [one.client(number) for number in (3, 4)]

@@ -132,6 +132,7 @@ class TestLocal:
         assert there.log.count("no head.safetensors: ") == 1
         assert there.log.count("federate.make_global_eval does not matter") == 1
 
+    @pytest.mark.slow
     def test_distributed(self, fleet, quickstart, words):
         settings = [*self.SETTINGS, "ggeur.steps", [1, 2]]
         here = Run(load_config(quickstart, [*words, *map(str, settings)]))
