@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM, command_parser
-from federatedscope_ggeur.commands.study_table import StudyTable
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.reporting.study import Study
+
+if TYPE_CHECKING:
+    from federatedscope_ggeur.studies.workers import Workers
 
 
 def study(arguments: Sequence[str]) -> int:
@@ -58,26 +62,46 @@ def study(arguments: Sequence[str]) -> int:
             print(f"{file.stem}: {title}")
         return 0
     # Imported here: torch takes seconds, and --help needs none of it.
-    from federatedscope_ggeur.commands.console import shown_on_console
+    from federatedscope_ggeur.studies.workers import Workers
+
+    if options.list:
+        return _list(options)
+    # They import what they need while this process does.
+    with Workers(options.workers or _cores()) as workers:
+        return _run(options, workers)
+
+
+def _list(options: argparse.Namespace) -> int:
+    """Say what is over."""
+    from federatedscope_ggeur.commands.study_table import StudyTable
     from federatedscope_ggeur.studies.running import StudyRun
     from federatedscope_ggeur.studies.study_file import load_study
-    from federatedscope_ggeur.studies.workers import Workers
 
     plan = load_study(options.file, options.settings)
     run = StudyRun(plan, options.out)
-    count = options.workers or plan.workers or _cores()
-    table = StudyTable(plan.name, count, quiet=options.quiet)
-    if options.list:
-        jobs = run.jobs()
-        table.list([(job, run.is_over(job)) for job in jobs])
-        tuned = len(plan.cells()) - len(jobs)
-        if tuned:
-            print(f"{tuned} more once they are tuned")
-        return 0
+    jobs = run.jobs()
+    StudyTable(plan.name, 0).list([(job, run.is_over(job)) for job in jobs])
+    tuned = len(plan.cells()) - len(jobs)
+    if tuned:
+        print(f"{tuned} more once they are tuned")
+    return 0
+
+
+def _run(options: argparse.Namespace, workers: Workers) -> int:
+    from federatedscope_ggeur.commands.console import shown_on_console
+    from federatedscope_ggeur.commands.study_table import StudyTable
+    from federatedscope_ggeur.studies.running import StudyRun
+    from federatedscope_ggeur.studies.study_file import load_study
+
+    plan = load_study(options.file, options.settings)
+    if options.workers is None and plan.workers is not None:
+        workers.resize(plan.workers)
+    run = StudyRun(plan, options.out)
+    table = StudyTable(plan.name, len(workers), quiet=options.quiet)
     try:
         shown = shown_on_console("warning" if options.quiet else "info")
         with shown, table:
-            found = run.run(lambda: Workers(count), table)
+            found = run.run(workers, table)
     except KeyboardInterrupt:
         print(
             f"interrupted; the same command goes on: what is over is in {run.folder}",

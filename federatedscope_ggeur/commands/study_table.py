@@ -12,7 +12,6 @@ from rich.text import Text
 
 from federatedscope_ggeur.progress import duration_text
 from federatedscope_ggeur.studies.jobs import Job, results_in
-from federatedscope_ggeur.studies.running import METRIC, validation_score
 from federatedscope_ggeur.studies.workers import Event
 
 _WAITING, _FAILED = "·", "failed"
@@ -84,7 +83,7 @@ class StudyTable:
         else:
             self._over, self._done_now = self._over + 1, self._done_now + 1
             failed = event.kind == "failed"
-            self._cells[name] = _FAILED if failed else _score(event.job)
+            self._cells[name] = _FAILED if failed else _percent(event.score)
             self._tell_over(name, event.problem if failed else "")
 
     def list(self, jobs: Sequence[tuple[Job, bool]]) -> None:
@@ -152,11 +151,11 @@ def _is_running(cells) -> bool:
 
 
 def _score(job: Job) -> str:
-    """The AVG of a finished run, in percent, or what tuning chooses by."""
+    """The AVG of a finished run, in percent."""
     results = results_in(job)
-    if results is None:
-        return "done"
-    avg, name = results.final.avg, ""
-    if avg is None:
-        avg, name = validation_score(results), f"{METRIC} "
-    return "done" if avg is None else f"{name}{100 * avg:.2f}"
+    return _percent(None if results is None else results.final.avg)
+
+
+def _percent(score: float | None) -> str:
+    """A score, or that a run is over that has none."""
+    return "done" if score is None else f"{100 * score:.2f}"

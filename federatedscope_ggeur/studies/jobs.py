@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ from federatedscope_ggeur.reporting.study import CELL_FILE, Cell, read_cell, to_
 logger = logging.getLogger(__name__)
 
 PART = ".part"
+_TELL_SECONDS = 0.5
 #: Told of the rounds that are over, of how many, and the last AVG.
 Tell = Callable[[int, int, "float | None"], object]
 
@@ -137,10 +139,15 @@ class Runner:
         self._key: tuple | None = None
         self._data: DataSet | None = None
 
-    def do(self, job: Job, tell: Tell) -> None:
+    def do(self, job: Job, tell: Tell) -> float | None:
         """Do a job: a run that was cut off goes on from its checkpoint.
 
         The run is in ``<folder>.part`` until it is finished, then in its folder.
+
+        Returns
+        -------
+        float or None
+            Its AVG, where it has one.
 
         Raises
         ------
@@ -149,33 +156,36 @@ class Runner:
         """
         if job.folder is None:
             self._data_set(job.config())
-            return
-        if results_in(job) is not None:
-            return
+            return None
+        done = results_in(job)
+        if done is not None:
+            return done.final.avg
         part = job.folder.with_name(job.folder.name + PART)
         if _is_of(part, job) and _is_finished(part):
             os.rename(part, job.folder)
-            return
+            return read_results(job.folder).final.avg
         if not _is_of(part, job):
             _remove(part)
         if job.cell.engine == "federatedscope":
             part = _run_on_federatedscope(job)
+            score = read_results(part).final.avg
         else:
-            self._run(job, part, tell)
+            score = self._run(job, part, tell)
         os.rename(part, job.folder)
+        return score
 
-    def _run(self, job: Job, part: Path, tell: Tell) -> None:
+    def _run(self, job: Job, part: Path, tell: Tell) -> float | None:
         part.mkdir(parents=True, exist_ok=True)
         write_atomically(part / CELL_FILE, to_text(job.cell))
         with logging_to(part / "log.txt"):
             try:
-                self._follow(job, part, tell)
+                return self._follow(job, part, tell)
             except Exception as error:
                 logger.error("%s: %s", type(error).__name__, error)
                 logger.debug("where it happened:", exc_info=error)
                 raise
 
-    def _follow(self, job: Job, part: Path, tell: Tell) -> None:
+    def _follow(self, job: Job, part: Path, tell: Tell) -> float | None:
         capture, cfg = Capture(job.command), job.config()
         data = divide(cfg, self._data_set(cfg))
         run = _begun(cfg, data, capture, part)
@@ -183,13 +193,16 @@ class Runner:
         run.engine.keep_in(part)
         for line in run.describe():
             logger.info(line)
-        total, score = run.settings.rounds, None
+        total, score, told = run.settings.rounds, None, 0.0
 
         def watch(record) -> None:
-            nonlocal score
+            nonlocal score, told
             if isinstance(record, RoundRecord):
                 score = score if record.avg is None else record.avg
-                tell(min(record.round, total), total, score)
+                # Who is told has other things to do, on as many cores.
+                if time.monotonic() - told > _TELL_SECONDS:
+                    told = time.monotonic()
+                    tell(min(record.round, total), total, score)
 
         try:
             results = run.follow(watch, part)
@@ -200,6 +213,7 @@ class Runner:
         write_run(part, results, run.history.head_bytes())
         logger.info("%s", results_table(results))
         _remove_checkpoint(part)  # of a finished run nothing goes on
+        return results.final.avg
 
     def _data_set(self, cfg) -> DataSet:
         """The data set of `cfg`; that of the job before, if it is the same."""

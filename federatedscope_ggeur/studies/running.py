@@ -89,13 +89,12 @@ class StudyRun:
         """
         return results_in(job) is not None
 
-    def run(self, workers: Callable[[], Workers], watcher: Watcher) -> Study:
+    def run(self, workers: Workers, watcher: Watcher) -> Study:
         """Run what is not over yet.
 
         Parameters
         ----------
-        workers : callable
-            Makes the processes, once there is anything for them to do.
+        workers : Workers
         watcher : Watcher
 
         Returns
@@ -114,9 +113,8 @@ class StudyRun:
             write_atomically(self.folder / "study.yaml", text)
             self._write()
             stages = _Stages(workers, watcher, self.is_over)
-            with stages:
-                self._tune(stages)
-                problems = stages.do("runs", self.jobs(), self._images())
+            self._tune(stages)
+            problems = stages.do("runs", self.jobs(), self._images())
             for cell in self._settled():
                 problem = problems.get(self._job(cell).name)
                 if problem is not None:
@@ -259,24 +257,13 @@ _NO_VALIDATION = (
 
 
 class _Stages:
-    """The stages of a study: processes are made when the first has anything to do."""
+    """The stages of a study."""
 
     def __init__(
-        self,
-        workers: Callable[[], Workers],
-        watcher: Watcher,
-        is_over: Callable[[Job], bool],
+        self, workers: Workers, watcher: Watcher, is_over: Callable[[Job], bool]
     ):
-        self._make, self._watcher, self._is_over = workers, watcher, is_over
-        self._workers: Workers | None = None
+        self._workers, self._watcher, self._is_over = workers, watcher, is_over
         self._embedded = False
-
-    def __enter__(self) -> _Stages:
-        return self
-
-    def __exit__(self, *exception) -> None:
-        if self._workers is not None:
-            self._workers.__exit__(*exception)
 
     def do(
         self, stage: str, jobs: Sequence[Job], images: Sequence[Job]
@@ -309,8 +296,6 @@ class _Stages:
         names = {job.name for job in ahead}
         self._watcher.begin(stage, jobs, [j for j in jobs if j.name not in names])
         if ahead:
-            if self._workers is None:
-                self._workers = self._make()
             self._workers.do(ahead, tell)
         return problems
 

@@ -34,7 +34,7 @@ class Event:
     done, total : int
         Rounds, with "rounds".
     score : float or None
-        The last AVG, with "rounds".
+        The last AVG, with "rounds"; that of the run, with "done".
     problem : str
         With "failed" and "killed".
     """
@@ -63,6 +63,18 @@ class Workers:
     def __init__(self, count: int):
         self._all = [_Worker() for _ in range(count)]
 
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def resize(self, count: int) -> None:
+        """Have so many processes, before there is anything to do."""
+        surplus, self._all = self._all[count:], self._all[:count]
+        for worker in surplus:
+            worker.ask_to_stop()
+        for worker in surplus:
+            worker.end()
+        self._all += [_Worker() for _ in range(count - len(self._all))]
+
     def __enter__(self) -> Workers:
         return self
 
@@ -83,7 +95,8 @@ class Workers:
                         self._all[i] = _Worker()
                     tell(self._all[i].start(ahead.pop(0)))
             wait([handle for w in self._all if w.job for handle in w.handles()])
-            for event in [event for w in self._all for event in w.events()]:
+            happened = [event for w in self._all for event in w.events()]
+            for event in happened:
                 if event.kind == "killed":
                     kills[event.job.name] += 1
                     if kills[event.job.name] <= MOST_KILLS:
@@ -128,8 +141,8 @@ class _Worker:
                 if kind == "rounds":
                     yield Event("rounds", job, *said)
                 else:
-                    self.job = None
-                    yield Event(kind, job, problem=said[0])
+                    self.job, (score, problem) = None, said
+                    yield Event(kind, job, score=score, problem=problem)
         if self.job is not None and not alive:
             self.job = None
             self._process.join()
@@ -171,18 +184,19 @@ def work(pipe: Connection) -> None:
                 pipe.send(_outcome(runner, pipe.recv(), pipe))
 
 
-def _outcome(runner, job: Job, pipe: Connection) -> tuple[str, str]:
+def _outcome(runner, job: Job, pipe: Connection) -> tuple[str, float | None, str]:
+    """What became of a job, its AVG, and what was wrong."""
     from federatedscope_ggeur.errors import GGEURError
 
     try:
-        runner.do(job, lambda *said: pipe.send(("rounds", *said)))
+        score = runner.do(job, lambda *said: pipe.send(("rounds", *said)))
     except GGEURError as error:
-        return "failed", str(error)
+        return "failed", None, str(error)
     except MemoryError:
-        return "failed", "there is not enough memory"
+        return "failed", None, "there is not enough memory"
     except Exception as error:
-        return "failed", f"{type(error).__name__}: {error} (a bug; see log.txt)"
-    return "done", ""
+        return "failed", None, f"{type(error).__name__}: {error} (a bug; see log.txt)"
+    return "done", score, ""
 
 
 def _end_with_parent() -> None:
