@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import re
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
 
 from tqdm import tqdm
+
+from federatedscope_ggeur.machine import peak_memory
 
 logger = logging.getLogger("federatedscope_ggeur")
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0
@@ -122,19 +120,3 @@ def duration_text(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.2g} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-def peak_memory() -> int | None:
-    """The most bytes that this process held since the start of the run; where that
-    cannot be told from the time before, of the whole process; None if neither can."""
-    with contextlib.suppress(OSError):
-        status = Path("/proc/self/status").read_text()
-        found = re.search(r"VmHWM:\s*(\d+) kB", status)
-        if found:
-            return int(found.group(1)) * 1024
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

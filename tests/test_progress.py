@@ -17,7 +17,6 @@ from federatedscope_ggeur.progress import (
     bytes_text,
     duration_text,
     no_progress,
-    peak_memory,
 )
 
 
@@ -142,8 +141,3 @@ def test_bytes_have_three_digits(number, text):
 )
 def test_durations_have_two_digits(seconds, text):
     assert duration_text(seconds) == text
-
-
-def test_the_peak_is_at_least_what_is_held():
-    held = bytearray(50_000_000)
-    assert peak_memory() > len(held)

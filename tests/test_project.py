@@ -18,7 +18,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "federatedscope_ggeur"
 #: DESIGN, section 3, from the ground up: a room may import itself and those below it.
 GROUND = (
-    "errors", "rng", "files", "examples", "downloads", "progress", "settings"
+    "errors", "rng", "files", "examples", "downloads", "machine", "progress",
+    "settings",
 )  # fmt: skip
 FLOORS = (
     *GROUND, "geometry", "models", "methods", "data", "reporting", "transport",
@@ -32,7 +33,8 @@ APART = {
     "files": {"errors"},
     "examples": {"errors"},
     "downloads": {"errors"},
-    "progress": set(),
+    "machine": set(),
+    "progress": {"machine"},
     "settings": {"errors"},
     "data": {*GROUND},
     "reporting": {*GROUND},

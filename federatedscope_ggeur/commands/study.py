@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from math import prod
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM, command_parser
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import study_folder
+from federatedscope_ggeur.machine import start_method, usable_cores
 from federatedscope_ggeur.reporting.study import Study
 
 if TYPE_CHECKING:
@@ -66,21 +66,20 @@ def study(arguments: Sequence[str]) -> int:
 
     if options.list:
         return _list(options)
-    # They import what they need while this process does.
-    with Workers(options.workers or _cores()) as workers:
+    # Before anything else: later this process is not one that can be forked.
+    with Workers(options.workers or usable_cores(), start_method()) as workers:
         return _run(options, workers)
 
 
 def _list(options: argparse.Namespace) -> int:
     """Say what is over."""
     from federatedscope_ggeur.commands.study_table import StudyTable
-    from federatedscope_ggeur.studies.running import StudyRun
+    from federatedscope_ggeur.studies.running import StudyRun, averages
     from federatedscope_ggeur.studies.study_file import load_study
 
     plan = load_study(options.file, options.settings)
-    run = StudyRun(plan, options.out)
-    jobs = run.jobs()
-    StudyTable(plan.name, 0).list([(job, run.is_over(job)) for job in jobs])
+    jobs = StudyRun(plan, options.out).jobs()
+    StudyTable(plan.name, 0).list(jobs, averages(jobs))
     tuned = len(plan.cells()) - len(jobs)
     if tuned:
         print(f"{tuned} more once they are tuned")
@@ -129,9 +128,3 @@ def _tell_end(found: Study, folder: Path, quiet: bool) -> int:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         print(f"failed: {names[0]}{more}: {problem}", file=sys.stderr)
     return 1 if found.failed else 0
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

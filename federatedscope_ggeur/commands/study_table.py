@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from federatedscope_ggeur.progress import duration_text
-from federatedscope_ggeur.studies.jobs import Job, results_in
+from federatedscope_ggeur.studies.jobs import Job
 from federatedscope_ggeur.studies.workers import Event
 
 _WAITING, _FAILED = "·", "failed"
@@ -62,12 +62,13 @@ class StudyTable:
         self._started = self._told = time.monotonic()
         self._over = self._done_now = 0
 
-    def begin(self, stage: str, jobs: Sequence[Job], over: Sequence[Job]) -> None:
+    def begin(
+        self, stage: str, jobs: Sequence[Job], over: Mapping[str, float | None]
+    ) -> None:
         """A stage begins."""
         self._begin(stage, jobs)
         self._over = len(over)
-        for job in over:
-            self._cells[job.name] = _score(job)
+        self._cells.update({name: _percent(score) for name, score in over.items()})
         if over and self._live is None:
             self._say(f"{stage}: {len(over)} of {len(jobs)} are over by now")
 
@@ -86,12 +87,11 @@ class StudyTable:
             self._cells[name] = _FAILED if failed else _percent(event.score)
             self._tell_over(name, event.problem if failed else "")
 
-    def list(self, jobs: Sequence[tuple[Job, bool]]) -> None:
+    def list(self, jobs: Sequence[Job], over: Mapping[str, float | None]) -> None:
         """Say which runs are over."""
-        for job, over in jobs:
-            self._console.print(
-                Text(f"{_score(job) if over else 'to do':>10}  {job.name}")
-            )
+        for name in (job.name for job in jobs):
+            said = _percent(over[name]) if name in over else "to do"
+            self._console.print(Text(f"{said:>10}  {name}"))
 
     def _tell_over(self, name: str, problem: str) -> None:
         is_last = self._over == len(self._jobs)
@@ -148,12 +148,6 @@ class StudyTable:
 
 def _is_running(cells) -> bool:
     return any("/" in cell or cell == "..." for cell in cells)
-
-
-def _score(job: Job) -> str:
-    """The AVG of a finished run, in percent."""
-    results = results_in(job)
-    return _percent(None if results is None else results.final.avg)
 
 
 def _percent(score: float | None) -> str:

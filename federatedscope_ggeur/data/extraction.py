@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
-import os
 import pickle
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from federatedscope_ggeur.data.encoders import Encoder
 from federatedscope_ggeur.data.images.base import Images
 from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.machine import start_method, usable_cores
 
 _MOST_WORKERS = 16
 
@@ -77,7 +75,7 @@ def extract(
         images, first, encoder.preprocess, torch.stack, settings, pin_memory=pinned
     )
     waiting: tuple[int, Tensor] | None = None
-    with torch_threads(settings.num_threads or _cpus()):
+    with torch_threads(settings.num_threads or usable_cores()):
         for batch in batches:
             features = encoder.encode(batch)
             # A GPU computes this batch while the one before is taken from it.
@@ -194,7 +192,7 @@ def _loaded(
         collate_fn=partial(_merged, merge=merge, fails=fails),
         pin_memory=pin_memory,
         worker_init_fn=_ignore_interrupts if workers else None,
-        multiprocessing_context=_context() if workers else None,
+        multiprocessing_context=start_method() if workers else None,
         generator=torch.Generator(),  # the global one is others' to draw from
     )
     try:
@@ -217,31 +215,17 @@ def _ignore_interrupts(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _context() -> str | None:
-    # fork alone takes readers as they are; macOS offers it and does not support it.
-    forks = "fork" in multiprocessing.get_all_start_methods()
-    return "fork" if forks and sys.platform == "linux" else None
-
-
 def _workers(rows: _Rows, settings: ExtractionSettings) -> int:
     asked = settings.num_workers
     batches = -(-len(rows) // settings.batch_size)
-    workers = min(_cpus(), _MOST_WORKERS) if asked is None else asked
+    workers = min(usable_cores(), _MOST_WORKERS) if asked is None else asked
     workers = min(workers, batches)
-    if workers and _context() is None and asked is None:
+    if workers and start_method() == "spawn" and asked is None:
         try:
             pickle.dumps(rows)
         except Exception:  # a closure, an open file: whatever pickle cannot take
             return 0
     return workers
-
-
-def _cpus() -> int:
-    """CPUs that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on Linux
-        return os.cpu_count() or 1
 
 
 @contextmanager

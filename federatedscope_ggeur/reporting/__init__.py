@@ -4,6 +4,7 @@ from federatedscope_ggeur.reporting.plots import draw_curve
 from federatedscope_ggeur.reporting.provenance import (
     Capture,
     DataFingerprint,
+    Origin,
     Provenance,
 )
 from federatedscope_ggeur.reporting.records import (

@@ -1,7 +1,6 @@
 """Where and how a run was made: what reproducibility checklists ask for."""
 
 import contextlib
-import os
 import platform
 import re
 import subprocess
@@ -12,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Optional
 
-from federatedscope_ggeur.progress import peak_memory
+from federatedscope_ggeur.machine import peak_memory, usable_cores
 
 _PEAK_RESET = "5"  # /proc/self/clear_refs: the peak of memory begins anew (Linux)
 _GIT_SECONDS = 10
@@ -76,31 +75,55 @@ class Provenance:
     data: Optional[DataFingerprint]
 
 
-class Capture:
-    """Measures a run from now on, and says where it was made.
+@dataclass(frozen=True)
+class Origin:
+    """Whence a run is started.
 
     Attributes
     ----------
-    command : list of str
-        The command line of this process; `[]` where there is none to tell.
+    command : tuple of str
+        The command line.
+    git_commit, git_changed
+        See `Provenance`.
+    """
+
+    command: tuple[str, ...]
+    git_commit: Optional[str]
+    git_changed: Optional[bool]
+
+    @classmethod
+    def of_this_process(cls) -> "Origin":
+        """The command line and the working folder of this process."""
+        words = getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv]
+        return cls(tuple(words), *_git_state(Path.cwd()))
+
+
+class Capture:
+    """Measures a run from now on, and says where it was made.
+
+    Parameters
+    ----------
+    origin : Origin, optional
+        By default that of this process.
+
+    Attributes
+    ----------
     data : DataFingerprint or None
         Of the rows that the run uses, once they are known.
     gpu : str or None
     """
 
-    def __init__(self, command: Optional[list[str]] = None):
-        self.command = _command() if command is None else list(command)
+    def __init__(self, origin: Optional[Origin] = None):
         self.data: Optional[DataFingerprint] = None
         self.gpu: Optional[str] = None
         self._started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self._wall, self._cpu = time.perf_counter(), time.process_time()
-        self._git = _git_state(Path.cwd())
+        self._origin = origin or Origin.of_this_process()
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text(_PEAK_RESET)
 
     def provenance(self) -> Provenance:
         """What is known by now; times are since this object was made."""
-        commit, changed = self._git
         return Provenance(
             started=self._started,
             wall_seconds=time.perf_counter() - self._wall,
@@ -108,23 +131,13 @@ class Capture:
             peak_memory=peak_memory(),
             platform=platform.platform(),
             processor=_processor(),
-            cores=_cores(),
+            cores=usable_cores(),
             gpu=self.gpu,
-            command=self.command,
-            git_commit=commit,
-            git_changed=changed,
+            command=list(self._origin.command),
+            git_commit=self._origin.git_commit,
+            git_changed=self._origin.git_changed,
             data=self.data,
         )
-
-
-def _command() -> list[str]:
-    return list(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _processor() -> str:
@@ -137,19 +150,19 @@ def _processor() -> str:
 
 def _git_state(folder: Path) -> tuple[Optional[str], Optional[bool]]:
     """The commit checked out where the run is started, and whether files differ."""
-
-    def git(*words: str) -> str:
+    command = ["git", "-C", str(folder), "status", "--porcelain=v2", "--branch"]
+    try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *words],
+            [*command, "--untracked-files=no"],
             capture_output=True,
             text=True,
             timeout=_GIT_SECONDS,
             check=True,
         )
-        return done.stdout.strip()
-
-    try:
-        commit = git("rev-parse", "--verify", "HEAD")
-        return commit, bool(git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
         return None, None
+    lines = done.stdout.splitlines()
+    commit = re.search(r"^# branch\.oid ([0-9a-f]+)$", done.stdout, re.MULTILINE)
+    if commit is None:  # nothing was ever committed
+        return None, None
+    return commit.group(1), any(not line.startswith("#") for line in lines)

@@ -21,6 +21,7 @@ from federatedscope_ggeur.federation.course.places import DEFAULT_NAME
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting import (
     Capture,
+    Origin,
     Results,
     RoundRecord,
     results_table,
@@ -50,15 +51,15 @@ class Job:
         Its settings, seed and engine; what the folder is to say of itself.
     folder : path
         Where its run is to be; None for embedding the data set's images alone.
-    command : list of str
-        The command line of the study.
+    origin : Origin
+        The study's.
     """
 
     name: str
     base: Path
     cell: Cell
     folder: Path | None
-    command: list[str]
+    origin: Origin
 
     def overrides(self) -> dict[str, Any]:
         """The settings over `base`."""
@@ -161,11 +162,11 @@ class Runner:
         if done is not None:
             return done.final.avg
         part = job.folder.with_name(job.folder.name + PART)
-        if _is_of(part, job) and _is_finished(part):
-            os.rename(part, job.folder)
-            return read_results(job.folder).final.avg
         if not _is_of(part, job):
             _remove(part)
+        elif _is_finished(part):
+            os.rename(part, job.folder)
+            return read_results(job.folder).final.avg
         if job.cell.engine == "federatedscope":
             part = _run_on_federatedscope(job)
             score = read_results(part).final.avg
@@ -186,7 +187,7 @@ class Runner:
                 raise
 
     def _follow(self, job: Job, part: Path, tell: Tell) -> float | None:
-        capture, cfg = Capture(job.command), job.config()
+        capture, cfg = Capture(job.origin), job.config()
         data = divide(cfg, self._data_set(cfg))
         run = _begun(cfg, data, capture, part)
         write_atomically(part / "config.yaml", cfg.dump())

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -16,7 +15,7 @@ from federatedscope_ggeur.data.cache.lock import locked
 from federatedscope_ggeur.engines.run import what_to_load
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.reporting import Results
+from federatedscope_ggeur.reporting import Origin, Results
 from federatedscope_ggeur.reporting.plain import as_json_value
 from federatedscope_ggeur.reporting.study import (
     STUDY_FILE,
@@ -40,9 +39,11 @@ _LISTED = 10  # wrong cells in one message
 class Watcher(Protocol):
     """Who is told how a study goes."""
 
-    def begin(self, stage: str, jobs: Sequence[Job], over: Sequence[Job]) -> None:
-        """A stage ("embedding", "tuning", "runs") begins: of all `jobs` some are
-        `over` by now."""
+    def begin(
+        self, stage: str, jobs: Sequence[Job], over: Mapping[str, float | None]
+    ) -> None:
+        """A stage ("embedding", "tuning", "runs") begins: of all `jobs` those whose
+        names are in `over`, with their AVG, are over by now."""
 
     def tell(self, event: Event) -> None:
         """Something has happened to a job."""
@@ -65,29 +66,18 @@ class StudyRun:
 
     def __init__(self, plan: StudyPlan, folder: str | os.PathLike | None = None):
         self.plan = plan
-        self._command = list(getattr(sys, "orig_argv", None) or sys.argv)
+        self._origin = Origin.of_this_process()
         self._given: dict[Path, dict] = {}
         if folder is None:
             folder = Path(self._said_in(plan.base).get("outdir", "exp"), plan.name)
         self.folder = Path(folder)
-        if plan.engine == "embedded":
-            self._check()
+        self._images = self._check() if plan.engine == "embedded" else []
         self._tuned: dict[Path, Tuned] = {}
         self._failed: dict[str, Failed] = {}
 
     def jobs(self) -> list[Job]:
         """Of all cells that need no tuning, or for which it is over."""
         return [self._job(cell) for cell in self._settled()]
-
-    def is_over(self, job: Job) -> bool:
-        """Whether a job's run is finished.
-
-        Raises
-        ------
-        ConfigError
-            Another run stands in its place.
-        """
-        return results_in(job) is not None
 
     def run(self, workers: Workers, watcher: Watcher) -> Study:
         """Run what is not over yet.
@@ -112,23 +102,22 @@ class StudyRun:
             text = self.plan.path.read_text(encoding="utf-8")
             write_atomically(self.folder / "study.yaml", text)
             self._write()
-            stages = _Stages(workers, watcher, self.is_over)
+            stages = _Stages(workers, watcher, self._images)
             self._tune(stages)
-            problems = stages.do("runs", self.jobs(), self._images())
-            for cell in self._settled():
-                problem = problems.get(self._job(cell).name)
-                if problem is not None:
-                    self._note_failed(cell, problem)
+            cells = self._settled()
+            problems = stages.do("runs", [self._job(cell) for cell in cells])
+            for cell in cells:
+                if cell.name in problems:
+                    self._note_failed(cell, problems[cell.name])
             return self._write()
 
     def _tune(self, stages: _Stages) -> None:
         """Try what is to be tuned, on the first seed, and choose for each row."""
         rows = [cell for cell in self.plan.cells(self.plan.seeds[0]) if cell.tune]
-        tries = {cell.folder: cell.candidates() for cell in rows}
-        jobs = [self._try(cell) for tried in tries.values() for cell in tried]
-        problems = stages.do("tuning", jobs, self._images())
-        for cell in rows:
-            found = self._chosen(cell, tries[cell.folder], problems)
+        tries = [[self._try(candidate) for candidate in c.candidates()] for c in rows]
+        problems = stages.do("tuning", [job for tried in tries for job in tried])
+        for cell, jobs in zip(rows, tries):
+            found = self._chosen(cell, jobs, problems)
             self._tuned[cell.folder.parent] = found
             if not found.chosen:
                 why = next((t.problem for t in found.tried if t.problem), "")
@@ -139,18 +128,17 @@ class StudyRun:
             self._write()
 
     def _chosen(
-        self, cell: PlannedCell, tries: Sequence[PlannedCell], problems: dict[str, str]
+        self, cell: PlannedCell, tries: Sequence[Job], problems: dict[str, str]
     ) -> Tuned:
         """What scored best on validation rows; of equals the first."""
         tried = []
-        for candidate in tries:
-            job = self._try(candidate)
+        for job in tries:
             score, problem = None, problems.get(job.name, "")
             if not problem:
                 assert job.folder is not None
                 score = validation_score(read_results(job.folder))
                 problem = "" if score is not None else _NO_VALIDATION
-            tried.append(Tried(dict(candidate.tuned), score, problem))
+            tried.append(Tried(dict(job.cell.tuned), score, problem))
         scored = [t for t in tried if t.value is not None]
         best = max(scored, key=lambda t: t.value or 0.0, default=None)
         chosen = dict(best.settings) if best else {}
@@ -180,7 +168,7 @@ class StudyRun:
             self.plan.engine,
         )
         folder = self.folder / cell.folder
-        return Job(cell.name, cell.base, record, folder, self._command)
+        return Job(cell.name, cell.base, record, folder, self._origin)
 
     def _said_in(self, base: Path) -> dict:
         """All that a config says."""
@@ -195,28 +183,18 @@ class StudyRun:
         values = ", ".join(f"{key} {value}" for key, value in cell.tuned.items())
         return replace(job, name=f"{job.name} / {values}")
 
-    def _images(self) -> list[Job]:
-        """One job for each set of images that is to be embedded."""
-        found: dict[str, Job] = {}
-        if self.plan.engine != "embedded":
-            return []
-        for cell in self.plan.cells(self.plan.seeds[0]):
-            job = replace(self._job(cell), folder=None)
-            cfg = job.config()
-            if is_image_type(cfg.data.type):
-                kind, root, _, _, encoding, options = what_to_load(cfg)
-                name = f"{kind} {root}".strip()
-                found.setdefault(
-                    repr((kind, root, encoding, options)), replace(job, name=name)
-                )
-        return list(found.values())
-
-    def _check(self) -> None:
+    def _check(self) -> list[Job]:
         """Refuse wrong settings before anything runs; of one seed, since all others
-        differ in that alone."""
+        differ in that alone.
+
+        Returns
+        -------
+        list of Job
+            One for each set of images that is to be embedded.
+        """
         wrong: dict[str, str] = {}
-        first = self.plan.cells(self.plan.seeds[0])
-        for cell in first:
+        images: dict[str, Job] = {}
+        for cell in self.plan.cells(self.plan.seeds[0]):
             tries = [self._try(candidate) for candidate in cell.candidates()]
             for job in tries if cell.tune else [self._job(cell)]:
                 try:
@@ -225,10 +203,17 @@ class StudyRun:
                         raise ConfigError(_NO_VALIDATION)
                 except ConfigError as error:
                     wrong.setdefault(str(error), job.name)
+                    continue
+                if is_image_type(cfg.data.type):
+                    kind, root, _, _, encoding, options = what_to_load(cfg)
+                    name = f"{kind} {root}".strip()
+                    key = repr((kind, root, encoding, options))
+                    images.setdefault(key, replace(job, folder=None, name=name))
         if wrong:
             said = [f"{name}: {problem}" for problem, name in wrong.items()]
             more = [f"and {len(said) - _LISTED} more"] * (len(said) > _LISTED)
             raise ConfigError("\n".join([f"{self.plan.path}:", *said[:_LISTED], *more]))
+        return list(images.values())
 
     def _note_failed(self, cell: PlannedCell, problem: str) -> None:
         self._failed[cell.name] = Failed(dict(cell.labels), cell.seed, problem)
@@ -257,34 +242,32 @@ _NO_VALIDATION = (
 
 
 class _Stages:
-    """The stages of a study."""
+    """The stages of a study; `images` are embedded before the first run of all."""
 
-    def __init__(
-        self, workers: Workers, watcher: Watcher, is_over: Callable[[Job], bool]
-    ):
-        self._workers, self._watcher, self._is_over = workers, watcher, is_over
-        self._embedded = False
+    def __init__(self, workers: Workers, watcher: Watcher, images: Sequence[Job]):
+        self._workers, self._watcher, self._images = workers, watcher, images
 
-    def do(
-        self, stage: str, jobs: Sequence[Job], images: Sequence[Job]
-    ) -> dict[str, str]:
-        """Do those jobs that are not over, `images` before the first of all.
+    def do(self, stage: str, jobs: Sequence[Job]) -> dict[str, str]:
+        """Do those jobs that are not over.
 
         Returns
         -------
         dict from name to problem
             Of the jobs that failed.
         """
-        ahead = [job for job in jobs if not self._is_over(job)]
-        if ahead and images and not self._embedded:
-            self._embedded = True
-            self._do("embedding", images, images)
-        if not jobs:
-            return {}
-        return self._do(stage, jobs, ahead)
+        over = averages(jobs)
+        ahead = [job for job in jobs if job.name not in over]
+        if ahead and self._images:
+            self._do("embedding", self._images, self._images, {})
+            self._images = []
+        return self._do(stage, jobs, ahead, over) if jobs else {}
 
     def _do(
-        self, stage: str, jobs: Sequence[Job], ahead: Sequence[Job]
+        self,
+        stage: str,
+        jobs: Sequence[Job],
+        ahead: Sequence[Job],
+        over: Mapping[str, float | None],
     ) -> dict[str, str]:
         problems: dict[str, str] = {}
 
@@ -293,11 +276,21 @@ class _Stages:
                 problems[event.job.name] = event.problem
             self._watcher.tell(event)
 
-        names = {job.name for job in ahead}
-        self._watcher.begin(stage, jobs, [j for j in jobs if j.name not in names])
-        if ahead:
-            self._workers.do(ahead, tell)
+        self._watcher.begin(stage, jobs, over)
+        self._workers.do(ahead, tell)
         return problems
+
+
+def averages(jobs: Sequence[Job]) -> dict[str, float | None]:
+    """The AVG of each run that is over, by name; None where a run has none.
+
+    Raises
+    ------
+    ConfigError
+        Another run stands in a job's place.
+    """
+    found = {job.name: results_in(job) for job in jobs}
+    return {name: r.final.avg for name, r in found.items() if r is not None}
 
 
 def validation_score(results: Results) -> float | None:

@@ -50,18 +50,21 @@ class Event:
 class Workers:
     """A few processes, each with one job at a time.
 
+    It is a context: at its end, whatever ends it, no process is left. One that is in a
+    run writes its checkpoint first.
+
     Parameters
     ----------
     count : int
-
-    Examples
-    --------
-    A context: at its end, whatever ends it, no process is left. One that is in a run
-    writes its checkpoint first.
+    start : {"spawn", "fork"}
+        How the first ones begin. Forked ones share what this process has imported, but
+        must be forked before it computes anything or has a second thread.
     """
 
-    def __init__(self, count: int):
-        self._all = [_Worker() for _ in range(count)]
+    def __init__(self, count: int, start: str = "spawn"):
+        if start == "fork":
+            import federatedscope_ggeur.studies.jobs  # noqa: F401 (once, for all)
+        self._all = [_Worker(start) for _ in range(count)]
 
     def __len__(self) -> int:
         return len(self._all)
@@ -88,31 +91,41 @@ class Workers:
         """Do all jobs, in order as far as they are begun; `tell` of what happens."""
         ahead: list[Job] = list(jobs)
         kills: Counter[str] = Counter()
+        happened: list[Event] = []
         while ahead or any(worker.job for worker in self._all):
-            for i, worker in enumerate(self._all):
-                if worker.job is None and ahead:
-                    if not worker.is_alive():
-                        self._all[i] = _Worker()
-                    tell(self._all[i].start(ahead.pop(0)))
+            # Whoever is told takes time: first there is work for all.
+            for event in (*happened, *self._give_out(ahead)):
+                tell(event)
             wait([handle for w in self._all if w.job for handle in w.handles()])
             happened = [event for w in self._all for event in w.events()]
-            for event in happened:
+            for i, event in enumerate(happened):
                 if event.kind == "killed":
                     kills[event.job.name] += 1
                     if kills[event.job.name] <= MOST_KILLS:
                         ahead.insert(0, event.job)
                     else:
-                        event = replace(event, kind="failed")
-                tell(event)
+                        happened[i] = replace(event, kind="failed")
+        for event in happened:
+            tell(event)
+
+    def _give_out(self, ahead: list[Job]) -> list[Event]:
+        """Take from `ahead` a job for each process that has none."""
+        started = []
+        for i, worker in enumerate(self._all):
+            if worker.job is None and ahead:
+                if not worker.is_alive():
+                    self._all[i] = _Worker()
+                started.append(self._all[i].start(ahead.pop(0)))
+        return started
 
 
 class _Worker:
     """One process, from the side of who gives out jobs."""
 
-    def __init__(self):
-        context = multiprocessing.get_context("spawn")
+    def __init__(self, start: str = "spawn"):
+        context = multiprocessing.get_context(start)
         self._pipe, theirs = context.Pipe()
-        self._process: BaseProcess = context.Process(target=work, args=(theirs,))
+        self._process: BaseProcess = context.Process(target=work, args=(theirs,))  # type: ignore[attr-defined]
         self._process.start()
         theirs.close()
         self.job: Job | None = None

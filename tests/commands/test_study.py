@@ -63,7 +63,7 @@ def shown(jobs, events, height=40, terminal=True):
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=100, height=height)
     with StudyTable("mine", 2, console=console) as table:
-        table.begin("runs", jobs, [])
+        table.begin("runs", jobs, {})
         for event in events:
             table.tell(event)
     return text.getvalue()
