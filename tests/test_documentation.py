@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands import COMMANDS, console, dry_run, find_command
 from federatedscope_ggeur.commands.run import run
 from federatedscope_ggeur.reporting import write_run
+from federatedscope_ggeur.studies import study_file
 from federatedscope_ggeur.studies.running import StudyRun
 from federatedscope_ggeur.studies.study_file import load_study
 
@@ -215,8 +217,9 @@ FEW_ROUNDS = ["federate.total_round_num", "2"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", **named(RUNNABLE))
-def test_commands_run(block, place, request, capfd, parser_of):
-    """As they stand, but for the number of rounds."""
+def test_commands_run(block, place, request, capfd, parser_of, monkeypatch):
+    """As they stand, but for the number of rounds, and of a study's seeds."""
+    monkeypatch.setattr(study_file, "load_study", _two_seeds)
     plain = re.compile(
         rf"(?:{PROGRAM}|python -m federatedscope_ggeur) (?!enable|--engine)"
     )
@@ -243,6 +246,11 @@ def test_commands_run(block, place, request, capfd, parser_of):
         timeout=300,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def _two_seeds(*given):
+    plan = load_study(*given)
+    return replace(plan, seeds=plan.seeds[:2])
 
 
 def _make_runs(folders):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM, command_parser
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import study_folder
-from federatedscope_ggeur.machine import start_method, usable_cores
+from federatedscope_ggeur.machine import usable_cores
 from federatedscope_ggeur.reporting.study import Study
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def study(arguments: Sequence[str]) -> int:
 
     if options.list:
         return _list(options)
-    # Before anything else: later this process is not one that can be forked.
-    with Workers(options.workers or usable_cores(), start_method()) as workers:
+    # Before anything is computed: they may be forked then.
+    with Workers(options.workers or usable_cores()) as workers:
         return _run(options, workers)
 
 

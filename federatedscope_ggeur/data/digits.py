@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -34,12 +35,8 @@ def read_digits_quickstart(splits: Sequence[float], seed: int) -> DataSet:
     ConfigError
         Impossible `splits`.
     """
-    domains = []
-    for name, (images, labels) in imaged_digits().items():
-        found = Embeddings.from_numpy(_hog(images), labels, name, "digits_quickstart")
-        domains.append(split_domain(found, splits, seed))
     return DataSet(
-        tuple(domains),
+        tuple(split_domain(rows, splits, seed) for rows in _embedded()),
         class_names=DIGITS,
         encoder="hog(orientations=9, pixels_per_cell=2, cells_per_block=2, sqrt)",
     )
@@ -49,6 +46,16 @@ def read_digits_quickstart(splits: Sequence[float], seed: int) -> DataSet:
 def _read(root: str, splits: Sequence[float], seed: int) -> DataSet:
     """The bundled digits as four domains; `root` is ignored."""
     return read_digits_quickstart(splits, seed)
+
+
+# They depend on nothing, and take longer than a short run.
+@lru_cache(maxsize=1)
+def _embedded() -> tuple[Embeddings, ...]:
+    """All rows of each domain."""
+    return tuple(
+        Embeddings.from_numpy(_hog(images), labels, name, "digits_quickstart")
+        for name, (images, labels) in imaged_digits().items()
+    )
 
 
 def _hog(images: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +14,8 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Literal
+
+from federatedscope_ggeur.machine import start_method
 
 if TYPE_CHECKING:
     from federatedscope_ggeur.studies.jobs import Job
@@ -56,12 +59,12 @@ class Workers:
     Parameters
     ----------
     count : int
-    start : {"spawn", "fork"}
-        How the first ones begin. Forked ones share what this process has imported, but
-        must be forked before it computes anything or has a second thread.
     """
 
-    def __init__(self, count: int, start: str = "spawn"):
+    def __init__(self, count: int):
+        # A process that has computed, or has threads, must not be forked.
+        is_fresh = "torch" not in sys.modules and threading.active_count() == 1
+        start = start_method() if is_fresh else "spawn"
         if start == "fork":
             import federatedscope_ggeur.studies.jobs  # noqa: F401 (once, for all)
         self._all = [_Worker(start) for _ in range(count)]

@@ -53,3 +53,11 @@ def test_seed_changes_the_split_but_not_the_domains(digits):
         assert np.array_equal(sorted_rows(first), sorted_rows(second))
         assert not torch.equal(first.train.features, second.train.features)
         assert torch.equal(first.train.features, same.train.features)
+
+
+def test_what_a_reader_changes_is_its_own(digits):
+    features = digits.domains[0].train.features.clone()
+    again = read_digits_quickstart(SPLITS, seed=0)
+    again.domains[0].train.features.zero_()
+    once_more = read_digits_quickstart(SPLITS, seed=0)
+    assert torch.equal(once_more.domains[0].train.features, features)

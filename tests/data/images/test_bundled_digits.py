@@ -1,9 +1,12 @@
 """The bundled digits as images."""
 
+import subprocess
+import sys
+
 import numpy as np
 from sklearn.datasets import load_digits
 
-from federatedscope_ggeur.data.images import IMAGE_READERS
+from federatedscope_ggeur.data.images import IMAGE_READERS, bundled_digits
 from federatedscope_ggeur.data.images.bundled_digits import (
     imaged_digits,
     read_bundled_digits,
@@ -39,3 +42,20 @@ def test_one_domain_of_the_digits_as_they_are():
     assert domain.name == "digits"
     assert (domain.train.labels == digits.target).all()
     assert (grey(domain.train) == np.rint(digits.images * 255 / 16)).all()
+
+
+def test_a_release_of_scikit_learn_that_keeps_them_elsewhere(monkeypatch):
+    usual = read_bundled_digits("", imaging=False).domains[0].train
+    monkeypatch.setattr(bundled_digits, "_DIGITS_FILE", ("nowhere.csv",))
+    other = read_bundled_digits("", imaging=False).domains[0].train
+    assert (grey(other) == grey(usual)).all()
+    assert (other.labels == usual.labels).all()
+
+
+def test_scikit_learn_is_not_imported_for_them():
+    script = (
+        "import sys; from federatedscope_ggeur import run; "
+        "run('ggeur_quickstart', overrides={'federate.total_round_num': 1}); "
+        "assert 'sklearn' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
