@@ -16,10 +16,10 @@ from unittest import mock
 from federatedscope_ggeur.cfg_ggeur.fs_keys import fs_keys
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys
 from federatedscope_ggeur.cfg_ggeur.load import default_config
-from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten
 from federatedscope_ggeur.commands import COMMANDS, find_command
 from federatedscope_ggeur.commands.run import run
 from federatedscope_ggeur.data import IMAGE_READERS, READERS, SPLITTERS, SUFFIX
+from federatedscope_ggeur.settings import flatten
 
 FILE = Path(__file__).parent.parent / "federatedscope_ggeur/commands/completion.json"
 

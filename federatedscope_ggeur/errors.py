@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 _KEYS: dict[str, str] = {}
 _LONG = re.compile(r"\S{301,}")
@@ -27,6 +27,13 @@ def shown(value: object, most: int = 100) -> str:
     except (ValueError, RecursionError):  # a number of thousands of digits, a loop
         text = f"a very long {type(value).__name__}"
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """The first `most` of `names` for a message, and how many more there are."""
+    more = len(names) - most
+    text = ", ".join(names[:most])
+    return f"{text} and {more} more" if more > 0 else text
 
 
 def _cut(found: re.Match) -> str:

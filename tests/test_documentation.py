@@ -22,11 +22,11 @@ from documented import FILES, PROGRAM, ROOT, blocks, commands
 
 import federatedscope_ggeur
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
-from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands import COMMANDS, console, dry_run, find_command
 from federatedscope_ggeur.commands.run import run
 from federatedscope_ggeur.reporting import write_run
+from federatedscope_ggeur.settings import flatten
 from federatedscope_ggeur.studies import study_file
 from federatedscope_ggeur.studies.running import StudyRun
 from federatedscope_ggeur.studies.study_file import load_study

@@ -9,6 +9,7 @@ from federatedscope_ggeur.errors import (
     GGEURError,
     MessageError,
     StatisticsError,
+    listed,
     name_settings,
     setting,
 )
@@ -37,3 +38,9 @@ def test_a_setting_is_called_by_its_key_once_that_is_known(monkeypatch):
     name_settings({"quorum": "my.quorum"})
     assert setting("quorum") == "my.quorum"
     assert setting("other") == "other"
+
+
+def test_of_many_names_some_are_listed():
+    assert listed([], 2) == ""
+    assert listed(["a", "b"], 2) == "a, b"
+    assert listed(["a", "b", "c"], 2) == "a, b and 1 more"

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "federatedscope_ggeur"
 #: DESIGN, section 3, from the ground up: a room may import itself and those below it.
 GROUND = (
-    "errors", "rng", "files", "examples", "downloads", "machine", "progress",
+    "errors", "rng", "files", "lock", "examples", "downloads", "machine", "progress",
     "settings",
 )  # fmt: skip
 FLOORS = (
@@ -31,6 +31,7 @@ APART = {
     "errors": set(),
     "rng": {"errors"},
     "files": {"errors"},
+    "lock": {"errors"},
     "examples": {"errors"},
     "downloads": {"errors"},
     "machine": set(),

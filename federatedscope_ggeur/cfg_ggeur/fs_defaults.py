@@ -13,8 +13,7 @@ import yaml
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import HEAD, TRAINER, FSKey
 from federatedscope_ggeur.cfg_ggeur.keys import get_key
-from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten
-from federatedscope_ggeur.settings import Rule, rule_of
+from federatedscope_ggeur.settings import Rule, flatten, rule_of
 
 #: What FS's default of a key becomes: nobody has chosen FS's own by leaving it there.
 _STANDS_FOR = {

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import yaml
 
-from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten
 from federatedscope_ggeur.federation.evaluation import METRICS, SPLITS
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
-from federatedscope_ggeur.settings import Rule, not_negative, one_of, rule_of
+from federatedscope_ggeur.settings import Rule, flatten, not_negative, one_of, rule_of
 
 LARGEST = 2**31 - 1  # FS sends whole numbers in 32 bits
 

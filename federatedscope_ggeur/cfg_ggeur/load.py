@@ -34,12 +34,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
 )
 from federatedscope_ggeur.cfg_ggeur.schedule import schedule_problems
 from federatedscope_ggeur.cfg_ggeur.text import text_problems
-from federatedscope_ggeur.cfg_ggeur.yaml_file import (
-    flatten,
-    literal,
-    read_yaml,
-    to_plain,
-)
+from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_yaml, to_plain
 from federatedscope_ggeur.data import (
     check_encoder,
     check_splits,
@@ -49,6 +44,7 @@ from federatedscope_ggeur.data import (
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.reporting import missing_package
+from federatedscope_ggeur.settings import flatten
 
 _LISTED = 25  # problems in one message
 _HINT = "'federatedscope-ggeur configs' lists configs to start from."

@@ -29,13 +29,16 @@ from federatedscope_ggeur.data.encoders.weights import (
 from federatedscope_ggeur.downloads import sha256_file
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.models import ImageNetwork
-from federatedscope_ggeur.reporting import Results
-
-_RESULTS, _MODEL = "results.json", "head.safetensors"
+from federatedscope_ggeur.reporting import (
+    HEAD_FILE,
+    RESULTS_FILE,
+    Results,
+    read_results,
+)
 
 
 def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
-    files = [Path(settings.model) / name for name in (_MODEL, _RESULTS)]
+    files = [Path(settings.model) / name for name in (HEAD_FILE, RESULTS_FILE)]
     if not all(file.is_file() for file in files):
         return {"weights": None}
     return {"weights": " ".join(map(file_stamp, files))}
@@ -68,7 +71,7 @@ def run(settings: EncoderSettings, device: torch.device) -> Encoder:
         title=f"{model.settings.name} of a run, {settings.precision}",
         identity={
             "network": model.settings.name,
-            "weights": sha256_file(folder / _MODEL),
+            "weights": sha256_file(folder / HEAD_FILE),
             "preprocess": results.encoder,
             "mean, std": [*model.settings.mean, *model.settings.std],
             "normalize": settings.normalize,
@@ -84,10 +87,10 @@ def run(settings: EncoderSettings, device: torch.device) -> Encoder:
 def other_rows_note(cfg) -> str:
     """What to say where the network's run divided the same data otherwise, so that it
     may have trained on rows that are scored here; "" where not, or nobody can tell."""
-    results = Path(cfg.ggeur.encoder.model) / _RESULTS
-    if cfg.ggeur.encoder.name != "run" or not results.is_file():
+    folder = Path(cfg.ggeur.encoder.model)
+    if cfg.ggeur.encoder.name != "run" or not (folder / RESULTS_FILE).is_file():
         return ""  # its features are in the cache
-    then = CfgNode(Results.from_json(results.read_text(encoding="utf-8")).config)
+    then = CfgNode(read_results(folder).config)
     if (then.data.type, then.data.root) != (cfg.data.type, cfg.data.root):
         return ""
     keys = {
@@ -113,12 +116,12 @@ def _read(folder: Path) -> tuple[Results, Encoder, ImageNetwork]:
     from federatedscope_ggeur.cfg_ggeur.encoding import encoder_settings
 
     where = f"ggeur.encoder.model: '{folder}'"
-    if not all((folder / name).is_file() for name in (_RESULTS, _MODEL)):
+    if not all((folder / name).is_file() for name in (RESULTS_FILE, HEAD_FILE)):
         raise ConfigError(
             f"{where} is not the folder of a run that left a model: it must hold "
-            f"{_RESULTS} and {_MODEL}"
+            f"{RESULTS_FILE} and {HEAD_FILE}"
         )
-    results = Results.from_json((folder / _RESULTS).read_text(encoding="utf-8"))
+    results = read_results(folder)
     ggeur = CfgNode(results.config["ggeur"])
     chosen = network_settings(ggeur) if "network" in ggeur else None
     if chosen is None:
@@ -131,10 +134,10 @@ def _read(folder: Path) -> tuple[Results, Encoder, ImageNetwork]:
     classes = len(results.class_names)
     model = ImageNetwork(pixels.dim, classes, replace(chosen, weights=""))
     try:
-        model.load_state_dict(load_file(str(folder / _MODEL)))
+        model.load_state_dict(load_file(str(folder / HEAD_FILE)))
     except (OSError, SafetensorError, RuntimeError) as error:
         raise DataError(
-            f"{folder / _MODEL}: does not fit the run's settings: "
+            f"{folder / HEAD_FILE}: does not fit the run's settings: "
             f"{' '.join(str(error).split())}"
         ) from error
     return results, pixels, model.eval().requires_grad_(False)

@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.settings import flatten
 
 #: What no config comes near, and a file made to do harm goes beyond.
 LARGEST_FILE, LARGEST_TREE, DEEPEST = 2**20, 10_000, 20
@@ -85,17 +86,6 @@ def _check_tree(root: yaml.Node | None, path: str | Path) -> None:
                     )
                 names.add(name)
                 ahead.append((child, f"{where}{name}.", depth + 1, inside))
-
-
-def flatten(
-    content: Mapping, prefix: str = "", keep_empty: bool = False
-) -> Iterator[tuple[str, object]]:
-    """Nested keys, with dots, and their values; of empty sections only if asked."""
-    for key, value in content.items():
-        if isinstance(value, dict) and (value or not keep_empty):
-            yield from flatten(value, f"{prefix}{key}.", keep_empty)
-        else:
-            yield f"{prefix}{key}", value
 
 
 def literal(value: object) -> object:

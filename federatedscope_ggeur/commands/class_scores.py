@@ -10,11 +10,11 @@ import torch
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.commands.prediction import HEAD_FILE, read_head
+from federatedscope_ggeur.commands.prediction import read_head
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.engines.run import load_federated_data
-from federatedscope_ggeur.errors import DataError, GGEURError
-from federatedscope_ggeur.reporting import Results, RoundRecord
+from federatedscope_ggeur.errors import DataError, GGEURError, listed
+from federatedscope_ggeur.reporting import HEAD_FILE, Results, RoundRecord
 from federatedscope_ggeur.reporting.comparison import FoundRun
 
 # Scores of a run and ours are of the same rows, but summed in another order.
@@ -47,7 +47,8 @@ def class_counts(
             reason = str(error).replace(str(run.folder), "its folder")
             problems.setdefault(reason.splitlines()[0], []).append(str(run.folder))
     notes = [
-        f"no counts by class of {len(folders)} runs ({_some(folders)}): {reason}"
+        f"no counts by class of {len(folders)} runs ({listed(folders, _LISTED)}): "
+        f"{reason}"
         for reason, folders in problems.items()
     ]
     return counts, notes
@@ -102,9 +103,3 @@ def _record(results: Results) -> RoundRecord | None:
         return results.closed_form
     last = results.rounds[-1] if results.rounds else None
     return last if last is not None and last.evaluated else None
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _LISTED
-    text = ", ".join(names[:_LISTED])
-    return f"{text} and {more} more" if more > 0 else text

@@ -56,8 +56,8 @@ def run_with_files(cfg, level: str | None = None) -> int:
     with shown_on_console(shown):
         run = Run(cfg)
     folder = new_run_folder(cfg.outdir, experiment_name(cfg))
-    log = _logging_to(folder / "log.txt", shown)
-    with log, _stoppable() as ignore_stops:
+    log = logging_to(folder / "log.txt")
+    with shown_on_console(shown), log, _stoppable() as ignore_stops:
         try:
             _follow(run, folder)
             ignore_stops()  # nothing breaks off the writing of files
@@ -157,13 +157,6 @@ def _show(record: Round0 | RoundRecord, progress: Progress) -> None:
     if record.round > progress.done:  # not one that a checkpoint held
         score = "" if record.avg is None else f"AVG {100 * record.avg:.2f}%"
         progress.step(note=score)
-
-
-@contextmanager
-def _logging_to(path: Path, shown: str | bool) -> Iterator[None]:
-    """Everything into the file; on the console what a person wants to see."""
-    with shown_on_console(shown), logging_to(path):
-        yield
 
 
 class _Console(logging.StreamHandler):

@@ -26,7 +26,7 @@ from federatedscope_ggeur.commands.inspection import (
 )
 from federatedscope_ggeur.data import torch_threads
 from federatedscope_ggeur.engines.run import divide, load_data_set
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, listed
 from federatedscope_ggeur.federation.advice import withheld_text
 from federatedscope_ggeur.federation.holdings import Withheld
 from federatedscope_ggeur.files import write_atomically
@@ -170,14 +170,14 @@ def _about_holdings(held: Holdings, threshold: int) -> list[str]:
         str(number) for (number, _), n in zip(held.clients, held.counts.sum(1)) if not n
     ]
     if empty:
-        lines.append(f"clients without rows: {_some(empty)}")
+        lines.append(f"clients without rows: {listed(empty, _MOST_NAMES)}")
     if many:
         lines.append("a line for each client: samples.csv")
     nobody = [
         name for name, n in zip(held.class_names, held.counts.sum(0).tolist()) if not n
     ]
     if nobody:
-        lines.append(f"classes that no client holds: {_some(nobody)}")
+        lines.append(f"classes that no client holds: {listed(nobody, _MOST_NAMES)}")
     withheld = Withheld.from_counts(held.counts, threshold)
     if withheld.pairs:
         lines.append(withheld_text(withheld))
@@ -212,12 +212,6 @@ def _about_similarities(alike: Sequence[Similarities], dataset, form: str) -> li
             names = [dataset.class_names[c] for c in pair.left_out]
             lines.append(
                 f"    left out, with fewer than {TOP} directions in one of the two: "
-                f"{_some(names)}"
+                f"{listed(names, _MOST_NAMES)}"
             )
     return lines
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    text = ", ".join(names[:_MOST_NAMES])
-    return f"{text} and {more} more" if more > 0 else text

@@ -38,9 +38,12 @@ from federatedscope_ggeur.data.encoders import (
 from federatedscope_ggeur.data.images.files import is_image_name, load_image
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.models import Model, build_model
-from federatedscope_ggeur.reporting import Results
-
-_RESULTS, HEAD_FILE = "results.json", "head.safetensors"
+from federatedscope_ggeur.reporting import (
+    HEAD_FILE,
+    RESULTS_FILE,
+    Results,
+    read_results,
+)
 
 
 @dataclass(frozen=True)
@@ -119,8 +122,9 @@ class Predictor:
         recorded = {"encoder": results.encoder, "class_names": names}
         if any(metadata.get(key) != value for key, value in recorded.items()):
             raise DataError(
-                f"{Path(folder) / HEAD_FILE}: was not written together with {_RESULTS} "
-                "(encoder or classes differ); take both from the same run"
+                f"{Path(folder) / HEAD_FILE}: was not written together with "
+                f"{RESULTS_FILE} (encoder or classes differ); take both from the "
+                "same run"
             )
         self.class_names = results.class_names
         _check_known(settings.encoder)
@@ -244,17 +248,13 @@ def _check_known(settings: EncoderSettings) -> None:
 
 
 def _read_results(folder: Path) -> Results:
-    if not (folder / _RESULTS).is_file():
+    if not (folder / RESULTS_FILE).is_file():
         raise ConfigError(
             f"--run: '{folder}' is not the folder of a run that got beyond its first "
-            f"round: it holds no {_RESULTS}. Name the folder that the run printed at "
-            "its start (outdir/expname)."
+            f"round: it holds no {RESULTS_FILE}. Name the folder that the run printed "
+            "at its start (outdir/expname)."
         )
-    path = folder / _RESULTS
-    try:
-        results = Results.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from error
+    results = read_results(folder)
     if not (folder / HEAD_FILE).is_file():
         method = results.config.get("ggeur", {}).get("base_method")
         raise ConfigError(
@@ -272,7 +272,7 @@ def _encoding(results: Results, pretrained: str, device: str) -> EncodingSetting
         settings = encoding_settings(CfgNode(config["ggeur"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"{_RESULTS} says nothing of an encoder ({error}): the run is one of a "
+            f"{RESULTS_FILE} says nothing of an encoder ({error}): the run is one of a "
             "version without image data sets, and its images cannot be embedded here"
         ) from error
     if _is_of_embeddings(data_type):

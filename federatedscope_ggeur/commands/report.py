@@ -27,16 +27,15 @@ def report(arguments: Sequence[str]) -> int:
     from federatedscope_ggeur.reporting.comparison.checklist import as_checklist
     from federatedscope_ggeur.reporting.comparison.figures import figures
     from federatedscope_ggeur.reporting.comparison.folder import (
-        check_formats,
         check_free,
         default_folder,
         report_files,
         write_report,
     )
     from federatedscope_ggeur.reporting.comparison.text import sheet_text
+    from federatedscope_ggeur.reporting.formats import read_formats
 
-    formats = list(dict.fromkeys(options.format.split(",")))
-    check_formats(formats)
+    formats = read_formats(options.format)
     if options.out is not None:
         check_free(Path(options.out))
     found = Comparison.of(options.folders, options.baseline, options.target)

@@ -59,10 +59,12 @@ def run(arguments: Sequence[str]) -> int:
         )
     from federatedscope_ggeur.cfg_ggeur.load import load_config, read_settings
 
-    _refuse_several_seeds(
-        options.cfg, dict(read_settings(config, settings)[0]), settings
-    )
-    cfg = load_config(config, settings)
+    try:
+        cfg = load_config(config, settings)
+    except ConfigError:
+        given = dict(read_settings(config, settings)[0])
+        _refuse_several_seeds(options.cfg, given, settings)
+        raise
     if options.dry_run:
         from federatedscope_ggeur.commands.dry_run import show_forecast
 

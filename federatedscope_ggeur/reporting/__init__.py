@@ -21,7 +21,13 @@ from federatedscope_ggeur.reporting.records import (
     SumsRecord,
 )
 from federatedscope_ggeur.reporting.results import SCHEMA_VERSION, Results, numbers
-from federatedscope_ggeur.reporting.run import new_run_folder, write_run
+from federatedscope_ggeur.reporting.run import (
+    HEAD_FILE,
+    RESULTS_FILE,
+    new_run_folder,
+    read_results,
+    write_run,
+)
 from federatedscope_ggeur.reporting.summary import average, summarise
 from federatedscope_ggeur.reporting.tables import (
     NO_HEAD,

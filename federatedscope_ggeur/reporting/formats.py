@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -14,7 +15,6 @@ from matplotlib.figure import Figure
 
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.reporting.plots import write_png
 
 FORMATS = ("svg", "pdf", "png")
 _STYLE = {
@@ -33,34 +33,48 @@ def read_formats(text: str) -> list[str]:
         One of them is none of `FORMATS`.
     """
     formats = list(dict.fromkeys(part.strip() for part in text.split(",")))
+    check_formats(formats)
+    return formats
+
+
+def check_formats(formats: Sequence[str]) -> None:
+    """Raise `ConfigError` unless there are some, and each is one of `FORMATS`."""
     unknown = [name for name in formats if name not in FORMATS]
-    if unknown:
+    if unknown or not formats:
         raise ConfigError(
             f"--format: takes {', '.join(FORMATS)}, with commas between; got "
-            f"{shown(unknown[0])}"
+            + (shown(unknown[0]) if unknown else "none")
         )
-    return formats
+
+
+def figure_bytes(figure: Figure, form: str) -> bytes:
+    """The file of `figure` in the format `form`; the same figure gives the same bytes.
+
+    Raises
+    ------
+    ConfigError
+        `form` is none of `FORMATS`.
+    """
+    check_formats([form])
+    file = io.BytesIO()
+    with matplotlib.rc_context(_STYLE):
+        if form == "svg":
+            unsaid = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+            FigureCanvasSVG(figure).print_svg(file, metadata=unsaid)
+        elif form == "pdf":
+            unsaid = dict.fromkeys(("CreationDate", "Creator", "Producer"))
+            FigureCanvasPdf(figure).print_pdf(file, metadata=unsaid)
+        else:
+            FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})
+    return file.getvalue()
 
 
 def write_figure(path: str | os.PathLike, figure: Figure) -> None:
     """Write `figure` in the format that the ending of `path` names.
 
-    The same figure gives the same bytes.
-
     Raises
     ------
     ConfigError
-        If `path` cannot be written; nothing is left behind.
+        If there is no such format, or `path` cannot be written; nothing is left behind.
     """
-    kind, file = Path(path).suffix[1:], io.BytesIO()
-    if kind == "png":
-        write_png(path, FigureCanvasAgg(figure))
-        return
-    with matplotlib.rc_context(_STYLE):
-        if kind == "svg":
-            unsaid = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-            FigureCanvasSVG(figure).print_svg(file, metadata=unsaid)
-        else:
-            unsaid = dict.fromkeys(("CreationDate", "Creator", "Producer"))
-            FigureCanvasPdf(figure).print_pdf(file, metadata=unsaid)
-    write_atomically(path, file.getvalue())
+    write_atomically(path, figure_bytes(figure, Path(path).suffix[1:]))

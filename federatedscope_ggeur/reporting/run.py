@@ -8,11 +8,14 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting.plots import draw_curve
 from federatedscope_ggeur.reporting.results import Results
 from federatedscope_ggeur.reporting.tables import metrics_csv
+
+#: Of a run's folder.
+RESULTS_FILE, HEAD_FILE = "results.json", "head.safetensors"
 
 
 def write_run(
@@ -33,12 +36,32 @@ def write_run(
     """
     folder = Path(folder)
     try:
-        write_atomically(folder / "results.json", results.to_json())
+        write_atomically(folder / RESULTS_FILE, results.to_json())
         write_atomically(folder / "metrics.csv", metrics_csv(results))
         draw_curve(results, folder / "curve.png")
     finally:
         if head is not None:
-            write_atomically(folder / "head.safetensors", head)
+            write_atomically(folder / HEAD_FILE, head)
+
+
+def read_results(folder: str | os.PathLike) -> Results:
+    """The ``results.json`` of a run's folder.
+
+    Raises
+    ------
+    DataError
+        There is none, or it is broken, of another version or of something else; the
+        file is named.
+    """
+    path = Path(folder) / RESULTS_FILE
+    try:
+        return Results.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"'{path}': cannot be read: {error}") from error
+    except RecursionError:
+        raise DataError(f"'{path}': nested too deeply to be results") from None
+    except DataError as error:
+        raise DataError(f"'{path}': {error}") from None
 
 
 def new_run_folder(outdir: str | os.PathLike, expname: str) -> Path:

@@ -1,6 +1,7 @@
 """What a setting is, and how parts that bring settings are registered."""
 
 from federatedscope_ggeur.settings.key import Key, alike
+from federatedscope_ggeur.settings.nested import flatten
 from federatedscope_ggeur.settings.registry import Registry, import_modules
 from federatedscope_ggeur.settings.rules import (
     NOT_SET,

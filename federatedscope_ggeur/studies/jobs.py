@@ -24,6 +24,7 @@ from federatedscope_ggeur.reporting import (
     Origin,
     Results,
     RoundRecord,
+    read_results,
     results_table,
     write_run,
 )
@@ -115,15 +116,6 @@ def results_in(job: Job) -> Results | None:
             "take another --out, or move it away"
         )
     return read_results(folder)
-
-
-def read_results(folder: Path) -> Results:
-    """``results.json`` of a run's folder; a `DataError` that names it if it is none."""
-    path = folder / "results.json"
-    try:
-        return Results.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, DataError) as error:
-        raise DataError(f"'{path}': {error}") from error
 
 
 def _differences(found: Cell, wanted: Cell) -> list[str]:

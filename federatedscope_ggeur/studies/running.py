@@ -11,11 +11,11 @@ from typing import Protocol
 
 from federatedscope_ggeur.cfg_ggeur.load import read_settings
 from federatedscope_ggeur.data import is_image_type
-from federatedscope_ggeur.data.cache.lock import locked
 from federatedscope_ggeur.engines.run import what_to_load
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.reporting import Origin, Results
+from federatedscope_ggeur.lock import locked
+from federatedscope_ggeur.reporting import Origin, Results, RoundRecord, read_results
 from federatedscope_ggeur.reporting.plain import as_json_value
 from federatedscope_ggeur.reporting.study import (
     STUDY_FILE,
@@ -26,7 +26,7 @@ from federatedscope_ggeur.reporting.study import (
     Tuned,
     to_text,
 )
-from federatedscope_ggeur.studies.jobs import Job, read_results, results_in
+from federatedscope_ggeur.studies.jobs import Job, results_in
 from federatedscope_ggeur.studies.plan import PlannedCell, StudyPlan
 from federatedscope_ggeur.studies.study_file import TAKEN
 from federatedscope_ggeur.studies.workers import Event, Workers
@@ -92,13 +92,8 @@ class StudyRun:
         Study
             What stands in study.json; its `failed` cells have no results.
         """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(
-                f"cannot make the folder '{self.folder}': {error.strerror or error}"
-            ) from error
-        with locked(self.folder / ".lock", f"the study in {self.folder}"):
+        lock, what = self.folder / ".lock", f"the study in {self.folder}"
+        with locked(lock, what, _cannot_write):
             text = self.plan.path.read_text(encoding="utf-8")
             write_atomically(self.folder / "study.yaml", text)
             self._write()
@@ -235,6 +230,13 @@ class StudyRun:
         return study
 
 
+def _cannot_write(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"cannot write '{path}': {error.strerror or error}; name a folder that can be "
+        "written to by --out"
+    )
+
+
 _NO_VALIDATION = (
     "tune: there are no rows to choose by; set data.splits to hold some out for "
     "validation, such as [0.6, 0.1, 0.3]"
@@ -297,12 +299,13 @@ def validation_score(results: Results) -> float | None:
     """A run's accuracy on validation rows: the mean over the rounds that its score is
     the mean of; of a head made in one go its own. None without validation rows."""
     final = results.final
+    records: list[RoundRecord | None]
     if final.head == "trained":
         records = [r for r in results.rounds if r.round in final.rounds]
+    elif final.head == "calibrated":
+        records = [results.calibrated]
     else:
-        records = [
-            results.calibrated if final.head == "calibrated" else results.closed_form
-        ]
+        records = [results.closed_form]
     values = [r.metrics.get(METRIC) for r in records if r is not None and r.metrics]
     known = [value for value in values if value is not None]
     return fmean(known) if known else None

@@ -8,10 +8,11 @@ from typing import Any
 
 import yaml
 
-from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten, literal, read_tree
+from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_tree
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.examples import find_config, find_study
 from federatedscope_ggeur.reporting.study import Point
+from federatedscope_ggeur.settings import flatten
 from federatedscope_ggeur.studies.plan import PlannedPoint, StudyPlan, slug
 
 ENGINES = ("embedded", "federatedscope")
@@ -235,8 +236,9 @@ def _text(given: object, where: str) -> str | None:
 
 
 def _workers(given: object) -> int | None:
-    right = given is None or (isinstance(given, int) and given > 0)
-    if not right or isinstance(given, bool):
+    if given is None:
+        return None
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
         raise _Wrong(f"workers: takes a whole number from 1 on, got {shown(given)}")
     return given
 

@@ -128,7 +128,9 @@ class _Worker:
     def __init__(self, start: str = "spawn"):
         context = multiprocessing.get_context(start)
         self._pipe, theirs = context.Pipe()
-        self._process: BaseProcess = context.Process(target=work, args=(theirs,))  # type: ignore[attr-defined]
+        # Only the stubs of contexts with a name know it.
+        made = context.Process(target=work, args=(theirs,))  # type: ignore[attr-defined]
+        self._process: BaseProcess = made
         self._process.start()
         theirs.close()
         self.job: Job | None = None

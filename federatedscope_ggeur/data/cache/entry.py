@@ -17,16 +17,17 @@ from torch import Tensor
 
 from federatedscope_ggeur.data.cache.files import (
     DamagedError,
+    cannot_write,
     read_tensors,
     write_tensors,
 )
-from federatedscope_ggeur.data.cache.lock import locked
 from federatedscope_ggeur.data.cache.parts import Parts
 from federatedscope_ggeur.data.embeddings import Embeddings
 from federatedscope_ggeur.data.encoders import Encoder, identity_hash
 from federatedscope_ggeur.data.extraction import ExtractionSettings, extract
 from federatedscope_ggeur.data.images.base import Images
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.progress import Progress
 
 logger = logging.getLogger(__name__)
@@ -151,7 +152,7 @@ class Entry:
             until then is kept for the next call.
         """
         what = f"embedding {self.what}"
-        with locked(self.path.with_suffix(".lock"), what):
+        with locked(self.path.with_suffix(".lock"), what, cannot_write):
             found = self.read_if_whole()
             if found is not None:
                 return Extracted(found, 0, 0.0)

@@ -81,7 +81,8 @@ def read_bundled_digits(root: str | Path, imaging: bool = True) -> ImageDataSet:
 def _digits() -> tuple[np.ndarray, np.ndarray]:
     # Read here: to import scikit-learn takes longer than a run on its digits.
     package = find_spec("sklearn")
-    assert package is not None and package.submodule_search_locations
+    assert package is not None
+    assert package.submodule_search_locations
     file = Path(package.submodule_search_locations[0], *_DIGITS_FILE)
     if not file.exists():  # a release that keeps them elsewhere
         from sklearn.datasets import load_digits

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.errors import DataError, listed
 
 logger = logging.getLogger(__name__)
 
@@ -26,9 +26,7 @@ def spelling(name: str) -> str:
 
 def shown(names: Sequence[str]) -> str:
     """The first few of `names`, for a message."""
-    more = len(names) - _MOST_SHOWN
-    text = ", ".join(f"'{name}'" for name in names[:_MOST_SHOWN])
-    return text + (f" and {more} more" if more > 0 else "")
+    return listed([f"'{name}'" for name in names], _MOST_SHOWN)
 
 
 def subfolders(folder: Path) -> list[Path]:

@@ -6,10 +6,10 @@ of the process' own, and fails where there is none.
 
 from __future__ import annotations
 
-from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten
 from federatedscope_ggeur.engines.fs.config import problems
 from federatedscope_ggeur.engines.fs.user_errors import setting_problem
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.settings import flatten
 
 #: What FS takes the one client of a process for.
 _OWN = "client_-1"

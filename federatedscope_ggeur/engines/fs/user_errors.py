@@ -17,9 +17,10 @@ from pathlib import Path, PurePath
 from federatedscope_ggeur.cfg_ggeur import get_key
 from federatedscope_ggeur.cfg_ggeur.load import not_of_type
 from federatedscope_ggeur.cfg_ggeur.plugins import settings_of
-from federatedscope_ggeur.cfg_ggeur.yaml_file import flatten, literal
+from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
 from federatedscope_ggeur.engines.fs.config import problems
 from federatedscope_ggeur.errors import ConfigError, GGEURError
+from federatedscope_ggeur.settings import flatten
 
 _CONFIGS = ("federatedscope", "core", "configs", "")
 _COMMAND_LINE = ("federatedscope", "core", "cmd_args.py")

@@ -11,11 +11,11 @@ from statistics import fmean
 from typing import Any
 
 from federatedscope_ggeur.reporting.comparison.comparison import Comparison
-from federatedscope_ggeur.reporting.comparison.labels import flat
 from federatedscope_ggeur.reporting.comparison.runs import FoundRun
 from federatedscope_ggeur.reporting.comparison.sheets import settings_text
 from federatedscope_ggeur.reporting.comparison.table import Table, name_of
 from federatedscope_ggeur.reporting.provenance import Provenance
+from federatedscope_ggeur.settings import flatten
 
 _AUTHORS = "To be said by the authors."
 #: Settings that papers give for every method.
@@ -139,11 +139,11 @@ def _examples(tables: Sequence[Table]) -> list[str]:
 
 def _splits(runs: Sequence[FoundRun]) -> list[str]:
     def shares(run: FoundRun) -> str:
-        config = dict(flat(run.results.config))
+        config = dict(flatten(run.results.config, keep_empty=True))
         return f"{config.get('data.splits', 'as the data have them')}"
 
     def dealt(run: FoundRun) -> str:
-        config = dict(flat(run.results.config))
+        config = dict(flatten(run.results.config, keep_empty=True))
         splitter = config.get("data.splitter") or "iid"
         return f"{splitter} {config.get('data.splitter_args') or ''}".strip()
 
@@ -222,7 +222,7 @@ def _tuned(comparison: Comparison) -> list[str]:
 def _settings(runs: Sequence[FoundRun]) -> list[str]:
     values: dict[str, dict[str, None]] = {}
     for run in runs:
-        for key, value in flat(run.results.config):
+        for key, value in flatten(run.results.config, keep_empty=True):
             if key.startswith(_GIVEN):
                 values.setdefault(key, {})[_value(value)] = None
     return [

@@ -14,25 +14,12 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting.comparison.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.page import as_page
-from federatedscope_ggeur.reporting.comparison.pictures import (
-    FORMATS,
-    Picture,
-    render,
-)
+from federatedscope_ggeur.reporting.comparison.pictures import Picture, render
 from federatedscope_ggeur.reporting.comparison.sheets import Sheet
 from federatedscope_ggeur.reporting.comparison.text import sheet_markdown
+from federatedscope_ggeur.reporting.formats import check_formats
 
 DEFAULT_FORMATS = ("svg", "png")
-
-
-def check_formats(formats: Sequence[str]) -> None:
-    """Raise `ConfigError` unless each is one that a picture can be written in."""
-    unknown = [form for form in formats if form not in FORMATS]
-    if unknown or not formats:
-        raise ConfigError(
-            f"--format: there is no picture format {', '.join(map(repr, unknown))}; "
-            f"there are {', '.join(FORMATS)}"
-        )
 
 
 def report_files(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from federatedscope_ggeur.errors import listed
 from federatedscope_ggeur.reporting.comparison.runs import FoundRun
 from federatedscope_ggeur.reporting.study import Axis, Study
+from federatedscope_ggeur.settings import flatten
 
 #: The one axis of runs that no study names.
 SETTINGS = "settings"
@@ -112,9 +114,8 @@ def _by_settings(runs: Sequence[FoundRun]) -> tuple[list[str], list[str]]:
     ]
     notes = []
     if told:
-        more = len(told) - _MOST_NAMED
-        listed = ", ".join(told[:_MOST_NAMED]) + (f" and {more} more" * (more > 0))
-        notes.append(f"with the settings that name the rows differ: {listed}")
+        others = listed(told, _MOST_NAMED)
+        notes.append(f"with the settings that name the rows differ: {others}")
     return labels, notes
 
 
@@ -126,18 +127,11 @@ def _common_name(runs: Sequence[FoundRun]) -> str:
 def _compared(run: FoundRun) -> dict[str, Any]:
     """The settings that two runs of one row have equal, and who ran them on what."""
     settings = {
-        key: value for key, value in flat(run.results.config) if not _is_aside(key)
+        key: value
+        for key, value in flatten(run.results.config, keep_empty=True)
+        if not _is_aside(key)
     }
     return {**settings, "engine": run.results.engine, "encoder": run.results.encoder}
-
-
-def flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Keys with dots, and their values."""
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            yield from flat(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value
 
 
 def _is_aside(key: str) -> bool:

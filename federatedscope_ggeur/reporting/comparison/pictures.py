@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,17 +10,15 @@ from html import escape
 
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_pdf import FigureCanvasPdf
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.reporting.formats import figure_bytes
 from federatedscope_ggeur.reporting.plots import COLOURS, MARKERS, shortened
 
 #: Inches: a column of a two-column page, and the whole page.
 WIDTHS = {"one": 3.35, "two": 6.9}
-FORMATS = ("svg", "pdf", "png")
 #: Lines and groups of bars that one panel holds; more of them take more panels.
 MOST_ROWS = 8
 _LEGEND_CHARACTERS = 44
@@ -43,9 +40,6 @@ _STYLE = {
     "hatch.linewidth": 0.5,
     "lines.linewidth": 1.3,
     "lines.markersize": 3.5,
-    "svg.fonttype": "path",  # the same letters everywhere
-    "svg.hashsalt": "federatedscope-ggeur",
-    "pdf.fonttype": 42,
 }
 
 
@@ -91,20 +85,10 @@ def render(picture: Picture, form: str) -> bytes:
     ConfigError
         `form` is none of `FORMATS`.
     """
-    if form not in FORMATS:
-        raise ConfigError(f"there is no picture format '{form}', only {FORMATS}")
-    file = io.BytesIO()
     with style():
-        if form == "svg":
-            nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-            FigureCanvasSVG(picture.figure).print_svg(file, metadata=nothing)
-        elif form == "pdf":
-            unsaid = dict.fromkeys(("CreationDate", "Creator", "Producer"))
-            FigureCanvasPdf(picture.figure).print_pdf(file, metadata=unsaid)
-        else:
+        if form == "png":
             picture.figure.set_dpi(_HASHES)
-            FigureCanvasAgg(picture.figure).print_png(file, metadata={"Software": None})
-    return file.getvalue()
+        return figure_bytes(picture.figure, form)
 
 
 def inline_svg(picture: Picture) -> str:

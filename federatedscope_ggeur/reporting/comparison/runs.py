@@ -9,6 +9,7 @@ from pathlib import Path
 
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.reporting.results import Results
+from federatedscope_ggeur.reporting.run import RESULTS_FILE, read_results
 from federatedscope_ggeur.reporting.study import (
     Cell,
     Study,
@@ -16,7 +17,6 @@ from federatedscope_ggeur.reporting.study import (
     read_study,
 )
 
-RESULTS_FILE = "results.json"
 #: Folders that hold no runs to report: what tuning tried, and cells in progress.
 _TUNING, _IN_PROGRESS = "tuning", ".part"
 _LISTED = 10
@@ -74,7 +74,7 @@ def find_runs(folders: Sequence[str | os.PathLike]) -> FoundRuns:
     unfinished = 0
     for path in _results_files(folders):
         try:
-            results = _read(path)
+            results = read_results(path.parent)
             run = FoundRun(path.parent, results, read_cell(path.parent))
             if run.cell is not None:
                 _add_study_of(run.cell, path.parent, studies)
@@ -135,17 +135,6 @@ def _below(folder: Path) -> Iterator[Path]:
         ]
         if RESULTS_FILE in files:
             yield Path(where, RESULTS_FILE)
-
-
-def _read(path: Path) -> Results:
-    try:
-        return Results.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"'{path}': cannot be read: {error}") from error
-    except RecursionError:
-        raise DataError(f"'{path}': nested too deeply to be results") from None
-    except DataError as error:
-        raise DataError(f"'{path}': {error}") from None
 
 
 def _add_study_of(cell: Cell, folder: Path, studies: dict[Path, Study]) -> None:

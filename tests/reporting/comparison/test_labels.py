@@ -6,7 +6,7 @@ from pathlib import Path
 
 from written_runs import made, noisy
 
-from federatedscope_ggeur.reporting.comparison.labels import flat, label
+from federatedscope_ggeur.reporting.comparison.labels import label
 from federatedscope_ggeur.reporting.comparison.runs import FoundRun
 from federatedscope_ggeur.reporting.study import Axis, Cell, Study
 
@@ -91,8 +91,3 @@ def test_a_run_beside_a_study_is_named_by_its_settings():
     labelled = label(runs, [study])
     assert labelled.labels == [{"m": "a"}, {"m": "x 2"}]
     assert labelled.axes == [Axis("m", ["a", "x 2"])]
-
-
-def test_flat():
-    config = {"a": {"b": 1, "c": {"d": []}}, "e": {}}
-    assert dict(flat(config)) == {"a.b": 1, "a.c.d": [], "e": {}}

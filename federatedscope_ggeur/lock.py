@@ -7,11 +7,11 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from federatedscope_ggeur.data.cache.files import cannot_write
+from federatedscope_ggeur.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,9 @@ _TAKEN = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
 
 
 @contextmanager
-def locked(path: Path, what: str) -> Iterator[None]:
+def locked(
+    path: Path, what: str, problem: Callable[[Path, OSError], ConfigError]
+) -> Iterator[None]:
     """Hold the lock `path`, waiting for another process if it must.
 
     The file is made and stays; a holder that is killed frees the lock. Where the file
@@ -33,17 +35,19 @@ def locked(path: Path, what: str) -> Iterator[None]:
         Its folder is made if it is missing.
     what : str
         What the lock is for, for the log.
+    problem : callable
+        What to say, and to do, where the file cannot be made.
 
     Raises
     ------
     ConfigError
-        The file cannot be made.
+        That of `problem`.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise problem(path, error) from error
     try:
         _wait(handle, what)
         yield

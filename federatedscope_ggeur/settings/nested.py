@@ -1,0 +1,17 @@
+"""Settings as nested mappings, and as keys with dots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def flatten(
+    content: Mapping, prefix: str = "", keep_empty: bool = False
+) -> Iterator[tuple[str, Any]]:
+    """Nested keys, with dots, and their values; of empty sections only if asked."""
+    for key, value in content.items():
+        if isinstance(value, Mapping) and (value or not keep_empty):
+            yield from flatten(value, f"{prefix}{key}.", keep_empty)
+        else:
+            yield f"{prefix}{key}", value
