@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from own_process import python
 
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands import COMMANDS, GROUPS, configs, find_command
-
-ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize(
@@ -103,15 +97,8 @@ print("torch" in sys.modules)
 
 
 def test_tab_imports_no_torch():
-    done = subprocess.run(
-        [sys.executable, "-c", TAB],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert done.stdout == "False\n"
+    done = python("-c", TAB)
+    assert done.stdout == "False\n", done.stderr
 
 
 @pytest.mark.parametrize(
@@ -136,13 +123,6 @@ def test_what_computes_nothing_imports_no_torch(words, tmp_path):
         path = tmp_path / "FS" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    done = subprocess.run(
-        [sys.executable, "-c", ASK, *words],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    done = python("-c", ASK, *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "False", done.stderr

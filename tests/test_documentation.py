@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 from documented import FILES, PROGRAM, ROOT, blocks, commands
+from own_process import python
 
 import federatedscope_ggeur
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
@@ -166,23 +167,9 @@ def test_settings_of_plugins_are_taken(block, place):
     content["data"] = {"type": "digits_quickstart@ggeur"}
     content["federate"] = {"method": "ggeur"}
     (place / "my.yaml").write_text(yaml.safe_dump(content))
-    _python(
-        "from federatedscope_ggeur import load_config\nload_config('my.yaml')", place
-    )
-
-
-def _python(code: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    load = "from federatedscope_ggeur import load_config; load_config('my.yaml')"
+    done = python("-c", load, cwd=place)
     assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 PYTHON = {
@@ -202,7 +189,9 @@ PYTHON = {
 )
 def test_snippets_run_as_they_stand(file, tmp_path):
     before = BEFORE.get(file.name, "")
-    _python("\n".join([before, *(block.text for block in PYTHON[file])]), tmp_path)
+    code = "\n".join([before, *(block.text for block in PYTHON[file])])
+    done = python("-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 # A block of commands that an earlier one has, too, is run there.

@@ -1,8 +1,9 @@
 """What this process may use of its machine, and what it has used."""
 
 import os
-import subprocess
 import sys
+
+from own_process import python
 
 from federatedscope_ggeur.machine import peak_memory, start_method, usable_cores
 
@@ -20,9 +21,7 @@ def test_cores_are_those_that_the_process_may_use():
             "from federatedscope_ggeur.machine import usable_cores; "
             "print(usable_cores())"
         )
-        command = [sys.executable, "-c", script]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert done.stdout == "1\n"
+        assert python("-c", script).stdout == "1\n"
 
 
 def test_only_linux_forks():

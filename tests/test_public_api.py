@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from own_process import python
 
 import federatedscope_ggeur
 
 ROOT = Path(__file__).parent.parent
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 NAMES = sorted(set(federatedscope_ggeur.__all__) - {"__version__"})
 
 
@@ -52,36 +49,15 @@ print(json.dumps(sorted(name.split(".")[0] for name in sys.modules)))
 
 
 def test_importing_the_package_imports_nothing_heavy():
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORT],
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    loaded = set(json.loads(done.stdout))
+    loaded = set(json.loads(python("-c", IMPORT).stdout))
     assert not loaded & {"torch", "numpy", "yacs", "matplotlib", "safetensors"}
 
 
 @pytest.mark.slow
 def test_the_readmes_snippet_runs_as_it_stands(tmp_path):
     script = ROOT / ".ci" / "readme_command.py"
-    snippet = subprocess.run(
-        [sys.executable, script, "library", ROOT / "README.md"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    done = subprocess.run(
-        [sys.executable, "-c", snippet],
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    snippet = python(script, "library", ROOT / "README.md").stdout
+    done = python("-c", snippet, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("AVG ") == 5
     assert "mean of the last rounds: " in done.stdout

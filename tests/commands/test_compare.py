@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+from own_process import python
 from written_runs import made, noisy, write
 
 import federatedscope_ggeur
@@ -58,13 +56,7 @@ def test_real_runs_side_by_side(tmp_path, shown):
 def test_it_writes_nothing_and_needs_no_torch(tmp_path):
     write(tmp_path / "a", made(noisy(0.5, 1), 1))
     before = sorted(tmp_path.rglob("*"))
-    done = subprocess.run(
-        [sys.executable, "-c", NO_TORCH, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = python("-c", NO_TORCH, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "AVG" in done.stdout
     assert sorted(tmp_path.rglob("*")) == before

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from own_process import program
 
 from federatedscope_ggeur.cli import main
 
-ROOT = Path(__file__).parents[2]
 MODULE = """\
 from federatedscope_ggeur import register_method
 from federatedscope_ggeur.methods import Method
@@ -40,14 +35,6 @@ def test_a_config_is_read_first(capsys):
 def test_the_keys_of_plugins_are_listed_even_if_the_config_is_wrong(tmp_path):
     (tmp_path / "my_methods.py").write_text(MODULE)
     (tmp_path / "my.yaml").write_text("ggeur: {plugins: [my_methods], nosuch: 1}\n")
-    done = subprocess.run(  # what is registered stays
-        [sys.executable, "-m", "federatedscope_ggeur", "keys", "--cfg", "my.yaml"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = program("keys", "--cfg", "my.yaml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "ggeur.of_my_own.rate = 0.25\n    How fast it goes.\n" in done.stdout

@@ -5,15 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from own_process import program
 from pictures import CLASSES, add_tiny_clip, write_images
 from safetensors.torch import load_file, save_file
 
@@ -30,7 +28,6 @@ from federatedscope_ggeur.data.images.files import load_image
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.reporting import Results
 
-ROOT = Path(__file__).parents[2]
 RUN = [
     "data.type", "image_folder@ggeur", "data.splitter", "domain",
     "data.splitter_args", "[]", "federate.client_num", "2",
@@ -283,17 +280,8 @@ def test_an_encoder_of_ones_own_is_named_by_its_module(
     assert predict("--run", copied, "--plugins", "no_such", image) == 1
     error = capsys.readouterr().err
     assert "error: --plugins: there is no module 'no_such'" in error
-    # In a process of its own, since what is registered stays.
     words = ["predict", "--run", copied, "--plugins", "my_encoders", image]
-    done = subprocess.run(
-        [sys.executable, "-m", "federatedscope_ggeur", *words],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = program(*words, cwd=tmp_path)
     # What it makes is, rightly, not what the head was trained with.
     assert "but this is mine, id " in done.stderr
     assert done.returncode == 1

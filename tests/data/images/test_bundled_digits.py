@@ -1,9 +1,7 @@
 """The bundled digits as images."""
 
-import subprocess
-import sys
-
 import numpy as np
+from own_process import python
 from sklearn.datasets import load_digits
 
 from federatedscope_ggeur.data.images import IMAGE_READERS, bundled_digits
@@ -58,4 +56,5 @@ def test_scikit_learn_is_not_imported_for_them():
         "run('ggeur_quickstart', overrides={'federate.total_round_num': 1}); "
         "assert 'sklearn' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    done = python("-c", script)
+    assert done.returncode == 0, done.stderr
