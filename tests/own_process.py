@@ -1,4 +1,4 @@
-"""Python in a process of its own: what is imported or registered there is gone after."""
+"""Python in a process of its own, with which what is registered there ends."""
 
 from __future__ import annotations
 
