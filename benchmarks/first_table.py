@@ -13,11 +13,10 @@ import argparse
 import re
 import shlex
 from collections.abc import Iterator
-from math import sqrt
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
-from measure import report
+from measure import report, standard_error
 
 from federatedscope_ggeur import run
 
@@ -54,7 +53,7 @@ def main() -> None:
         row: dict[str, object] = {"head": name, "settings": shlex.join(settings)}
         for division, more in DIVISIONS.items():
             found = scores([*settings, *more], args.seeds)
-            error = stdev(found) / sqrt(len(found)) if len(found) > 1 else float("nan")
+            error = standard_error(found)
             row[division] = f"{fmean(found):.1f} ({error:.1f})"
         table.append(row)
     report(table, args.csv)

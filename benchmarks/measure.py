@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import time
 from collections.abc import Callable, Mapping, Sequence
+from math import sqrt
 from pathlib import Path
-from statistics import median
+from statistics import median, stdev
 
 import torch
 from threadpoolctl import threadpool_limits
@@ -37,6 +38,11 @@ def ratio(over: Sequence[float], under: Sequence[float]) -> str:
     each = [a / b for a, b in zip(over, under)]
     middle = median(over) / median(under)
     return f"{middle:.3g} ({min(each):.3g}-{max(each):.3g})"
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Of the mean; nan of a single value."""
+    return stdev(values) / sqrt(len(values)) if len(values) > 1 else float("nan")
 
 
 def report(rows: Sequence[Mapping[str, object]], path: str | None = None) -> None:

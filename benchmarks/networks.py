@@ -13,10 +13,9 @@ and networks_fedpg.py have what builds on it, networks_cost.py what a step costs
 from __future__ import annotations
 
 import argparse
-from math import sqrt
-from statistics import fmean, stdev
+from statistics import fmean
 
-from measure import report
+from measure import report, standard_error
 
 from federatedscope_ggeur import run
 
@@ -27,7 +26,7 @@ NORMS = ("group", "batch")
 def row(name: str, finals: list) -> dict[str, object]:
     """Mean and standard error of AVG over seeds, and each domain's mean, in %."""
     scores = [100 * final.avg for final in finals]
-    error = stdev(scores) / sqrt(len(scores)) if len(scores) > 1 else float("nan")
+    error = standard_error(scores)
     domains = {
         domain: f"{fmean(100 * final.accuracy[domain] for final in finals):.1f}"
         for domain in finals[0].accuracy

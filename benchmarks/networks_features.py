@@ -14,12 +14,11 @@ were set beforehand.
 from __future__ import annotations
 
 import argparse
-from math import sqrt
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from tempfile import TemporaryDirectory
 
-from measure import report
+from measure import report, standard_error
 
 from federatedscope_ggeur import run
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -98,7 +97,7 @@ def rows(seeds: int) -> list[dict[str, object]]:
 
 
 def _with_error(values: list[float]) -> str:
-    error = stdev(values) / sqrt(len(values)) if len(values) > 1 else float("nan")
+    error = standard_error(values)
     return f"{fmean(values):.1f} ({error:.1f})"
 
 

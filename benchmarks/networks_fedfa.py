@@ -28,10 +28,10 @@ import time
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 
 import torch
-from measure import interleave, ratio, report
+from measure import interleave, ratio, report, standard_error
 from threadpoolctl import threadpool_limits
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -254,7 +254,7 @@ def paired(runs, plain, keys) -> str:
 
 
 def with_error(values: list[float]) -> str:
-    error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+    error = standard_error(values)
     return f"{fmean(values):.2f} +- {error:.2f}" if values else ""
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import argparse
 import csv
-from math import sqrt
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 
 import torch
-from measure import interleave, ratio, report
+from measure import interleave, ratio, report, standard_error
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import load_federated_data, run
@@ -116,7 +115,7 @@ def accuracies(args) -> list[dict[str, object]]:
 
 def with_error(values: list[float]) -> str:
     """Mean and standard error."""
-    error = stdev(values) / sqrt(len(values)) if len(values) > 1 else float("nan")
+    error = standard_error(values)
     return f"{fmean(values):.1f} +- {error:.1f}"
 
 

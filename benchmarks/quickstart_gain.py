@@ -8,11 +8,10 @@ size of a run was set beforehand; nothing is tuned on the test digits.
 from __future__ import annotations
 
 import argparse
-from math import sqrt
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
-from measure import report
+from measure import report, standard_error
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import load_federated_data, run
@@ -44,10 +43,6 @@ def scores(splitter: str, steps: str, min_samples: int, data, args):
         overrides = settings(splitter, steps, min_samples, seed, args)
         finals.append(run(load_config(CONFIG, overrides), data[seed]).final)
     return [100 * final.avg for final in finals], [100 * final.std for final in finals]
-
-
-def standard_error(values) -> float:
-    return stdev(values) / sqrt(len(values)) if len(values) > 1 else float("nan")
 
 
 def compare(splitter: str, args) -> list[dict[str, object]]:
