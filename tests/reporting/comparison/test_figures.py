@@ -20,13 +20,13 @@ from federatedscope_ggeur.reporting.comparison.figures import (
     figures,
 )
 from federatedscope_ggeur.reporting.comparison.pictures import (
-    FORMATS,
     WIDTHS,
     chunks,
     fill,
     look,
     render,
 )
+from federatedscope_ggeur.reporting.formats import FORMATS
 from federatedscope_ggeur.reporting.study import Axis
 
 
@@ -218,5 +218,5 @@ def test_drawing_leaves_matplotlib_as_it_was(study_folder):
 def test_unknown_widths_and_formats_are_refused(study_folder, drawn):
     with pytest.raises(ConfigError, match="no width 'three'"):
         figures(Comparison.of(study_folder), "three")
-    with pytest.raises(ConfigError, match="no picture format 'gif'"):
+    with pytest.raises(ConfigError, match="takes svg, pdf, png, .* got 'gif'"):
         render(drawn["one"][0], "gif")
