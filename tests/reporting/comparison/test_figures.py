@@ -218,5 +218,5 @@ def test_drawing_leaves_matplotlib_as_it_was(study_folder):
 def test_unknown_widths_and_formats_are_refused(study_folder, drawn):
     with pytest.raises(ConfigError, match="no width 'three'"):
         figures(Comparison.of(study_folder), "three")
-    with pytest.raises(ConfigError, match="takes svg, pdf, png, .* got 'gif'"):
+    with pytest.raises(ConfigError, match=r"takes svg, pdf, png, .* got 'gif'"):
         render(drawn["one"][0], "gif")
