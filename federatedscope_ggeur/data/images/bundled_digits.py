@@ -79,19 +79,18 @@ def read_bundled_digits(root: str | Path, imaging: bool = True) -> ImageDataSet:
 
 
 def _digits() -> tuple[np.ndarray, np.ndarray]:
-    # Read here: to import scikit-learn takes longer than a run on its digits.
+    # To import scikit-learn takes longer than a run on its digits.
     package = find_spec("sklearn")
-    assert package is not None
-    assert package.submodule_search_locations
-    file = Path(package.submodule_search_locations[0], *_DIGITS_FILE)
-    if not file.exists():  # a release that keeps them elsewhere
-        from sklearn.datasets import load_digits
+    for place in (package and package.submodule_search_locations) or ():
+        file = Path(place, *_DIGITS_FILE)
+        if file.exists():
+            with gzip.open(file, "rt", encoding="ascii") as lines:
+                table = np.loadtxt(lines, delimiter=",")
+            return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
+    from sklearn.datasets import load_digits  # of a release that keeps them elsewhere
 
-        digits = load_digits()
-        return digits.images, digits.target
-    with gzip.open(file, "rt", encoding="ascii") as lines:
-        table = np.loadtxt(lines, delimiter=",")
-    return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
+    digits = load_digits()
+    return digits.images, digits.target
 
 
 def _as_images(images: np.ndarray, labels: np.ndarray) -> Images:
