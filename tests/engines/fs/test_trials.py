@@ -160,6 +160,7 @@ class TestTrial:
         with pytest.raises(GGEURError, match=r"left no 'work/a.pth' to go on from"):
             self.settled(file, *both)
 
+    @needs_packages
     def test_a_run_of_main_py_is_none(self, file):
         from standalone import set_up
 
