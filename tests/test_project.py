@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -75,9 +76,14 @@ def files_of(room: str) -> list[Path]:
     return sorted(folder.rglob("*.py")) if folder.is_dir() else [PACKAGE / f"{room}.py"]
 
 
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
 def trees() -> dict[Path, ast.Module]:
     return {
-        file.relative_to(PACKAGE): ast.parse(file.read_text(encoding="utf-8"))
+        file.relative_to(PACKAGE): parsed(file)
         for file in sorted(PACKAGE.rglob("*.py"))
     }
 
@@ -105,7 +111,7 @@ def test_arrows_run_downward_only(room):
     allowed = APART.get(room, set(FLOORS[: FLOORS.index(room)])) | {room}
     prefix = "federatedscope_ggeur."
     for file in files_of(room):
-        for name in imports(ast.parse(file.read_text(encoding="utf-8"))):
+        for name in imports(parsed(file)):
             if name.startswith(prefix):
                 other = name[len(prefix) :].split(".")[0]
                 # The package itself holds the version and the public names.
@@ -122,7 +128,7 @@ def test_only_the_engine_in_federatedscope_imports_it():
 
 def test_transport_imports_no_torch():
     for file in files_of("transport"):
-        for name in imports(ast.parse(file.read_text(encoding="utf-8"))):
+        for name in imports(parsed(file)):
             assert name.split(".")[0] not in ("torch", "safetensors", "numpy"), file
 
 
@@ -130,7 +136,7 @@ def test_transport_imports_no_torch():
 def test_who_sees_a_config(room):
     """No room below takes one: nothing is called cfg, and nothing imports yacs."""
     for file in files_of(room):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        tree = parsed(file)
         assert not [name for name in imports(tree) if name.startswith("yacs")], file
         for node in ast.walk(tree):
             named = (

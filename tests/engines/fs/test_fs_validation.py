@@ -110,6 +110,7 @@ def test_a_run_ends_where_the_plain_rule_says(
     assert reached == expected
 
 
+@pytest.mark.slow
 def test_distributed_stops_in_the_same_round(fleet, embedded):
     one = fleet(*STOPPING)
     server = one.server()
