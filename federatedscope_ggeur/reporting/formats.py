@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.reporting.plots import png_bytes
 
 FORMATS = ("svg", "pdf", "png")
 _STYLE = {
@@ -56,16 +57,16 @@ def figure_bytes(figure: Figure, form: str) -> bytes:
         `form` is none of `FORMATS`.
     """
     check_formats([form])
+    if form == "png":
+        return png_bytes(FigureCanvasAgg(figure))
     file = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
         if form == "svg":
             unsaid = dict.fromkeys(("Date", "Creator", "Format", "Type"))
             FigureCanvasSVG(figure).print_svg(file, metadata=unsaid)
-        elif form == "pdf":
+        else:
             unsaid = dict.fromkeys(("CreationDate", "Creator", "Producer"))
             FigureCanvasPdf(figure).print_pdf(file, metadata=unsaid)
-        else:
-            FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})
     return file.getvalue()
 
 

@@ -64,7 +64,7 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
             axes.text(0.5, 50, "no round was evaluated", ha="center", va="center")
             axes.set_ylim(0, 100)
         _label(axes)
-    write_png(path, canvas)
+    write_atomically(path, png_bytes(canvas))
 
 
 def _canvas(height: float) -> tuple[FigureCanvasAgg, Axes]:
@@ -77,11 +77,11 @@ def _canvas(height: float) -> tuple[FigureCanvasAgg, Axes]:
     return FigureCanvasAgg(figure), axes
 
 
-def write_png(path: str | os.PathLike, canvas: FigureCanvasAgg) -> None:
-    """Write a figure; the same one gives the same bytes."""
+def png_bytes(canvas: FigureCanvasAgg) -> bytes:
+    """A figure's file; the same one gives the same bytes."""
     picture = io.BytesIO()
     canvas.print_png(picture, metadata={"Software": None})
-    write_atomically(path, picture.getvalue())
+    return picture.getvalue()
 
 
 def shortened(name: str, characters: int) -> str:
