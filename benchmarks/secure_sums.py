@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.federation.masking.pairwise import (
+from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import (
     mask,
     new_secret,
     public_key,

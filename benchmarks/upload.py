@@ -15,7 +15,8 @@ from federatedscope_ggeur.federation import (
     Task,
     TrainingSettings,
 )
-from federatedscope_ggeur.federation.messages import MessageSchema, StatisticsUpload
+from federatedscope_ggeur.federation.wire.schema import MessageSchema
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.geometry import AugmentationSettings, ClassStatistics
 from federatedscope_ggeur.methods import build_method
 from federatedscope_ggeur.models import ModelSettings

@@ -16,7 +16,7 @@ from federatedscope_ggeur.federation.course.client_handler import (
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.plan import Plan
 from federatedscope_ggeur.federation.course.requests import Absence
-from federatedscope_ggeur.federation.messages import ClientUpdate
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 
 SIZES = (20, 30, 25, 15)
 

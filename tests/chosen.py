@@ -5,7 +5,7 @@ from dataclasses import replace
 from by_bytes import Federation, make_client_data
 
 from federatedscope_ggeur.federation import Client, MemoryBudget, Server
-from federatedscope_ggeur.federation.messages import StatisticsForm
+from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.models import CLOSED_FORMS, ModelSettings
 
 

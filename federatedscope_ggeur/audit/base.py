@@ -10,14 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.federation.messages import (
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     PrepareReply,
     Prototypes,
 )
-from federatedscope_ggeur.federation.messages.statistics_upload import Statistics
-from federatedscope_ggeur.federation.settings import ClientSettings, ServerSettings
+from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
+from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
+    ClosedFormSettings,
+)
+from federatedscope_ggeur.federation.settings import RoleSettings
+from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.geometry import Space
+from federatedscope_ggeur.models import ClosedForm
 
 #: Of a row and what an attack makes of it; above, it is recovered.
 RECOVERED = 0.99
@@ -38,7 +43,7 @@ class Transcript:
 
     Attributes
     ----------
-    server, client : ServerSettings, ClientSettings
+    role : RoleSettings
     uploads : mapping from client to Statistics
         What each client sent of its own in round 0, seen by the server.
     summed : Statistics or None
@@ -59,8 +64,7 @@ class Transcript:
         Classes that this head was made of.
     """
 
-    server: ServerSettings
-    client: ClientSettings
+    role: RoleSettings
     uploads: Mapping[int, Statistics] = field(default_factory=dict)
     summed: Statistics | None = None
     counts: Tensor | None = None
@@ -71,6 +75,18 @@ class Transcript:
     updates: Mapping[int, Update] = field(default_factory=dict)
     head: tuple[Tensor, Tensor] | None = None
     head_classes: tuple[int, ...] = ()
+
+    @property
+    def sets(self) -> SetSettings:
+        """How clients make the sets that they train on."""
+        return self.role.of(SetSettings)
+
+    @property
+    def form(self) -> ClosedForm | None:
+        """The one-shot head, where there is one."""
+        if not self.role.demands.closed_form:
+            return None
+        return self.role.of(ClosedFormSettings).form
 
 
 @dataclass(frozen=True)

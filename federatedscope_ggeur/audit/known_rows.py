@@ -17,7 +17,9 @@ from federatedscope_ggeur.audit.base import (
     nothing,
 )
 from federatedscope_ggeur.audit.scores import membership
-from federatedscope_ggeur.federation.prototypes import of_the_others
+from federatedscope_ggeur.federation.exchanges.augmentation.prototypes import (
+    of_the_others,
+)
 from federatedscope_ggeur.geometry import (
     ClassStatistics,
     SummedStatistics,
@@ -170,6 +172,6 @@ def _known_mean(seen: Transcript, truth: Truth, k: int, c: int) -> Tensor | None
         raw = got.counts is not None
         return seen.space.features(mean[None])[0] if raw else mean
     rows = truth.rows(k, c)
-    if len(rows) < seen.client.min_samples:
+    if len(rows) < seen.role.min_samples:
         return None
     return seen.space.features(rows).mean(dim=0)

@@ -81,7 +81,7 @@ class Owner:
         sums.index_add_(0, y, x.double())
         self.means = sums / self.counts.clamp(min=1)[:, None]
         rest = self.totals - self.counts
-        least = seen.client.min_samples
+        least = seen.role.min_samples
         there = (rest > 0) & (rest < max(least, 2)) & (self.counts > 0)
         self.few = torch.nonzero(there).flatten().tolist()
         held = torch.tensor([c in seen.head_classes for c in range(len(rest))])
@@ -108,7 +108,7 @@ def s1(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         got = seen.prototypes.get(owner.number)
         if got is not None and got.counts is not None:
             found = dict(zip(got.labels.tolist(), got.prototypes.double()))
-        form = seen.client.closed_form
+        form = seen.form
         if seen.head is not None and form is not None and form.NEEDS == "means":
             shift = _shift(owner, seen.head[0].double())
             if shift is not None:
@@ -249,12 +249,12 @@ def _shift(owner: Owner, centred: Tensor) -> Tensor | None:
 
 
 def _is_lda(seen: Transcript) -> bool:
-    return isinstance(seen.client.closed_form, LinearDiscriminant)
+    return isinstance(seen.form, LinearDiscriminant)
 
 
 def _common(seen: Transcript, within: Tensor, rows: int, classes: int) -> Tensor:
     """The common covariance of the head: shape [D, D]."""
-    form = seen.client.closed_form
+    form = seen.form
     assert isinstance(form, LinearDiscriminant), "only LDA has one"
     return common_covariance(within, rows, classes, form.shrinkage)[0]
 

@@ -49,7 +49,7 @@ def a7(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
             continue
         guessed = withheld(seen, k, reply.aggregation_weight)
         if guessed is None:
-            why = f"not tried with ggeur.weight: {seen.client.weight} and these sizes"
+            why = f"not tried with ggeur.weight: {seen.sets.weight} and these sizes"
             yield nothing("A7", "server", "rows", why)
             return
         tried += 1
@@ -57,7 +57,7 @@ def a7(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         shaped = _shaped(seen) & (back > 0)
         rest = int(back[~shaped].sum())
         right += guessed in ((int(shaped.sum()), rest), (-1, int(back.sum())))
-    if seen.client.weight == "statistics":
+    if seen.sets.weight == "statistics":
         right = 0  # what it counts for is what it has told of
     yield _exact("A7", "server", right, tried, "clients whose withheld rows are known")
 
@@ -66,10 +66,10 @@ def withheld(seen: Transcript, k: int, weight: float) -> tuple[int, int] | None:
     """Withheld classes that have a shape (-1: not told apart) and rows of all others;
     None where that is not known of these settings."""
     told = seen.uploads[k].counts
-    own_rows = seen.client.weight != "augmented"
-    if own_rows or not seen.client.augmentation.steps:
+    own_rows = seen.sets.weight != "augmented"
+    if own_rows or not seen.sets.augmentation.steps:
         return -1, int(weight) - int(told.sum())
-    sizes, steps = seen.client.augmentation.sizes, seen.client.augmentation.steps
+    sizes, steps = seen.sets.augmentation.sizes, seen.sets.augmentation.steps
     if not isinstance(sizes, TotalSizes):
         return None
     known = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 
+from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     OPEN_SECTION,
     section_of,
@@ -18,11 +19,11 @@ from federatedscope_ggeur.cfg_ggeur.privacy_keys import privacy_problems
 from federatedscope_ggeur.cfg_ggeur.secure_sums import (
     SECURE_SUMS_KEYS,
     secure_sums_problems,
-    sums_on,
 )
 from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_problems
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.federation import OptimizerSettings
+from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
 from federatedscope_ggeur.models import CLOSED_FORMS, build_closed_form
 from federatedscope_ggeur.settings import NOT_SET
@@ -87,30 +88,24 @@ def ggeur_problems(cfg) -> list[str]:
             "federate.method: must be ggeur with ggeur.use: True, got "
             f"{cfg.federate.method!r}"
         )
-    if not wrong & _OF_THE_HEAD:
-        problems += _head_contradictions(ggeur)
+    if wrong & _OF_THE_HEAD:
+        demands = None
+    else:
+        demands = demands_of(cfg)
+        problems += _head_contradictions(ggeur, demands)
         problems += _form_contradictions(ggeur, wrong)
-    if not wrong & {*_OF_THE_HEAD, *_OF_SUMS}:
-        problems += secure_sums_problems(cfg)
-        problems += privacy_problems(ggeur, _asks_clients(ggeur))
+    if demands is not None and not wrong & _OF_SUMS:
+        problems += secure_sums_problems(cfg, demands)
+        problems += privacy_problems(ggeur, demands.own_statistics)
     if not wrong & {"sizes", *_TOTALS, *_PER_ANCHOR, "steps"}:
         problems += _size_contradictions(ggeur)
     return problems
 
 
-def _asks_clients(ggeur) -> bool:
-    """Whether each client sends class statistics in round 0."""
-    alone = ggeur.closed_form != "none" and ggeur.init == "random"
-    steps = ggeur.augmentation == "ggeur" and ggeur.steps and not alone
-    wanted = steps or ggeur.closed_form != "none" or ggeur.space == "whitened"
-    return bool(wanted) and not sums_on(ggeur)
-
-
-def _head_contradictions(ggeur) -> Iterator[str]:
+def _head_contradictions(ggeur, demands: Demands) -> Iterator[str]:
     """What cannot go with a head in closed form, or without one."""
     kind, starts = ggeur.closed_form, ggeur.init == "closed_form"
-    form, calibrate = CLOSED_FORMS.get(kind), ggeur.calibrate
-    alone = form is not None and not starts
+    form = CLOSED_FORMS.get(kind)
     if starts and form is None:
         others = [name for name, other in CLOSED_FORMS.items() if other.trainable]
         yield (
@@ -128,8 +123,8 @@ def _head_contradictions(ggeur) -> Iterator[str]:
         )
     if ggeur.keep == "best":
         yield from _keep_contradictions(ggeur)
-    yield from statistics_problems(ggeur)
-    if alone and calibrate != "none":
+    yield from statistics_problems(ggeur, demands)
+    if demands.calibrates and not demands.trains:
         yield (
             "ggeur.calibrate: must be none with a head in closed form that is not "
             "trained (ggeur.init: random)"
@@ -222,7 +217,7 @@ def method_problems(cfg) -> Iterator[str]:
         yield from _pooled_problems(cfg)
     added = AUGMENTATIONS.get(cfg.ggeur.augmentation)
     if added is not None:
-        yield from _augmentation_problems(cfg.ggeur, added)
+        yield from _augmentation_problems(cfg.ggeur, demands_of(cfg), added)
 
 
 def check_embedding_dim(cfg, dim: int) -> None:
@@ -294,9 +289,11 @@ def _setting_problems(cfg, part: type[Method]) -> Iterator[str]:
         yield f"{section_of(part)}.{name}: {problem}"
 
 
-def _augmentation_problems(ggeur, added: type[Method]) -> Iterator[str]:
+def _augmentation_problems(
+    ggeur, demands: Demands, added: type[Method]
+) -> Iterator[str]:
     chosen = f"with ggeur.augmentation: {added.name}"
-    if ggeur.closed_form != "none" and ggeur.init == "random":
+    if not demands.trains:
         yield (
             f"ggeur.closed_form: must be none {chosen}, which acts in training (or "
             "set ggeur.init: closed_form to train from there)"

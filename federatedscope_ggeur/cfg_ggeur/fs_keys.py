@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import yaml
 
-from federatedscope_ggeur.federation.evaluation import METRICS, SPLITS
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import METRICS
+from federatedscope_ggeur.federation.wire.declared import SPLITS
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
 from federatedscope_ggeur.settings import Rule, flatten, not_negative, one_of, rule_of
 

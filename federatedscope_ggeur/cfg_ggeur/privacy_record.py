@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
+from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.method_settings import parts_in_use
-from federatedscope_ggeur.cfg_ggeur.run_settings import (
-    asks_for_statistics,
-    augmentation_steps,
-    only_closed_form,
-    server_evaluates,
-)
-from federatedscope_ggeur.cfg_ggeur.secure_sums import sums_on
+from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
+from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.reporting import Privacy
 
 _TRAINING = "training rounds escape the masks: each client's update is seen"
@@ -19,11 +15,10 @@ _TOTALS = "rows of each class over all clients are seen by everyone"
 
 def privacy_of(cfg) -> Privacy:
     """What docs/privacy.md says of the modes of `cfg`."""
-    ggeur = cfg.ggeur
-    sums, trains = sums_on(ggeur), not only_closed_form(ggeur)
-    server = _server_sees(cfg, sums, trains)
+    ggeur, demands = cfg.ggeur, demands_of(cfg)
+    sums, trains, steps = demands.sums, demands.trains, demands.steps
+    server = _server_sees(cfg, demands)
     clients = ["the head"]
-    steps = augmentation_steps(ggeur)
     if steps:
         pooled = ggeur.geometry == "pooled"
         clients.append(f"{'one shape' if pooled else 'a shape for each class'}")
@@ -45,13 +40,13 @@ def privacy_of(cfg) -> Privacy:
     )
 
 
-def _server_sees(cfg, sums: bool, trains: bool) -> list[str]:
+def _server_sees(cfg, demands: Demands) -> list[str]:
     seen = []
-    if sums:
+    if demands.sums:
         seen.append("counts, means and one scatter over all clients")
-    elif asks_for_statistics(cfg.ggeur):
+    elif demands.statistics or demands.calibrates:
         seen.append("each client's class statistics")
-    if trains:
+    if demands.trains:
         seen += ["each client's updates", "what each client counts for"]
         seen += [
             f"of {part.name}: {part.sends}" for part in parts_in_use(cfg) if part.sends

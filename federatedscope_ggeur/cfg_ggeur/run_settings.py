@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from federatedscope_ggeur.cfg_ggeur.check import local_optimizer, sizes_rule
+from federatedscope_ggeur.cfg_ggeur.demands import closed_form_of, demands_of
 from federatedscope_ggeur.cfg_ggeur.devices import training_device
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     agreed_settings,
@@ -14,7 +15,7 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
 )
 from federatedscope_ggeur.cfg_ggeur.networks import network_settings, trained_space
 from federatedscope_ggeur.cfg_ggeur.schedule import local_schedule
-from federatedscope_ggeur.cfg_ggeur.secure_sums import sum_settings, sums_on
+from federatedscope_ggeur.cfg_ggeur.secure_sums import sum_settings
 from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_form
 from federatedscope_ggeur.cfg_ggeur.text_settings import (
     text_mix,
@@ -24,27 +25,22 @@ from federatedscope_ggeur.cfg_ggeur.text_settings import (
 from federatedscope_ggeur.cfg_ggeur.tracking import tracking_settings
 from federatedscope_ggeur.federation import (
     CalibrationSettings,
-    ClientSettings,
     EarlyStopSettings,
     EvaluationSettings,
-    ServerSettings,
+    RoleSettings,
     Task,
     TrainingSettings,
 )
 from federatedscope_ggeur.federation.course.plan import Plan
-from federatedscope_ggeur.federation.course.requests import (
-    CALIBRATE,
-    INIT_BROADCAST,
-    KINDS,
-    LEAVE_ONE_OUT,
-    PREPARE,
-    STATISTICS,
-    SUM_KEYS,
-    SUM_KINDS,
-    TOTALS,
-    TRAIN,
-    RequestKind,
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
+from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
+    ClosedFormSettings,
 )
+from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
+    StatisticsSettings,
+)
+from federatedscope_ggeur.federation.exchanges.training.exchange import RoundSettings
 from federatedscope_ggeur.geometry import (
     AugmentationSettings,
     PerAnchorSizes,
@@ -53,13 +49,7 @@ from federatedscope_ggeur.geometry import (
     SpaceSettings,
     TotalSizes,
 )
-from federatedscope_ggeur.methods import METHODS
-from federatedscope_ggeur.models import (
-    ClosedForm,
-    ModelSettings,
-    build_closed_form,
-    two_kinds,
-)
+from federatedscope_ggeur.models import ModelSettings, two_kinds
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import TrackingSettings
 from federatedscope_ggeur.settings import NOT_SET
@@ -76,8 +66,7 @@ OTHERS_SIZE = 600
 class RunSettings:
     """All that an engine needs to set up the roles and run the rounds."""
 
-    client: ClientSettings
-    server: ServerSettings
+    role: RoleSettings
     plan: Plan
     num_threads: int
     memory_limit: float
@@ -85,12 +74,15 @@ class RunSettings:
     restore_from: str
     checkpoint_every: float | None
     agreed: Mapping[str, str]
-    answers: frozenset[RequestKind]
     tracking: TrackingSettings
 
     @property
+    def demands(self) -> Demands:
+        return self.role.demands
+
+    @property
     def rounds(self) -> int:
-        return self.server.total_rounds
+        return self.demands.rounds
 
 
 def run_settings(
@@ -102,61 +94,55 @@ def run_settings(
 ) -> RunSettings:
     """The settings in `cfg` for data of `num_classes` and `dim`, on any engine; `text`
     is what `engines.text` has made of the classes' names."""
-    ggeur, steps = cfg.ggeur, augmentation_steps(cfg.ggeur)
-    sizes, closed_form = _sizes(ggeur, steps), _closed_form(ggeur, text)
-    form = statistics_form(ggeur)
-    method, training = method_of(cfg), training_settings(cfg)
-    pooled = ggeur.geometry == "pooled"
-    space = SpaceSettings(trained_space(ggeur), ggeur.whitened.shrinkage)
+    ggeur, demands = cfg.ggeur, demands_of(cfg)
+    training, agreed = training_settings(cfg), agreed_settings(cfg)
     model, scored = model_settings(cfg, text), scored_settings(cfg, text)
     task = Task(
-        *(num_classes, dim, model, method, cfg.seed, form, pooled, space),
+        num_classes=num_classes,
+        dim=dim,
+        model=model,
+        method=method_of(cfg),
+        seed=cfg.seed,
+        statistics=statistics_form(ggeur, demands),
+        pooled_geometry=ggeur.geometry == "pooled",
+        space=SpaceSettings(trained_space(ggeur), ggeur.whitened.shrinkage),
         scored=scored if two_kinds(scored, model) else None,
-        summed=sums_on(ggeur),
+        counted_prototypes=demands.sums,
     )
-    sums = sum_settings(
-        *(cfg, num_classes, dim, agreed_settings(cfg)),
-        sends_shape=bool(steps) or _trains_in(ggeur) == "whitened",
-        needs_scatter=bool(steps)
-        or _trains_in(ggeur) != "raw"
-        or (closed_form is not None and closed_form.NEEDS != "means"),
-    )
-    client = ClientSettings(
+    sizes = _sizes(ggeur, demands.steps)
+    own: list[object] = [
+        StatisticsSettings(ggeur.privacy.float32_means),
+        SetSettings(
+            AugmentationSettings(demands.steps, sizes, ggeur.scale, ggeur.noise),
+            prototypes=ggeur.prototypes,
+            weight=ggeur.weight,
+            train_withheld=ggeur.privacy.train_withheld,
+        ),
+        RoundSettings(
+            _sample_client_num(cfg.federate, num_clients), text_pull(ggeur, text)
+        ),
+    ]
+    form = closed_form_of(ggeur, text)
+    if form is not None:
+        own.append(ClosedFormSettings(form))
+    if demands.calibrates:
+        samples, epochs = int(ggeur.ccvr.samples), int(ggeur.ccvr.epochs)
+        own.append(CalibrationSettings(samples, epochs, training))
+    if demands.sums:
+        own.append(sum_settings(cfg, demands, num_classes, dim, agreed))
+    role = RoleSettings(
         task,
-        augmentation=AugmentationSettings(steps, sizes, ggeur.scale, ggeur.noise),
-        training=training,
+        demands,
+        training,
         min_samples=int(ggeur.privacy.min_samples),
-        weight=ggeur.weight,
-        sends_statistics=STATISTICS in answered_requests(ggeur),
-        closed_form=closed_form,
-        scored=tuple(cfg.eval.split),
-        text_pull=text_pull(ggeur, text),
-        sums=sums,
-        train_withheld=ggeur.privacy.train_withheld,
-        float32_means=ggeur.privacy.float32_means,
-    )
-    server = ServerSettings(
-        task,
-        steps=steps,
-        prototypes=ggeur.prototypes,
-        sample_client_num=_sample_client_num(cfg.federate, num_clients),
+        eval_every=cfg.eval.freq,
         unseen_client_num=_unseen_client_num(cfg.federate, num_clients),
         ignore_weight=cfg.federate.ignore_weight,
-        total_rounds=0 if only_closed_form(ggeur) else cfg.federate.total_round_num,
-        eval_every=cfg.eval.freq,
-        closed_form=closed_form,
-        keeps_best=keeps_best(ggeur),
-        calibration=_calibration(ggeur, training),
-        device=training.device,
-        rate=training.optimizer.lr,
         max_share=ggeur.max_share,
-        counts_own_rows=ggeur.weight != "augmented",
         text_mix=text_mix(ggeur, text),
-        sums=sums,
     )
     return RunSettings(
-        client=client,
-        server=server,
+        role=role.with_own(*own),
         plan=Plan(
             round0_window=int(ggeur.round0_window),
             quorum=quorum(cfg),
@@ -169,8 +155,7 @@ def run_settings(
         save_to=cfg.federate.save_to,
         restore_from=cfg.federate.restore_from,
         checkpoint_every=checkpoint_every(cfg.ggeur),
-        agreed=agreed_settings(cfg),
-        answers=answered_requests(ggeur),
+        agreed=agreed,
         tracking=tracking_settings(cfg),
     )
 
@@ -211,25 +196,6 @@ def evaluation_settings(cfg) -> EvaluationSettings:
             stop.patience if averages else 0, stop.delta, stop.improve_indicator_mode
         ),
     )
-
-
-def _calibration(ggeur, training: TrainingSettings) -> CalibrationSettings | None:
-    """How the head is calibrated after the last round, if at all."""
-    if ggeur.calibrate == "none":
-        return None
-    samples, epochs = int(ggeur.ccvr.samples), int(ggeur.ccvr.epochs)
-    return CalibrationSettings(samples, epochs, training)
-
-
-def _closed_form(ggeur, text: ClassTexts | None = None) -> ClosedForm | None:
-    """The head in closed form of ``ggeur.closed_form``, as a start where it is one."""
-    if ggeur.closed_form == "none":
-        return None
-    form = build_closed_form(ggeur.closed_form, ggeur)
-    if text is not None and (form.needs_text or text.prior or text.ensemble):
-        form = form.knowing(text)
-    alone = only_closed_form(ggeur) or keeps_best(ggeur)
-    return form if alone else form.as_start()
 
 
 def training_settings(cfg) -> TrainingSettings:
@@ -311,56 +277,5 @@ def scored_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
     trained = model_settings(cfg, text)
     if trained.text is not None:
         return replace(trained, text=replace(trained.text, left=True))
-    return replace(trained, starts=trained.starts and not keeps_best(cfg.ggeur))
-
-
-def augmentation_steps(ggeur) -> tuple[int, ...]:
-    """The steps of GGEUR in `cfg.ggeur`: none where something else stands for it."""
-    used = ggeur.augmentation == "ggeur" and not only_closed_form(ggeur)
-    return tuple(ggeur.steps) if used else ()
-
-
-def answered_requests(ggeur) -> frozenset[RequestKind]:
-    """What a client of these settings answers."""
-    answered = {kind for kind in KINDS if kind.always}
-    if only_closed_form(ggeur):
-        answered -= {PREPARE, INIT_BROADCAST, TRAIN}
-    federated = METHODS.find(ggeur.base_method).federated
-    form = _closed_form(ggeur)
-    trains_in = _trains_in(ggeur)
-    if (
-        augmentation_steps(ggeur)
-        or (form is not None and form.asks)
-        or (federated and trains_in == "whitened")
-    ):
-        answered.add(STATISTICS)
-    if trains_in != "raw" and (federated or STATISTICS in answered):
-        answered.add(TOTALS)
-    if form is not None and form.is_open:
-        answered.add(LEAVE_ONE_OUT)
-    if ggeur.calibrate != "none":
-        answered.add(CALIBRATE)
-    if sums_on(ggeur) and STATISTICS in answered:
-        answered -= {STATISTICS, TOTALS, LEAVE_ONE_OUT}
-        answered |= {SUM_KEYS, *SUM_KINDS.values()}
-    return frozenset(answered)
-
-
-def asks_for_statistics(ggeur) -> bool:
-    """Whether clients are asked for class statistics at all."""
-    return bool(answered_requests(ggeur) & {STATISTICS, CALIBRATE, SUM_KEYS})
-
-
-def only_closed_form(ggeur) -> bool:
-    """Whether the run ends with round 0, at a head in closed form."""
-    return ggeur.closed_form != "none" and ggeur.init == "random"
-
-
-def _trains_in(ggeur) -> str:
-    """The space that is trained in; raw where nothing is trained."""
-    return "raw" if only_closed_form(ggeur) else trained_space(ggeur)
-
-
-def keeps_best(ggeur) -> bool:
-    """Whether the run leaves the better of the head in closed form and the trained."""
-    return ggeur.init == "closed_form" and ggeur.keep == "best"
+    is_kept = demands_of(cfg).keeps_best
+    return replace(trained, starts=trained.starts and not is_kept)

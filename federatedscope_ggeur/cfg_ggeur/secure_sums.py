@@ -8,13 +8,17 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation.masking.fixed_point import (
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.secure_sums.fixed_point import (
     MOST_BITS,
     largest_fraction_bits,
 )
-from federatedscope_ggeur.federation.masking.settings import STAGES, SumSettings
-from federatedscope_ggeur.federation.masking.trust import SERVER
-from federatedscope_ggeur.federation.messages.masked import MOST_CLIENTS
+from federatedscope_ggeur.federation.exchanges.secure_sums.messages import MOST_CLIENTS
+from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
+    STAGES,
+    SumSettings,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.trust import SERVER
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.settings import Key, one_of, positive, text, whole
@@ -100,14 +104,9 @@ _AGREED = (
 )
 
 
-def sums_on(ggeur) -> bool:
-    """Whether statistics are summed under masks."""
-    return ggeur.privacy.secure_sums != "none"
-
-
 def agreed_sums(ggeur) -> dict[str, object]:
     """What all sides must have alike because of secure sums; nothing without them."""
-    if not sums_on(ggeur):
+    if ggeur.privacy.secure_sums == "none":
         return {}
     values = {name.partition(".")[2]: name for name in _AGREED if "." in name}
     own = {f"ggeur.{full}": ggeur.privacy[last] for last, full in values.items()}
@@ -115,23 +114,19 @@ def agreed_sums(ggeur) -> dict[str, object]:
 
 
 def sum_settings(
-    cfg,
-    num_classes: int,
-    dim: int,
-    agreed: Mapping[str, str],
-    sends_shape: bool,
-    needs_scatter: bool,
-) -> SumSettings | None:
-    """The secure sums in `cfg`; None without any.
+    cfg, demands: Demands, num_classes: int, dim: int, agreed: Mapping[str, str]
+) -> SumSettings:
+    """The secure sums in `cfg`, whose facts are `demands`.
 
     Raises
     ------
     ConfigError
         A client would send more than it may.
     """
-    if not sums_on(cfg.ggeur):
-        return None
     own = cfg.ggeur.privacy
+    form = CLOSED_FORMS.get(cfg.ggeur.closed_form)
+    solves = form is not None and form.NEEDS != "means"
+    needs_scatter = bool(demands.steps) or demands.space != "raw" or solves
     settings = SumSettings(
         num_classes,
         dim,
@@ -142,7 +137,7 @@ def sum_settings(
         max_rows=int(own.secure_sums_max_rows),
         fraction_bits=int(own.secure_sums_fraction_bits),
         agreed=hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).digest(),
-        sends_shape=sends_shape,
+        sends_shape=bool(demands.steps) or demands.space == "whitened",
         trust=own.secure_sums_trust,
         signing_key=own.secure_sums_signing_key,
         store=own.secure_sums_store if _is_distributed(cfg) else "",
@@ -163,10 +158,10 @@ def _is_distributed(cfg) -> bool:
     return "distribute" in cfg and bool(cfg.distribute.get("use"))
 
 
-def secure_sums_problems(cfg) -> Iterator[str]:
+def secure_sums_problems(cfg, demands: Demands) -> Iterator[str]:
     """What cannot go with secure sums, each ``"<key>: <problem>"``."""
     ggeur = cfg.ggeur
-    if not sums_on(ggeur):
+    if not demands.sums:
         if ggeur.prototypes == "others":
             yield (
                 "ggeur.prototypes: others, one over all other clients, needs "
@@ -207,7 +202,7 @@ def secure_sums_problems(cfg) -> Iterator[str]:
             "summed would be seen by client"
         )
     yield from _head_problems(ggeur, beside)
-    yield from _step_problems(ggeur, beside)
+    yield from _step_problems(ggeur, demands, beside)
     yield from _part_problems(ggeur, beside)
 
 
@@ -239,23 +234,21 @@ def _head_problems(ggeur, beside: str) -> Iterator[str]:
         )
 
 
-def _step_problems(ggeur, beside: str) -> Iterator[str]:
+def _step_problems(ggeur, demands: Demands, beside: str) -> Iterator[str]:
     if ggeur.network.name:
         yield f"ggeur.network.name: must be '' {beside}, which sums embeddings"
         return
-    alone = ggeur.closed_form != "none" and ggeur.init == "random"
-    steps = ggeur.augmentation == "ggeur" and not alone and list(ggeur.steps)
-    if steps and ggeur.geometry != "pooled":
+    if demands.steps and ggeur.geometry != "pooled":
         yield (
             f"ggeur.geometry: must be pooled {beside} and ggeur.steps that are not []: "
             "one scatter is summed for all classes"
         )
-    if steps and 2 in steps and ggeur.prototypes != "others":
+    if 2 in demands.steps and ggeur.prototypes != "others":
         yield (
             f"ggeur.prototypes: must be others {beside} and step 2: no mean of a "
             "single domain or client is known"
         )
-    if ggeur.closed_form == "none" and not steps and ggeur.space != "whitened":
+    if not demands.closed_form and not demands.statistics:
         yield (
             f"ggeur.{_NAME}: there is nothing to sum: neither ggeur.closed_form nor "
             "ggeur.steps nor ggeur.space: whitened asks for class statistics"

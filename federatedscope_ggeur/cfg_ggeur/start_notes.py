@@ -9,7 +9,7 @@ import numpy as np
 
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, run_notes
 from federatedscope_ggeur.cfg_ggeur.run_encoder import other_rows_note
-from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings, asks_for_statistics
+from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.advice import (
     batches_note,
@@ -19,6 +19,8 @@ from federatedscope_ggeur.federation.advice import (
     withheld_note,
     withheld_text,
 )
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
 from federatedscope_ggeur.federation.holdings import (
     Holdings,
     Withheld,
@@ -47,56 +49,56 @@ def start_notes(
         What these hold; None on a server that cannot know it: each client then says
         `client_notes` of its own.
     """
-    notes, server = [*run_notes(cfg), other_rows_note(cfg)], settings.server
-    if 2 in server.steps:
-        kind = server.prototypes
+    notes = [*run_notes(cfg), other_rows_note(cfg)]
+    role, demands = settings.role, settings.demands
+    if 2 in demands.steps:
+        kind = role.of(SetSettings).prototypes
         own = sources(list(client_domains.values()), kind)
         notes.append(step2_note(own, kind, base_method(cfg).pools_data))
     if held is not None:
-        if asks_for_statistics(cfg.ggeur):
-            threshold, on_sums = settings.client.min_samples, settings.client.sums
-            if on_sums is None:
-                notes.append(withheld_note(held.counts, threshold))
-            else:
-                notes.append(_summed_note(held, threshold))
+        if demands.summed_statistics:
+            notes.append(_summed_note(held, role.min_samples))
+        elif _sends_statistics(demands):
+            notes.append(withheld_note(held.counts, role.min_samples))
         rows = set_rows(settings, held)
         notes += _training_notes(cfg, settings, held, rows)
-    elif settings.client.training.batch_or_epoch == "batch":
-        notes += _few_batches(
-            cfg, settings, np.array([settings.client.training.batch_size])
-        )
+    elif role.training.batch_or_epoch == "batch":
+        notes += _few_batches(cfg, settings, np.array([role.training.batch_size]))
     return [note for note in notes if note]
 
 
 def client_notes(cfg, settings: RunSettings, held: Holdings, rows: int) -> list[str]:
     """The same of one client by itself, whose set has so many rows."""
     notes = []
-    if asks_for_statistics(cfg.ggeur) and settings.client.sums is None:
-        own = Withheld.from_counts(held.counts, settings.client.min_samples)
+    if _sends_statistics(settings.demands):
+        own = Withheld.from_counts(held.counts, settings.role.min_samples)
         # Others may speak of the classes that it says nothing of.
         notes = [withheld_text(replace(own, classes=0))]
     return [*notes, *_training_notes(cfg, settings, held, np.array([rows]))]
 
 
-def withheld_line(cfg, settings: RunSettings, held: Holdings) -> str:
+def withheld_line(settings: RunSettings, held: Holdings) -> str:
     """What the min-count threshold keeps back; "" where no statistics are sent, or so
     much is kept back that `start_notes` says it."""
-    withheld = Withheld.from_counts(held.counts, settings.client.min_samples)
-    if settings.client.sums is not None:
-        return ""
-    quiet = not asks_for_statistics(cfg.ggeur) or is_much(withheld)
+    withheld = Withheld.from_counts(held.counts, settings.role.min_samples)
+    quiet = not _sends_statistics(settings.demands) or is_much(withheld)
     return "" if quiet else withheld_text(withheld)
+
+
+def _sends_statistics(demands: Demands) -> bool:
+    """Whether each client sends class statistics at any time."""
+    return demands.own_statistics or (demands.calibrates and not demands.sums)
 
 
 def set_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
     """Rows that each client trains on, augmentation included: int array [K]."""
-    client = settings.client
-    threshold, kind = client.min_samples, settings.server.prototypes
-    kind = kind if client.sums is None else "others"
-    if not client.train_withheld:
+    role = settings.role
+    threshold, own = role.min_samples, role.of(SetSettings)
+    if not own.train_withheld:
         told = np.where(held.counts >= threshold, held.counts, 0)
         held = replace(held, counts=told)
-    return augmented_rows(held, client.augmentation, threshold, kind)
+    kind = "others" if settings.demands.summed_statistics else own.prototypes
+    return augmented_rows(held, own.augmentation, threshold, kind)
 
 
 def _summed_note(held: Holdings, threshold: int) -> str:
@@ -116,7 +118,7 @@ def _training_notes(
     cfg, settings: RunSettings, held: Holdings, rows: np.ndarray
 ) -> list[str]:
     notes = _few_batches(cfg, settings, rows)
-    task, training = settings.client.task, settings.client.training
+    task, training = settings.role.task, settings.role.training
     model = task.model
     is_other = model.network is not None or model.text is not None
     if task.space.kind == "raw" and model.hidden == 0 and not is_other:
@@ -132,4 +134,4 @@ def _few_batches(cfg, settings: RunSettings, rows: np.ndarray) -> list[str]:
     method = base_method(cfg)
     if not settings.rounds or not method.federated or method.pools_data:
         return []
-    return [batches_note(rows.tolist(), settings.client.training)]
+    return [batches_note(rows.tolist(), settings.role.training)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from federatedscope_ggeur.federation.messages import StatisticsForm
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import Compression
-from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS, NEEDS
 from federatedscope_ggeur.settings import NOT_SET, Key, one_of, positive_share, whole
 
@@ -68,12 +68,14 @@ _MISSING = {
 }
 
 
-def statistics_form(ggeur) -> StatisticsForm:
+def statistics_form(ggeur, demands: Demands) -> StatisticsForm:
     """How the statistics of `cfg.ggeur` travel: what nothing needs does not."""
     content = _HOLDS[ggeur.statistics]
-    needs = [need for _, need in _needs(ggeur)]
+    needs = [need for _, need in _needs(ggeur, demands)]
     # Training may come to need the scatters: by class, they are left out without it.
-    if all(need == "means" for need in needs) and (content != "class" or _alone(ggeur)):
+    if all(need == "means" for need in needs) and (
+        content != "class" or not demands.trains
+    ):
         content = "means"
     # A head in closed form inverts statistics: they travel exactly then.
     exact = ggeur.closed_form != "none"
@@ -85,14 +87,15 @@ def statistics_form(ggeur) -> StatisticsForm:
     return StatisticsForm(content, exact, how)
 
 
-def statistics_problems(ggeur) -> Iterator[str]:
+def statistics_problems(ggeur, demands: Demands) -> Iterator[str]:
     """What cannot be had from the statistics that are to travel."""
     chosen = ggeur.statistics
     if chosen == "class":
         return
     held = NEEDS.index(_HOLDS[chosen])
-    missing = [(what, need) for what, need in _needs(ggeur) if NEEDS.index(need) > held]
-    if ggeur.closed_form == "none" and len(missing) == len(list(_needs(ggeur))):
+    needs = list(_needs(ggeur, demands))
+    missing = [(what, need) for what, need in needs if NEEDS.index(need) > held]
+    if ggeur.closed_form == "none" and len(missing) == len(needs):
         fitting = [n for n, f in CLOSED_FORMS.items() if NEEDS.index(f.NEEDS) <= held]
         steps = ", for ggeur.steps with ggeur.geometry: pooled or ggeur.space: whitened"
         yield (
@@ -109,31 +112,19 @@ def statistics_problems(ggeur) -> Iterator[str]:
         )
 
 
-def _needs(ggeur) -> Iterator[tuple[str, str]]:
+def _needs(ggeur, demands: Demands) -> Iterator[tuple[str, str]]:
     """What takes the statistics of round 0, and what of them."""
     form = CLOSED_FORMS.get(ggeur.closed_form)
     if form is not None:
         yield f"ggeur.closed_form: {ggeur.closed_form}", form.NEEDS
-    if _alone(ggeur):
-        return
-    if ggeur.augmentation == "ggeur" and ggeur.steps:
+    if demands.steps:
         pooled = ggeur.geometry == "pooled"
         what = "ggeur.steps that are not []"
         yield (
             what + (" and ggeur.geometry: pooled" if pooled else ""),
             ("pooled" if pooled else "class"),
         )
-    network = ggeur.network.name
-    if (
-        ggeur.space == "whitened"
-        and not network
-        and METHODS.find(ggeur.base_method).federated
-    ):
+    if demands.space == "whitened" and demands.federated:
         yield "ggeur.space: whitened", "pooled"
-    if ggeur.calibrate != "none":
+    if demands.calibrates and demands.trains:
         yield f"ggeur.calibrate: {ggeur.calibrate}", "class"
-
-
-def _alone(ggeur) -> bool:
-    """Whether a head in closed form is the whole run."""
-    return ggeur.closed_form != "none" and ggeur.init == "random"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from federatedscope_ggeur.audit import LEVELS, Finding, audit_run, fails, self_audit
+from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.secure_sums import sums_on
 from federatedscope_ggeur.commands import config_parser
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.engines.transcript import recorded, truth_of
@@ -94,7 +94,7 @@ def _own(cfg, number: int, seconds: float) -> list[Finding]:
     if not mine:
         numbers = [client.number for client in data.clients]
         raise ConfigError(f"audit --self: client {number} is not among {numbers}")
-    if sums_on(cfg.ggeur):
+    if demands_of(cfg).sums:
         raise ConfigError(
             "audit --self: with ggeur.privacy.secure_sums nothing of a single client "
             "goes up in round 0; audit the run (without --self) for the rounds"

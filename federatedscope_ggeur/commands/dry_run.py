@@ -83,8 +83,7 @@ def _about_rows(run: Run) -> list[str]:
 def _about_bytes(found: Forecast, run: Run) -> list[str]:
     cells: list[tuple[str, str, str]] = [("bytes", "up", "down")]
     cells += _cells("round 0", found.round0)
-    drawn = len(run.engine.server.sample(1))
-    many = f"{drawn} client{'s' if drawn > 1 else ''}"
+    many = f"{found.drawn} client{'s' if found.drawn > 1 else ''}"
     cells += _cells(f"a round, of {many}", found.round)
     cells += _cells("calibration", found.calibration)
     most = "at most " if run.cfg.early_stop.patience else ""

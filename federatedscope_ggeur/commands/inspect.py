@@ -9,9 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.cfg_ggeur.run_settings import asks_for_statistics
-from federatedscope_ggeur.cfg_ggeur.secure_sums import sums_on
 from federatedscope_ggeur.commands import config_parser
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.commands.inspection import (
@@ -93,7 +92,8 @@ def inspect(arguments: Sequence[str]) -> int:
             _draw_similarities(file, pair, names_of_classes, form, float(largest))
     ggeur = cfg.ggeur
     # As secure sums the threshold is one on the sum, not on what a client holds.
-    on_clients = asks_for_statistics(ggeur) and not sums_on(ggeur)
+    demands = demands_of(cfg)
+    on_clients = demands.own_statistics or demands.calibrates
     threshold = int(ggeur.privacy.min_samples) if on_clients else 1
     print("\n".join(_about_holdings(held, threshold)))
     print("\n".join(_about_similarities(alike, dataset, form)))

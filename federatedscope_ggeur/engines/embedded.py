@@ -15,6 +15,10 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.data import FederatedData, torch_threads
 from federatedscope_ggeur.federation import Client, MemoryBudget, Server
 from federatedscope_ggeur.federation.course.checkpoint import Progress, restore
+from federatedscope_ggeur.federation.course.checkpoint_files import (
+    DEFAULT_NAME,
+    refusal,
+)
 from federatedscope_ggeur.federation.course.checkpoint_writer import CheckpointWriter
 from federatedscope_ggeur.federation.course.checkpointing import Checkpointing
 from federatedscope_ggeur.federation.course.client_handler import (
@@ -24,13 +28,13 @@ from federatedscope_ggeur.federation.course.client_handler import (
 from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.history import History
-from federatedscope_ggeur.federation.course.places import DEFAULT_NAME, refusal
-from federatedscope_ggeur.federation.course.requests import Request, Requests
-from federatedscope_ggeur.federation.messages import Handshake
+from federatedscope_ggeur.federation.exchanges import ClientSide, Request, Requests
+from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.reporting import Capture, Results, Round0, RoundRecord
 
 Order = Callable[[list[int]], list[int]]
 T = TypeVar("T")
+S = TypeVar("S", bound=ClientSide)
 
 
 class EmbeddedEngine:
@@ -68,17 +72,16 @@ class EmbeddedEngine:
     ):
         self.data, self.settings, self._order = data, settings, order
         memory, cache = MemoryBudget(settings.memory_limit), GeometryCache()
-        own, answers, save_to = settings.client, settings.answers, settings.save_to
+        role, save_to = settings.role, settings.save_to
+        splits = settings.plan.evaluation.splits
         self._handlers = {
-            held.number: ClientHandler.of(held, own, memory, cache, answers, save_to)
+            held.number: ClientHandler.of(held, role, splits, memory, cache, save_to)
             for held in data.clients
         }
         self.clients = {k: handler.client for k, handler in self._handlers.items()}
         client_domains = {held.number: held.domain for held in data.clients}
-        self.server = Server(client_domains, settings.server)
-        rows = data.server_rows(
-            settings.plan.evaluation.splits, settings.plan.server_evaluates
-        )
+        self.server = Server(client_domains, role)
+        rows = data.server_rows(splits, settings.plan.server_evaluates)
         self.coordinator = Coordinator(self.server, settings.plan, rows)
         handshake = Handshake(
             tuple(data.class_names), data.dim, data.encoder, settings.agreed, text
@@ -88,6 +91,10 @@ class EmbeddedEngine:
         self._handshake, self._progress = handshake, progress
         kept = Checkpointing(self._writer(save_to)) if save_to else None
         self.history = History(self.coordinator, results, kept, progress, capture)
+
+    def side(self, number: int, kind: type[S]) -> S:
+        """A client's part of an exchange."""
+        return self._handlers[number].side(kind)
 
     def keep_in(self, folder: str | Path) -> None:
         """Keep checkpoints in the run's folder, where nobody named another place."""
@@ -120,13 +127,13 @@ class EmbeddedEngine:
                     break
                 history.note(self.carry(coordinator.round(number)))
                 yield history.rounds[-1]
-            if self.settings.server.calibration is not None:
+            if self.settings.demands.calibrates:
                 history.note(self.carry(coordinator.calibrate()))
                 yield history.calibrated
 
     def _round0(self) -> Round0:
         round0 = self.carry(self.coordinator.round0())
-        if not round0.statistics_bytes_up or self.settings.server.sums is not None:
+        if not self.settings.demands.own_statistics:
             return round0
         held = sum(
             len(self.clients[k].labels.unique()) for k in self.server.participants

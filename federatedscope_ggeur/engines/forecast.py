@@ -16,12 +16,14 @@ from federatedscope_ggeur.data import torch_threads
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine
 from federatedscope_ggeur.engines.meter import Meter, Traffic, timed
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.federation.course.requests import (
-    EVALUATE,
+from federatedscope_ggeur.federation.exchanges import Requests
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
+from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TRAIN,
-    Requests,
+    TrainingClient,
+    TrainingExchange,
 )
-from federatedscope_ggeur.federation.messages import Broadcast
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 
 #: Mini-batches that the time of one is the mean of.
 _TIMED = 32
@@ -66,6 +68,8 @@ class Forecast:
         shorter.
     rounds, scored : int
         Rounds in all, and those that end with scores.
+    drawn : int
+        Clients that train in a round.
     rows : dict from client number to int
         Of the set it trains on, augmentation included; empty where none trains.
     set_bytes : int
@@ -83,6 +87,7 @@ class Forecast:
     total: Traffic
     rounds: int
     scored: int
+    drawn: int
     rows: dict[int, int]
     set_bytes: int
     same_every_round: bool
@@ -116,12 +121,11 @@ class _Rehearsal:
 
     def __init__(self, run: Run):
         self.run, self.settings = run, run.settings
-        client, server = self.settings.client, self.settings.server
-        single = replace(client.training, batch_or_epoch="batch", local_update_steps=1)
+        role = self.settings.role
+        single = replace(role.training, batch_or_epoch="batch", local_update_steps=1)
         settings = replace(
             self.settings,
-            client=replace(client, training=single),
-            server=replace(server, eval_every=1),
+            role=replace(role, training=single, eval_every=1),
             save_to="",
             restore_from="",
             checkpoint_every=None,
@@ -139,7 +143,7 @@ class _Rehearsal:
                 k: self.engine.clients[k].recipe for k in self.server.participants
             }
         rows = {k: recipe.rows for k, recipe in recipes.items()}
-        batches = self.settings.client.training.batches
+        batches = self.settings.role.training.batches
         steps = {k: batches(n) for k, n in rows.items()}
         stages, walls = [], []
         for number in range(1, min(rounds, 2) + 1):
@@ -147,7 +151,7 @@ class _Rehearsal:
             stages.append(stage)
             walls.append(seconds)
         after, calibration = Meter(), 0.0
-        if self.settings.server.calibration is not None:
+        if self.settings.demands.calibrates:
             after, calibration = self._carry(coordinator.calibrate())
         total = sum([*before.phases.values(), *after.phases.values()], Traffic())
         for number in range(1, rounds + 1):
@@ -162,6 +166,7 @@ class _Rehearsal:
             total=total,
             rounds=rounds,
             scored=sum(self._is_scored(n) for n in range(1, rounds + 1)),
+            drawn=len(self._sample(1)) if rounds else 0,
             rows=rows,
             set_bytes=sum(recipe.nbytes for recipe in recipes.values()),
             same_every_round=all(r.same_every_round for r in recipes.values()),
@@ -180,13 +185,16 @@ class _Rehearsal:
     # bytes
 
     def _is_scored(self, number: int) -> bool:
-        due = number % self.settings.server.eval_every == 0
+        due = number % self.settings.role.eval_every == 0
         return due or number == self.settings.rounds
+
+    def _sample(self, number: int) -> list[int]:
+        return self.engine.coordinator.find(TrainingExchange).sample(number)
 
     def _round(self, number: int, stages: list[Meter]) -> Traffic:
         """All bytes of a round."""
         stage = stages[min(number, len(stages)) - 1]
-        total = stage.messages(TRAIN.name, self.server.sample(number), number)
+        total = stage.messages(TRAIN.name, self._sample(number), number)
         if self._is_scored(number):
             asked = stage.asked(EVALUATE.name)
             total += stage.messages(EVALUATE.name, asked, number)
@@ -195,7 +203,7 @@ class _Rehearsal:
     def _first_round(self, stages: list[Meter]) -> dict[str, Traffic]:
         if not stages:
             return {}
-        asked = {TRAIN.name: self.server.sample(1)}
+        asked = {TRAIN.name: self._sample(1)}
         asked[EVALUATE.name] = stages[0].asked(EVALUATE.name)
         found = {name: stages[0].messages(name, k, 1) for name, k in asked.items()}
         return {name: t for name, t in found.items() if t != Traffic()}
@@ -216,7 +224,7 @@ class _Rehearsal:
         more = sum(
             max(0, steps[k] - 1)
             for number in range(1, rounds + 1)
-            for k in self.server.sample(number)
+            for k in self._sample(number)
         )
         first = max(0.0, walls[0] - walls[-1])  # sets are drawn, and then kept
         scored = sum(self._is_scored(n) for n in range(1, rounds + 1))
@@ -231,23 +239,24 @@ class _Rehearsal:
         client = self.engine.clients[k]
         broadcast = Broadcast.from_bytes(stage.last[TRAIN.name], client.schema)
         taken, settings = [], client.settings
+        side = self.engine.side(k, TrainingClient)
         for count in (1, 1, 1 + _TIMED):  # the first one to warm up
             training = replace(settings.training, local_update_steps=count)
             client.settings = replace(settings, training=training)
             with timed() as seconds:
-                client.train(broadcast)
+                side.train(broadcast)
             taken += seconds
         return max(0.0, taken[2] - taken[1]) / _TIMED
 
     def _server_scoring(self) -> float:
-        plan = self.settings.plan
+        plan, evaluation = self.settings.plan, self.engine.coordinator.evaluation
         splits = self.run.data.server_rows(
             plan.evaluation.splits, plan.server_evaluates
         )
         with timed() as seconds:
             for domains in splits.values():
                 for rows in domains.values():
-                    self.server.score(rows.features, rows.labels)
+                    evaluation.score_rows(rows.features, rows.labels)
         return seconds[0]
 
 

@@ -10,13 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from federatedscope_ggeur.federation.course.requests import (
-    EVALUATE,
-    TRAIN,
-    Request,
-    Requests,
-)
-from federatedscope_ggeur.federation.messages import wire
+from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.exchanges import Request, Requests
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
+from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 
 T = TypeVar("T")
 

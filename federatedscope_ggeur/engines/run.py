@@ -114,7 +114,7 @@ class Run:
         if restore_from is not None:
             self.settings = replace(self.settings, restore_from=str(restore_from))
         unseen = unseen_clients(
-            [client.number for client in self.data.clients], self.settings.server
+            [client.number for client in self.data.clients], self.settings.role
         )
         trains = [client for client in self.data.clients if client.number not in unseen]
         self.held = Holdings.of(trains, self.data.num_classes)
@@ -122,7 +122,7 @@ class Run:
         self.notes = start_notes(cfg, self.settings, domains, self.held)
         begun = _begun(cfg, self.data, self.notes)
         capture.data = DataFingerprint(*fingerprint(self.data))
-        capture.gpu = gpu_name(self.settings.client.training.device)
+        capture.gpu = gpu_name(self.settings.role.training.device)
         self.engine = EmbeddedEngine(
             self.data, self.settings, begun, order, text_key(self.text), capture
         )
@@ -135,7 +135,7 @@ class Run:
             f"data: {cfg.data.type}, {data.num_classes} classes, {data.dim} "
             f"dimensions, encoder {data.encoder}"
         ]
-        device = self.settings.client.training.device
+        device = self.settings.role.training.device
         if device.type != "cpu":
             lines.append(f"training on {device}")
         lines += _pooled_lines(data) if data.is_centralised else _domain_lines(data)
@@ -147,7 +147,7 @@ class Run:
             network = cfg.ggeur.network.name
             space = f"space to train in: {cfg.ggeur.space}"
             lines.append(f"network: {network}" if network else space)
-        withheld = withheld_line(cfg, self.settings, self.held)
+        withheld = withheld_line(self.settings, self.held)
         lines += [withheld] if withheld else []
         notes = [*idle_notes(cfg), *self.notes]
         return lines + [f"note: {note}" for note in notes]

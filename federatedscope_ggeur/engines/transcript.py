@@ -11,20 +11,21 @@ from federatedscope_ggeur.audit.base import Update
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.course.requests import (
-    EVALUATE,
-    PREPARE,
-    STATISTICS,
-    TRAIN,
-    Request,
-    decode_answer,
-)
-from federatedscope_ggeur.federation.messages import (
-    Broadcast,
+from federatedscope_ggeur.federation.exchanges import Request
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     Prototypes,
-    SpaceBroadcast,
 )
+from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
+    ClosedFormSettings,
+)
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
+from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import SumsExchange
+from federatedscope_ggeur.federation.exchanges.space.messages import SpaceBroadcast
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
+from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models import LinearHead
 
@@ -83,7 +84,8 @@ class _Recorder:
 
     def _note(self, request: Request, k: int, parts, reply) -> None:
         schema, server, kind = self._schema, self._engine.server, request.kind
-        answer = decode_answer(server, request, k, reply) if reply else None
+        decode = self._engine.coordinator.decode
+        answer = decode(request, k, reply) if reply else None
         if kind is STATISTICS:
             self.uploads[k] = answer.statistics
         elif kind is PREPARE:
@@ -108,14 +110,16 @@ class _Recorder:
 
     def transcript(self, run: Run) -> Transcript:
         server = self._engine.server
-        summed = server.sums.summed
+        summed = None
+        if server.settings.demands.summed_statistics:
+            summed = self._engine.coordinator.find(SumsExchange).summed
         closed = run.history.round0.closed_form if run.history.round0 else None
-        form, classes = server.settings.closed_form, ()
-        if closed is not None and form is not None:
-            classes = tuple(server.sums.for_head(form, server.statistics).classes)
+        classes: tuple[int, ...] = ()
+        if closed is not None:
+            form = server.settings.of(ClosedFormSettings).form
+            classes = tuple(server.release.for_head(form).classes)
         return Transcript(
-            run.settings.server,
-            run.settings.client,
+            run.settings.role,
             self.uploads,
             None if summed is None else summed.statistics,
             None if summed is None else summed.statistics.counts,

@@ -14,8 +14,10 @@ import numpy as np
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.holdings import Withheld, median_rows
-from federatedscope_ggeur.federation.optimizers import OptimizerSettings
-from federatedscope_ggeur.federation.training import TrainingSettings
+from federatedscope_ggeur.federation.optimizers import (
+    OptimizerSettings,
+)
+from federatedscope_ggeur.federation.training_settings import TrainingSettings
 
 #: Shares of pairs and of rows that may be withheld without a note, see `is_much`.
 MOST_PAIRS, MOST_ROWS = 0.5, 0.1

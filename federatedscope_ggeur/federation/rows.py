@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, setting
-from federatedscope_ggeur.federation.training import TrainingSettings
 from federatedscope_ggeur.models import Model
 
 
@@ -27,27 +26,6 @@ def check_rows(model: Model, features: Tensor) -> None:
         if pixels
         else f"{name}: a network is trained on pixels, but the data are embeddings; "
         f"set {encoder} image with a data set of images, or leave {name} out"
-    )
-
-
-def check_batches(
-    model: Model, training: TrainingSettings, rows: int, client: int
-) -> None:
-    """Refuse a batch of one row where layers normalise over the batch.
-
-    Raises
-    ------
-    ConfigError
-        Of `client`, with `rows` to train on.
-    """
-    if not model.norm_modules or 1 not in training.batch_sizes(rows):
-        return
-    size = setting("batch_size")
-    raise ConfigError(
-        f"client {client}: with {rows} rows and {size} {training.batch_size} a batch "
-        "is a single row, over which BatchNorm cannot normalise; set "
-        f"{setting('drop_last')} True, another {size}, or {setting('network.norm')} "
-        "group"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from federatedscope_ggeur.federation.messages.schema import (
+from federatedscope_ggeur.federation.wire.schema import (
     EACH_CLASS,
     MessageSchema,
     StatisticsForm,
@@ -37,8 +37,9 @@ class Task:
     scored : ModelSettings, optional
         The kind of model that is scored and left, where it is another than the one
         that is trained.
-    summed : bool
-        Statistics are sums over all clients, and prototypes those of all others.
+    counted_prototypes : bool
+        The prototype of a class is its mean over all clients, with counts: each client
+        takes its own rows out of it.
     """
 
     num_classes: int
@@ -50,7 +51,7 @@ class Task:
     pooled_geometry: bool = False
     space: SpaceSettings = _RAW
     scored: ModelSettings | None = None
-    summed: bool = False
+    counted_prototypes: bool = False
 
     def build_model(self) -> Model:
         """The model that is trained, its parameters as the class leaves them."""
@@ -64,9 +65,13 @@ class Task:
 
     def schema(self, model: Model) -> MessageSchema:
         """What received messages are checked against."""
-        pooled = self.pooled_geometry
-        form, summed = self.statistics, self.summed
-        return MessageSchema.of(model, self.method, form, pooled, summed)
+        return MessageSchema.of(
+            model,
+            self.method,
+            self.statistics,
+            pooled_geometry=self.pooled_geometry,
+            counted_prototypes=self.counted_prototypes,
+        )
 
     def calibration_schema(self, model: Model) -> MessageSchema:
         """The same for statistics, by class, of what the last layer takes in."""

@@ -9,7 +9,6 @@ from federatedscope_ggeur.geometry.compressed import (
     CompressedStatistics,
     Compression,
     CompressionLoss,
-    ErrorLimits,
 )
 from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
 from federatedscope_ggeur.geometry.rounded_rows import ROW_DTYPES, RoundedRows

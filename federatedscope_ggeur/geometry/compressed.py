@@ -56,25 +56,6 @@ class Compression:
 
 
 @dataclass(frozen=True)
-class ErrorLimits:
-    """The most that merged statistics are off by; primes mark what is held.
-
-    Attributes
-    ----------
-    scatter : float
-        Of ``|W' - W|`` (Frobenius norm).
-    trace : float
-        Of ``|tr W' - tr W|``.
-    means : float
-        Of the root of ``sum_c n_c |mu'_c - mu_c|^2``.
-    """
-
-    scatter: float
-    trace: float
-    means: float
-
-
-@dataclass(frozen=True)
 class CompressionLoss:
     """What compression has changed; of several clients, the sum of theirs.
 
@@ -110,29 +91,6 @@ class CompressionLoss:
             self.rounding + other.rounding,
             self.means + other.means,
         )
-
-    def limits(self, merged: Pooled) -> ErrorLimits:
-        """The most that merged statistics can be off by.
-
-        Parameters
-        ----------
-        merged : SummedStatistics or MeanStatistics
-            Of all the parts that this is the loss of, as restored.
-
-        Notes
-        -----
-        The merged W is the sum of the clients' and of ``Z^T Z``, the rows of Z being
-        ``sqrt(n_kc) (mu_kc - mu_c)``. Z is a projection of the rows
-        ``sqrt(n_kc) mu_kc``, so rounding moves it by E with ``|E|^2 <= means``, and
-        ``Z^T Z`` by at most ``2 |Z'| |E| + |E|^2``; ``|Z'|^2`` is what the merged trace
-        has beyond the clients'.
-        """
-        moved = self.means**0.5
-        if not isinstance(merged, SummedStatistics):
-            return ErrorLimits(0.0, 0.0, moved)
-        between = max(0.0, float(merged.scatter().trace()) - self.energy)
-        trace = 2 * between**0.5 * moved + self.means
-        return ErrorLimits(self.scatter + trace, trace, moved)
 
 
 @dataclass(frozen=True)
@@ -205,21 +163,6 @@ class CompressedStatistics:
         return SummedStatistics.from_moments(
             self.counts, means, scatter=_spread(rows, even)
         )
-
-    def coarser(self) -> CompressedStatistics:
-        """As they would be with half as many directions, of those that are here."""
-        if self.factor is None:
-            return self
-        held, dim = self.factor.rows(), self.factor.numbers.shape[1]
-        own, rank = held.square().sum(dim=1), len(held) // 2
-        squares = own + self._even()
-        left_out = self.left_out + float(squares[rank:].sum())
-        short = squares - left_out / (dim - rank)
-        share = torch.where(own > 0, short.clamp(min=0) / own, 0 * own).sqrt()[:rank]
-        factor = RoundedRows(
-            self.factor.numbers[:rank], self.factor.scales[:rank] * share
-        )
-        return CompressedStatistics(self.counts, self.means, factor, left_out)
 
     @property
     def energy(self) -> float:

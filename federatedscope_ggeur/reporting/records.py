@@ -110,23 +110,10 @@ class CompressionRecord:
         By the client's number.
     left_out : float or None
         As of a client, over all of them.
-    covariance_error_limit, mean_error_limit : float or None
-        The most that a client's figures of these names can be of the merged statistics.
-    head_error_limit : float or None
-        The most that the weights of the head in closed form are off by, ``|w' - w| /
-        |w'|`` over all classes; None for a head of which this cannot be told, or not
-        to be below 1.
-    head_change_at_half_rank : float or None
-        ``|w'' - w'| / |w'|``, w'' being the weights if each client had sent half as
-        many directions: a measured figure, no limit. None without a head or directions.
     """
 
     clients: dict[str, ClientCompression]
     left_out: Optional[float]
-    covariance_error_limit: Optional[float]
-    mean_error_limit: Optional[float]
-    head_error_limit: Optional[float]
-    head_change_at_half_rank: Optional[float]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.data import DataSet
 from federatedscope_ggeur.engines.run import Run, divide, load_data_set, what_to_load
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.federation.course.places import DEFAULT_NAME
+from federatedscope_ggeur.federation.course.checkpoint_files import DEFAULT_NAME
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting import (
     Capture,

@@ -6,7 +6,10 @@ import torch
 from planted import CLOCK, gaussian, only, transcript, truth_of, uploaded
 
 from federatedscope_ggeur.audit.known_rows import a2, a3, a8, a10
-from federatedscope_ggeur.federation.messages import Geometry, Prototypes
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
+    Geometry,
+    Prototypes,
+)
 from federatedscope_ggeur.geometry import (
     ClassStatistics,
     GeometricShape,

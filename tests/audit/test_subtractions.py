@@ -5,7 +5,10 @@ import torch
 from planted import CLOCK, head_of, only, owned, transcript, truth_of, uploaded
 
 from federatedscope_ggeur.audit.subtractions import a9, s1, s2, s3, s4
-from federatedscope_ggeur.federation.messages import Geometry, Prototypes
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
+    Geometry,
+    Prototypes,
+)
 from federatedscope_ggeur.geometry import (
     ClassStatistics,
     GeometricShape,

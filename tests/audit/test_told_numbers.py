@@ -5,7 +5,10 @@ import torch
 from planted import CLOCK, gaussian, only, transcript, truth_of, uploaded
 
 from federatedscope_ggeur.audit.told_numbers import a6, a7
-from federatedscope_ggeur.federation.messages import Geometry, PrepareReply
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
+    Geometry,
+    PrepareReply,
+)
 from federatedscope_ggeur.geometry import (
     ClassStatistics,
     GeometricShape,

@@ -5,7 +5,7 @@ import pytest
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.course.requests import STATISTICS, TOTALS
-from federatedscope_ggeur.federation.messages import StatisticsForm
+from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 
 STANDARD, WHITENED = ["ggeur.space", "standard"], ["ggeur.space", "whitened"]
 PLAIN, LOCAL = ["ggeur.steps", []], ["ggeur.base_method", "local"]

@@ -3,7 +3,7 @@
 import pytest
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
-from federatedscope_ggeur.federation.messages import StatisticsForm
+from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 from federatedscope_ggeur.geometry import Compression
 
 NCM = ["ggeur.closed_form", "ncm"]

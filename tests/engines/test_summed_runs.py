@@ -7,7 +7,7 @@ import torch
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.course.requests import KINDS
-from federatedscope_ggeur.federation.summed_stage import SummedStage
+from federatedscope_ggeur.federation.exchanges.secure_sums.summed import SummedStage
 from federatedscope_ggeur.reporting import numbers, privacy_line
 
 SUMS = ["ggeur.privacy.secure_sums", "statistics", "ggeur.privacy.secure_sums_radius"]
@@ -141,7 +141,9 @@ def test_a_class_that_is_kept_back_goes_down_with_nobody(config):
     near = ((rest > 0) & (rest < 5)).any(axis=0) & (counts.sum(axis=0) >= 5)
     assert kept == np.flatnonzero(near).tolist()
     schema = going.engine.server.schema
-    from federatedscope_ggeur.federation.messages import Prototypes
+    from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
+        Prototypes,
+    )
 
     for kind, _, parts, _ in found:
         if kind == "prepare":

@@ -20,9 +20,9 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
-from federatedscope_ggeur.federation.messages import ClientUpdate
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.federation.messages.validation import validate_update
-from federatedscope_ggeur.federation.training import fit
+from federatedscope_ggeur.federation.exchanges.training.fit import fit
 from federatedscope_ggeur.methods import (
     AUGMENTATIONS,
     METHODS,

@@ -13,7 +13,7 @@ from by_bytes import SGD, Federation, make_client_data, make_rows
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
-from federatedscope_ggeur.federation.messages import ClientUpdate
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.methods import FedAvg
 from federatedscope_ggeur.models import ModelSettings
 

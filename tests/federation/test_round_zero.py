@@ -8,7 +8,8 @@ import torch
 from by_bytes import CLASSES, DIM, Federation, make_client_data, make_rows
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation.messages import PrepareReply, StatisticsUpload
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.geometry import ClassStatistics, PerAnchorSizes
 
 NOBODY = (torch.zeros(0, DIM), torch.zeros(0, dtype=torch.int64))

@@ -12,12 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.federation.course.plan import Plan
-from federatedscope_ggeur.federation.messages import (
-    ClientUpdate,
-    PrepareReply,
-    StatisticsUpload,
-)
-from federatedscope_ggeur.federation.messages.declared import Declared
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.screening import (
     SCREENS,
     Screen,

@@ -6,7 +6,7 @@ from by_bytes import Federation, make_client_data
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import Score, TrainingSettings
-from federatedscope_ggeur.federation.messages import ScoreReport
+from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
 from federatedscope_ggeur.methods import FedAvg, LocalHooks
 
 

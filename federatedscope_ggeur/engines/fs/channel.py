@@ -12,7 +12,7 @@ from contextlib import suppress
 from federatedscope.core.message import Message
 
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.messages.limits import PLAIN
+from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.transport import (
     ALREADY_JOINED,
     Envelope,

@@ -26,15 +26,13 @@ from federatedscope_ggeur.engines.fs.rejoining import Rejoining
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
 from federatedscope_ggeur.engines.text import text_key
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.course.requests import (
-    BY_MESSAGE,
-    KINDS,
-    PREPARE,
-    TRAIN,
-)
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
+from federatedscope_ggeur.federation.exchanges.base import all_kinds
+from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.federation.holdings import Holdings
-from federatedscope_ggeur.federation.messages import Broadcast, Handshake, Join
-from federatedscope_ggeur.federation.messages.declared import Declared
+from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 from federatedscope_ggeur.transport import ConnectionLost
 
 logger = logging.getLogger(__name__)
@@ -77,7 +75,7 @@ class GGEURClient(FSClient):
         self.local_address = None
 
     def _register_default_handlers(self):
-        for kind in KINDS:
+        for kind in all_kinds():
             answers = [kind.answer_message] if kind.answer_message else []
             self.register_handlers(
                 kind.message, self.callback_for_request, [*answers, FAILED]
@@ -129,7 +127,7 @@ class GGEURClient(FSClient):
 
     def callback_for_request(self, message: Message):
         """Any request of the server: the role's answer goes back."""
-        kind = BY_MESSAGE[message.msg_type]
+        kind = next(k for k in all_kinds() if k.message == message.msg_type)
         self.state = message.state
         if kind is TRAIN and self._is_new():
             logger.warning(

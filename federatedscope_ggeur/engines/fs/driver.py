@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from federatedscope_ggeur.federation.course.requests import (
+from federatedscope_ggeur.federation.exchanges import (
     Absence,
     Request,
     RequestKind,

@@ -37,7 +37,7 @@ from federatedscope_ggeur.federation.course.checkpoint import (
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.course.membership import Membership
-from federatedscope_ggeur.federation.messages import Handshake
+from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import (
@@ -105,12 +105,11 @@ class Federation:
         settings = run_settings(
             cfg, len(names), handshake.dim, clients, self._text(handshake)
         )
-        role = settings.server
+        role = settings.role
         if method is not None:
             role = replace(role, task=replace(role.task, method=method))
         rows = self._data.rows if self._data is not None else {}
         server = Server(members.client_domains, role)
-        server.declared = members.declared
         self.coordinator = Coordinator(
             server, settings.plan, rows, members, self._dismiss
         )
@@ -188,7 +187,7 @@ class Federation:
         held = self._data.held if self._data is not None else None
         if held is not None:
             held = held.among(server.participants)
-            withheld = withheld_line(cfg, settings, held)
+            withheld = withheld_line(settings, held)
             if withheld:
                 logger.info(withheld)
         domains = {k: server.client_domains[k] for k in server.participants}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from federatedscope_ggeur.federation import Score
-from federatedscope_ggeur.federation.messages import ScoreReport
+from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
 from federatedscope_ggeur.reporting import RoundRecord
 
 _AVG, _STD = "test_domain_avg_acc", "test_domain_std_acc"

@@ -13,11 +13,11 @@ from shlex import quote
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.federation.course.checkpoint import Progress
+from federatedscope_ggeur.federation.course.checkpoint_files import DEFAULT_NAME, taken
 from federatedscope_ggeur.federation.course.checkpoint_writer import CheckpointWriter
 from federatedscope_ggeur.federation.course.checkpointing import Checkpointing
 from federatedscope_ggeur.federation.course.client_store import ClientStore
-from federatedscope_ggeur.federation.course.places import DEFAULT_NAME, taken
-from federatedscope_ggeur.federation.messages import Handshake
+from federatedscope_ggeur.federation.wire.handshake import Handshake
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def server_checkpoints(
         logger.warning("no checkpoints: '%s' is there, of an earlier run", place)
         return None
     writer = CheckpointWriter(place, handshake, progress)
-    stateful = settings.server.task.method.keeps_state
+    stateful = settings.role.task.method.keeps_state
     seconds = settings.checkpoint_every or 0.0
     if settings.save_to or stateful:
         seconds = 0.0

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
-from federatedscope_ggeur.federation.evaluation import METRICS
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import METRICS
 from federatedscope_ggeur.reporting import missing_package
 
 EXTRA = "hpo"

@@ -36,14 +36,11 @@ from federatedscope_ggeur.engines.fs.robust import (
 )
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.course.requests import (
-    BY_ANSWER,
-    KINDS,
-    Absence,
-    Request,
-)
-from federatedscope_ggeur.federation.messages import Join
-from federatedscope_ggeur.federation.messages.limits import PLAIN
+from federatedscope_ggeur.federation.exchanges import Absence, Request
+from federatedscope_ggeur.federation.exchanges.base import all_kinds
+from federatedscope_ggeur.federation.exchanges.training.exchange import head_broadcast
+from federatedscope_ggeur.federation.wire.handshake import Join
+from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.models import load_vector
 from federatedscope_ggeur.reporting import Round0, RoundRecord
 
@@ -80,7 +77,7 @@ class GGEURServer(FSServer):
         self._cfg, self.mode = config, config.federate.mode.lower()
         settle_monitor(self._monitor)
         self.federation = Federation(config, data, self._dismiss)
-        deadlines = {kind: config.ggeur.deadline[kind.deadline] for kind in KINDS}
+        deadlines = {kind: config.ggeur.deadline[kind.deadline] for kind in all_kinds()}
         self.driver = Driver(self._send_request, deadlines)
         if self.mode == "standalone":
             self.comm_manager = StandaloneCommManager(
@@ -95,9 +92,10 @@ class GGEURServer(FSServer):
             logger.info("listening on %s:%d", kwargs["host"], self.comm_manager.port)
 
     def _register_default_handlers(self):
-        requests = [kind.message for kind in KINDS]
+        self._answers = {k.answer_message: k for k in all_kinds() if k.answer_message}
+        requests = [kind.message for kind in all_kinds()]
         self.register_handlers(JOIN, self.callback_funcs_for_join_in, requests)
-        for message_type in BY_ANSWER:
+        for message_type in self._answers:
             self.register_handlers(
                 message_type, self.callback_for_answer, [*requests, CONVERGED, FINISH]
             )
@@ -157,7 +155,7 @@ class GGEURServer(FSServer):
 
     def callback_for_answer(self, message: Message):
         """An answer to the request under way; any other is ignored with a log line."""
-        kind, parts = BY_ANSWER[message.msg_type], tuple(message.content)
+        kind, parts = self._answers[message.msg_type], tuple(message.content)
         number, state = message.sender, message.state
         if self.driver.answer(number, kind, state, parts):
             return
@@ -185,7 +183,7 @@ class GGEURServer(FSServer):
     def _send_request(self, request: Request) -> dict[int, Absence]:
         gone = self.federation.membership.gone
         if self.mode == "distributed":
-            most = request.kind.largest(self.federation.coordinator.server)
+            most = self.federation.coordinator.largest_answer(request.kind)
             most = None if most is None else max(most, PLAIN)
             for number in request.parts.keys() - gone.keys():
                 self.comm_manager.hub.expect(number, most)
@@ -226,7 +224,7 @@ class GGEURServer(FSServer):
         coordinator, history = federation.coordinator, federation.history
         server = coordinator.server
         self.unseen_clients_id = server.unseen
-        self.total_round_num = server.settings.total_rounds
+        self.total_round_num = server.settings.demands.rounds
         self.models[0] = self._model = server.model
         if server_evaluates(self._cfg):
             self.trainer.model = self._model
@@ -288,7 +286,7 @@ class GGEURServer(FSServer):
     def _calibrate_or(self, finish) -> None:
         """Begin the calibration, if it is still to come, or else `finish`."""
         coordinator, history = self.federation.coordinator, self.federation.history
-        due = coordinator.server.calibration is not None
+        due = coordinator.server.settings.demands.calibrates
         if due and history.calibrated is None:
             self.driver.start(coordinator.calibrate(), self._end_of_calibration)
         else:
@@ -310,8 +308,8 @@ class GGEURServer(FSServer):
         federation = self.federation
         logger.info("\n%s", federation.write("finished"))
         history, server = federation.history, federation.coordinator.server
-        final = server.head_broadcast(self.total_round_num, history.leaves_closed_form)
-        if server.settings.keeps_best:
+        final = head_broadcast(server, self.total_round_num, history.leaves_closed_form)
+        if server.settings.demands.keeps_best:
             self.models[0] = self._model = history.model()
         there = federation.membership.connected
         self._send(msg_type, there, (final.to_bytes(),), self.state)
@@ -323,14 +321,14 @@ class GGEURServer(FSServer):
         coordinator, history = self.federation.coordinator, self.federation.history
         key = self._cfg.eval.best_res_update_round_wise_key
         line = self._format(
-            domain_metrics(history.last_scored, coordinator.scores, key)
+            domain_metrics(history.last_scored, coordinator.evaluation.scores, key)
         )
         self._monitor.update_best_result(
             self.best_results, line["Results_raw"], results_type="server_global_eval"
         )
         self.history_results = merge_dict_of_results(self.history_results, line)
         # This round's alone: those of every client and round would fill the memory.
-        own = client_metrics(coordinator.reports)
+        own = client_metrics(coordinator.evaluation.reports)
         self.msg_buffer["eval"] = {self.state: own}
         if own:
             merged = self.merge_eval_results_from_all_clients()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from federatedscope_ggeur.federation.evaluation import METRICS
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import METRICS
 
 
 def for_constructor(config, changes: Mapping[str, object] | None = None):

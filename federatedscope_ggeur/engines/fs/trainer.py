@@ -15,8 +15,15 @@ from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation import Score, evaluate
 from federatedscope_ggeur.federation.course.client_handler import ClientHandler
 from federatedscope_ggeur.federation.course.client_store import ClientStore
-from federatedscope_ggeur.federation.course.requests import RequestKind
-from federatedscope_ggeur.federation.messages import Broadcast
+from federatedscope_ggeur.federation.exchanges import RequestKind
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
+    AugmentationClient,
+)
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
+    EvaluationClient,
+)
+from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingClient
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.models import load_vector, to_vector
 
 logger = logging.getLogger(__name__)
@@ -58,17 +65,17 @@ class GGEURTrainer(BaseTrainer):
             config, data.num_classes, data.dim, config.federate.client_num, data.text
         )
         # FS knows the plain head alone when it makes its models.
-        task = settings.client.task
+        task = settings.role.task
         if task.model.network is not None:
             self.model = data.memory.model(task)
         elif task.model.closed_form != "none" or task.model.text is not None:
             self.model = task.build_model()
         self._handler = ClientHandler.of(
             data.held,
-            settings.client,
+            settings.role,
+            settings.plan.evaluation.splits,
             data.memory,
             data.cache,
-            settings.answers,
             checkpoint_place(config, settings),
             asked=bool(settings.save_to),
         )
@@ -76,7 +83,7 @@ class GGEURTrainer(BaseTrainer):
         if settings.restore_from:
             kept = ClientStore(settings.restore_from, self.client.number)
             self.client.states = kept.load()
-            if settings.client.task.method.keeps_state and not self.client.states:
+            if task.method.keeps_state and not self.client.states:
                 logger.warning(
                     "client %d: there is no state at '%s'; it begins anew, which is "
                     "right only if it has never trained",
@@ -105,10 +112,11 @@ class GGEURTrainer(BaseTrainer):
             The method needs more of the server than weights.
         """
         if self.client.recipe is None:
-            self.client.prepare(None, None)
+            self._handler.side(AugmentationClient).prepare(None, None)
         self._rounds += 1
         try:
-            update = self.client.train(Broadcast(self._rounds, to_vector(self.model)))
+            broadcast = Broadcast(self._rounds, to_vector(self.model))
+            update = self._handler.side(TrainingClient).train(broadcast)
         except KeyError as missing:
             method = self.client.task.method.name
             raise GGEURError(
@@ -116,7 +124,8 @@ class GGEURTrainer(BaseTrainer):
                 "`answer`, as the plugin's workers do, not with `train`"
             ) from missing
         trained = Broadcast(self._rounds, update.params)
-        self.set_weights(self.client.eval_params(trained))
+        evaluation = self._handler.side(EvaluationClient)
+        self.set_weights(evaluation.eval_params(trained))
         return self.client.aggregation_weight, self.get_model_para(), {}
 
     def evaluate(self, target_data_split_name="test"):

@@ -23,7 +23,7 @@ from federatedscope_ggeur.engines.fs.user_errors import setting_problem
 from federatedscope_ggeur.engines.run import load_federated_data
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
-from federatedscope_ggeur.federation.course.places import round0_path
+from federatedscope_ggeur.federation.course.checkpoint_files import round0_path
 
 logger = logging.getLogger(__name__)
 

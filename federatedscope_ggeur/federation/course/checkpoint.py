@@ -14,23 +14,21 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
-from federatedscope_ggeur.federation.course.coordinator import Coordinator
-from federatedscope_ggeur.federation.course.places import (
+from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.course.checkpoint_files import (
     check_name,
     refusal,
     round0_path,
     taken,
 )
-from federatedscope_ggeur.federation.messages import Handshake, PrepareReply, wire
+from federatedscope_ggeur.federation.course.coordinator import Coordinator
+from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import Model, to_vector
 from federatedscope_ggeur.reporting import Round0, RoundRecord
 from federatedscope_ggeur.reporting.plain import from_json_value
 
 logger = logging.getLogger(__name__)
-
-#: What round 0 sends to everyone, kept by the coordinator as bytes.
-SENT = ("geometry", "space", "init_broadcast")
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ def restore(
         data = _read(path)
         if _is_safetensors(data):
             return _restore(path, data, coordinator, handshake)
-        if server.settings.closed_form is not None:
+        if server.settings.demands.closed_form:
             others = f"{setting('closed_form')} puts others in their place"
             problem = f"it holds weights alone, and {others}; take one of the two"
             raise refusal(path, problem)
@@ -93,9 +91,6 @@ def _restore(
     if progress.text("run") != started.text("run"):
         raise refusal(path, f"'{round0_path(path)}' is of another run")
     _check_same(path, started, server.client_domains, handshake)
-    for name in SENT:
-        held = started.tensor(name, torch.uint8, (None,))
-        setattr(coordinator, name, held.numpy().tobytes())
     size = len(server.params) if server.model.fixed_size else None
     params = progress.tensor("trained", torch.float32, (size,))
     records = json.loads(progress.text("records"))
@@ -104,22 +99,14 @@ def _restore(
         from_json_value(list[RoundRecord], records["rounds"], "rounds"),
         progress.text("run"),
     )
-    coordinator.divergence.load(records["divergence"])
-    last, wanted = len(done.rounds), server.settings.total_rounds
+    last, wanted = len(done.rounds), server.settings.demands.rounds
     if last > wanted:
         problem = f"it is of round {last} and {setting('total_rounds')} is {wanted}"
         raise refusal(path, f"{problem}; raise it")
-    if server.closed_form is not None and server.settings.keeps_best:
-        solved = progress.tensor("closed_form", torch.float32, (None,))
-        server.scored_model.make_room_for(len(solved))
-        server.closed_form.params = solved
-    server.resume(
-        _replies_in(started),
-        started.tensors_under("prototypes"),
-        params,
-        progress.tensors_under("method"),
-        coordinator.space,
-    )
+    for exchange in coordinator.exchanges:
+        exchange.resume(started.tensors_under(exchange.name))
+        exchange.resume_progress(records["progress"].get(exchange.name, {}))
+    server.params, server.method_state = params, progress.tensors_under("method")
     logger.info("goes on after round %d of the run of '%s'", last, path)
     return done
 
@@ -223,15 +210,6 @@ def _check_same(
             )
 
 
-def _replies_in(started: wire.Message) -> dict[int, PrepareReply]:
-    uploads = grouped(started.tensors_under("init_upload"))
-    weights = started.mapping("aggregation_weights")
-    return {
-        int(k): PrepareReply(int(k), float(weight), uploads.get(int(k), {}))
-        for k, weight in weights.items()
-    }
-
-
 def grouped(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
     """Tensors named ``<number>.<name>``, by number and then name."""
     found: dict[int, dict[str, Tensor]] = {}
@@ -262,7 +240,7 @@ def ready_at(path: Path, restored: Progress | None) -> set[int] | None:
     with contextlib.suppress(ConfigError):  # nothing there that could be kept
         started = _round0_at(path)
         if restored is not None and started.text("run") == restored.run:
-            return set(_replies_in(started))
+            return {int(k) for k in started.texts("ready")}
     return None
 
 

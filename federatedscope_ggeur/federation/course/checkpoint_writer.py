@@ -16,20 +16,21 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.course.checkpoint import (
-    SENT,
     Progress,
     check_free,
     ready_at,
 )
+from federatedscope_ggeur.federation.course.checkpoint_files import (
+    round0_path,
+    unwritable,
+)
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
-from federatedscope_ggeur.federation.course.places import round0_path, unwritable
-from federatedscope_ggeur.federation.messages import Handshake, wire
+from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting import Round0, RoundRecord
 from federatedscope_ggeur.reporting.plain import as_json_value
@@ -41,7 +42,7 @@ class Snapshot:
 
     round0: Round0
     rounds: list[RoundRecord]
-    divergence: dict
+    progress: dict[str, dict]
     tensors: dict[str, Tensor]
 
     @classmethod
@@ -52,11 +53,10 @@ class Snapshot:
         # The model as others see it, and what training goes on from.
         tensors = wire.under("method", server.method_state)
         tensors.update(params=server.raw_params, trained=server.params)
-        if server.settings.keeps_best:
-            tensors.update(closed_form=server.head_params(closed_form=True))
         # Copies: an optimiser may change its own in the next round.
         own = {name: t.detach().clone() for name, t in tensors.items()}
-        return cls(round0, list(rounds), coordinator.divergence.state(), own)
+        progress = {e.name: e.progress() for e in coordinator.exchanges}
+        return cls(round0, list(rounds), progress, own)
 
 
 class CheckpointWriter:
@@ -101,18 +101,18 @@ class CheckpointWriter:
         records = {
             "round0": as_json_value(snapshot.round0, "round0"),
             "rounds": as_json_value(snapshot.rounds, "rounds"),
-            "divergence": snapshot.divergence,
+            "progress": snapshot.progress,
         }
         numbers = {"run": self._run, "records": json.dumps(records)}
         numbers = wire.sealed(numbers, snapshot.tensors)
         data = wire.pack("checkpoint", numbers, snapshot.tensors)
-        replies = coordinator.server.prepare_replies
+        ready = set(coordinator.server.aggregation_weights)
         try:
-            if self._ready == replies.keys():
+            if self._ready == ready:
                 write_atomically(self.path, data)
             else:
                 self._write_both(data, coordinator)
-                self._ready = set(replies)
+                self._ready = ready
         except (OSError, ConfigError) as error:
             raise unwritable(error) from error
 
@@ -130,18 +130,14 @@ class CheckpointWriter:
 
 
 def _round0_bytes(run: str, coordinator: Coordinator, handshake: Handshake) -> bytes:
-    server, replies = coordinator.server, coordinator.server.prepare_replies
-    tensors = wire.under("prototypes", server.prototype_book.tensors())
-    for name in SENT:
-        data = np.frombuffer(getattr(coordinator, name), np.uint8)
-        tensors[name] = torch.from_numpy(data.copy())
-    for k, reply in replies.items():
-        tensors.update(wire.under(f"init_upload.{k}", reply.init_upload))
-    weights = {str(k): repr(r.aggregation_weight) for k, r in replies.items()}
+    server = coordinator.server
+    tensors: dict[str, Tensor] = {}
+    for exchange in coordinator.exchanges:
+        tensors.update(wire.under(exchange.name, exchange.kept()))
     numbers = {
         "run": run,
         "client_domains": {str(k): d for k, d in server.client_domains.items()},
-        "aggregation_weights": weights,
+        "ready": [str(k) for k in server.aggregation_weights],
         **handshake.numbers(),
     }
     return wire.pack("round 0", wire.sealed(numbers, tensors), tensors)

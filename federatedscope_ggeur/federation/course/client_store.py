@@ -9,13 +9,13 @@ from pathlib import Path
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
+from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.course.checkpoint import grouped
-from federatedscope_ggeur.federation.course.places import (
+from federatedscope_ggeur.federation.course.checkpoint_files import (
     client_path,
     refusal,
     unwritable,
 )
-from federatedscope_ggeur.federation.messages import wire
 from federatedscope_ggeur.files import write_atomically
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from torch import Tensor
 from federatedscope_ggeur.federation.course.checkpoint import Progress
 from federatedscope_ggeur.federation.course.checkpointing import Checkpointing
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
-from federatedscope_ggeur.federation.course.keeping import kept_head
-from federatedscope_ggeur.federation.evaluation import METRICS
+from federatedscope_ggeur.federation.exchanges.closed_form.kept_head import kept_head
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import METRICS
 from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.reporting import (
     Capture,
@@ -97,7 +97,7 @@ class History:
     def stopped_early(self) -> bool:
         """Whether ``early_stop`` ends the run here, before all rounds are over."""
         evaluation = self._coordinator.plan.evaluation
-        over = len(self.rounds) == self._coordinator.server.settings.total_rounds
+        over = len(self.rounds) == self._coordinator.server.settings.demands.rounds
         if over or not self.rounds or not self.rounds[-1].evaluated:
             return False
         values = [value for _, value in self._tracked(evaluation.key)]
@@ -126,8 +126,8 @@ class History:
     @property
     def kept(self) -> Kept | None:
         """Which head the run would leave now; None where there is no choice."""
-        settings = self._coordinator.server.settings
-        if not settings.keeps_best or self.round0 is None:
+        demands = self._coordinator.server.settings.demands
+        if not demands.keeps_best or self.round0 is None:
             return None
         return kept_head(self.round0, self.rounds)
 
@@ -163,7 +163,7 @@ class History:
             calibrated=self.calibrated,
             final=replace(final, chosen=self._chosen()),
             stopped_early=self.rounds[-1].round if self.stopped_early else None,
-            diverged=self._coordinator.divergence.found,
+            diverged=self._coordinator.diverged,
             provenance=self._capture.provenance(),
             model=self.model(),
         )

@@ -8,9 +8,9 @@ from typing import Any
 
 from federatedscope_ggeur.errors import GGEURError, MessageError, setting
 from federatedscope_ggeur.federation.course.agreement import Agreement
-from federatedscope_ggeur.federation.course.conduct import Conduct
-from federatedscope_ggeur.federation.messages import Handshake, Join
-from federatedscope_ggeur.federation.messages.declared import Declared
+from federatedscope_ggeur.federation.course.strikes import Conduct
+from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 
 logger = logging.getLogger(__name__)
 

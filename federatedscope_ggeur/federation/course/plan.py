@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from federatedscope_ggeur.federation.evaluation import EvaluationSettings
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import (
+    EvaluationSettings,
+)
 
 
 @dataclass(frozen=True)

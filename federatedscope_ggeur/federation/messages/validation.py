@@ -12,17 +12,20 @@ from collections.abc import Collection, Mapping
 from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.masking.collector import Collector
-from federatedscope_ggeur.federation.messages.leave_one_out import HitCounts
-from federatedscope_ggeur.federation.messages.masked import MaskedVector, SumKey
-from federatedscope_ggeur.federation.messages.payloads import (
-    ClientUpdate,
-    PrepareReply,
-    ScoreReport,
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
+from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
+    HitCounts,
 )
-from federatedscope_ggeur.federation.messages.space import TotalsUpload
-from federatedscope_ggeur.federation.messages.statistics_upload import StatisticsUpload
-from federatedscope_ggeur.federation.messages.wire import shape_problem
+from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
+from federatedscope_ggeur.federation.exchanges.secure_sums.collector import Collector
+from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
+    MaskedVector,
+    SumKey,
+)
+from federatedscope_ggeur.federation.exchanges.space.messages import TotalsUpload
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
+from federatedscope_ggeur.federation.wire.packing import shape_problem
 from federatedscope_ggeur.methods import Method, TensorSpec
 from federatedscope_ggeur.models import Model, negative_variance
 

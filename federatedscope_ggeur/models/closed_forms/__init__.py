@@ -10,7 +10,6 @@ from federatedscope_ggeur.models.closed_forms.base import (
     build_closed_form,
     linear_head,
     register_closed_form,
-    weight_error_limit,
 )
 from federatedscope_ggeur.models.closed_forms.components import (
     ComponentBook,

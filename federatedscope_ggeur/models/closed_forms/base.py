@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, StatisticsError, setting
-from federatedscope_ggeur.geometry import ErrorLimits
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
@@ -256,14 +255,6 @@ class ClosedForm:
         """Whether its weights all but are the class means of `statistics`."""
         return True
 
-    def error_limit(
-        self, statistics: Statistics, solved: Solved, limits: ErrorLimits
-    ) -> float | None:
-        """The most that the weights of `solved` are off by, relative to their length,
-        where the `statistics` it was solved from may be off by as much as `limits`;
-        None where that cannot be told, or not to be below 1."""
-        return None
-
     def solve(
         self,
         statistics: Statistics,
@@ -305,42 +296,6 @@ class ClosedForm:
             "left_out": seen.num_classes - len(seen.classes),
         }
         return Solved(model.eval().requires_grad_(False), {**report, **details})
-
-
-def weight_error_limit(
-    model: Model, seen: Seen, means: float, matrix: float = 0.0, least: float = 1.0
-) -> float | None:
-    """The most that the weights w' of a linear head are off by, ``|w' - w| / |w'|``.
-
-    Parameters
-    ----------
-    model : LinearHead
-        With ``A' w'_c = mu'_c`` up to what all classes share.
-    seen : Seen
-    means : float
-        Limit of the root of ``sum_c n_c |mu'_c - mu_c|^2``.
-    matrix : float
-        Limit of ``|A' - A|``.
-    least : float
-        No eigenvalue of A is smaller.
-
-    Returns
-    -------
-    float or None
-        None where it is 1 or more, and so says nothing.
-
-    Notes
-    -----
-    ``A (w' - w) = (mu' - mu) - (A' - A) w'``, so that
-    ``|w' - w| <= (|mu' - mu| + |A' - A| |w'|) / least``.
-    """
-    weight = model.classifier.weight[seen.classes].double()
-    length = float((weight - weight.mean(dim=0)).norm())
-    if length == 0 or least <= 0:
-        return None
-    moved = means / float(seen.counts.min()) ** 0.5
-    limit = (moved / length + matrix) / least
-    return limit if limit < 1 else None
 
 
 def linear_head(weight: Tensor, bias: Tensor, seen: Seen) -> LinearHead:

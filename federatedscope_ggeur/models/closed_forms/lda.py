@@ -5,16 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.geometry import ErrorLimits
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
     ClosedForm,
     Seen,
-    Solved,
     Statistics,
     linear_head,
     register_closed_form,
-    weight_error_limit,
 )
 from federatedscope_ggeur.models.closed_forms.choices import (
     MOST_SPHERICAL,
@@ -120,27 +117,6 @@ class LinearDiscriminant(ClosedForm):
         rows, classes = int(seen.total), len(seen.classes)
         _, _, report = common_covariance(seen.within, rows, classes, None)
         return float(report["shrinkage"]) > MOST_SPHERICAL
-
-    def error_limit(
-        self, statistics: Statistics, solved: Solved, limits: ErrorLimits
-    ) -> float | None:
-        """By ``A = (1 - g) W / (N - C) + g tr(W) / ((N - C) D) I`` at the g that was
-        set or chosen (as if that were known exactly)."""
-        if self.text is not None:
-            return None  # its weights are not those of statistics alone
-        seen = Seen.of(statistics)
-        degrees, share = seen.total - len(seen.classes), solved.report["shrinkage"]
-        if degrees <= 0 or not isinstance(share, float):
-            return None
-        size = float(seen.within.trace()) / degrees / seen.dim
-        size_limit = limits.trace / degrees / seen.dim
-        matrix = (1 - share) * limits.scatter / degrees + share * size_limit
-        smallest = float(torch.linalg.eigvalsh(seen.within)[0].clamp(min=0)) / degrees
-        # Of A itself, which is at least its spherical part; or of A' less the error.
-        least = max(
-            share * (size - size_limit), (1 - share) * smallest + share * size - matrix
-        )
-        return weight_error_limit(solved.model, seen, limits.means, matrix, least)
 
 
 def discriminant(

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.geometry import ErrorLimits
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
     ClosedForm,
     Seen,
-    Solved,
-    Statistics,
     linear_head,
     register_closed_form,
-    weight_error_limit,
 )
 from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.lda import discriminant
@@ -29,11 +25,6 @@ class NearestMean(ClosedForm):
     source = "FedNCM 2023"
     NEEDS = "means"
     from_sums = True
-
-    def error_limit(
-        self, statistics: Statistics, solved: Solved, limits: ErrorLimits
-    ) -> float | None:
-        return weight_error_limit(solved.model, Seen.of(statistics), limits.means)
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         scores = discriminant(seen, seen.offsets, seen.log_priors("none"))

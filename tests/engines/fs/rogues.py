@@ -6,7 +6,7 @@ from processes import PATIENCE, Stuck
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
-from federatedscope_ggeur.federation.messages.handshake import Handshake, Join
+from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 from federatedscope_ggeur.transport import (
     Envelope,
     Link,

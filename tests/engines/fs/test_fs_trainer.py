@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.federation.course.requests import RequestKind
-from federatedscope_ggeur.federation.messages import Broadcast
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.models import load_vector, to_vector
 
 

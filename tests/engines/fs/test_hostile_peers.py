@@ -17,7 +17,7 @@ import torch
 from processes import ROOT, check_same_head
 from rogues import Member, handshake_of
 
-from federatedscope_ggeur.federation.messages import wire
+from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.transport import StreamEnded
 
 pytestmark = pytest.mark.slow

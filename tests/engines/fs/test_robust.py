@@ -8,7 +8,8 @@ from standalone import merged
 
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.course.requests import TRAIN
-from federatedscope_ggeur.federation.messages import ClientUpdate, MessageSchema
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
+from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
 from federatedscope_ggeur.models import named_tensors, num_parameters, to_vector
 

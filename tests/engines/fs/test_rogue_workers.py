@@ -14,8 +14,8 @@ from processes import PATIENCE, Stuck, check_same_head
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
-from federatedscope_ggeur.federation.messages import StatisticsUpload
-from federatedscope_ggeur.federation.messages.handshake import Handshake, Join
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 from federatedscope_ggeur.geometry import ClassStatistics
 from federatedscope_ggeur.transport import (
     Envelope,

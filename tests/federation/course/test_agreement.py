@@ -12,7 +12,7 @@ import pytest
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.course.agreement import Agreement
 from federatedscope_ggeur.federation.course.membership import Membership
-from federatedscope_ggeur.federation.messages import Handshake, Join
+from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 
 SETTINGS = {"seed": "0"}
 TRUE = Handshake(("cat", "dog"), 16, "clip", SETTINGS)

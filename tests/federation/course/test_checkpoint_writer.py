@@ -24,7 +24,7 @@ from federatedscope_ggeur.federation.course.checkpoint_writer import (
     Snapshot,
 )
 from federatedscope_ggeur.federation.course.client_store import ClientStore
-from federatedscope_ggeur.federation.messages.handshake import Handshake
+from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.reporting import numbers
 
 

@@ -21,7 +21,7 @@ from federatedscope_ggeur.federation.course.requests import (
     TRAIN,
     RequestKind,
 )
-from federatedscope_ggeur.federation.messages import Broadcast
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 
 
 def by_name(kind):

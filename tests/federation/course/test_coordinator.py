@@ -15,7 +15,8 @@ from carrier import SIZES, carrier, garbage, lost
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import evaluate
-from federatedscope_ggeur.federation.messages import ClientUpdate, PrepareReply
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
 from federatedscope_ggeur.methods import FedFA, FedGen, FedMix, FedProto, Scaffold
 
 REFUSED = {

@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from federatedscope_ggeur.federation.masking.collector import Collector
-from federatedscope_ggeur.federation.masking.participant import Participant
-from federatedscope_ggeur.federation.masking.settings import SumSettings
-from federatedscope_ggeur.federation.messages import MessageSchema
-from federatedscope_ggeur.federation.messages.masked import (
+from federatedscope_ggeur.federation.exchanges.secure_sums.collector import Collector
+from federatedscope_ggeur.federation.exchanges.secure_sums.participant import (
+    Participant,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
+from federatedscope_ggeur.federation.wire.schema import MessageSchema
+from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
     MaskedRequest,
     MaskedVector,
     SumKey,

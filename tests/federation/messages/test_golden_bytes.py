@@ -10,8 +10,8 @@ import hashlib
 import pytest
 from spoilt_messages import CLASSES, DIM, PAYLOADS, SCHEMA, pack
 
-from federatedscope_ggeur.federation.messages import Handshake, Join
-from federatedscope_ggeur.federation.messages.declared import Declared
+from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
+from federatedscope_ggeur.federation.wire.declared import Declared
 
 GOLDEN = {
     "StatisticsUpload": "51b0e933caa62b17",

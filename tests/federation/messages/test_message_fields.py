@@ -13,17 +13,21 @@ from spoilt_messages import (
     with_tensor,
 )
 
-from federatedscope_ggeur.federation.messages import (
+from federatedscope_ggeur.federation.exchanges.training.messages import (
     Broadcast,
     ClientUpdate,
+)
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     PrepareReply,
     Prototypes,
-    ScoreReport,
+)
+from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
+from federatedscope_ggeur.federation.exchanges.space.messages import (
     SpaceBroadcast,
-    StatisticsUpload,
     TotalsUpload,
 )
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 
 NAN, INF = float("nan"), float("inf")
 TENSORS = [(payload, name) for payload in PAYLOADS for name in VALID[payload][2]]

@@ -7,12 +7,10 @@ import torch
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import Score
-from federatedscope_ggeur.federation.messages import (
-    ClientUpdate,
-    PrepareReply,
-    ScoreReport,
-    StatisticsUpload,
-)
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
+from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.messages.validation import (
     validate_prepare_reply,
     validate_scores,

@@ -16,7 +16,8 @@ from torch.nn import functional as F
 from federatedscope_ggeur.data.text.prompted import PromptedClasses
 from federatedscope_ggeur.data.text.tower import TextTower
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation.training import TrainingSettings, fit
+from federatedscope_ggeur.federation.exchanges.training.fit import fit
+from federatedscope_ggeur.federation.training_settings import TrainingSettings
 from federatedscope_ggeur.models import num_parameters, recast, to_vector
 from federatedscope_ggeur.models.text import (
     TEXT_MODELS,

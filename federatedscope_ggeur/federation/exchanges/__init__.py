@@ -1,0 +1,28 @@
+"""The questions that a server asks of clients, a room each."""
+
+from importlib import import_module
+
+from federatedscope_ggeur.federation.exchanges.base import (
+    EXCHANGES,
+    Absence,
+    ClientSide,
+    Exchange,
+    Request,
+    RequestKind,
+    Requests,
+    register_exchange,
+)
+
+#: The order in which the package's exchanges are asked; plugins' follow.
+ORDER = (
+    "statistics",
+    "secure_sums",
+    "space",
+    "closed_form",
+    "augmentation",
+    "training",
+    "evaluation",
+    "calibration",
+)
+for _name in ORDER:
+    import_module(f"{__name__}.{_name}.exchange")

@@ -1,0 +1,356 @@
+"""The end of round 0: geometry and prototypes go down, clients say they are ready."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.augmentation.global_shapes import (
+    global_geometry,
+)
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
+    Geometry,
+    InitBroadcast,
+    PrepareReply,
+    Prototypes,
+)
+from federatedscope_ggeur.federation.exchanges.augmentation.prototypes import (
+    PrototypeBook,
+    of_the_others,
+)
+from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
+from federatedscope_ggeur.federation.exchanges.base import (
+    ClientSide,
+    Exchange,
+    Request,
+    RequestKind,
+    Requests,
+    refusal,
+    register_exchange,
+    require_known,
+    require_tensors,
+)
+from federatedscope_ggeur.federation.exchanges.space.messages import SpaceBroadcast
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.rows import chosen_rows
+from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.screening import ROWS, beyond
+from federatedscope_ggeur.federation.shares import log_largest_share
+from federatedscope_ggeur.federation.training_settings import check_batches
+from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire.schema import Statistics
+from federatedscope_ggeur.geometry import Space, augment
+from federatedscope_ggeur.models import trainable_part
+from federatedscope_ggeur.rng import derive_seed
+
+logger = logging.getLogger(__name__)
+
+
+class AugmentationClient(ClientSide):
+    """Sets up what the client trains on."""
+
+    def prepare(
+        self,
+        geometry: Geometry | None,
+        prototypes: Prototypes | None,
+        space: SpaceBroadcast | None = None,
+    ) -> PrepareReply:
+        """Set up the recipe of the training set from what came down.
+
+        Without geometry (no steps) the client trains on its own rows. Geometry and
+        prototypes are in the space that came with them.
+        """
+        client, own = self.client, self.client.settings.of(SetSettings)
+        training = client.settings.training
+        client.space = self._own_space() if space is None else space.space
+        told = client.counts >= client.settings.min_samples
+        used = told[client.labels] | own.train_withheld
+        rows, labels = chosen_rows(client.features, client.labels, used)
+        features = client.space.features(rows)
+        if prototypes is None:
+            prototypes = Prototypes(labels[:0], features[:0])
+        elif prototypes.counts is not None:
+            prototypes = of_the_others(
+                prototypes, client.features, client.labels, client.space
+            )
+        recipe = client.recipe = augment(
+            features,
+            labels,
+            geometry.shapes if geometry else {},
+            prototypes.prototypes,
+            prototypes.labels,
+            own.augmentation,
+            derive_seed(client.task.seed, client.number, "augment"),
+        )
+        weight = {
+            "augmented": recipe.rows,
+            "original": len(labels),
+            "statistics": int(client.counts[told].sum()),
+        }[own.weight]
+        check_batches(client.model, training, recipe.rows, client.number)
+        if training.drop_last and recipe.rows < training.batch_size:
+            logger.warning(
+                "client %d never trains: its %d rows are fewer than %s %d, and %s is "
+                "True",
+                client.number,
+                recipe.rows,
+                setting("batch_size"),
+                training.batch_size,
+                setting("drop_last"),
+            )
+            weight = 0
+        context = client.context(0, torch.zeros(0), {})
+        init_upload = client.task.method.init_upload(features, labels, context)
+        client.aggregation_weight = float(weight)
+        return PrepareReply(client.number, client.aggregation_weight, init_upload)
+
+    def receive(self, message: InitBroadcast) -> None:
+        """Keep what the method sends to everyone."""
+        self.client.init_broadcast = dict(message.tensors)
+
+    def _own_space(self) -> Space:
+        """Where none came down: raw or, where nobody else trains the client's model, of
+        its own rows."""
+        client, task = self.client, self.client.task
+        if task.method.federated:
+            return Space.raw(task.dim)
+        return task.space.of_rows(client.features, client.labels, task.num_classes)
+
+
+def _validate(
+    exchange: AugmentationExchange, request: Request, reply: PrepareReply
+) -> None:
+    """A reply with the tensors of the method; a repeated one counts for as much as the
+    first."""
+    server = exchange.server
+    method, k = server.task.method, reply.client
+    require_known(k, server.client_domains)
+    specs = method.init_upload_shapes(server.model)
+    require_tensors(reply.init_upload, specs, "init_upload", k)
+    problem = method.init_upload_problem(reply.init_upload, server.model)
+    if problem:
+        raise refusal(k, "init_upload", problem)
+    before = server.aggregation_weights.get(k)
+    if before is not None and before != reply.aggregation_weight:
+        raise refusal(
+            k,
+            "aggregation_weight",
+            f"came back with {reply.aggregation_weight:g} in place of {before:g}; it "
+            "must have the data and settings it began with",
+        )
+
+
+def _bound(declared: Declared, exchange: Any, reply: PrepareReply) -> None:
+    """Where rows of its own are what a client counts for, no more than there are."""
+    weight = reply.aggregation_weight
+    if exchange.settings.weight != "augmented":
+        rows = declared.train
+        declared.check_rows(reply.client, "aggregation_weight", weight, rows)
+
+
+PREPARE = RequestKind(
+    name="prepare",
+    message="geometry",
+    deadline="round0",
+    parts=(Geometry, Prototypes, SpaceBroadcast),
+    respond=lambda side, *parts: side.prepare(*parts),
+    answer_message="prepare_reply",
+    answer=PrepareReply,
+    validate=_validate,
+    bound=_bound,
+    largest=lambda exchange: limits.of_tensors(
+        0, exchange.server.task.method.init_upload_shapes(exchange.server.model)
+    ),
+    optional_parts=True,
+    shared_parts=True,
+)
+INIT_BROADCAST = RequestKind(
+    name="init_broadcast",
+    message="init_broadcast",
+    deadline="round0",
+    parts=(InitBroadcast,),
+    respond=lambda side, message: side.receive(message),
+)
+
+
+@register_exchange("augmentation")
+class AugmentationExchange(Exchange):
+    """Prepares clients for training, those that come back again.
+
+    Attributes
+    ----------
+    settings : SetSettings
+    book : PrototypeBook
+        What it keeps of the statistics to serve a client that comes back.
+    geometry, init_broadcast : bytes
+        What goes to everyone; empty where there is none.
+    """
+
+    KINDS = (PREPARE, INIT_BROADCAST)
+    CLIENT = AugmentationClient
+    REVEALS = "what each client counts for, and what its method sends once"
+
+    def __init__(self, course):
+        super().__init__(course)
+        server = self.server
+        self.settings = server.settings.of(SetSettings)
+        self._steps = server.settings.demands.steps
+        self.book = PrototypeBook(server.client_domains, self.settings.prototypes)
+        self.geometry = self.init_broadcast = b""
+        self._sent: dict[str, int] = {}
+
+    @classmethod
+    def is_due(cls, demands: Demands) -> bool:
+        return demands.trains
+
+    def on_statistics(self, upload: StatisticsUpload) -> None:
+        if 2 in self._steps:
+            self.book.add(upload.client, upload.statistics)
+
+    def on_total(self, statistics: Statistics) -> None:
+        self.book.take(statistics)
+
+    def make_geometry(self) -> Geometry:
+        """The global shapes, in the space."""
+        server = self.server
+        return global_geometry(
+            server.statistics, server.space, server.task.pooled_geometry
+        )
+
+    def prototypes(self, client: int) -> Prototypes | None:
+        """Class means, in the space, of all sources but the client's own; None without
+        step 2."""
+        if 2 not in self._steps:
+            return None
+        return self.book.around(client, self.server.space)
+
+    def begin(self) -> Requests[None]:
+        """Make everyone ready for training."""
+        server, members = self.server, self.course.membership
+        if self._steps:
+            self.geometry = self.make_geometry().to_bytes()
+        sent = yield from self._prepare(members.here(server.participants))
+        log_largest_share(
+            server.aggregation_weights,
+            server.settings.ignore_weight,
+            server.settings.max_share,
+        )
+        # One may be back already, but too late for its window.
+        message = self.start(members.unprepared)
+        down = 0
+        if message is not None:
+            self.init_broadcast = message.to_bytes()
+            down = yield from self._send_init_broadcast(members.prepared)
+        self._sent = {**sent, "init_broadcast_bytes_down": down}
+
+    def start(self, absent: Collection[int] = ()) -> InitBroadcast | None:
+        """End round 0; what the method made of all uploads, if anything, goes to all.
+
+        Raises
+        ------
+        GGEURError
+            Clients beside the `absent` ones are missing, or none has any data.
+        """
+        server = self.server
+        weights = server.aggregation_weights
+        missing = sorted(set(server.participants) - weights.keys() - set(absent))
+        if missing:
+            raise GGEURError(f"round 0 cannot end: clients {missing} are not ready")
+        if not any(weights.values()):
+            raise GGEURError("no client has any rows to train on")
+        method, context = server.task.method, server.context(0)
+        tensors = method.aggregate_init(context.init_uploads)
+        params = trainable_part(server.model, server.params)
+        server.method_state = method.initial_state(params, context)
+        return InitBroadcast(tensors) if tensors else None
+
+    def add_reply(self, reply: PrepareReply) -> None:
+        """Note what a client counts for and what its method sends once.
+
+        A client that comes back is ready already; its first reply holds.
+        """
+        server, k = self.server, reply.client
+        if k not in server.aggregation_weights:
+            server.aggregation_weights[k] = reply.aggregation_weight
+            server.init_uploads[k] = dict(reply.init_upload)
+
+    def catch_up(self, numbers: list[int]) -> Requests[None]:
+        """Prepare clients that are there without what round 0 sent."""
+        yield from self._prepare(numbers)
+        if self.init_broadcast:
+            unprepared = self.course.membership.unprepared
+            prepared = [k for k in numbers if k not in unprepared]
+            yield from self._send_init_broadcast(prepared)
+
+    def record(self) -> dict[str, Any]:
+        return self._sent
+
+    def kept(self) -> dict[str, Tensor]:
+        found = {f"prototypes.{name}": t for name, t in self.book.tensors().items()}
+        for name in ("geometry", "init_broadcast"):
+            data = np.frombuffer(getattr(self, name), np.uint8)
+            found[name] = torch.from_numpy(data.copy())
+        for k, weight in self.server.aggregation_weights.items():
+            found[f"weight.{k}"] = torch.tensor(weight, dtype=torch.float64)
+            for name, tensor in self.server.init_uploads[k].items():
+                found[f"init_upload.{k}.{name}"] = tensor
+        return found
+
+    def resume(self, tensors: Mapping[str, Tensor]) -> None:
+        server = self.server
+        held: dict[str, Tensor] = {}
+        for key, tensor in tensors.items():
+            what, _, rest = key.partition(".")
+            number, _, name = rest.partition(".")
+            if what == "prototypes":
+                held[rest] = tensor
+            elif what == "weight":
+                server.aggregation_weights[int(number)] = float(tensor)
+                server.init_uploads.setdefault(int(number), {})
+            elif what == "init_upload":
+                server.init_uploads.setdefault(int(number), {})[name] = tensor
+            else:
+                setattr(self, what, tensor.numpy().tobytes())
+        self.book.load(held)
+
+    def _prepare(self, numbers: list[int]) -> Requests[Counter[str]]:
+        """Prepare clients for training; bytes of what travels, by their name."""
+        course, sent = self.course, Counter[str]()
+        before, held = course.spent(), self.server.space
+        space = b"" if held.is_raw else SpaceBroadcast(held).to_bytes()
+        for window in windows(numbers, course.plan.round0_window):
+            asked = {}
+            for k in course.membership.here(window):
+                around = self.prototypes(k)
+                prototypes = around.to_bytes() if around else b""
+                asked[k] = (self.geometry, prototypes, space)
+                sent["geometry_bytes_down"] += len(self.geometry)
+                sent["prototypes_bytes_down"] += len(prototypes)
+                sent["space_bytes_down"] += len(space)
+            for reply in (yield from course.ask(PREPARE, 0, asked)):
+                self.add_reply(reply)
+                course.membership.note_prepared(reply.client)
+        weights = self.server.aggregation_weights
+        unlike = beyond(weights, ROWS, "what it counts for")
+        unlike = course.screen.refused("weight", unlike)
+        for k in unlike:
+            del weights[k]
+        course.put_out(unlike, "round 0, prepare")
+        sent["prepare_bytes_up"] = (course.spent() - before).up
+        return sent
+
+    def _send_init_broadcast(self, numbers: list[int]) -> Requests[int]:
+        """Send it to clients; the bytes that were sent."""
+        before = self.course.spent()
+        asked = dict.fromkeys(numbers, (self.init_broadcast,))
+        yield from self.course.tell(INIT_BROADCAST, 0, asked)
+        return (self.course.spent() - before).down

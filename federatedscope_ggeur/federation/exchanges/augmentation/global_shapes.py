@@ -1,0 +1,48 @@
+"""The geometry that goes down: the global shapes of merged statistics."""
+
+from __future__ import annotations
+
+import torch
+
+from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import Geometry
+from federatedscope_ggeur.federation.wire.schema import Statistics
+from federatedscope_ggeur.geometry import (
+    ClassStatistics,
+    GeometricShape,
+    MeanStatistics,
+    Space,
+    SummedStatistics,
+)
+
+#: Covariances come rounded to float32, which leaves noise of 1e-7 of the largest
+#: eigenvalue at most.
+TRAVEL_PRECISION = 4 * torch.finfo(torch.float32).eps
+
+
+def global_geometry(statistics: Statistics, space: Space, pooled: bool) -> Geometry:
+    """The shape, in `space`, of every class that `statistics` are of; pooled, one for
+    all classes, those too that they are not of.
+
+    Raises
+    ------
+    StatisticsError
+        They hold too little.
+    """
+    if isinstance(statistics, MeanStatistics):
+        raise StatisticsError("a shape needs a covariance, and there are only means")
+    if pooled:
+        return _pooled(statistics, space)
+    if not isinstance(statistics, ClassStatistics):
+        raise StatisticsError("shapes need the covariance of each class")
+    held, shape = space.statistics(statistics), GeometricShape.from_statistics
+    return Geometry({c: shape(held, c, TRAVEL_PRECISION) for c in held.classes})
+
+
+def _pooled(statistics: ClassStatistics | SummedStatistics, space: Space) -> Geometry:
+    if isinstance(statistics, ClassStatistics):
+        statistics = SummedStatistics.from_classes(statistics)
+    if not statistics.classes:
+        return Geometry({}, pooled=True)
+    shape = GeometricShape.pooled(space.statistics(statistics), TRAVEL_PRECISION)
+    return Geometry(dict.fromkeys(range(statistics.num_classes), shape), pooled=True)

@@ -1,0 +1,139 @@
+"""The class means that the server hands on: the anchors of step 2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import Prototypes
+from federatedscope_ggeur.federation.wire.schema import Statistics
+from federatedscope_ggeur.geometry import Space
+from federatedscope_ggeur.geometry.moments import Located, Means
+
+#: In the names of tensors, in place of a client's number.
+_ALL = "all"
+
+
+class PrototypeBook:
+    """Class means by source, a source being a domain or a single client.
+
+    Parameters
+    ----------
+    client_domains : mapping from client number to domain
+    kind : {"domain", "client", "others"}
+        One prototype for a class and domain, its clients merged, or for each client;
+        or one over all clients, out of which each takes its own rows.
+    """
+
+    def __init__(self, client_domains: Mapping[int, str], kind: str):
+        self._source = {
+            k: d if kind == "domain" else k for k, d in client_domains.items()
+        }
+        self._means: dict[str | int, Means] = {}
+        self._of_all: Means | None = None
+
+    def take(self, statistics: Located) -> None:
+        """The class means over all clients, for the kind "others"."""
+        self._of_all = Means.rounded(statistics.counts, statistics.means)
+
+    def add(self, client: int, statistics: Statistics) -> None:
+        """Merge a client's class means into those of its source."""
+        source = self._source[client]
+        means = Means.rounded(statistics.counts, statistics.means)
+        if source in self._means:
+            means, _ = self._means[source].plus(means)
+        self._means[source] = means
+
+    def around(self, client: int, space: Space) -> Prototypes:
+        """The means, in `space`, of all sources but the client's own, in order of
+        their clients; or those over all clients, raw and with counts."""
+        if self._of_all is not None:
+            known = torch.nonzero(self._of_all.counts).flatten()
+            raw = self._of_all.high[known].to(torch.float32)
+            return Prototypes(known, raw, self._of_all.counts[known])
+        own = self._source[client]
+        others = [
+            self._means[source]
+            for source in dict.fromkeys(self._source.values())
+            if source != own and source in self._means
+        ]
+        classes = [torch.nonzero(held.counts).flatten() for held in others]
+        means = [held.high[c] for held, c in zip(others, classes)]
+        dim = next((m.high.shape[1] for m in self._means.values()), 0)
+        return Prototypes(
+            torch.cat([torch.zeros(0, dtype=torch.int64), *classes]),
+            space.features(torch.cat([torch.zeros(0, dim), *means])).to(torch.float32),
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that the book holds, by names that `load` understands."""
+        if self._of_all is not None:
+            return {
+                f"{_ALL}.counts": self._of_all.counts,
+                f"{_ALL}.means": self._of_all.high,
+            }
+        first = {source: k for k, source in reversed(self._source.items())}
+        held = {first[source]: means for source, means in self._means.items()}
+        counts = {f"{k}.counts": means.counts for k, means in held.items()}
+        return {**counts, **{f"{k}.means": means.high for k, means in held.items()}}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over what `tensors` of a book of the same clients gave."""
+        for name in tensors:
+            k, _, part = name.partition(".")
+            if part == "counts":
+                means = Means.rounded(tensors[name], tensors[f"{k}.means"])
+                if k == _ALL:
+                    self._of_all = means
+                else:
+                    self._means[self._source[int(k)]] = means
+
+
+def of_the_others(
+    prototypes: Prototypes, features: Tensor, labels: Tensor, space: Space
+) -> Prototypes:
+    """The means over all other clients, in `space`, of those over all clients, raw:
+    ``(N mu - sum x) / (N - n)`` with sums over a client's own n rows.
+
+    Parameters
+    ----------
+    prototypes : Prototypes
+        With counts N.
+    features : Tensor of shape (n, D)
+        The client's own rows, raw.
+    labels : Tensor of shape (n,)
+    space : Space
+
+    Returns
+    -------
+    Prototypes
+        Without the classes that it alone holds.
+
+    Raises
+    ------
+    MessageError
+        It holds more rows of a class than there are.
+    """
+    assert prototypes.counts is not None, "these are not means over all clients"
+    kept, means = [], []
+    pairs = zip(prototypes.labels.tolist(), prototypes.counts.tolist())
+    for (c, count), mean in zip(pairs, prototypes.prototypes.double()):
+        own = features[labels == c].double()
+        rest = count - len(own)
+        if rest < 0:
+            raise MessageError(
+                f"fewer rows of class {c} than this client alone has",
+                field="counts",
+                sender="the server",
+            )
+        if rest:
+            kept.append(c)
+            means.append((count * mean - own.sum(dim=0)) / rest)
+    found = torch.stack(means) if means else torch.zeros(0, features.shape[1])
+    return Prototypes(
+        torch.tensor(kept, dtype=torch.int64),
+        space.features(found).to(torch.float32),
+    )

@@ -1,0 +1,154 @@
+"""CCVR (Luo et al., 2021): the last layer trained again, on draws of its input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.exchanges.training.fit import fit
+from federatedscope_ggeur.federation.training_settings import TrainingSettings
+from federatedscope_ggeur.federation.wire.schema import Statistics
+from federatedscope_ggeur.geometry import ClassStatistics, Space
+from federatedscope_ggeur.models import (
+    LinearHead,
+    Model,
+    draw_features,
+    put_last_layer,
+    take_last_layer,
+)
+from federatedscope_ggeur.rng import derive_seed
+
+
+@dataclass(frozen=True)
+class CalibrationSettings:
+    """How the last layer is trained again.
+
+    Attributes
+    ----------
+    samples : int
+        Draws for each class.
+    epochs : int
+        Over all draws.
+    training : TrainingSettings
+        Of the clients: optimiser, batch size and clipping are taken from it.
+    """
+
+    samples: int
+    epochs: int
+    training: TrainingSettings
+
+
+def calibrate(
+    model: Model,
+    params: Tensor,
+    statistics: ClassStatistics,
+    settings: CalibrationSettings,
+    seed: int,
+) -> Tensor:
+    """Weights of shape (P,) whose last layer is trained on draws from N(mu_c, Sigma_c).
+
+    Parameters
+    ----------
+    head : Head
+    params : Tensor of shape (P,)
+        Where training starts; layers before the last stay.
+    statistics : ClassStatistics
+        Of what the last layer takes in at `params`, merged over clients. The weights of
+        a class without any stay, and it has no part in the softmax.
+    settings : CalibrationSettings
+    seed : int
+        The run's.
+    """
+    classes = statistics.classes
+    features, labels = draw_features(statistics, settings.samples, seed)
+    position = labels.new_zeros(statistics.num_classes)
+    position[classes] = labels.new_tensor(range(len(classes)))
+    training = replace(
+        settings.training,
+        local_update_steps=settings.epochs,
+        batch_or_epoch="epoch",
+        shuffle=True,
+        drop_last=False,
+    )
+    result = fit(
+        LinearHead(statistics.dim, len(classes)),
+        take_last_layer(model, params, classes),
+        features,
+        position[labels],
+        training,
+        derive_seed(seed, "ccvr"),
+    )
+    return put_last_layer(model, params, classes, result.params)
+
+
+class Calibration:
+    """The stage after the last round, on the server.
+
+    Parameters
+    ----------
+    model : Model
+    settings : CalibrationSettings
+    seed : int
+    """
+
+    def __init__(self, model: Model, settings: CalibrationSettings, seed: int):
+        self._model, self._settings, self._seed = model, settings, seed
+        dim = model.classifier.in_features
+        self._statistics = ClassStatistics.empty(model.num_classes, dim)
+
+    def takes(self, statistics: Statistics) -> bool:
+        """Take statistics of the embeddings if they are those of what the last layer
+        takes in: of each class, and the head is linear."""
+        if not isinstance(self._model, LinearHead) or not statistics.classes:
+            return False
+        if isinstance(statistics, ClassStatistics):
+            self._statistics = statistics
+        return isinstance(statistics, ClassStatistics)
+
+    def add(self, uploads: Iterable[StatisticsUpload]) -> None:
+        """Fold in the uploads of one window, in client order."""
+        for upload in sorted(uploads, key=lambda upload: upload.client):
+            self._statistics = self._statistics + upload.statistics
+
+    def run(
+        self, params: Tensor, space: Space | None = None
+    ) -> tuple[Tensor, dict[str, int]]:
+        """The calibrated weights of shape (P,), and what there was to draw from.
+
+        Parameters
+        ----------
+        params : Tensor of shape (P,)
+        space : Space, optional
+            What the weights are trained in, if it is not raw: draws for a linear head
+            are made there.
+
+        Raises
+        ------
+        GGEURError
+            Nobody sent any statistics, or training on the draws diverged.
+        """
+        held, settings = self._statistics, self._settings
+        if not held.classes:
+            raise GGEURError(
+                "there is nothing to calibrate the head on: no client sent statistics "
+                f"of any class; lower {setting('min_samples')}, or set "
+                f"{setting('calibrate')} to none"
+            )
+        details = {
+            "draws_of_a_class": settings.samples,
+            "left_out": held.num_classes - len(held.classes),
+        }
+        if space is not None and isinstance(self._model, LinearHead):
+            held = space.statistics(held)
+        calibrated = calibrate(self._model, params, held, settings, self._seed)
+        if not torch.isfinite(calibrated).all():
+            raise GGEURError(
+                "calibration diverged, the weights hold NaN or infinity; lower "
+                f"{setting('optimizer.lr')} or set {setting('grad_clip')}"
+            )
+        return calibrated, details

@@ -1,0 +1,117 @@
+"""Calibration after the last round (CCVR), by statistics of the last layer's input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.base import (
+    ClientSide,
+    Exchange,
+    RequestKind,
+    Requests,
+    register_exchange,
+)
+from federatedscope_ggeur.federation.exchanges.calibration.calibration import (
+    Calibration,
+    CalibrationSettings,
+)
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
+    check_domain,
+    longest_upload,
+    upload_of,
+)
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.exchanges.training.exchange import model_broadcast
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
+from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire.schema import MessageSchema
+from federatedscope_ggeur.geometry import ClassStatistics
+
+
+class CalibrationClient(ClientSide):
+    """Sends statistics of what the last layer takes in, at one set of weights only."""
+
+    _asked: Broadcast | None = None
+
+    def calibrate(self, broadcast: Broadcast) -> StatisticsUpload:
+        """After the last round, with the weights of a model on raw embeddings.
+
+        A server that was restarted asks again at the same weights.
+
+        Raises
+        ------
+        MessageError
+            At other weights: hidden layers of the server's choosing, one after the
+            other, could tell rows apart.
+        """
+        before = self._asked
+        if before is not None and not before.params.equal(broadcast.params):
+            problem = "a second calibration, at other weights"
+            raise MessageError(problem, field="kind", sender="the server")
+        self._asked, client = broadcast, self.client
+        model = client.model.at(broadcast.params)
+        inputs = model.in_chunks(model.last_input, client.features).cpu()
+        classes = client.task.num_classes
+        statistics = ClassStatistics.from_embeddings(inputs, client.labels, classes)
+        return upload_of(client, statistics, client.task.statistics.by_class)
+
+
+def _schema(exchange: CalibrationExchange) -> MessageSchema:
+    server = exchange.server
+    return server.task.calibration_schema(server.model)
+
+
+def _bound(declared: Declared, exchange: Any, upload: StatisticsUpload) -> None:
+    """No more rows than there are; of what a layer takes in nothing is declared."""
+    rows = int(upload.statistics.counts.sum())
+    declared.check_rows(upload.client, "counts", rows, declared.train)
+
+
+CALIBRATE = RequestKind(
+    name="calibrate",
+    message="calibrate",
+    deadline="round0",
+    parts=(Broadcast,),
+    respond=lambda side, broadcast: side.calibrate(broadcast),
+    answer_message="calibration_statistics",
+    answer=StatisticsUpload,
+    validate=lambda exchange, request, upload: check_domain(upload, exchange),
+    bound=_bound,
+    schema=_schema,
+    largest=lambda exchange: longest_upload(_schema(exchange)),
+)
+
+
+@register_exchange("calibration")
+class CalibrationExchange(Exchange):
+    """Trains the last layer again on draws from the clients' statistics."""
+
+    KINDS = (CALIBRATE,)
+    CLIENT = CalibrationClient
+    REVEALS = "statistics of what the last layer takes in, of each client's classes"
+
+    def __init__(self, course):
+        super().__init__(course)
+        server = self.server
+        settings = server.settings.of(CalibrationSettings)
+        self.calibration = Calibration(server.model, settings, server.task.seed)
+
+    @classmethod
+    def is_due(cls, demands: Demands) -> bool:
+        return demands.calibrates
+
+    def run(self, number: int) -> Requests[dict[str, int]]:
+        """Calibrate the head after the last round; what there was to draw from."""
+        course, server, calibration = self.course, self.server, self.calibration
+        if not calibration.takes(server.statistics):
+            for window in windows(server.participants, course.plan.round0_window):
+                here = course.membership.here(window)
+                asked = dict.fromkeys(
+                    here, (model_broadcast(server, number).to_bytes(),)
+                )
+                calibration.add((yield from course.ask(CALIBRATE, number, asked)))
+        server.params, details = calibration.run(server.params, server.space)
+        return details

@@ -1,0 +1,130 @@
+"""The request for hit counts: components down, whole numbers up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.wire.schema import MessageSchema
+from federatedscope_ggeur.geometry import LARGEST_EMBEDDING
+from federatedscope_ggeur.models import ClosedForm
+from federatedscope_ggeur.models.closed_forms import Components, LeftOut
+
+F64, I64 = torch.float64, torch.int64
+_TENSORS = ("labels", "counts", "means", "clients", "domains")
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """Round 0, down, the same for everyone: what rows are left out of.
+
+    In float64: what is worked out from it is to be what the server works out.
+    """
+
+    components: Components
+    _scores: dict[int, tuple[ClosedForm, LeftOut]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def scores(self, form: ClosedForm) -> LeftOut:
+        """``form.left_out(components)``, worked out once for all clients of a process
+        that share `form`."""
+        held = self._scores.get(id(form))
+        if held is None:
+            held = self._scores[id(form)] = form, form.left_out(self.components)
+        return held[1]
+
+    def equals(self, other: LeaveOneOut) -> bool:
+        return self.to_bytes() == other.to_bytes()
+
+    def to_bytes(self) -> bytes:
+        held = self.components
+        tensors = {name: getattr(held, name) for name in _TENSORS}
+        if held.scatter is not None:
+            rows, columns = torch.triu_indices(held.dim, held.dim)
+            tensors["scatter"] = held.scatter[rows, columns]
+        numbers = {"domains": list(held.domain_names)}
+        return wire.pack("leave_one_out", numbers, tensors)
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
+    ) -> LeaveOneOut:
+        message = wire.unpack(data, "leave_one_out", sender)
+        message.only((*_TENSORS, "scatter"))
+        names, dim = message.texts("domains"), schema.dim
+        labels = message.labels("labels", schema.num_classes, distinct=False)
+        j = len(labels)
+        counts = message.tensor("counts", I64, (j,))
+        if not j or ((counts <= 0) | (counts > wire.LARGEST)).any():
+            raise message.refuse("counts", f"counts must lie in 1..{wire.LARGEST}")
+        means = message.tensor("means", F64, (j, dim))
+        if (means.abs() > LARGEST_EMBEDDING).any():
+            raise message.refuse(
+                "means", f"means must lie within {LARGEST_EMBEDDING:g}"
+            )
+        clients = message.tensor("clients", I64, (j,))
+        domains = message.tensor("domains", I64, (j,))
+        if (clients < -1).any() or (clients > wire.LARGEST).any():
+            raise message.refuse("clients", "there are no such clients")
+        if (domains < -1).any() or (domains >= len(names)).any():
+            raise message.refuse("domains", "there are no such domains")
+        keys = torch.stack([labels, clients, domains], dim=1)
+        if len(keys.unique(dim=0)) < j:
+            raise message.refuse("labels", "two components are the same")
+        scatter = _take_scatter(message, dim) if message.has("scatter") else None
+        return cls(
+            Components(
+                labels,
+                counts,
+                means,
+                clients,
+                domains,
+                schema.num_classes,
+                names,
+                scatter,
+            )
+        )
+
+
+def _take_scatter(message: wire.Message, dim: int) -> Tensor:
+    upper = message.tensor("scatter", F64, (dim * (dim + 1) // 2,))
+    if (upper.abs() > LARGEST_EMBEDDING**2 * wire.LARGEST).any():
+        raise message.refuse("scatter", "no embeddings have such a scatter")
+    scatter = torch.zeros(dim, dim, dtype=F64)
+    rows, columns = torch.triu_indices(dim, dim)
+    scatter[rows, columns] = upper
+    return scatter + scatter.T - scatter.diag().diag()
+
+
+@dataclass(frozen=True)
+class HitCounts:
+    """Round 0, up: of a client's `rows` how many each candidate classifies rightly.
+
+    Attributes
+    ----------
+    client : int
+    rows : int
+        All its rows, those of withheld classes and those for validation included.
+    hits : Tensor of shape (candidates,), int64
+    """
+
+    client: int
+    rows: int
+    hits: Tensor
+
+    def to_bytes(self) -> bytes:
+        numbers = {"client": self.client, "rows": self.rows}
+        return wire.pack("hit_counts", numbers, {"hits": self.hits})
+
+    @classmethod
+    def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> HitCounts:
+        message = wire.unpack(data, "hit_counts", sender)
+        message.only(("hits",))
+        rows, hits = message.integer("rows"), message.tensor("hits", I64, (None,))
+        if ((hits < 0) | (hits > rows)).any():
+            raise message.refuse("hits", f"hits must lie in 0..{rows}, the rows scored")
+        return cls(message.client(), rows, hits)

@@ -1,0 +1,93 @@
+"""The head in closed form, as the server keeps and solves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.wire.schema import Statistics
+from federatedscope_ggeur.models import ClosedForm, to_vector
+from federatedscope_ggeur.models.closed_forms import (
+    ComponentBook,
+    Components,
+    Solved,
+)
+
+
+class HeadSolver:
+    """What round 0 ends with, where a run has a head in closed form.
+
+    Parameters
+    ----------
+    form : ClosedForm
+        As the settings name it.
+    compares : bool
+        Rows are left out of what clients sent, or two heads are chosen between.
+    domains : iterable of str
+        Of all clients.
+    seed : int
+
+    """
+
+    def __init__(
+        self,
+        form: ClosedForm,
+        compares: bool,
+        domains: Iterable[str],
+        seed: int,
+    ):
+        self.form, self._seed, self._compares = form, seed, compares
+        self._book: ComponentBook | None = None
+        if self._compares or not form.partition_free:
+            self._book = ComponentBook(tuple(dict.fromkeys(domains)))
+
+    @property
+    def candidates(self) -> tuple[ClosedForm, ...]:
+        """What the head may be, where clients' rows decide."""
+        return self.form.candidates()
+
+    def add(self, upload: StatisticsUpload) -> None:
+        """Keep what a client has sent."""
+        if self._book is not None:
+            self._book.add(upload.statistics, upload.client, upload.domain)
+
+    def components(self) -> Components | None:
+        """What clients have sent, where rows are to be left out of it or two heads to
+        be chosen between."""
+        held = self._held() if self._compares else None
+        return held if held is not None and len(held.counts) else None
+
+    def solve(
+        self, form: ClosedForm, start: ClosedForm | None, statistics: Statistics
+    ) -> tuple[Solved, Tensor, Tensor | None]:
+        """What `form`, one of the `candidates`, makes of the merged `statistics`.
+
+        Training goes on from `start`: the same, another one, or None, random weights.
+
+        Returns
+        -------
+        Solved
+        params : Tensor of shape (P,)
+            The head's weights, on raw embeddings.
+        start : Tensor or None
+            The weights that `start` gives, likewise.
+
+        Raises
+        ------
+        StatisticsError
+            The statistics do not allow that head; it says what to do.
+        """
+        parts = self._held()
+        solved = form.solve(statistics, parts, self._seed)
+        params = to_vector(solved.model)
+        if start is None or start is form:
+            return solved, params, None if start is None else params
+        begun = start.solve(statistics, parts, self._seed)
+        return solved, params, to_vector(begun.model)
+
+    def _held(self) -> Components | None:
+        if self._book is None or self._book.is_empty:
+            return None
+        return self._book.components()

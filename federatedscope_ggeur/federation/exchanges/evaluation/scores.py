@@ -1,0 +1,210 @@
+"""Scores of a head, as counts that can be added, and FederatedScope's metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation.arithmetic import exact
+from federatedscope_ggeur.models import CPU, Model
+
+#: FederatedScope's metrics, and whether a larger one is better.
+METRICS = {
+    "acc": True,
+    "correct": True,
+    "loss": False,
+    "avg_loss": False,
+    "total": False,
+}
+
+
+@dataclass(frozen=True)
+class EarlyStopSettings:
+    """FederatedScope's rule of early stopping (``EarlyStopper``).
+
+    Attributes
+    ----------
+    patience : int
+        Evaluations without an improvement after which the run ends; 0: it never does.
+    delta : float
+        What a metric must improve by.
+    mode : {"best", "mean"}
+        Compared with the best value so far, or with the mean of the `patience` values
+        before.
+    """
+
+    patience: int = 0
+    delta: float = 0.0
+    mode: str = "best"
+
+    def stops_after(self, values: Sequence[float], larger_is_better: bool) -> bool:
+        """Whether a run ends at the last of its metric's `values`.
+
+        With "best" a value that is not better than the best by at least `delta` counts
+        one, and any other starts the count again, as the best from then on: so does an
+        equal one if `delta` is 0, and NaN.
+        """
+        sign = 1 if larger_is_better else -1
+
+        def falls_short(value: float, of: float) -> bool:
+            return sign * value < sign * of + self.delta
+
+        if self.patience == 0 or not values:
+            return False
+        if self.mode == "mean":
+            before = values[-self.patience - 1 : -1]
+            enough = len(values) > self.patience
+            return enough and falls_short(values[-1], float(np.mean(before)))
+        best, count = values[0], 0
+        for value in values[1:]:
+            if falls_short(value, best):
+                count += 1
+            else:
+                best, count = value, 0
+        return count >= self.patience
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """What is scored, and what follows from it.
+
+    Attributes
+    ----------
+    splits : tuple of str
+        On which rows of theirs clients score a head; of `SPLITS`.
+    key : str
+        The metric that says which round is best: ``<split>_<metric>``.
+    average : {"weighted_avg", "avg"}
+        Of clients' metrics: by their rows, or all alike.
+    early_stop : EarlyStopSettings
+    """
+
+    splits: tuple[str, ...] = ("test",)
+    key: str = "val_loss"
+    average: str = "weighted_avg"
+    early_stop: EarlyStopSettings = EarlyStopSettings()
+
+    @property
+    def validation_key(self) -> str:
+        """The same metric on validation rows: nothing of ours is chosen on others."""
+        return f"val_{self.key.partition('_')[2]}"
+
+
+@dataclass(frozen=True)
+class Score:
+    """Rows classified rightly, all rows, and the sum of their cross-entropies."""
+
+    correct: int = 0
+    total: int = 0
+    loss_sum: float = 0.0
+
+    def __add__(self, other: Score) -> Score:
+        return Score(
+            self.correct + other.correct,
+            self.total + other.total,
+            self.loss_sum + other.loss_sum,
+        )
+
+    @property
+    def accuracy(self) -> float | None:
+        """Fraction of rows classified rightly; None without rows."""
+        return self.correct / self.total if self.total else None
+
+    @property
+    def mean_loss(self) -> float | None:
+        """Mean cross-entropy; None without rows."""
+        return self.loss_sum / self.total if self.total else None
+
+    def metrics(self, split: str) -> dict[str, float]:
+        """The `METRICS` by FederatedScope's names, such as ``"val_acc"``."""
+        total = max(self.total, 1)
+        return {
+            f"{split}_acc": self.correct / total,
+            f"{split}_correct": self.correct,
+            f"{split}_loss": self.loss_sum,
+            f"{split}_avg_loss": self.loss_sum / total,
+            f"{split}_total": self.total,
+        }
+
+
+def scores_by_domain(
+    scores: Mapping[int, Score], domains: Mapping[int, str]
+) -> dict[str, Score]:
+    """Scores of clients, by number, added up over each domain in client order; 0 of a
+    domain of which there are none."""
+    found = {domain: Score() for domain in dict.fromkeys(domains.values())}
+    for k in sorted(scores.keys() & domains.keys()):
+        found[domains[k]] += scores[k]
+    return found
+
+
+def average_metrics(
+    scores: Iterable[Mapping[str, Score]], average: str
+) -> dict[str, float]:
+    """Clients' metrics averaged as FederatedScope's ``Results_<average>`` are.
+
+    Parameters
+    ----------
+    scores : iterable of mapping from split to Score
+        One of each client. A split in which a client has no rows does not count.
+    average : {"weighted_avg", "avg"}
+        By the rows of the split, or all clients alike. Counts are never weighted.
+    """
+    held: dict[str, list[Score]] = {}
+    for own in scores:
+        for split, score in own.items():
+            if score.total:
+                held.setdefault(split, []).append(score)
+    averaged = {}
+    for split, found in held.items():
+        rows = np.array([float(score.total) for score in found])
+        metrics = [score.metrics(split) for score in found]
+        for name in metrics[0]:
+            values = np.array([float(own[name]) for own in metrics])
+            is_count = name in (f"{split}_total", f"{split}_correct")
+            if average == "weighted_avg" and not is_count:
+                averaged[name] = float(np.sum(values * rows) / np.sum(rows))
+            else:
+                averaged[name] = float(np.mean(values))
+    return averaged
+
+
+def evaluate(
+    model: Model,
+    params: Tensor,
+    features: Tensor,
+    labels: Tensor,
+    device: torch.device = CPU,
+    remedy: str = "",
+) -> Score:
+    """Score of a model with weights `params` [P + Q] on rows [n, D] and labels [n].
+
+    The rows are moved to `device` some at a time.
+
+    Raises
+    ------
+    GGEURError
+        The weights are so large that the loss is NaN or infinite; it ends with the
+        `remedy`, by default the rate to lower.
+    """
+    frozen = model.at(params).to(device)
+    score = Score()
+    with torch.inference_mode(), exact(device):
+        rows = frozen.chunk_rows
+        for x, y in zip(features.split(rows), labels.split(rows)):
+            x, y = x.to(device), y.to(device)
+            logits = frozen(frozen.prepare(x)).double()
+            correct = int((logits.argmax(dim=1) == y).sum())
+            loss = float(F.cross_entropy(logits, y, reduction="sum"))
+            score += Score(correct, len(y), loss)
+    if not math.isfinite(score.loss_sum):
+        remedy = remedy or f"lower {setting('optimizer.lr')}"
+        raise GGEURError(f"the loss is {score.loss_sum}: training diverged; {remedy}")
+    return score

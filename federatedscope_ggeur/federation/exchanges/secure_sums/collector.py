@@ -1,0 +1,264 @@
+"""The server's side of secure sums: what it asks, adds up and checks."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+import numpy as np
+import torch
+
+from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
+    MaskedRequest,
+    MaskedVector,
+    SumKey,
+    SumKeysRequest,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import SESSION_BYTES
+from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
+    COUNTS,
+    MEANS,
+    POOLED,
+    SumSettings,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
+    MeanTotals,
+    Named,
+    class_means,
+    count_totals,
+    mean_totals,
+    pooled_statistics,
+    shared_origin,
+)
+from federatedscope_ggeur.geometry import MeanStatistics, SummedStatistics
+from federatedscope_ggeur.models import ClosedForm
+
+Statistics = Union[SummedStatistics, MeanStatistics]
+
+
+@dataclass(frozen=True)
+class Summed:
+    """What the server knows once the last stage is over.
+
+    Attributes
+    ----------
+    statistics : SummedStatistics or MeanStatistics
+        Of the named classes over all clients.
+    kept_back : tuple of int
+        Classes of which one client owns nearly all rows: what it would learn of the
+        others' by subtraction never goes down.
+    nearly_all : bool
+        One client owns nearly all rows of all classes.
+    unnamed : int
+        Rows of classes that are below the threshold over all clients.
+    """
+
+    statistics: Statistics
+    kept_back: tuple[int, ...]
+    nearly_all: bool
+    unnamed: int
+
+    @property
+    def open_classes(self) -> list[int]:
+        """The named classes that are not kept back."""
+        return [c for c in self.statistics.classes if c not in self.kept_back]
+
+    def for_head(self, form: ClosedForm, sends_shape: bool) -> Statistics:
+        """What a head that goes down is made of: all, or all but what is kept back.
+
+        Where the common covariance, or means up to it, can be told, a head gives a
+        class mean away: with a shape sent beside it, where it is all but the means
+        themselves, and where there are no fewer classes than dimensions.
+
+        Parameters
+        ----------
+        form : ClosedForm
+        sends_shape : bool
+            Whether clients get the pooled covariance in any form.
+
+        Raises
+        ------
+        GGEURError
+            Every class is kept back.
+        """
+        held = self.statistics
+        tells = sends_shape or len(held.classes) >= held.dim or form.shows_means(held)
+        if not tells or not self.kept_back:
+            return held
+        if not self.open_classes:
+            raise GGEURError(
+                "round 0, secure sums: there is no head to send, since of every class "
+                "one client owns nearly all rows, and would learn the others'"
+            )
+        return self.released()
+
+    def released(self) -> Statistics:
+        """The same of the classes that are not kept back.
+
+        The scatter stays the one of all, scaled so that it gives the same covariance
+        ``W / (N - C)``.
+        """
+        held, kept = self.statistics, self.open_classes
+        counts, means = torch.zeros_like(held.counts), torch.zeros_like(held.means)
+        counts[kept], means[kept] = held.counts[kept], held.means[kept]
+        if isinstance(held, MeanStatistics):
+            return MeanStatistics.from_moments(counts, means)
+        freedom = int(held.counts.sum()) - len(held.classes)
+        share = (int(counts.sum()) - len(kept)) / freedom if freedom else 0.0
+        scatter = held.scatter() * share
+        return SummedStatistics.from_moments(counts, means, scatter=scatter)
+
+
+class Collector:
+    """One session.
+
+    Parameters
+    ----------
+    settings : SumSettings
+    roster : sequence of int
+        The clients whose statistics are summed.
+    declared_rows : int, optional
+        What they declared to hold in all, where they did.
+    make_session : callable () -> bytes
+
+    Raises
+    ------
+    GGEURError
+        They are too few.
+    """
+
+    def __init__(
+        self,
+        settings: SumSettings,
+        roster: Sequence[int],
+        declared_rows: int | None = None,
+        make_session: Callable[[], bytes] = lambda: secrets.token_bytes(SESSION_BYTES),
+    ):
+        if len(roster) < settings.min_clients:
+            raise GGEURError(
+                f"round 0, secure sums: {len(roster)} clients take part, and "
+                f"{setting('secure_sums_min_clients')} asks for {settings.min_clients}"
+            )
+        self.settings, self.roster = settings, tuple(sorted(roster))
+        self.session, self._declared = make_session(), declared_rows
+        self._keys: dict[int, SumKey] = {}
+        self._vectors: dict[int, torch.Tensor] = {}
+        self._total: np.ndarray | None = None
+        self._added: list[int] = []
+        self._counts: np.ndarray | None = None
+        self._named = Named((), ())
+        self._means: MeanTotals | None = None
+        self._held: MeanStatistics | None = None
+        self._summed: SummedStatistics | None = None
+
+    def keys_request(self) -> SumKeysRequest:
+        own = self.settings
+        return SumKeysRequest(
+            *(self.session, self.roster, own.min_clients, own.min_samples),
+            *(own.radius, own.max_rows, own.fraction_bits),
+        )
+
+    def take_keys(self, keys: Iterable[SumKey]) -> None:
+        """The roster's keys.
+
+        Raises
+        ------
+        GGEURError
+            Two clients have the same one.
+        """
+        seen: dict[bytes, int] = {}
+        for one in keys:
+            if one.key in seen:
+                raise GGEURError(
+                    f"round 0, secure sums: clients {seen[one.key]} and {one.client} "
+                    "sent the same key"
+                )
+            seen[one.key] = one.client
+            self._keys[one.client] = one
+
+    def request(self, stage: str) -> MaskedRequest:
+        """What every client is asked in `stage`, the same for all."""
+        more: dict[str, Any] = {}
+        if stage == MEANS:
+            more["classes"] = torch.tensor(self._named.classes, dtype=torch.int64)
+            more["counts"] = torch.tensor(self._named.counts, dtype=torch.int64)
+            more["vectors"] = torch.stack([self._vectors[k] for k in self.roster])
+        if stage == POOLED:
+            assert self._means is not None, "the stage of means comes first"
+            more["origin"] = shared_origin(self._means, self._named, self.settings)
+        keys = [self._keys[k] for k in self.roster]
+        return MaskedRequest(
+            *(self.session, stage, self.roster),
+            *(tuple(k.key for k in keys), tuple(k.signature for k in keys)),
+            **more,
+        )
+
+    def length(self, stage: str) -> int:
+        """Numbers of every client's vector of `stage`."""
+        return self.settings.length(stage, len(self._named.classes))
+
+    def add(self, vectors: Iterable[MaskedVector]) -> None:
+        """Add validated vectors of the stage under way."""
+        for one in vectors:
+            ring = one.masked.numpy().view(np.uint64)
+            if one.stage == COUNTS:
+                self._vectors[one.client] = one.masked
+            self._total = ring.copy() if self._total is None else self._total + ring
+            self._added.append(one.client)
+
+    def end(self, stage: str) -> None:
+        """All vectors of `stage` are in: take the total.
+
+        Raises
+        ------
+        GGEURError
+            Some are missing, or the total makes no sense: masks did not cancel.
+        """
+        if sorted(self._added) != list(self.roster) or self._total is None:
+            missing = sorted(set(self.roster) - set(self._added))
+            raise GGEURError(
+                f"round 0, secure sums: stage '{stage}' lacks clients {missing}, whose "
+                "masks the others' sum would keep"
+            )
+        total, clients = self._total, len(self.roster)
+        self._total, self._added = None, []
+        if stage == COUNTS:
+            self._counts = count_totals(total, self.settings, self._declared)
+            self._named = Named.of_totals(self._counts, self.settings.min_samples)
+            if not self._named.classes:
+                raise GGEURError(
+                    "round 0, secure sums: no class has as many rows over all clients "
+                    f"as {setting('min_samples')} {self.settings.min_samples} asks for"
+                )
+        elif stage == MEANS:
+            self._vectors = {}
+            self._means = mean_totals(total, self._named, self.settings, clients)
+            self._held = class_means(self._means, self._named, self.settings)
+        else:
+            assert self._means is not None, "the stage of means comes first"
+            assert self._held is not None, "the stage of means comes first"
+            origin = shared_origin(self._means, self._named, self.settings)
+            self._summed = pooled_statistics(
+                *(total, self._held, origin, self.settings, clients)
+            )
+
+    @property
+    def nearly_all(self) -> bool:
+        """Whether one client owns all but a few of the rows that are summed."""
+        return self._means is not None and self._means.nearly_all
+
+    def summed(self) -> Summed:
+        """The statistics, once the last stage is over."""
+        assert self._means is not None, "the stage of means is not over"
+        assert self._counts is not None, "the stage of counts is not over"
+        held = self._held if self._summed is None else self._summed
+        assert held is not None, "the last stage is not over"
+        return Summed(
+            held,
+            self._means.kept_back,
+            self._means.nearly_all,
+            int(self._counts.sum()) - self._named.rows,
+        )

@@ -1,0 +1,247 @@
+"""Secure sums: statistics of all clients that train, added up under masks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation.client import Client
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.base import (
+    ClientSide,
+    Exchange,
+    Request,
+    RequestKind,
+    Requests,
+    refusal,
+    register_exchange,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.collector import (
+    Collector,
+    Summed,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
+    MaskedRequest,
+    MaskedVector,
+    SumKey,
+    SumKeysRequest,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.participant import (
+    Participant,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
+    STAGES,
+    SumSettings,
+)
+from federatedscope_ggeur.federation.release import Release
+from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.federation.wire.schema import Statistics
+from federatedscope_ggeur.models import ClosedForm
+from federatedscope_ggeur.reporting import SumsRecord
+
+
+class SumsClient(ClientSide):
+    """Answers in one session with a key, and with one masked vector a stage."""
+
+    def __init__(self, client: Client, rows):
+        super().__init__(client, rows)
+        self.participant = Participant(
+            client.number,
+            client.features,
+            client.labels,
+            client.settings.of(SumSettings),
+        )
+
+
+class SummedRelease(Release):
+    """What may go down of sums: one client must not find the others' part by
+    subtraction."""
+
+    def __init__(self, summed: Summed, sends_shape: bool):
+        super().__init__(summed.statistics)
+        self.summed, self._sends_shape = summed, sends_shape
+
+    def for_head(self, form: ClosedForm) -> Statistics:
+        return self.summed.for_head(form, self._sends_shape)
+
+    def all(self) -> Statistics:
+        return self.summed.released()
+
+
+def _validate_key(exchange: SumsExchange, request: Request, key: SumKey) -> None:
+    """A key of this session's roster."""
+    exchange.require_session(key.client, key.session)
+
+
+def _validate_vector(
+    exchange: SumsExchange, request: Request, vector: MaskedVector
+) -> None:
+    """A vector of this session and stage, as long as all others."""
+    stage = stage_of(request.kind)
+    exchange.require_session(vector.client, vector.session)
+    if vector.stage != stage:
+        problem = f"{vector.stage!r:.80}, in stage '{stage}'"
+        raise refusal(vector.client, "stage", problem)
+    length = exchange.collector.length(stage)
+    if len(vector.masked) != length:
+        problem = f"{len(vector.masked)} numbers, and stage '{stage}' has {length}"
+        raise refusal(vector.client, "masked", problem)
+
+
+SUM_KEYS = RequestKind(
+    name="sum_keys",
+    message="sum_keys_request",
+    deadline="round0",
+    parts=(SumKeysRequest,),
+    respond=lambda side, request: side.participant.key(request),
+    answer_message="sum_key",
+    answer=SumKey,
+    validate=_validate_key,
+    patient=True,
+)
+
+
+def _stage_kind(stage: str) -> RequestKind:
+    return RequestKind(
+        name=f"sum_{stage}",
+        message=f"sum_{stage}_request",
+        deadline="round0",
+        parts=(MaskedRequest,),
+        respond=lambda side, request: side.participant.masked(request),
+        answer_message=f"masked_{stage}",
+        answer=MaskedVector,
+        validate=_validate_vector,
+        largest=lambda exchange: limits.PLAIN + 8 * exchange.settings.longest,
+        patient=True,
+    )
+
+
+#: The stages of a secure sum, and the kind that asks for each.
+SUM_KINDS = {stage: _stage_kind(stage) for stage in STAGES}
+
+
+def stage_of(kind: RequestKind) -> str:
+    """The stage of a secure sum that a kind asks for."""
+    return next(stage for stage, asking in SUM_KINDS.items() if asking is kind)
+
+
+@register_exchange("secure_sums")
+class SumsExchange(Exchange):
+    """Asks all clients of one roster for keys, then for a masked vector a stage.
+
+    Nobody of the roster may be missing in the end: its masks would stay in the sum. A
+    client whose connection is lost is waited for until the deadline.
+
+    Attributes
+    ----------
+    summed : Summed or None
+        What the sums have given.
+    """
+
+    KINDS = (SUM_KEYS, *SUM_KINDS.values())
+    CLIENT = SumsClient
+    REVEALS = "sums over all clients"
+
+    def __init__(self, course):
+        super().__init__(course)
+        self.settings = self.server.settings.of(SumSettings)
+        self._collector: Collector | None = None
+        self._sizes: dict[str, int] = {}
+        self.summed: Summed | None = None
+
+    @classmethod
+    def is_due(cls, demands: Demands) -> bool:
+        return demands.summed_statistics
+
+    @property
+    def collector(self) -> Collector:
+        """The session under way."""
+        assert self._collector is not None, "no secure sum is under way"
+        return self._collector
+
+    def begin(self) -> Requests[None]:
+        """Sum up what all clients hold that train and are there.
+
+        Raises
+        ------
+        GGEURError
+            Too few clients, one is lost, or a total makes no sense.
+        """
+        course, server = self.course, self.server
+        roster = course.membership.here(server.participants)
+        rows, declared = None, course.membership.declared
+        if all(k in declared for k in roster):
+            rows = sum(declared[k].train for k in roster)
+        collector = self._collector = Collector(self.settings, roster, rows)
+        data = collector.keys_request().to_bytes()
+        collector.take_keys((yield from self._ask_all(SUM_KEYS, data, roster)))
+        for stage in self.settings.stages:
+            data = collector.request(stage).to_bytes()
+            for numbers in windows(roster, course.plan.round0_window):
+                asked = self._ask_all(SUM_KINDS[stage], data, numbers)
+                collector.add((yield from asked))
+            collector.end(stage)
+            if collector.nearly_all:
+                raise GGEURError(
+                    "round 0, secure sums: one client owns all but a few of all rows, "
+                    "and would learn the others' of all that is made of the sums; "
+                    "nothing is sent"
+                )
+        self.take(collector.summed(), roster)
+
+    def take(self, summed: Summed, roster: Iterable[int]) -> None:
+        """Take the statistics of the clients in `roster` as sums over them."""
+        self.summed = summed
+        release = SummedRelease(summed, self.settings.sends_shape)
+        self.course.on_total(release, roster)
+
+    def require_session(self, client: int, session: bytes) -> None:
+        """Refuse an answer from outside of the session under way."""
+        if client not in self.collector.roster:
+            raise refusal(client, "client", "not in the roster of the sum")
+        if session != self.collector.session:
+            raise refusal(client, "session", "another session than the one under way")
+
+    def record(self) -> dict[str, Any]:
+        known = {
+            "statistics_bytes_up": self._sizes,
+            "uploaded_pairs": 0,
+            "withheld_pairs": None,
+        }
+        if self.summed is None:
+            return known
+        sums = SumsRecord(
+            roster=list(self.collector.roster),
+            threshold=self.settings.min_samples,
+            numbers={s: self.collector.length(s) for s in self.settings.stages},
+            classes=self.summed.statistics.classes,
+            kept_back=list(self.summed.kept_back),
+            withheld_rows=self.summed.unnamed,
+        )
+        return {**known, "sums": sums}
+
+    def _ask_all(
+        self, kind: RequestKind, data: bytes, numbers: Collection[int]
+    ) -> Requests[list]:
+        """Ask clients of the roster; `GGEURError` unless all of them answer."""
+        own: dict[str, int] = {}
+        asked = dict.fromkeys(numbers, (data,))
+        answers = yield from self.course.ask(kind, 0, asked, own)
+        for k, size in own.items():
+            self._sizes[k] = self._sizes.get(k, 0) + size
+        missing = sorted(set(numbers) - {one.client for one in answers})
+        if missing:
+            absent = self.course.membership.absent
+            why = "; ".join(
+                f"client {k}: {absent.get(k, 'no answer that can be used')}"
+                for k in missing
+            )
+            raise GGEURError(
+                f"round 0, {kind.name}: a secure sum needs every client that took part "
+                f"in its keys, and {len(missing)} of {len(numbers)} are missing. "
+                f"{why}. Who is lost is waited for as long as {setting('deadline')} "
+                "says. Nothing was learnt of anyone; begin the run again"
+            )
+        return answers

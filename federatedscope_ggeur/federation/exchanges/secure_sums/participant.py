@@ -1,0 +1,403 @@
+"""A client's side of secure sums: what it answers, and what it refuses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import (
+    ConfigError,
+    GGEURError,
+    MessageError,
+    setting,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.fixed_point import SLACK
+from federatedscope_ggeur.federation.exchanges.secure_sums.journal import (
+    Current,
+    Journal,
+    PastSum,
+    row_digests,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
+    MaskedRequest,
+    MaskedVector,
+    SumKey,
+    SumKeysRequest,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import (
+    digest,
+    fingerprint,
+    mask,
+    new_secret,
+    public_key,
+    shared_secret,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
+    COUNTS,
+    MEANS,
+    SumSettings,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.trust import (
+    SERVER,
+    Signer,
+    check_signatures,
+    verifying_keys,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
+    ClientRows,
+    Named,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Participant:
+    """Answers for one client.
+
+    It makes one masked upload a stage of a session, and keeps it before it is sent.
+
+    Parameters
+    ----------
+    number : int
+    features, labels : Tensor of shape (n, D) and (n,)
+    settings : SumSettings
+        The client's own.
+    make_secret : callable () -> bytes
+        Draws the secret of a mask key; tests have it fixed.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        features: Tensor,
+        labels: Tensor,
+        settings: SumSettings,
+        make_secret: Callable[[], bytes] = new_secret,
+    ):
+        self._number, self._settings = number, settings
+        self._rows = ClientRows(features, labels, settings)
+        self._make_secret = make_secret
+        self._journal = Journal(settings.store, number)
+        self._named: Named | None = None
+        self._shared: dict[int, bytes] = {}
+        self._trusted: dict[int, bytes] | None = None
+        self._signer: Signer | None = None
+        if settings.trust != SERVER:
+            self._trusted = verifying_keys(settings.trust)
+            self._signer = Signer(settings.signing_key, number)
+            if self._trusted.get(number) != self._signer.public:
+                raise ConfigError(
+                    f"{setting('secure_sums_trust')}: '{settings.trust}' has not the "
+                    f"key of client {number} that {setting('secure_sums_signing_key')} "
+                    "signs with"
+                )
+
+    def key(self, request: SumKeysRequest) -> SumKey:
+        """The key for a session; the same again for the same session.
+
+        Raises
+        ------
+        MessageError
+            The request does not fit the client's own settings, or what it has sent
+            before.
+        GGEURError
+            A row is longer than the settings allow.
+        """
+        now = self._journal.current
+        if now is not None and now.session == request.session:
+            if now.roster != request.roster:
+                raise _refusal("roster", "another roster than before in this session")
+            return self._answer(now)
+        self._check_settings(request)
+        self._check_roster(request.roster)
+        if not self._rows.fits:
+            # The server is told no more than that; the log is the client's own.
+            logger.error(
+                "client %d: its longest row has the norm %.4g",
+                self._number,
+                self._rows.longest_norm(),
+            )
+            raise GGEURError(
+                f"client {self._number}: not all rows are as short as "
+                f"{setting('secure_sums_radius')} {self._settings.radius:g} says; "
+                "raise it on all sides, or scale the embeddings"
+            )
+        self._check_past(request.roster)
+        secret = self._make_secret()
+        key = public_key(secret)
+        signature = b""
+        if self._signer is not None:
+            signature = self._signer.sign(request.session, key)
+        chain = self._begin(request)
+        self._shared, self._named = {}, None
+        self._journal.keep(
+            Current(request.session, request.roster, secret, key, signature, chain)
+        )
+        return self._answer(self._journal.current)
+
+    def masked(self, request: MaskedRequest) -> MaskedVector:
+        """The client's vector of a stage under its masks; the same bytes again for the
+        same request.
+
+        Raises
+        ------
+        MessageError
+            It is not the next request of the session, or the server changed something.
+        """
+        now = self._journal.current
+        if now is None or now.session != request.session:
+            raise _refusal(
+                "session",
+                "a session that this client has given no key for; one that was started "
+                f"anew needs {setting('secure_sums_store')} to know",
+            )
+        if request.roster != now.roster:
+            raise _refusal("roster", "another roster than before in this session")
+        stage = request.stage
+        bound = _bound(now.chain, request)
+        if stage in now.vectors:
+            if now.requests[stage] != _contents(request):
+                problem = f"stage '{stage}' a second time, with other contents"
+                raise _refusal("stage", problem)
+            return MaskedVector(self._number, now.session, stage, now.vectors[stage])
+        stages = self._settings.stages
+        following = stages[len(now.vectors)] if len(now.vectors) < len(stages) else ""
+        if stage != following:
+            raise _refusal("stage", f"'{stage}', where '{following}' comes next")
+        self._check_keys(request, now)
+        vector = self._vector(request, now)
+        masks = mask(
+            *(self._number, self._with_peers(request, now), now.session),
+            *(stage, bound, len(vector)),
+        )
+        sent = torch.from_numpy((vector + masks).view(np.int64))
+        self._note(request, now, bound, sent)
+        return MaskedVector(self._number, now.session, stage, sent)
+
+    # what it keeps
+
+    def _note(
+        self, request: MaskedRequest, now: Current, bound: bytes, sent: Tensor
+    ) -> None:
+        stage, past = request.stage, list(self._journal.past)
+        if stage == COUNTS:
+            own = PastSum(now.session.hex(), now.roster, self._totals_of, self._digests)
+            past = [*(one for one in past if not one.repeated_by(own)), own]
+            who = fingerprint(request.roster, request.keys)
+            logger.info(
+                "client %d: keys of the roster %s: %s",
+                *(self._number, list(request.roster), who),
+            )
+        if stage == MEANS and self._named is not None:
+            named = self._named
+            own = replace(past[-1], classes=named.classes, counts=named.counts)
+            past = [*(one for one in past[:-1] if not one.repeated_by(own)), own]
+        vectors = {**now.vectors, stage: sent}
+        is_last = len(vectors) == len(self._settings.stages)
+        self._journal.keep(
+            replace(
+                now,
+                secret=b"" if is_last else now.secret,
+                chain=bound,
+                requests={**now.requests, stage: _contents(request)},
+                vectors=vectors,
+                keys=b"".join(request.keys),
+            ),
+            past,
+        )
+        if is_last:
+            self._shared = {}
+
+    def _answer(self, now: Current | None) -> SumKey:
+        assert now is not None, "no session has begun"
+        return SumKey(self._number, now.session, now.key, now.signature)
+
+    def _with_peers(self, request: MaskedRequest, now: Current) -> dict[int, bytes]:
+        """A secret with every other client; made once a session."""
+        if not self._shared:
+            self._shared = {
+                j: shared_secret(now.secret, key)
+                for j, key in zip(request.roster, request.keys)
+                if j != self._number
+            }
+        return self._shared
+
+    @cached_property
+    def _digests(self) -> frozenset[bytes]:
+        return row_digests(self._rows.features, self._rows.labels)
+
+    @property
+    def _totals_of(self) -> str:
+        """What the totals of the same rows depend on."""
+        own = self._settings
+        numbers = own.min_samples, own.radius, own.max_rows, own.fraction_bits
+        return digest("totals", *map(float, numbers)).hex()
+
+    def _begin(self, request: SumKeysRequest) -> bytes:
+        """The chain of digests begins with what the session is about."""
+        limits: list[int | float] = [
+            request.radius,
+            request.max_rows,
+            request.fraction_bits,
+        ]
+        fields: list[bytes | str | int] = [
+            "keys",
+            request.session,
+            *request.roster,
+            request.min_clients,
+        ]
+        return digest(*fields, request.min_samples, *limits, self._settings.agreed)
+
+    # what it adds
+
+    def _vector(self, request: MaskedRequest, now: Current) -> np.ndarray:
+        if request.stage == COUNTS:
+            self._check_past(now.roster)  # the rows may be others since the key
+            return self._rows.counts()
+        if request.stage == MEANS:
+            self._named = self._check_named(request, now)
+            return self._rows.means(self._named)
+        named = self._named or self._named_before()
+        norm = float(request.origin.double().norm())
+        if not norm <= self._settings.radius * (1 + SLACK):
+            raise _refusal("origin", "lies where no mean of rows can")
+        return self._rows.pooled(named, request.origin)
+
+    def _named_before(self) -> Named:
+        last = self._journal.past[-1]
+        assert last.classes is not None, "the stage of means comes first"
+        assert last.counts is not None, "the stage of means comes first"
+        return Named(last.classes, last.counts)
+
+    # what it refuses
+
+    def _check_settings(self, request: SumKeysRequest) -> None:
+        own = self._settings
+        for name in (
+            *("min_clients", "min_samples", "radius", "max_rows", "fraction_bits"),
+        ):
+            asked, wanted = getattr(request, name), getattr(own, name)
+            if asked != wanted:
+                raise _refusal(name, f"{asked:g}, and {wanted:g} in its own settings")
+
+    def _check_roster(self, roster: tuple[int, ...]) -> None:
+        least = self._settings.min_clients
+        if self._number not in roster:
+            raise _refusal("roster", f"without client {self._number}")
+        if len(roster) < least:
+            raise _refusal(
+                "roster",
+                f"{len(roster)} clients, and {setting('secure_sums_min_clients')} asks "
+                f"for {least}: a sum of fewer says too much of each",
+            )
+
+    def _check_past(self, roster: tuple[int, ...]) -> None:
+        """No sum over these rows that differs from an earlier one by few clients."""
+        for one in self._journal.past:
+            if not one.rows & self._digests:
+                continue
+            where = (
+                f"; {setting('secure_sums_store')} holds what was sent (for rows that "
+                "are no secret, name another folder)"
+            )
+            if one.rows != self._digests:
+                raise _refusal(
+                    "session",
+                    "this client's rows overlap those of an earlier sum and are not "
+                    f"the same: the difference would tell of single rows{where}",
+                )
+            if one.settings != self._totals_of:
+                raise _refusal(
+                    "session",
+                    "a second sum over the same rows, with another threshold, radius, "
+                    f"largest number of rows or precision{where}",
+                )
+            joined, left = set(roster) - set(one.roster), set(one.roster) - set(roster)
+            if not (joined or left):
+                continue
+            if not self._settings.new_roster:
+                raise _refusal(
+                    "roster",
+                    f"not that of an earlier sum over the same rows (clients "
+                    f"{sorted(joined | left)} joined or left): the difference of the "
+                    "two sums is theirs alone; "
+                    f"{setting('secure_sums_new_roster')}: True allows it{where}",
+                )
+            least = self._settings.min_clients
+            if any(0 < len(some) < least for some in (joined, left)):
+                raise _refusal(
+                    "roster",
+                    f"clients {sorted(joined)} joined and {sorted(left)} left since an "
+                    f"earlier sum over the same rows, and fewer than {least} at a time "
+                    f"would be told apart{where}",
+                )
+
+    def _check_keys(self, request: MaskedRequest, now: Current) -> None:
+        keys = dict(zip(request.roster, request.keys))
+        if keys[self._number] != now.key:
+            raise _refusal("keys", f"the key of client {self._number} was changed")
+        if len(set(request.keys)) < len(request.keys):
+            raise _refusal("keys", "two clients have the same key")
+        if now.keys and now.keys != b"".join(request.keys):
+            raise _refusal("keys", "other keys than before in this session")
+        if self._trusted is not None:
+            check_signatures(
+                *(self._trusted, now.session, request.roster),
+                *(request.keys, request.signatures),
+            )
+
+    def _check_named(self, request: MaskedRequest, now: Current) -> Named:
+        """The classes to be summed are those, and all of those, of enough rows."""
+        vectors = request.vectors.contiguous().numpy()
+        own = vectors[request.roster.index(self._number)]
+        if not np.array_equal(own, now.vectors[COUNTS].numpy()):
+            raise _refusal("vectors", "what this client sent before was changed")
+        totals = vectors.view(np.uint64).sum(axis=0, dtype=np.uint64).view(np.int64)
+        most = self._settings.max_rows
+        # Not compared with its own rows: a lie would be told from what is refused.
+        if (totals < 0).any() or (totals > most).any() or totals.sum() > most:
+            raise _refusal("vectors", "they do not add up to numbers of rows")
+        named = Named.of_totals(totals, self._settings.min_samples)
+        asked = Named(tuple(request.classes.tolist()), tuple(request.counts.tolist()))
+        if asked != named:
+            raise _refusal(
+                "classes",
+                f"{list(asked.classes)!s:.100} are named, and those of at least "
+                f"{self._settings.min_samples} rows over all clients are "
+                f"{list(named.classes)!s:.100}, or their rows differ",
+            )
+        for one in self._journal.past[:-1]:
+            same = one.roster == now.roster and one.rows & self._digests
+            known = one.classes, one.counts
+            if same and known not in ((None, None), (named.classes, named.counts)):
+                raise _refusal(
+                    "classes",
+                    "not those of an earlier sum of the same clients: another one has "
+                    "other rows, and the difference would be its alone",
+                )
+        return named
+
+
+def _bound(chain: bytes, request: MaskedRequest) -> bytes:
+    """A digest of all that came down so far: what masks are made for. Clients that were
+    sent different things have masks that do not cancel."""
+    fields: list[bytes | str | int] = [chain, request.stage, *request.roster]
+    fields += [*request.keys, *request.signatures, "classes"]
+    fields += [*request.classes.tolist(), *request.counts.tolist(), "vectors"]
+    fields += [request.vectors.contiguous().numpy().tobytes(), "origin"]
+    return digest(*fields, request.origin.contiguous().numpy().tobytes())
+
+
+def _contents(request: MaskedRequest) -> str:
+    """A digest of all that a request says."""
+    return digest("request", request.to_bytes()).hex()
+
+
+def _refusal(field: str, problem: str) -> MessageError:
+    return MessageError(problem, field=field, sender="the server")

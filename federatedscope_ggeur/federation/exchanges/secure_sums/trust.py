@@ -1,0 +1,119 @@
+"""Whose keys are believed: the server's word, or signatures by keys from a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from federatedscope_ggeur.errors import ConfigError, MessageError, setting
+from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import (
+    KEY_BYTES,
+    signed_bytes,
+)
+
+#: The server passes keys on, and is believed.
+SERVER = "server"
+_LINE = re.compile(rf"\s*(\d{{1,6}})\s+([0-9a-fA-F]{{{2 * KEY_BYTES}}})\s*(#.*)?")
+
+
+def verifying_keys(path: str | Path) -> dict[int, bytes]:
+    """The Ed25519 public keys in a file: a line ``<client number> <64 hex digits>`` for
+    each client; lines that begin with # do not count.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read, a line is another, or a client or key stands there
+        twice.
+    """
+    where = setting("secure_sums_trust")
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{where}: '{path}' cannot be read: {reason}") from error
+    keys: dict[int, bytes] = {}
+    for place, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise ConfigError(
+                f"{where}: '{path}', line {place}: expected a client's number and the "
+                "64 hex digits of its Ed25519 public key"
+            )
+        number, key = int(found[1]), bytes.fromhex(found[2])
+        if number in keys or key in keys.values():
+            raise ConfigError(
+                f"{where}: '{path}', line {place}: a client, or its key, a second time"
+            )
+        keys[number] = key
+    return keys
+
+
+class Signer:
+    """A client's signing key.
+
+    Parameters
+    ----------
+    path : str
+        Of the PEM file of its Ed25519 private key; ``{client}`` stands for `number`.
+    number : int
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read, or holds no such key.
+    """
+
+    def __init__(self, path: str, number: int):
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        where, self._number = setting("secure_sums_signing_key"), number
+        file = Path(path.replace("{client}", str(number)))
+        try:
+            key: Any = load_pem_private_key(file.read_bytes(), None)
+        except (OSError, ValueError, TypeError) as error:
+            reason = getattr(error, "strerror", None) or "no private key in PEM"
+            raise ConfigError(f"{where}: '{file}' cannot be used: {reason}") from error
+        if not isinstance(key, Ed25519PrivateKey):
+            raise ConfigError(f"{where}: '{file}' holds no Ed25519 key")
+        self._key = key
+
+    @property
+    def public(self) -> bytes:
+        """The public key, 32 bytes."""
+        return self._key.public_key().public_bytes_raw()
+
+    def sign(self, session: bytes, key: bytes) -> bytes:
+        """The signature of the client's mask key: 64 bytes."""
+        return self._key.sign(signed_bytes(session, self._number, key))
+
+
+def check_signatures(
+    trusted: dict[int, bytes],
+    session: bytes,
+    roster: Sequence[int],
+    keys: Sequence[bytes],
+    signatures: Sequence[bytes],
+) -> None:
+    """Raise `MessageError` unless every key is signed by the client it is of."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    for number, key, signature in zip(roster, keys, signatures):
+        if number not in trusted:
+            problem = f"client {number} is not in {setting('secure_sums_trust')}"
+        elif not signature:
+            problem = f"the key of client {number} is not signed"
+        else:
+            verifier = Ed25519PublicKey.from_public_bytes(trusted[number])
+            try:
+                verifier.verify(signature, signed_bytes(session, number, key))
+                continue
+            except InvalidSignature:
+                problem = f"the key of client {number} is not signed by that client"
+        raise MessageError(problem, field="signatures", sender="the server")

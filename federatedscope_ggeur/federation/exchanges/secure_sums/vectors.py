@@ -1,0 +1,249 @@
+"""What a client adds to each secure sum, and what the totals are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation.exchanges.secure_sums.fixed_point import (
+    SLACK,
+    decode,
+    encode,
+    svec,
+    unsvec,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
+from federatedscope_ggeur.geometry import MeanStatistics, SummedStatistics
+
+F64 = torch.float64
+_CHUNK = 4096
+#: A shape less one's own scatter is the others': of 20 rows all were solved for, of 30
+#: a few, see docs/privacy.md; of as many as dimensions its span says nothing.
+FEW_BEHIND_A_SHAPE = 64
+
+
+@dataclass(frozen=True)
+class Named:
+    """The classes that are summed, and their rows over all clients.
+
+    Attributes
+    ----------
+    classes, counts : tuple of int
+        Ascending; every count is at least the min-count threshold.
+    """
+
+    classes: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of_totals(cls, totals: np.ndarray, min_samples: int) -> Named:
+        """Those that a total of rows [C] allows."""
+        kept = np.flatnonzero(totals >= min_samples).tolist()
+        return cls(tuple(kept), tuple(int(totals[c]) for c in kept))
+
+    @property
+    def rows(self) -> int:
+        return sum(self.counts)
+
+
+@dataclass(frozen=True)
+class ClientRows:
+    """A client's rows, as it sums them.
+
+    Attributes
+    ----------
+    features : Tensor of shape (n, D), float32
+    labels : Tensor of shape (n,), int64
+    settings : SumSettings
+    """
+
+    features: Tensor
+    labels: Tensor
+    settings: SumSettings
+
+    def longest_norm(self) -> float:
+        """Of any row: NaN or infinity if one holds that, 0 without rows."""
+        norms = [part.to(F64).norm(dim=1) for part in self.features.split(_CHUNK)]
+        return float(torch.cat([torch.zeros(1, dtype=F64), *norms]).max())
+
+    @property
+    def fits(self) -> bool:
+        """Whether all norms are within the radius; NaN is not."""
+        bound = self.settings.radius * (1 + SLACK)
+        parts = self.features.split(_CHUNK)
+        return all(bool((p.to(F64).norm(dim=1) <= bound).all()) for p in parts)
+
+    def counts(self) -> np.ndarray:
+        """Stage A: rows of each class, uint64 [C], not scaled."""
+        held = torch.bincount(self.labels, minlength=self.settings.num_classes)
+        return held.numpy().astype(np.int64).view(np.uint64)
+
+    def means(self, named: Named) -> np.ndarray:
+        """Stage B: sums over the rows of the classes `named`, and who owns nearly all.
+
+        uint64 [m (D + 1) + 1]: sums [m, D] in fixed point; for each class whether the
+        others hold some rows of it but fewer than the threshold; the same for all rows
+        named, with 2 (C + 1) in place of a smaller threshold and, where clients get a
+        shape, of D or `FEW_BEHIND_A_SHAPE`. A class, and all that is solved, stays with
+        the server where anyone says yes.
+        """
+        settings, classes = self.settings, list(named.classes)
+        sums = torch.zeros(settings.num_classes, settings.dim, dtype=F64)
+        for part, labels in zip(self.features.split(_CHUNK), self.labels.split(_CHUNK)):
+            sums.index_add_(0, labels, part.to(F64))
+        held = self.counts().view(np.int64)[classes]
+        others = np.array(named.counts, dtype=np.int64) - held
+        near = (others > 0) & (others < settings.min_samples)
+        rest = int(others.sum())
+        few = max(2 * (settings.num_classes + 1), settings.min_samples)
+        if settings.sends_shape:
+            few = max(few, min(FEW_BEHIND_A_SHAPE, settings.dim))
+        flags = np.append(near, 0 < rest <= few).astype(np.uint64)
+        encoded = encode(sums[classes].flatten().numpy(), settings.fraction_bits)
+        return np.concatenate([encoded, flags])
+
+    def pooled(self, named: Named, origin: Tensor) -> np.ndarray:
+        """Stage C: ``svec`` of the sum of ``(x - o)(x - o)^T`` over the rows of the
+        classes `named`, about an `origin` o [D]: uint64 [D (D + 1) / 2]."""
+        dim, bits = self.settings.dim, self.settings.fraction_bits
+        inside = torch.zeros(self.settings.num_classes, dtype=torch.bool)
+        inside[list(named.classes)] = True
+        rows = self.features[inside[self.labels]]
+        total = torch.zeros(dim, dim, dtype=F64)
+        for part in rows.split(_CHUNK):
+            centred = part.to(F64) - origin.to(F64)
+            total += centred.T @ centred
+        return encode(svec(total.numpy()), bits)
+
+
+@dataclass(frozen=True)
+class MeanTotals:
+    """Stage B's total.
+
+    Attributes
+    ----------
+    sums : Tensor of shape (m, D), float64
+    kept_back : tuple of int
+        Of the named classes those that one client owns nearly all rows of.
+    nearly_all : bool
+        One client owns nearly all rows.
+    """
+
+    sums: Tensor
+    kept_back: tuple[int, ...]
+    nearly_all: bool
+
+
+def count_totals(
+    total: np.ndarray, settings: SumSettings, most: int | None = None
+) -> np.ndarray:
+    """Stage A's total: int64 [C], checked; `most` is what clients declared in all.
+
+    Raises
+    ------
+    GGEURError
+        It is not one: the masks did not cancel.
+    """
+    counts = total.view(np.int64)
+    # Each by itself first: their sum may wrap around.
+    if (counts < 0).any() or (counts > 2**40).any():
+        raise _broken("counts", "numbers of rows that cannot be")
+    rows = int(counts.sum())
+    if rows > settings.max_rows:
+        raise GGEURError(
+            f"round 0, secure sums: {rows} rows in all, and "
+            f"{setting('secure_sums_max_rows')} allows {settings.max_rows}; raise it "
+            "on all sides"
+        )
+    if most is not None and rows > most:
+        raise _broken("counts", f"{rows} rows, but clients declared {most} in all")
+    return counts
+
+
+def mean_totals(
+    total: np.ndarray, named: Named, settings: SumSettings, clients: int
+) -> MeanTotals:
+    """Stage B's total, checked."""
+    m, dim = len(named.classes), settings.dim
+    sums = torch.from_numpy(decode(total[: m * dim], settings.fraction_bits))
+    sums = sums.reshape(m, dim)
+    flags = total[m * dim :].view(np.int64)
+    if (flags < 0).any() or (flags > clients).any():
+        raise _broken("means", "more clients say yes than there are")
+    rounding = clients * 2.0**-settings.fraction_bits * dim
+    limits = torch.tensor(named.counts, dtype=F64) * settings.radius * (1 + SLACK)
+    if not (sums.norm(dim=1) <= limits + rounding).all():
+        raise _broken("means", "a sum longer than all of its rows can be")
+    near = zip(named.classes, flags[:-1].tolist())
+    return MeanTotals(sums, tuple(c for c, yes in near if yes), bool(flags[-1]))
+
+
+def shared_origin(means: MeanTotals, named: Named, settings: SumSettings) -> Tensor:
+    """What stage C is centred by: float32 [D], the mean over the named classes that are
+    not kept back; 0 where there is none. A mean over all of them, less those that go
+    down, would be that of a class which is kept back."""
+    open_ = [i for i, c in enumerate(named.classes) if c not in means.kept_back]
+    rows = sum(named.counts[i] for i in open_)
+    origin = torch.zeros(settings.dim, dtype=F64)
+    if rows:
+        origin = means.sums[open_].sum(dim=0) / rows
+    # Rounded to float32 it may lie as far beyond the radius as it was rounded.
+    longest = float(origin.norm())
+    if longest > settings.radius:
+        origin = origin * (settings.radius / longest) * (1 - SLACK)
+    return origin.float()
+
+
+def class_means(
+    means: MeanTotals, named: Named, settings: SumSettings
+) -> MeanStatistics:
+    """Counts and means of the named classes."""
+    counts = torch.zeros(settings.num_classes, dtype=torch.int64)
+    held = torch.zeros(settings.num_classes, settings.dim, dtype=F64)
+    classes = list(named.classes)
+    counts[classes] = torch.tensor(named.counts, dtype=torch.int64)
+    held[classes] = means.sums / counts[classes].double()[:, None]
+    return MeanStatistics.from_moments(counts, held)
+
+
+def pooled_statistics(
+    total: np.ndarray,
+    held: MeanStatistics,
+    origin: Tensor,
+    settings: SumSettings,
+    clients: int,
+) -> SummedStatistics:
+    """Stage C's total, checked, with the means `held`:
+    ``W = Q - sum_c N_c (mu_c - o)(mu_c - o)^T``."""
+    dim, bits = settings.dim, settings.fraction_bits
+    about = torch.from_numpy(unsvec(decode(total, bits), dim))
+    rows = int(held.counts.sum())
+    largest = 4.0 * rows * settings.radius**2 * (1 + SLACK) ** 2
+    noise = clients * dim * 2.0**-bits
+    diagonal = about.diag()
+    if not (diagonal >= -noise).all() or not float(diagonal.sum()) <= largest + noise:
+        raise _broken("pooled", "a scatter that no such rows have")
+    offsets = held.means[held.classes] - origin.to(F64)
+    weights = held.counts[held.classes].double()
+    within = about - (offsets * weights[:, None]).T @ offsets
+    within = (within + within.T) / 2
+    values, vectors = torch.linalg.eigh(within)
+    trace = max(float(within.trace()), 0.0)
+    if len(values) and float(values[0]) < -max(1e-9 * trace / dim, noise):
+        raise _broken("pooled", "a scatter that is not positive semi-definite")
+    if (values < 0).any():
+        within = (vectors * values.clamp(min=0)) @ vectors.T
+        within = (within + within.T) / 2
+    return SummedStatistics.from_moments(held.counts, held.means, scatter=within)
+
+
+def _broken(stage: str, what: str) -> GGEURError:
+    return GGEURError(
+        f"round 0, secure sums: the sum of stage '{stage}' makes no sense ({what}): "
+        "masks cancel only where every client was sent the same; see that all run the "
+        "same release with the same settings, and who is between them and the server"
+    )

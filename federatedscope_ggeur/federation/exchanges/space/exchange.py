@@ -1,0 +1,182 @@
+"""The space that all clients train in, made of how their rows lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.base import (
+    ClientSide,
+    Exchange,
+    Request,
+    RequestKind,
+    Requests,
+    register_exchange,
+    require_known,
+)
+from federatedscope_ggeur.federation.exchanges.space.maker import SpaceMaker
+from federatedscope_ggeur.federation.exchanges.space.messages import (
+    SpaceBroadcast,
+    TotalsUpload,
+)
+from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
+    StatisticsSettings,
+)
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire.schema import Statistics
+from federatedscope_ggeur.geometry import Totals
+
+
+class SpaceClient(ClientSide):
+    """Tells how the rows lie that the client may tell of."""
+
+    def totals(self) -> TotalsUpload:
+        client = self.client
+        labels, counts, least = (
+            client.labels,
+            client.counts,
+            client.settings.min_samples,
+        )
+        sends = client.settings.demands.own_statistics
+        told = rows_for_totals(labels, counts, least, sends)
+        within = 0.0
+        if sends and client.task.statistics.content == "means":
+            for c in torch.nonzero(counts >= least).flatten().tolist():
+                within += Totals.of_rows(client.features[labels == c]).spread
+        totals = Totals.of_rows(client.features[told])
+        if client.settings.of(StatisticsSettings).float32_means:
+            totals = replace(totals, mean=totals.mean.float().double())
+        return TotalsUpload(client.number, totals, within)
+
+
+def rows_for_totals(
+    labels: Tensor, counts: Tensor, min_samples: int, after_statistics: bool
+) -> Tensor:
+    """Which rows the totals of a client may be of: a mask of shape (n,), bool.
+
+    Of its withheld rows, those of classes that it has fewer than `min_samples` of, they
+    are all in or, where they are fewer than `min_samples` themselves, none: totals of
+    all rows, less sums over those of the other classes, which statistics and some
+    methods send, are sums over the withheld ones. Where statistics are sent as well the
+    others are in these, and no second total is made of them.
+
+    Parameters
+    ----------
+    labels : Tensor of shape (n,), int64
+    counts : Tensor of shape (C,), int64
+        The client's rows of each class.
+    min_samples : int
+    after_statistics : bool
+        Whether class statistics are sent in round 0.
+    """
+    withheld = (counts < min_samples)[labels]
+    told = withheld.new_full(labels.shape, not after_statistics) & ~withheld
+    return told | withheld if int(withheld.sum()) >= min_samples else told
+
+
+def _validate(exchange: SpaceExchange, request: Request, upload: TotalsUpload) -> None:
+    """A first upload."""
+    repeated = upload.client in exchange.maker.told
+    require_known(upload.client, exchange.server.client_domains, repeated)
+
+
+def _bound(declared: Declared, exchange: Any, upload: TotalsUpload) -> None:
+    """No more rows than there are, and none longer than was declared."""
+    totals, k = upload.totals, upload.client
+    declared.check_rows(k, "count", totals.count, declared.train)
+    if totals.count and float(totals.mean.norm()) > declared.longest:
+        norm = float(totals.mean.norm())
+        declared.refuse_norm(k, "mean", "the mean of its rows", norm)
+    for name, spread in (("spread", totals.spread), ("within", upload.within)):
+        if spread > declared.train * declared.longest**2:
+            rms = math.sqrt(spread / max(declared.train, 1))
+            declared.refuse_norm(k, name, "the spread of its rows", rms)
+
+
+TOTALS = RequestKind(
+    name="totals",
+    message="totals_request",
+    deadline="round0",
+    parts=(),
+    respond=lambda side: side.totals(),
+    answer_message="totals",
+    answer=TotalsUpload,
+    validate=_validate,
+    bound=_bound,
+    largest=lambda exchange: limits.PLAIN + 8 * exchange.server.schema.dim,
+)
+
+
+@register_exchange("space")
+class SpaceExchange(Exchange):
+    """Asks for totals of rows, where statistics do not give them, and makes the space.
+
+    Attributes
+    ----------
+    maker : SpaceMaker
+    """
+
+    KINDS = (TOTALS,)
+    CLIENT = SpaceClient
+    REVEALS = "the mean and the spread of each client's rows"
+
+    def __init__(self, course):
+        super().__init__(course)
+        self.maker = SpaceMaker(self.server.task.space, self.server.task.dim)
+        self._bytes_up = 0
+
+    @classmethod
+    def is_due(cls, demands: Demands) -> bool:
+        return demands.shares_space
+
+    @classmethod
+    def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
+        return cls.KINDS if demands.totals else ()
+
+    def on_statistics(self, upload: StatisticsUpload) -> None:
+        self.maker.add_statistics(upload.statistics)
+
+    def on_total(self, statistics: Statistics) -> None:
+        self.maker.take(Totals.of_statistics(statistics))
+
+    def begin(self) -> Requests[None]:
+        """Make the space of what clients told.
+
+        Raises
+        ------
+        StatisticsError
+            The statistics do not suffice for a whitened space.
+        """
+        course, server = self.course, self.server
+        before = course.spent()
+        if server.settings.demands.totals:
+            for numbers in windows(server.participants, course.plan.round0_window):
+                asked = dict.fromkeys(course.membership.here(numbers), ())
+                self.maker.add((yield from course.ask(TOTALS, 0, asked)))
+        self._bytes_up = (course.spent() - before).up
+        server.train_in(self.maker.make(server.release.all()))
+
+    def record(self) -> dict[str, Any]:
+        return {"totals_bytes_up": self._bytes_up}
+
+    def kept(self) -> dict[str, Tensor]:
+        if self.server.space.is_raw:
+            return {}
+        sent = np.frombuffer(SpaceBroadcast(self.server.space).to_bytes(), np.uint8)
+        return {"sent": torch.from_numpy(sent.copy())}
+
+    def resume(self, tensors: Mapping[str, Tensor]) -> None:
+        if "sent" in tensors:
+            data = tensors["sent"].numpy().tobytes()
+            sent = SpaceBroadcast.from_bytes(data, self.server.schema)
+            self.server.space = sent.space

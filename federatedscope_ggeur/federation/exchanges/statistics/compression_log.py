@@ -1,0 +1,58 @@
+"""What compressing the statistics has cost, as far as clients tell."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.wire.schema import Statistics
+from federatedscope_ggeur.geometry import CompressionLoss, SummedStatistics
+from federatedscope_ggeur.reporting import ClientCompression, CompressionRecord
+
+
+class CompressionLog:
+    """Notes what arrives compressed; `record` makes what results.json says of it.
+
+    Attributes
+    ----------
+    uploads : dict from client number to ClientCompression
+    """
+
+    def __init__(self) -> None:
+        self.uploads: dict[int, ClientCompression] = {}
+        self._loss = CompressionLoss()
+
+    def add(self, upload: StatisticsUpload) -> None:
+        """Note an upload that was compressed."""
+        held, loss = upload.statistics, upload.loss
+        assert loss is not None, "the upload is not compressed"
+        self._loss = self._loss + loss
+        size = float(held.scatter().norm()) if isinstance(held, SummedStatistics) else 0
+        self.uploads[upload.client] = ClientCompression(
+            left_out=_share(loss.left_out, loss.energy),
+            covariance_error=_share(loss.scatter, size),
+            rounding_error=_share(loss.rounding, size),
+            mean_error=_share(loss.means**0.5, _spread(held)),
+        )
+
+    def record(self, statistics: Statistics) -> CompressionRecord | None:
+        """Of the merged `statistics`; None if nothing was compressed."""
+        if not self.uploads:
+            return None
+        left_out = None
+        if isinstance(statistics, SummedStatistics):
+            left_out = _share(self._loss.left_out, self._loss.energy)
+        clients = {str(k): held for k, held in self.uploads.items()}
+        return CompressionRecord(clients=clients, left_out=left_out)
+
+
+def _spread(statistics: Statistics) -> float:
+    """Root of ``sum_c n_c |mu_c - m|^2``, m being the mean of all rows."""
+    counts: Tensor = statistics.counts.double()
+    origin = counts @ statistics.means / counts.sum().clamp(min=1)
+    return float(counts @ (statistics.means - origin).square().sum(dim=1)) ** 0.5
+
+
+def _share(part: float, whole: float) -> float | None:
+    """None where there is nothing to be a share of."""
+    return part / whole if whole > 0 else None

@@ -1,0 +1,166 @@
+"""Class statistics: asked of each client in round 0, merged as they come (Eq. 4)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from federatedscope_ggeur.federation.client import Client
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.base import (
+    ClientSide,
+    Exchange,
+    Request,
+    RequestKind,
+    Requests,
+    refusal,
+    register_exchange,
+    require_known,
+)
+from federatedscope_ggeur.federation.exchanges.statistics.compression_log import (
+    CompressionLog,
+)
+from federatedscope_ggeur.federation.exchanges.statistics.screening import Lengths
+from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
+    StatisticsSettings,
+    apply_min_count,
+    coarse_means,
+)
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.sampling import windows
+from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
+from federatedscope_ggeur.geometry import ClassStatistics, MeanStatistics
+
+
+class StatisticsClient(ClientSide):
+    """Sends statistics of the classes that the client has enough rows of."""
+
+    def statistics(self) -> StatisticsUpload:
+        """What goes up in round 0, after the min-count threshold."""
+        client = self.client
+        statistics = ClassStatistics.from_embeddings(
+            client.features, client.labels, client.task.num_classes
+        )
+        return upload_of(client, statistics, client.task.statistics)
+
+
+def upload_of(
+    client: Client, statistics: ClassStatistics, form: StatisticsForm
+) -> StatisticsUpload:
+    """What `client` may send of `statistics` of its rows."""
+    allowed = apply_min_count(statistics, client.settings.min_samples)
+    if client.settings.of(StatisticsSettings).float32_means:
+        allowed = coarse_means(allowed)
+    return StatisticsUpload.of(client.number, client.domain, allowed, form)
+
+
+def longest_upload(schema: MessageSchema) -> int:
+    """Bytes of the longest `StatisticsUpload`."""
+    classes, dim, form = schema.num_classes, schema.dim, schema.statistics
+    # Labels, counts, ranks; means, and the row that compression centres them by.
+    size = 24 * classes + 8 * (classes + 1) * (dim + 1)
+    if form.content == "means":
+        return limits.PLAIN + size
+    scatters = classes if form.content == "class" else 1
+    # The factor of a scatter whose squares underflow may have as many rows as columns.
+    return limits.PLAIN + size + scatters * 8 * dim * (dim + 1)
+
+
+def check_domain(upload: StatisticsUpload, exchange: Exchange) -> None:
+    """Refuse statistics of another domain than the client joined with."""
+    domains = exchange.server.client_domains
+    require_known(upload.client, domains)
+    if upload.domain != domains[upload.client]:
+        raise refusal(
+            upload.client,
+            "domain",
+            f"{upload.domain!r}, but it joined as {domains[upload.client]!r}",
+        )
+
+
+def _validate(
+    exchange: StatisticsExchange, request: Request, upload: StatisticsUpload
+) -> None:
+    """A first upload, of the domain that the client joined with."""
+    server = exchange.server
+    repeated = upload.client in server.uploaded_rows
+    require_known(upload.client, server.client_domains, repeated)
+    check_domain(upload, exchange)
+
+
+def _bound(declared: Declared, exchange: Any, upload: StatisticsUpload) -> None:
+    """No more rows than there are, no mean beyond the norm, and no wider than
+    ``tr Sigma = E|x|^2 - |mu|^2``."""
+    held, k = upload.statistics, upload.client
+    declared.check_rows(k, "counts", int(held.counts.sum()), declared.train)
+    norms = held.means.norm(dim=1)
+    if len(norms) and float(norms.max()) > declared.longest:
+        c = int(norms.argmax())
+        declared.refuse_norm(k, "means", f"the mean of class {c}", float(norms[c]))
+    if isinstance(held, MeanStatistics):
+        return
+    spread, rows = held.trace(), int(held.counts.sum())
+    if spread > rows * declared.longest**2:
+        rms = math.sqrt(spread / max(rows, 1))
+        declared.refuse_norm(k, "scatter", "the spread of its rows", rms)
+
+
+STATISTICS = RequestKind(
+    name="statistics",
+    message="statistics_request",
+    deadline="round0",
+    parts=(),
+    respond=lambda side: side.statistics(),
+    answer_message="statistics",
+    answer=StatisticsUpload,
+    validate=_validate,
+    bound=_bound,
+    largest=lambda exchange: longest_upload(exchange.server.schema),
+)
+
+
+@register_exchange("statistics")
+class StatisticsExchange(Exchange):
+    """Asks every client that trains for its class statistics, and merges them."""
+
+    KINDS = (STATISTICS,)
+    CLIENT = StatisticsClient
+    REVEALS = "counts, means and scatters of each client's classes"
+
+    def __init__(self, course):
+        super().__init__(course)
+        self.compression = CompressionLog()
+        self._lengths = Lengths()
+        self._sizes: dict[str, int] = {}
+        self._pairs = 0
+
+    @classmethod
+    def is_due(cls, demands: Demands) -> bool:
+        return demands.own_statistics
+
+    def begin(self) -> Requests[None]:
+        course = self.course
+        for numbers in windows(self.server.participants, course.plan.round0_window):
+            asked = dict.fromkeys(course.membership.here(numbers), ())
+            uploads = yield from course.ask(STATISTICS, 0, asked, self._sizes)
+            found = course.screen.refused("statistics", self._lengths.findings(uploads))
+            course.put_out(found, "round 0, statistics")
+            for upload in uploads:
+                if upload.client not in found:
+                    self._pairs += len(upload.statistics.classes)
+                    course.on_statistics(upload)
+
+    def on_statistics(self, upload: StatisticsUpload) -> None:
+        if upload.loss is not None:
+            self.compression.add(upload)
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "statistics_bytes_up": self._sizes,
+            "uploaded_pairs": self._pairs,
+            # A client does not say what it withholds.
+            "withheld_pairs": None if self._sizes else 0,
+            "compression": self.compression.record(self.server.statistics),
+        }

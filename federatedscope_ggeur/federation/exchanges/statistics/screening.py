@@ -1,0 +1,75 @@
+"""Whose class statistics are far longer than those of all other clients."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.screening import Findings
+from federatedscope_ggeur.geometry import ClassStatistics, MeanStatistics
+
+#: A mean, or a standard deviation, may be so many times as long as the others' rows.
+LENGTH = 5.0
+# Clients whose statistics are kept to compare others with.
+_KEPT = 64
+
+
+class Lengths:
+    """How long the means and spreads are that clients send, over one run."""
+
+    def __init__(self) -> None:
+        self._lengths: deque[tuple[int, np.ndarray]] = deque(maxlen=_KEPT)
+
+    def findings(self, uploads: Iterable[StatisticsUpload]) -> Findings:
+        """Compare uploads with those of the clients before, and of the same window."""
+        new = [(upload.client, _lengths(upload)) for upload in uploads]
+        found: Findings = {}
+        for k, (means, spreads) in new:
+            others = [held for j, held in self._lengths if j != k]
+            others += [np.hypot(*held) for j, held in new if j != k]
+            reason = _too_long(means, spreads, others)
+            if reason:
+                found[k] = reason
+        self._lengths.extend((k, np.hypot(*h)) for k, h in new if k not in found)
+        return found
+
+
+def _lengths(upload: StatisticsUpload) -> tuple[np.ndarray, np.ndarray]:
+    """Norms of the class means [C] and standard deviations [C], all directions in one;
+    NaN of classes that are not there."""
+    held = upload.statistics
+    means = held.means.norm(dim=1).numpy()
+    spreads = np.zeros_like(means)
+    if isinstance(held, ClassStatistics):
+        for c in held.classes:
+            spreads[c] = (held.trace_of(c) / float(held.counts[c])) ** 0.5
+    elif not isinstance(held, MeanStatistics) and held.classes:
+        spreads[:] = (held.trace() / float(held.counts.sum())) ** 0.5
+    absent = held.counts.numpy() == 0
+    return np.where(absent, np.nan, means), np.where(absent, np.nan, spreads)
+
+
+def _too_long(
+    means: np.ndarray, spreads: np.ndarray, others: Sequence[np.ndarray]
+) -> str:
+    """Which class of a client is far longer than the others' rows; "" where none."""
+    usual = [rows for rows in others if not np.isnan(rows).all()]
+    if len(usual) < 2:
+        return ""
+    stacked = np.stack(usual)
+    held = (~np.isnan(stacked)).sum(axis=0)
+    overall = float(np.nanmedian([np.nanmedian(rows) for rows in stacked]))
+    for c in np.flatnonzero(~np.isnan(means)):
+        by_class = stacked[:, c][~np.isnan(stacked[:, c])]
+        median = float(np.median(by_class)) if held[c] > 1 else overall
+        limit = LENGTH * max(median, overall)
+        for what, value in (("mean", means[c]), ("standard deviation", spreads[c])):
+            if median > 0 and value > limit:
+                return (
+                    f"the {what} of its class {c} is {value:.3g} long, where the rows "
+                    f"of others are {median:.3g} (median)"
+                )
+    return ""

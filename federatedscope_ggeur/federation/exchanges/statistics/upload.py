@@ -1,0 +1,252 @@
+"""The message of round 0 that carries a client's class statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.exchanges.statistics.compressed_upload import (
+    pack_compressed,
+    take_compressed,
+)
+from federatedscope_ggeur.federation.wire.schema import (
+    EACH_CLASS,
+    MessageSchema,
+    Statistics,
+    StatisticsForm,
+)
+from federatedscope_ggeur.geometry import (
+    LARGEST_EMBEDDING,
+    ClassStatistics,
+    CompressedStatistics,
+    CompressionLoss,
+    MeanStatistics,
+    SummedStatistics,
+)
+
+F32, F64, I64 = torch.float32, torch.float64, torch.int64
+
+#: The tensors of statistics with scatters; without any, the first three.
+_WHOLE = ("classes", "counts", "means", "ranks", "factors", "triangles")
+
+
+@dataclass(frozen=True)
+class StatisticsUpload:
+    """Round 0, up: a client's class statistics, after the min-count threshold.
+
+    A scatter travels as the thin factor or as the upper triangle, whichever is smaller,
+    in float32, or float64 where `form` is exact. Means travel in float64: what rounding
+    takes from a mean, the merge would multiply by its distance from the origin. Where
+    `form` has a compression, what travels is what `compressed_upload` says.
+
+    Attributes
+    ----------
+    client : int
+    domain : str
+    statistics : ClassStatistics, SummedStatistics or MeanStatistics
+        On arrival those that are restored, where they were compressed.
+    form : StatisticsForm
+    loss : CompressionLoss or None
+        On arrival what compression has cost,
+    compressed : CompressedStatistics or None
+        and what the statistics were restored from.
+    """
+
+    client: int
+    domain: str
+    statistics: Statistics
+    form: StatisticsForm = EACH_CLASS
+    loss: CompressionLoss | None = None
+    compressed: CompressedStatistics | None = None
+
+    @classmethod
+    def of(
+        cls, client: int, domain: str, statistics: ClassStatistics, form: StatisticsForm
+    ) -> StatisticsUpload:
+        """Of statistics by class, of which no more travels than `form` says."""
+        return cls(client, domain, form.of(statistics), form)
+
+    def to_bytes(self) -> bytes:
+        statistics, form = self.statistics, self.form
+        index = torch.tensor(statistics.classes, dtype=I64)
+        numbers = {"client": self.client, "domain": self.domain}
+        tensors = {"classes": index, "counts": statistics.counts[index]}
+        if form.compression is not None:
+            assert not isinstance(statistics, ClassStatistics)
+            lost, few = pack_compressed(statistics, form.compression)
+            numbers, tensors = {**numbers, **lost}, {**tensors, **few}
+        else:
+            tensors["means"] = statistics.means[index]
+            if not isinstance(statistics, MeanStatistics):
+                tensors.update(_scatter_tensors(statistics, _dtype(form)))
+        return wire.pack("statistics", numbers, tensors)
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str
+    ) -> StatisticsUpload:
+        message = wire.unpack(data, "statistics", sender)
+        num_classes, form = schema.num_classes, schema.statistics
+        labels = message.labels("classes", num_classes, distinct=True)
+        counts = message.tensor("counts", I64, (len(labels),))
+        if ((counts <= 0) | (counts > wire.LARGEST)).any():
+            raise message.refuse("counts", f"counts must lie in 1..{wire.LARGEST}")
+        held = torch.zeros(num_classes, dtype=I64)
+        held[labels] = counts
+        loss = compressed = None
+        statistics: Statistics
+        if form.compression is not None:
+            compressed, loss = take_compressed(message, held, schema)
+            statistics = compressed.restore()
+        else:
+            statistics = _take_whole(message, held, schema)
+        client, domain = message.client(), message.text("domain")
+        return cls(client, domain, statistics, form, loss, compressed)
+
+
+def _dtype(form: StatisticsForm) -> torch.dtype:
+    return F64 if form.exact else F32
+
+
+def _scatter_tensors(
+    statistics: ClassStatistics | SummedStatistics, dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Each scatter as a factor or a triangle; ranks say which, -1 for a triangle."""
+    dim = statistics.dim
+    upper = torch.triu_indices(dim, dim)
+    factors, triangles, ranks = [torch.zeros(0, dim, dtype=dtype)], [], []
+    for factor, matrix in _scatters(statistics, dtype):
+        if factor is not None:
+            factors.append(factor.to(dtype))
+            ranks.append(len(factor))
+        else:
+            triangles.append(matrix[upper[0], upper[1]].to(dtype))
+            ranks.append(-1)
+    return {
+        "ranks": torch.tensor(ranks, dtype=I64),
+        "factors": torch.cat(factors),
+        "triangles": torch.stack(triangles)
+        if triangles
+        else torch.zeros(0, upper.shape[1], dtype=dtype),
+    }
+
+
+def _scatters(statistics: ClassStatistics | SummedStatistics, dtype: torch.dtype):
+    """For each scatter its thin factor, or else the matrix: Sigma of a class, or the
+    scatter summed over classes."""
+    held = statistics
+    if isinstance(held, SummedStatistics):
+        if held.classes:
+            yield _form(held.factor_is_smaller, held.factor, held.scatter, dtype)
+        return
+    for c in held.classes:
+        factor, matrix = partial(held.factor, c), partial(held.covariance, c)
+        yield _form(held.factor_is_smaller(c), factor, matrix, dtype)
+
+
+def _form(
+    factor_is_smaller: bool,
+    factor: Callable[[], Tensor],
+    matrix: Callable[[], Tensor],
+    dtype: torch.dtype,
+) -> tuple[Tensor | None, Tensor | None]:
+    """The factor or the matrix, whichever is smaller and keeps its digits in `dtype`:
+    a matrix holds squares, which underflow first."""
+    if not factor_is_smaller:
+        squares = matrix()
+        if not 0 < squares.diag().max() < torch.finfo(dtype).tiny:
+            return None, squares
+    return factor(), None
+
+
+def _take_whole(
+    message: wire.Message, held: Tensor, schema: MessageSchema
+) -> Statistics:
+    """Statistics of the counts `held` [C] as they are without compression."""
+    form, dim = schema.statistics, schema.dim
+    message.only(_WHOLE if form.content != "means" else _WHOLE[:3])
+    labels = torch.nonzero(held).flatten()
+    counts = held[labels]
+    means = message.tensor("means", F64, (len(labels), dim))
+    if (means.abs() > LARGEST_EMBEDDING).any():
+        limit = f"{LARGEST_EMBEDDING:g}"
+        raise message.refuse("means", f"means must lie within {limit}")
+    all_means = torch.zeros(schema.num_classes, dim, dtype=F64)
+    all_means[labels] = means
+    if form.content == "means":
+        return MeanStatistics.from_moments(held, all_means)
+    freedom = counts - 1
+    if form.content == "pooled":
+        freedom = freedom.sum()[None] if len(labels) else freedom
+    factors, triangles = _take_scatters(message, freedom, dim, form)
+    if not len(labels):
+        return schema.no_statistics
+    if form.content == "pooled":
+        return SummedStatistics.from_moments(
+            held, all_means, factors.get(0), triangles.get(0)
+        )
+    classes = labels.tolist()
+    return ClassStatistics.from_moments(
+        held,
+        all_means,
+        factors={classes[i]: factor for i, factor in factors.items()},
+        covariances={classes[i]: sigma for i, sigma in triangles.items()},
+    )
+
+
+def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
+    """Factors and matrices by their position; `freedom` bounds the rank of each."""
+    dtype = _dtype(form)
+    ranks = message.tensor("ranks", I64, (len(freedom),))
+    is_factor = ranks >= 0
+    if (ranks < -1).any() or (ranks > freedom.clamp(max=dim)).any():
+        raise message.refuse(
+            "ranks", "a factor has at most n - 1 rows a class and at most D"
+        )
+    if (~is_factor & (freedom == 0)).any():
+        raise message.refuse("ranks", "one sample has no covariance to send")
+    factors = message.tensor("factors", dtype, (int(ranks[is_factor].sum()), dim))
+    if (factors.abs() > LARGEST_EMBEDDING * wire.LARGEST**0.5).any():
+        raise message.refuse("factors", "no embeddings have such a scatter")
+    size = dim * (dim + 1) // 2
+    triangles = message.tensor("triangles", dtype, (int((~is_factor).sum()), size))
+    by_position = dict(
+        zip(
+            torch.nonzero(is_factor).flatten().tolist(),
+            factors.split(ranks[is_factor].tolist()),
+        )
+    )
+    matrices = {}
+    upper = torch.triu_indices(dim, dim)
+    positions = torch.nonzero(~is_factor).flatten().tolist()
+    for position, triangle in zip(positions, triangles):
+        sigma = torch.zeros(dim, dim, dtype=F64)
+        sigma[upper[0], upper[1]] = triangle.double()
+        sigma = sigma + sigma.T - sigma.diag().diag()
+        # A covariance, or a scatter: the sum of at most so many.
+        largest = LARGEST_EMBEDDING**2 * (
+            wire.LARGEST if form.content == "pooled" else 1
+        )
+        if sigma.diag().max() > largest:
+            raise message.refuse("triangles", "no embeddings have such a scatter")
+        if not _is_positive_semidefinite(sigma, 1e-11 if form.exact else 1e-5):
+            raise message.refuse(
+                "triangles", "a covariance is not positive semi-definite"
+            )
+        matrices[position] = sigma
+    return by_position, matrices
+
+
+def _is_positive_semidefinite(sigma: Tensor, rounding: float) -> bool:
+    """By one Cholesky of Sigma + eps I; eps covers the rounding of what travels."""
+    diagonal = sigma.diag()
+    if not sigma.any():
+        return True
+    eps = rounding * diagonal.max().clamp(min=0)
+    shifted = sigma + eps * torch.eye(len(sigma), dtype=sigma.dtype)
+    return bool(torch.linalg.cholesky_ex(shifted).info == 0)

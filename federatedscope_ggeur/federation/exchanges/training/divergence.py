@@ -1,0 +1,185 @@
+"""Training that diverges: noticed while all numbers are finite, and what to do then."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.federation.exchanges.training.messages import (
+    LARGEST_WEIGHT,
+    ClientUpdate,
+)
+from federatedscope_ggeur.methods import Method
+from federatedscope_ggeur.reporting import Divergence, divergence_line
+from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
+
+logger = logging.getLogger(__name__)
+
+#: The loss may be so many times that of the first round.
+GROWTH = 10.0
+#: Loss and weights may be so many times those that training began with.
+BOUND = 1000.0
+
+
+def remedy(method: Method, rate: float | None = None) -> str:
+    """What to change where training by `method` at a learning rate diverges."""
+    now = "" if rate is None else f" (now {rate})"
+    own = [setting(name) for name in method.settings_to_lower()]
+    lower = " or ".join([f"{setting('optimizer.lr')}{now}", *own])
+    return f"lower {lower}{',' if own else ''} or set {setting('grad_clip')}"
+
+
+def overflow_of(updates: Sequence[ClientUpdate]) -> str:
+    """Of which client's weights a sum overflows; "" where no one's stand out."""
+    sizes = sorted((largest(u.params), u.client) for u in updates)
+    usual = sizes[(len(sizes) - 1) // 2][0] if sizes else 0.0
+    if not sizes or sizes[-1][0] <= BOUND * max(usual, 1.0):
+        return ""
+    return f"client {sizes[-1][1]} sent weights of up to {sizes[-1][0]:.3g}; "
+
+
+def not_finite(params: Tensor, own: Mapping[str, Tensor]) -> str:
+    """What of weights [P] and of a method's `own` tensors is not finite, or so large
+    that sums over clients need not be; "" if nothing is."""
+    if not torch.isfinite(params).all():
+        return "the weights hold NaN or infinity"
+    if largest(params) > LARGEST_WEIGHT:
+        return f"the weights are larger than {LARGEST_WEIGHT:g}"
+    found = (name for name, t in own.items() if not torch.isfinite(t).all())
+    return next((f"'{name}' holds NaN or infinity" for name in found), "")
+
+
+def largest(params: Tensor) -> float:
+    """The largest absolute value of weights [P]; 0 without any."""
+    return float(params.abs().max()) if params.numel() else 0.0
+
+
+class DivergenceWatch:
+    """Looks at every evaluated round of a run.
+
+    Parameters
+    ----------
+    num_classes : int
+    method : Method
+    rate : float or None
+        The clients' learning rate.
+
+    Attributes
+    ----------
+    found : Divergence or None
+        What the last evaluated round showed.
+
+    Notes
+    -----
+    A model that beats guessing (loss ln C) has not diverged, however its loss has
+    grown: after a good start the first loss may be all but zero. Of others the loss is
+    compared with the first round's, and loss and weights with those that training began
+    with: a rate far too high does its harm in the first round, and a head in closed
+    form may begin with large weights and a large loss.
+    """
+
+    def __init__(self, num_classes: int, method: Method, rate: float | None = None):
+        self._guessing = math.log(num_classes)
+        self._method, self._rate = method, rate
+        self._start_loss, self._start_weight = self._guessing, 1.0
+        self._first_loss: float | None = None
+        self._warned = False
+        self.found: Divergence | None = None
+
+    def begin(self, params: Tensor, loss: float | None = None) -> None:
+        """Training begins with weights [P], whose loss may be known."""
+        self._start_loss = max(self._guessing, loss or 0.0)
+        self._start_weight = max(1.0, largest(params))
+
+    def look(
+        self,
+        number: int,
+        loss: float | None,
+        params: Tensor,
+        weights: Mapping[int, float],
+        losses: Mapping[int, float],
+    ) -> None:
+        """A round with an evaluation is over.
+
+        Parameters
+        ----------
+        number : int
+            Of the round.
+        loss : float or None
+            Mean loss over all rows; None without any.
+        params : Tensor of shape (P,)
+            The global model's weights.
+        weights : mapping from client number to float
+            The largest weight that each client sent.
+        losses : mapping from client number to float
+            Mean loss of each client that was scored.
+        """
+        if self._first_loss is None:
+            self._first_loss = loss
+        # Where weights stay with the clients there is no global model either.
+        own = largest(params) if self._method.federated else 0.0
+        if not self._is_astray(loss, max([own, *weights.values()])):
+            self.found = None
+        elif self.found is None:
+            self.found = self._finding(number, loss, own, weights, losses)
+            if not self._warned:
+                found = divergence_line(self.found)
+                logger.warning("%s; %s", found, remedy(self._method))
+            self._warned = True
+
+    def _finding(
+        self,
+        number: int,
+        loss: float | None,
+        own: float,
+        weights: Mapping[int, float],
+        losses: Mapping[int, float],
+    ) -> Divergence:
+        federated = self._method.federated
+        by_client = weights if federated else losses
+        client = max(by_client, key=lambda k: by_client[k], default=None)
+        # Far above all that clients sent it is the server's step that did it.
+        if weights and own > GROWTH * max(weights.values()):
+            client = None
+        return Divergence(
+            round=number,
+            client=client,
+            rate=self._rate,
+            loss=loss,
+            first_loss=self._first_loss,
+            largest_weight=max([own, *weights.values()]) if federated else None,
+        )
+
+    def _is_astray(self, loss: float | None, weight: float) -> bool:
+        beyond = weight > BOUND * self._start_weight
+        if loss is None:
+            return beyond
+        first = self._first_loss
+        grown = first is not None and loss > GROWTH * first
+        too_large = loss > BOUND * self._start_loss
+        return loss > self._guessing and (grown or too_large or beyond)
+
+    def state(self) -> dict[str, Any]:
+        """What a restored run must know, as plain values."""
+        return {
+            "start_loss": self._start_loss,
+            "start_weight": self._start_weight,
+            "first_loss": self._first_loss,
+            "found": None if self.found is None else as_json_value(self.found, "found"),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`; KeyError or DataError where it is no such thing."""
+        self._start_loss = from_json_value(float, state["start_loss"], "start_loss")
+        self._start_weight = from_json_value(
+            float, state["start_weight"], "start_weight"
+        )
+        first, found = state["first_loss"], state["found"]
+        self._first_loss = from_json_value(Optional[float], first, "first_loss")
+        self.found = from_json_value(Optional[Divergence], found, "found")

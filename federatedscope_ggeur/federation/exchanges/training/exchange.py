@@ -1,0 +1,345 @@
+"""Rounds of training: weights go down, clients train, the method makes a step."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.base import (
+    ClientSide,
+    Exchange,
+    Request,
+    RequestKind,
+    Requests,
+    refusal,
+    register_exchange,
+    require_tensors,
+)
+from federatedscope_ggeur.federation.exchanges.training.divergence import (
+    DivergenceWatch,
+    largest,
+    not_finite,
+    overflow_of,
+    remedy,
+)
+from federatedscope_ggeur.federation.exchanges.training.fit import fit, moved
+from federatedscope_ggeur.federation.exchanges.training.messages import (
+    LARGEST_WEIGHT,
+    Broadcast,
+    ClientUpdate,
+)
+from federatedscope_ggeur.federation.exchanges.training.running_statistics import (
+    mean_running_statistics,
+)
+from federatedscope_ggeur.federation.sampling import draw_clients, in_client_order
+from federatedscope_ggeur.federation.screening import Findings, beyond
+from federatedscope_ggeur.federation.server import Server
+from federatedscope_ggeur.federation.shares import capped
+from federatedscope_ggeur.federation.text import TextPull
+from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.methods import LocalOutcome, Update
+from federatedscope_ggeur.methods.base import Tensors
+from federatedscope_ggeur.models import CPU, negative_variance, trainable_part
+from federatedscope_ggeur.rng import derive_seed
+
+logger = logging.getLogger(__name__)
+
+#: An update may be so many times as long as the others', or as long as the weights that
+#: it starts from: near the end of training most are short, and honest ones vary.
+UPDATE = 10.0
+
+
+@dataclass(frozen=True)
+class RoundSettings:
+    """How a round of training is carried out.
+
+    Attributes
+    ----------
+    sample_client_num : int
+        Clients drawn each round.
+    text_pull : TextPull, optional
+        Draws training to the zero-shot head.
+    """
+
+    sample_client_num: int
+    text_pull: TextPull | None = None
+
+
+class TrainingClient(ClientSide):
+    """Trains the client's model."""
+
+    def train(self, broadcast: Broadcast) -> ClientUpdate:
+        """One round: train from the broadcast weights; the method's state is kept.
+
+        Raises
+        ------
+        GGEURError
+            Training diverged to NaN or infinity, or to what the method cannot send.
+        """
+        client, number = self.client, broadcast.round_number
+        settings, method = client.settings, client.task.method
+        features, labels = self._training_set(number)
+        context = client.context(number, broadcast.params, broadcast.download)
+        hooks = method.local(moved(context, settings.training.device))
+        pull = settings.of(RoundSettings).text_pull
+        if pull is not None:
+            hooks = pull.added(hooks, client.model, client.space)
+        seed = derive_seed(client.task.seed, client.number, "fit", number)
+        with client.model.of_client(client.counts):
+            result = fit(
+                client.model,
+                broadcast.params if hooks.start is None else hooks.start,
+                features,
+                labels,
+                settings.training.in_round(number),
+                seed,
+                hooks,
+            )
+        self._check(number, not_finite(result.weights, {}))
+        upload: Tensors = {}
+        if hooks.finish is not None:
+            trained = result.weights.to(settings.training.device)
+            params = trainable_part(client.model, trained)
+            outcome = LocalOutcome(params, result.steps, features, labels, trained)
+            upload, state = hooks.finish(outcome)
+            # The server's own check, here where it is known what to do.
+            problem = method.upload_problem(upload, client.model)
+            self._check(
+                number, not_finite(result.weights, {**upload, **state}) or problem
+            )
+            upload = {name: t.cpu() for name, t in upload.items()}
+            # The set may be drawn into memory that other clients use next.
+            kept = {n: t.detach().to(CPU, copy=True) for n, t in state.items()}
+            client.keep_state(number, kept)
+        weights = result.weights if method.federated else result.weights[:0]
+        return ClientUpdate(client.number, number, weights, result.steps, upload)
+
+    def _check(self, round_number: int, problem: str) -> None:
+        if problem:
+            client = self.client
+            advice = remedy(client.task.method, client.settings.training.optimizer.lr)
+            raise GGEURError(
+                f"client {client.number}, round {round_number}: training diverged, "
+                f"{problem}; {advice}"
+            )
+
+    def _training_set(self, round_number: int) -> tuple[Tensor, Tensor]:
+        client, recipe = self.client, self.client.recipe
+        if recipe is None:
+            raise GGEURError(
+                f"client {client.number} was asked to train before round 0 was over"
+            )
+        if client.kept_set is not None:
+            return client.kept_set
+        if client.model.takes_images:  # nothing to draw, so no copy of them either
+            client.kept_set = self._on_device((client.features, client.labels))
+            return client.kept_set
+        memory = client.memory
+        try:
+            if recipe.same_every_round and memory.reserve(recipe.nbytes):
+                client.kept_set = self._on_device(recipe.draw(round_number))
+                return client.kept_set
+            scratch = memory.scratch(recipe.rows, client.features.shape[1])
+            return self._on_device(recipe.draw(round_number, out=scratch))
+        except (MemoryError, RuntimeError) as error:
+            raise GGEURError(
+                f"client {client.number}: its augmented set of {recipe.rows} rows "
+                f"({recipe.nbytes / 1e9:.1f} GB) cannot be made; lower "
+                f"{setting('step1_size')} and {setting('step2_size')}, or what is set "
+                "in their place"
+            ) from error
+
+    def _on_device(self, rows: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        device = self.client.settings.training.device
+        features, labels = rows
+        return features.to(device), labels.to(device)
+
+
+def train_broadcast(server: Server, number: int) -> Broadcast:
+    """What is trained from in a round."""
+    return _broadcast(server, number, server.params, train=True)
+
+
+def model_broadcast(server: Server, number: int) -> Broadcast:
+    """The same as a model on raw embeddings."""
+    return _broadcast(server, number, server.raw_params)
+
+
+def head_broadcast(server: Server, number: int, closed_form: bool = False) -> Broadcast:
+    """A head on raw embeddings, to be scored or kept; see `Server.head_params`."""
+    return _broadcast(server, number, server.head_params(closed_form))
+
+
+def _broadcast(
+    server: Server, number: int, params: Tensor, train: bool = False
+) -> Broadcast:
+    method = server.task.method
+    params = params if method.federated else params[:0]
+    download = method.download if train else method.scoring_download
+    return Broadcast(number, params, download(server.method_state))
+
+
+def _validate(
+    exchange: TrainingExchange, request: Request, update: ClientUpdate
+) -> None:
+    """An update of this round, of a client drawn for it, with the method's tensors;
+    its running variances are not negative."""
+    server, k = exchange.server, update.client
+    method, model, number = server.task.method, server.model, request.round_number
+    if update.round_number != number or k not in request.parts:
+        raise refusal(
+            k,
+            "round",
+            f"an update of round {update.round_number} from a client that "
+            f"{'was' if k in request.parts else 'was not'} drawn, in round {number}",
+        )
+    if len(update.params) and float(update.params.abs().max()) > LARGEST_WEIGHT:
+        most = float(update.params.abs().max())
+        problem = f"weights of up to {most:.3g}, where {LARGEST_WEIGHT:g} is the most"
+        raise refusal(k, "params", problem)
+    require_tensors(update.upload, method.upload_shapes(model), "upload", k)
+    problem = method.upload_problem(update.upload, model)
+    if problem:
+        raise refusal(k, "upload", problem)
+    negative = negative_variance(model, update.params) if len(update.params) else ""
+    if negative:
+        raise refusal(k, "params", f"'{negative}' has variances below 0")
+
+
+TRAIN = RequestKind(
+    name="train",
+    message="model_para",
+    deadline="train",
+    parts=(Broadcast,),
+    respond=lambda side, broadcast: side.train(broadcast),
+    answer_message="model_para",
+    answer=ClientUpdate,
+    validate=_validate,
+    largest=lambda exchange: limits.of_tensors(
+        exchange.server.schema.num_parameters,
+        exchange.server.task.method.upload_shapes(exchange.server.model),
+    ),
+)
+
+
+@register_exchange("training")
+class TrainingExchange(Exchange):
+    """Draws clients every round, has them train, and takes the method's step.
+
+    Attributes
+    ----------
+    divergence : DivergenceWatch
+        Whether training has diverged by now.
+    largest_weights : dict from client number to float
+        The largest weight that each client sent in the last round.
+    """
+
+    KINDS = (TRAIN,)
+    CLIENT = TrainingClient
+    REVEALS = "each client's updates"
+
+    def __init__(self, course):
+        super().__init__(course)
+        server = self.server
+        rate = server.settings.training.optimizer.lr
+        method, classes = server.task.method, server.task.num_classes
+        self.divergence = DivergenceWatch(classes, method, rate)
+        self.largest_weights: dict[int, float] = {}
+
+    @classmethod
+    def is_due(cls, demands: Demands) -> bool:
+        return demands.trains
+
+    def complete(self) -> Requests[None]:
+        trained = self.server.trained(self.server.params)
+        self.divergence.begin(trained, self.server.start_loss)
+        yield from ()
+
+    def sample(self, round_number: int, absent: Collection[int] = ()) -> list[int]:
+        """Numbers of the clients that train in a round, ascending; no absent ones."""
+        numbers = [k for k in self.server.participants if k not in absent]
+        wanted = self.server.settings.of(RoundSettings).sample_client_num
+        seed = self.server.task.seed
+        return draw_clients(numbers, wanted, seed, "sample", round_number)
+
+    def round(self, number: int) -> Requests[dict[str, Any]]:
+        course, server = self.course, self.server
+        members = course.membership
+        drawn = self.sample(number, members.absent.keys() | members.unprepared)
+        data = train_broadcast(server, number).to_bytes()
+        asked = dict.fromkeys(drawn, (data,))
+        updates = yield from course.ask(
+            TRAIN, number, asked, welcome=course.welcome_back
+        )
+        found = course.screen.refused("update", self._too_long(updates))
+        course.put_out(found, f"round {number}, train")
+        updates = [update for update in updates if update.client not in found]
+        clients = [update.client for update in updates]
+        self.largest_weights = {
+            u.client: largest(server.trained(u.params)) for u in updates
+        }
+        if updates:
+            self.step(number, updates)
+        else:
+            logger.warning("round %d: no client trained, the head stays", number)
+        del updates  # a network's take much memory
+        details = dict(server.task.method.figures(server.method_state))
+        return {"clients": clients, "details": details or None}
+
+    def step(self, round_number: int, updates: Iterable[ClientUpdate]) -> None:
+        """The method's server step over the updates of a round, in client order.
+
+        Raises
+        ------
+        GGEURError
+            It diverged to NaN or infinity.
+        """
+        server = self.server
+        context = server.context(round_number)
+        sent = in_client_order(updates)
+        counts = {u.client: context.aggregation_weights[u.client] for u in sent}
+        weights = capped(counts, server.settings.max_share)
+        taken = [
+            Update(u.client, weights[u.client], u.params, u.steps, u.upload)
+            for u in sent
+        ]
+        model, method = server.model, server.task.method
+        statistics = mean_running_statistics(model, server.params, taken)
+        trained = [replace(u, params=server.trained(u.params)) for u in taken]
+        after, server.method_state = method.step(
+            server.trained(server.params), trained, server.method_state, context
+        )
+        server.params = torch.cat([after, statistics]) if len(statistics) else after
+        problem = not_finite(server.params, server.method_state)
+        if problem:
+            advice = remedy(method, server.settings.training.optimizer.lr)
+            raise GGEURError(
+                f"round {round_number}: after the server's step {problem}: "
+                f"{overflow_of(sent)}training diverged; {advice}"
+            )
+
+    def progress(self) -> dict[str, Any]:
+        return self.divergence.state()
+
+    def resume_progress(self, values: Mapping[str, Any]) -> None:
+        self.divergence.load(values)
+
+    def _too_long(self, updates: Sequence[ClientUpdate]) -> Findings:
+        """Of the lengths of a round's updates, from the weights sent down."""
+        server, size = self.server, len(self.server.params)
+        params = server.trained(server.params).double()
+        lengths = {
+            u.client: float((server.trained(u.params).double() - params).norm())
+            for u in updates
+            if size and len(u.params) == size
+        }
+        start = float(params.norm())
+        found = beyond(lengths, UPDATE, "the length of its update")
+        return {k: reason for k, reason in found.items() if lengths[k] > start}

@@ -1,0 +1,217 @@
+"""`fit`: the local training of a model, the same for every method and engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.federation.arithmetic import exact
+from federatedscope_ggeur.federation.training_settings import TrainingSettings
+from federatedscope_ggeur.methods import Batch, LocalContext, LocalHooks
+from federatedscope_ggeur.methods.base import Tensors
+from federatedscope_ggeur.models import (
+    CPU,
+    Model,
+    add_autograd_gradient,
+    bind_vector,
+    trainable_part,
+)
+from federatedscope_ggeur.rng import derive_seed, torch_generator
+
+# Rows gathered at once: few enough to stay in the cache, enough to spread the cost.
+_GATHER_ROWS = 128
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """Weights of shape (P + Q,), on the CPU, after `steps` mini-batches; `params` are
+    the P trainable ones."""
+
+    params: Tensor
+    steps: int
+    weights: Tensor
+
+
+def fit(
+    model: Model,
+    start: Tensor,
+    features: Tensor,
+    labels: Tensor,
+    settings: TrainingSettings,
+    seed: int,
+    hooks: LocalHooks | None = None,
+) -> FitResult:
+    """Train a model from `start`, with a fresh optimiser.
+
+    Parameters
+    ----------
+    model : Model
+        Its parameters and running statistics become views of the result.
+    start : Tensor of shape (P + Q,)
+        Left as it is. It and the set may lie on any device.
+    features : Tensor of shape (n, D)
+        Rows as the model's `prepare` takes them. With n = 0 nothing is trained and
+        `start` comes back after 0 steps.
+    labels : Tensor of shape (n,), int64
+    settings : TrainingSettings
+    seed : int
+        Decides the order of rows, the dropout and the augmentation of images.
+    hooks : LocalHooks, optional
+        What a method adds to plain cross-entropy; its tensors lie on the settings'
+        device.
+    """
+    hooks, device = hooks or LocalHooks(), settings.device
+    weights = start.detach().to(device, copy=True)
+    features, labels = features.to(device), labels.to(device)
+    bind_vector(model, weights)
+    model.train()
+    # Running statistics are no matter of the optimiser: batches alone move them.
+    params = trainable_part(model, weights)
+    optimizer = settings.optimizer.build(params)
+    step = _TrainingStep(model, params, optimizer, settings.grad_clip, hooks)
+    augmentation = torch_generator(seed, "augment") if model.takes_images else None
+    steps = 0
+    # nn.Dropout draws from torch's global generator, which is put back afterwards.
+    # (torch.manual_seed would reach for the GPU's as well, which is not.)
+    hooked = model.stages_hooked(hooks.stage)
+    with torch.random.fork_rng(devices=[]), hooked, exact(device):
+        torch.default_generator.manual_seed(derive_seed(seed, "dropout"))
+        order = torch_generator(seed, "order")
+        with torch.no_grad() if step.may_leave_tensors else torch.inference_mode():
+            for x, y in _batches(features, labels, settings, order):
+                if len(y) < model.least_batch:
+                    continue
+                step(model.prepare(x, augmentation), y)
+                steps += 1
+    model.eval()
+    weights = weights.cpu()
+    return FitResult(trainable_part(model, weights), steps, weights)
+
+
+def _batches(
+    features: Tensor, labels: Tensor, settings: TrainingSettings, order: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    n, size = len(features), settings.batch_size
+    usable, left = settings.usable(n), settings.batches(n)
+    gathered = max(1, _GATHER_ROWS // size) * size
+    while left > 0:
+        rows = None
+        if settings.shuffle:
+            rows = torch.randperm(n, generator=order).to(features.device)
+        for first in range(0, usable, gathered):
+            last = min(first + gathered, usable)
+            if rows is None:
+                x, y = features[first:last], labels[first:last]
+            else:
+                x = features.index_select(0, rows[first:last])
+                y = labels.index_select(0, rows[first:last])
+            for batch in zip(x.split(size), y.split(size)):
+                if left == 0:
+                    return
+                left -= 1
+                yield batch
+
+
+class _TrainingStep:
+    """One mini-batch: gradient, the method's corrections, clipping, update."""
+
+    def __init__(self, model, params, optimizer, grad_clip, hooks: LocalHooks):
+        self.model, self.params, self.hooks = model, params, hooks
+        self.optimizer, self.grad_clip = optimizer, grad_clip
+        self.apart = grad_clip > 0 or hooks.perturb is not None
+        if self.apart:
+            # The norm is of the gradient alone, so it cannot join the momentum yet; nor
+            # can a gradient that is only asked where to look for the one that counts.
+            self.gradient, self.beta = torch.zeros_like(params), 0.0
+        else:
+            self.gradient, self.beta = optimizer.buffer, optimizer.beta
+        self.plain = hooks.objective is None and hooks.loss_term is None
+        # Cross-entropy by hand stays so beside a loss term: it is faster, and a term
+        # of weight zero changes no bit.
+        by_hand = hooks.objective is None and not model.uses_autograd
+        self.accumulates = self.plain or by_hand
+        self.autograd_beta = 1.0 if by_hand else self.beta
+        # Tensors made in inference mode can never be used in autograd again; a hook
+        # may keep some for a later round.
+        called = (hooks.transform, hooks.add_correction, hooks.perturb)
+        hooked = any(hook is not None for hook in called)
+        self.may_leave_tensors = model.uses_autograd or not self.plain or hooked
+        self.accumulate = model.gradient_accumulator(self.gradient, self.beta)
+        self.take: Callable[[Tensor, Tensor], None] = self._take_gradient
+        if hooks.perturb is not None:
+            self.take = partial(self._take_gradient_nearby, hooks.perturb)
+        elif self.plain:
+            self.take = self.accumulate
+
+    def __call__(self, features: Tensor, labels: Tensor) -> None:
+        if self.hooks.transform is not None:
+            features = self.hooks.transform(features, labels)
+        self.take(features, labels)
+        if self.hooks.add_correction is not None:
+            self.hooks.add_correction(self.params, self.gradient)
+        if self.apart:
+            buffer = self.optimizer.buffer
+            buffer.mul_(self.optimizer.beta).add_(self._clipped(self.gradient))
+        self.optimizer.step()
+
+    def _take_gradient_nearby(self, perturb, features: Tensor, labels: Tensor) -> None:
+        draws = torch.random.get_rng_state()
+        self._take_gradient(features, labels)
+        kept = self.params.clone()
+        self.params.add_(perturb(self.params, self.gradient))
+        torch.random.set_rng_state(draws)  # the same units are dropped
+        with self.model.frozen_statistics():
+            self._take_gradient(features, labels)
+        self.params.copy_(kept)
+
+    def _clipped(self, gradient: Tensor) -> Tensor:
+        if self.grad_clip <= 0:
+            return gradient
+        return gradient * (self.grad_clip / (gradient.norm() + 1e-6)).clamp(max=1.0)
+
+    def _take_gradient(self, features: Tensor, labels: Tensor) -> None:
+        if self.accumulates:
+            self.accumulate(features, labels)
+        if not self.plain:
+            with torch.enable_grad():
+                loss = self._loss(features, labels)
+            add_autograd_gradient(self.model, loss, self.gradient, self.autograd_beta)
+
+    def _loss(self, features: Tensor, labels: Tensor) -> Tensor:
+        """What of the loss is left to autograd."""
+        hooks, model, loss = self.hooks, self.model, torch.zeros(())
+        if hooks.objective is not None:
+            loss = hooks.objective(model, features, labels)
+        if hooks.loss_term is not None:
+            representation = model.represent(features)
+            logits = model.classify(representation)
+            batch = Batch(features, labels, representation, logits)
+            term = hooks.loss_term(model, batch)
+            loss = term if hooks.objective is None else loss + term
+            if hooks.objective is None and not self.accumulates:
+                loss = loss + model.loss(logits, labels)
+        return loss
+
+
+def moved(context: LocalContext, device: torch.device) -> LocalContext:
+    """The same with its tensors on `device`; there training needs them."""
+
+    def there(tensors: Tensors) -> Tensors:
+        return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+    if device == CPU:
+        return context
+    weights = context.weights.to(device)
+    return replace(
+        context,
+        broadcast=trainable_part(context.model, weights),
+        weights=weights,
+        download=there(context.download),
+        init_broadcast=there(context.init_broadcast),
+        state=there(context.state),
+        counts=context.counts.to(device),
+    )

@@ -1,0 +1,76 @@
+"""A round of training: weights down, trained weights up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.wire.schema import MessageSchema
+
+F32 = torch.float32
+
+#: Weights beyond it overflow float32 when they are added up over clients.
+LARGEST_WEIGHT = 1e30
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """A round, down: the head's weights [P] and what the method adds."""
+
+    round_number: int
+    params: Tensor
+    download: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        tensors = {"params": self.params, **wire.under("download", self.download)}
+        return wire.pack("broadcast", {"round": self.round_number}, tensors)
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
+    ) -> Broadcast:
+        message = wire.unpack(data, "broadcast", sender)
+        message.only(("params",), "download")
+        return cls(
+            message.integer("round"),
+            message.tensor("params", F32, (schema.num_parameters,)),
+            message.tensors_under("download"),
+        )
+
+
+@dataclass(frozen=True)
+class ClientUpdate:
+    """A round, up: the trained weights [P] and what the method adds."""
+
+    client: int
+    round_number: int
+    params: Tensor
+    steps: int
+    upload: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        numbers = {
+            "client": self.client,
+            "round": self.round_number,
+            "steps": self.steps,
+        }
+        tensors = {"params": self.params, **wire.under("upload", self.upload)}
+        return wire.pack("update", numbers, tensors)
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str
+    ) -> ClientUpdate:
+        message = wire.unpack(data, "update", sender)
+        message.only(("params",), "upload")
+        return cls(
+            message.client(),
+            message.integer("round", 1),
+            message.tensor("params", F32, (schema.num_parameters,)),
+            message.integer("steps"),
+            message.tensors_under("upload"),
+        )

@@ -1,0 +1,48 @@
+"""Each client's share of an average, and how a share is limited."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+logger = logging.getLogger(__name__)
+
+
+def shares(weights: Mapping[int, float]) -> dict[int, float]:
+    """Each client's share of an average by `weights`; 0 where all are 0."""
+    total = sum(weights.values())
+    return {k: weight / total if total else 0.0 for k, weight in weights.items()}
+
+
+def capped(weights: Mapping[int, float], most: float) -> dict[int, float]:
+    """The same weights, the largest cut to one value so that no share of their sum is
+    above `most`; equal ones where so few clients cannot do with so little.
+
+    With t for that value and m clients cut to it, ``t = most (m t + rest)``.
+    """
+    order = sorted((w for w in weights.values() if w > 0), reverse=True)
+    if most >= 1 or not order or order[0] <= most * sum(order):
+        return dict(weights)
+    for cut in range(1, len(order)):
+        if cut * most >= 1:
+            break
+        limit = most * sum(order[cut:]) / (1 - cut * most)
+        if order[cut] <= limit:
+            return {k: min(w, limit) for k, w in weights.items()}
+    return {k: float(w > 0) for k, w in weights.items()}
+
+
+def log_largest_share(
+    weights: Mapping[int, float], ignore_weight: bool, most: float
+) -> None:
+    """Log which client counts for most in an average over all of them."""
+    if ignore_weight:
+        weights = {k: float(w > 0) for k, w in weights.items()}
+    parts = shares(capped(weights, most))
+    client = max(parts, key=lambda k: parts[k], default=None)
+    if client is not None and len(parts) > 1:
+        logger.info(
+            "client %d counts for most in an average over all clients: %.1f%% of it",
+            client,
+            100 * parts[client],
+        )

@@ -1,0 +1,114 @@
+"""The first message of a client: who it is, and what it must have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
+
+from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.wire.declared import Declared
+
+
+@dataclass(frozen=True)
+class Handshake:
+    """What all sides of a federation must have alike; keys are named in errors.
+
+    Attributes
+    ----------
+    class_names : tuple of str
+    dim : int
+        Of the embeddings.
+    encoder : str
+        What made them.
+    settings : mapping from key to value, as text
+    text : str
+        The key of the classes' text features; "" where nothing is made of any.
+    """
+
+    class_names: tuple[str, ...]
+    dim: int
+    encoder: str
+    settings: Mapping[str, str]
+    text: str = ""
+
+    def numbers(self) -> dict:
+        """The fields as plain values for a message's header."""
+        numbers = {**asdict(self), "class_names": list(self.class_names)}
+        if not self.text:
+            del numbers["text"]
+        return numbers
+
+    @classmethod
+    def of_message(cls, message: wire.Message) -> Handshake:
+        """What `numbers` put into a message; `MessageError` where it is not there."""
+        names = message.texts("class_names")
+        if not names:
+            raise message.refuse("class_names", "names no class")
+        return cls(
+            names,
+            message.integer("dim", 1),
+            message.text("encoder"),
+            message.mapping("settings"),
+            message.text("text") if message.says("text") else "",
+        )
+
+    def difference(self, other: Handshake, but: Collection[str] = ()) -> str:
+        """Where `other` differs, with both values; "" where it does not, or only in the
+        settings `but`."""
+        mine, theirs = self._values(), other._values()
+        for name in {**mine, **theirs}:
+            here, there = mine.get(name), theirs.get(name)
+            if here == there or name in but:
+                continue
+            problem = f"{name} is {_short(there)} there and {_short(here)} here"
+            sizes = len(other.class_names), len(self.class_names)
+            if name.startswith("class_names") and sizes[0] != sizes[1]:
+                problem += f"; {sizes[0]} classes there and {sizes[1]} here"
+            return problem
+        return ""
+
+    def _values(self) -> dict[str, object]:
+        """Each class by its label, the others by name."""
+        names = enumerate(self.class_names)
+        classes = {f"class_names: class {label}": name for label, name in names}
+        rest: dict[str, object] = {"dim": self.dim, "encoder": self.encoder}
+        if self.text:
+            rest["text features"] = self.text
+        return {**classes, **rest, **dict(sorted(self.settings.items()))}
+
+
+@dataclass(frozen=True)
+class Join:
+    """Before round 0, up.
+
+    Attributes
+    ----------
+    client : int
+        Its data index, from 1.
+    domain : str
+    handshake : Handshake
+    declared : Declared
+        What it will send nothing beyond.
+    """
+
+    client: int
+    domain: str
+    handshake: Handshake
+    declared: Declared = field(default_factory=Declared)
+
+    def to_bytes(self) -> bytes:
+        own = {"client": self.client, "domain": self.domain}
+        numbers = {**self.handshake.numbers(), **self.declared.numbers(), **own}
+        return wire.pack("join", numbers, {})
+
+    @classmethod
+    def from_bytes(cls, data: bytes, sender: str) -> Join:
+        message = wire.unpack(data, "join", sender)
+        message.only(())
+        handshake = Handshake.of_message(message)
+        declared = Declared.of_message(message)
+        return cls(message.client(), message.text("domain"), handshake, declared)
+
+
+def _short(value: object) -> str:
+    return "not set" if value is None else f"{value!r:.100}"

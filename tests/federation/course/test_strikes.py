@@ -1,0 +1,63 @@
+"""Who sends what it should not, or is late too often, is put out by name."""
+
+from __future__ import annotations
+
+import pytest
+from carrier import carrier, garbage, late
+
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.course.strikes import Conduct
+from federatedscope_ggeur.federation.course.membership import Membership
+from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
+
+
+def test_three_strikes_and_two_deadlines():
+    conduct = Conduct()
+    assert conduct.strike(3, "a") == conduct.strike(3, "b") == ""
+    assert conduct.strike(4, "a") == conduct.miss(4, "slow") == ""
+    assert conduct.barred == {}
+    assert conduct.strike(3, "junk") == "put out after 3 messages, the last: junk"
+    assert "2 missed deadlines, the last: slow" in conduct.miss(4, "slow")
+    assert list(conduct.barred) == [3, 4]
+
+
+def test_joining_again_forgives_nothing():
+    members = Membership(4, 2)
+    join = Join(3, "art", Handshake(("a",), 2, "none", {}))
+    members.admit(join)
+    for _ in range(3):
+        members.conduct.strike(3, "junk")
+    members.lose(3, "dismissed")
+    with pytest.raises(MessageError, match="no further part: put out after 3 messages"):
+        members.admit(join)
+
+
+def test_a_client_that_is_always_late_costs_two_deadlines():
+    carried = carrier(quorum=2)
+    carried.round0()
+    for number in range(1, 10):
+        carried.faults["train", number, 2] = late
+        carried.faults["evaluate", number, 2] = late
+    for number in range(1, 10):
+        carried.rounds(number)
+        # What came late is something due, so it is asked again.
+        carried.membership.heard_from(2)
+    asked = [request for request in carried.requests if 2 in request.parts]
+    late_ones = [request for request in asked if request.kind.deadline == "train"]
+    assert len(late_ones) == 2
+    (client, reason), *others = carried.dismissed
+    assert (client, others) == (2, [])
+    assert "put out after 2 missed deadlines, the last: no answer within 5 s" in reason
+
+
+def test_one_that_is_refused_again_and_again_is_put_out():
+    carried = carrier(quorum=2)
+    carried.round0()
+    for number in range(1, 6):
+        carried.faults["train", number, 2] = garbage
+        carried.rounds(number)
+        carried.restart(2)
+        if 2 not in carried.membership.conduct.barred:
+            carried.membership.come_back(2)
+    assert len(carried.dismissed) == 3
+    assert "put out after 3 messages" in carried.membership.conduct.barred[2]

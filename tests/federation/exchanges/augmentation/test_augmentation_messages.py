@@ -1,0 +1,225 @@
+"""Payloads survive the trip through bytes, exact in float32 and as small as may be."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation import Score
+from federatedscope_ggeur.federation.exchanges.training.messages import (
+    Broadcast,
+    ClientUpdate,
+)
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
+    Geometry,
+    InitBroadcast,
+    PrepareReply,
+    Prototypes,
+)
+from federatedscope_ggeur.federation.wire.schema import MessageSchema
+from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.geometry import (
+    ClassStatistics,
+    GeometricShape,
+    SummedStatistics,
+)
+
+CLASSES, DIM, PARAMS = 4, 8, 10
+SCHEMA = MessageSchema(CLASSES, DIM, PARAMS)
+# 3 samples are sent as a factor of rank 2, 40 as a triangle of 36 numbers.
+FEW, MANY = 3, 40
+
+
+def send(payload, schema=SCHEMA):
+    return type(payload).from_bytes(payload.to_bytes(), schema, "client 1")
+
+
+def make_rows(sizes, seed=0, dim=DIM):
+    """Rows of the classes in `sizes`, a mapping from class to number of samples."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.cat(
+        [torch.zeros(0, dtype=torch.int64)]
+        + [torch.full((n,), c) for c, n in sizes.items()]
+    )
+    return torch.randn(len(labels), dim, generator=generator), labels
+
+
+def make_upload(sizes, seed=0, classes=CLASSES, dim=DIM):
+    statistics = ClassStatistics.from_embeddings(*make_rows(sizes, seed, dim), classes)
+    return StatisticsUpload(1, "art", statistics)
+
+
+@pytest.mark.parametrize("params", [torch.randn(PARAMS), torch.full((PARAMS,), 3e38)])
+def test_broadcast_and_update_are_exact(params):
+    extra = {
+        "c": torch.randn(PARAMS),
+        "n": torch.tensor([1, 2]),
+        "x": torch.tensor(1.5),
+        "images": torch.arange(256).to(torch.uint8).reshape(4, 64),
+    }
+    down = send(Broadcast(3, params, extra))
+    up = send(ClientUpdate(1, 3, params, 17, extra))
+    assert (down.round_number, up.round_number, up.client, up.steps) == (3, 3, 1, 17)
+    for received, own in ((down, down.download), (up, up.upload)):
+        assert torch.equal(received.params, params)
+        assert set(own) == set(extra)
+        for name, tensor in extra.items():
+            assert torch.equal(own[name], tensor)
+            assert own[name].dtype == tensor.dtype
+
+
+def test_what_a_method_sends_once_goes_up_and_comes_down():
+    tensors = {"means": torch.randn(3, DIM), "none": torch.zeros(0, DIM)}
+    reply, message = send(PrepareReply(1, 12.5, tensors)), send(InitBroadcast(tensors))
+    assert reply.aggregation_weight == 12.5
+    for received in (reply.init_upload, message.tensors):
+        assert {k: v.tolist() for k, v in received.items()} == {
+            k: v.tolist() for k, v in tensors.items()
+        }
+    assert send(PrepareReply(1, 0.0)).init_upload == {}
+
+
+def test_scores_are_exact():
+    both = {"test": Score(13, 40, 0.1 + 0.2), "val": Score()}
+    for scores in (both, {}):
+        report = ScoreReport(1, 5, scores)
+        assert send(report) == report
+
+
+def test_tensors_of_all_layouts_travel():
+    table = torch.randn(PARAMS, 6)
+    received = send(Broadcast(1, table[:, 2], {"t": table.T, "same": table.T}))
+    assert torch.equal(received.params, table[:, 2])
+    assert torch.equal(received.download["t"], table.T)
+
+
+def test_prototypes_are_exact_and_may_repeat_a_class():
+    prototypes = Prototypes(torch.tensor([0, 3, 0]), torch.randn(3, DIM))
+    received = send(prototypes)
+    assert received.labels.tolist() == [0, 3, 0]
+    assert torch.equal(received.prototypes, prototypes.prototypes)
+    none = send(Prototypes(prototypes.labels[:0], prototypes.prototypes[:0]))
+    assert none.prototypes.shape == (0, DIM)
+
+
+@pytest.mark.parametrize("sizes", [{0: FEW}, {0: MANY}, {1: FEW, 2: MANY, 3: 1, 0: 2}])
+def test_statistics_are_exact_in_float32(sizes):
+    sent = make_upload(sizes)
+    received = send(sent)
+    assert (received.client, received.domain) == (1, "art")
+    before, after = sent.statistics, received.statistics
+    assert torch.equal(after.counts, before.counts)
+    assert torch.equal(after.means, before.means)
+    for c in sizes:
+        torch.testing.assert_close(
+            after.covariance(c), before.covariance(c), rtol=1e-6, atol=1e-6
+        )
+        if before.factor_is_smaller(c):
+            rounded = before.factor(c).float().double()
+            assert torch.equal(after.scatter(c), rounded.T @ rounded)
+        else:
+            rounded = before.covariance(c).float().double()
+            torch.testing.assert_close(after.covariance(c), rounded, rtol=1e-14, atol=0)
+
+
+def test_statistics_sent_again_stay_the_same():
+    once = send(make_upload({0: FEW, 2: MANY}))
+    twice = send(once)
+    for c in (0, 2):
+        torch.testing.assert_close(
+            twice.statistics.covariance(c),
+            once.statistics.covariance(c),
+            rtol=1e-6,
+            atol=1e-6,
+        )
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 9, 20])
+def test_upload_takes_the_smaller_form(n):
+    dim = 16
+    bare = len(make_upload({}, dim=dim).to_bytes())
+    numbers = (len(make_upload({0: n}, dim=dim).to_bytes()) - bare) / 4
+    # Beside the covariance: a mean in float64, three integers, the header's padding.
+    smaller = min((n - 1) * dim, dim * (dim + 1) // 2)
+    assert smaller + 2 * dim <= numbers <= smaller + 2 * dim + 6 + 10
+
+
+def test_a_client_without_data_sends_no_class():
+    received = send(make_upload({})).statistics
+    assert received.classes == []
+    assert (received.num_classes, received.dim) == (CLASSES, DIM)
+
+
+def test_class_1_stands_beside_10_and_100():
+    sizes = {1: 4, 10: 5, 11: 6, 100: MANY}
+    schema = MessageSchema(101, DIM, PARAMS)
+    sent = make_upload(sizes, classes=101)
+    received = send(sent, schema).statistics
+    assert received.classes == [1, 10, 11, 100]
+    for c, n in sizes.items():
+        assert received.counts[c] == n
+        torch.testing.assert_close(
+            received.covariance(c), sent.statistics.covariance(c), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_geometry_keeps_shapes_to_float32():
+    statistics = make_upload({0: FEW, 1: 1, 3: MANY}).statistics
+    shapes = {c: GeometricShape.from_statistics(statistics, c) for c in (0, 1, 3)}
+    received = send(Geometry(shapes)).shapes
+    assert list(received) == [0, 1, 3]
+    assert [received[c].rank for c in received] == [2, 0, DIM]
+    for c, shape in shapes.items():
+        assert torch.equal(received[c].eigenvalues, shape.eigenvalues)
+        assert torch.equal(received[c].eigenvectors, shape.eigenvectors.float())
+        assert received[c].dim == DIM
+
+
+def test_geometry_of_no_class_travels():
+    assert send(Geometry({})).shapes == {}
+    pooled = replace(SCHEMA, pooled_geometry=True)
+    assert send(Geometry({}, pooled=True), pooled).shapes == {}
+
+
+def test_one_shape_for_all_classes_travels_once():
+    statistics = SummedStatistics.from_classes(make_upload({0: 9, 3: MANY}).statistics)
+    shape = GeometricShape.pooled(statistics)
+    whole = Geometry(dict.fromkeys(range(CLASSES), shape))
+    once = replace(whole, pooled=True)
+    pooled = replace(SCHEMA, pooled_geometry=True)
+    received = send(once, pooled).shapes
+    assert list(received) == list(range(CLASSES))
+    for held in received.values():
+        assert held is received[0]
+        assert torch.equal(held.eigenvalues, shape.eigenvalues)
+        assert torch.equal(held.eigenvectors, shape.eigenvectors.float())
+    assert len(once.to_bytes()) < len(whole.to_bytes()) - 2 * 4 * DIM * DIM
+    for sent, schema in ((once, SCHEMA), (whole, pooled)):
+        with pytest.raises(MessageError, match="ranks"):
+            send(sent, schema)
+
+
+def test_a_geometry_with_more_than_shapes_is_refused():
+    message = wire.unpack(Geometry({}).to_bytes(), "geometry", "the server")
+    tensors = {**message._tensors, "rows": torch.ones(3, DIM)}
+    with pytest.raises(MessageError, match="rows"):
+        Geometry.from_bytes(wire.pack("geometry", {}, tensors), SCHEMA)
+
+
+def test_no_message_is_pickled():
+    payloads = [
+        make_upload({0: FEW, 1: MANY}),
+        Prototypes(torch.tensor([0]), torch.randn(1, DIM)),
+        PrepareReply(1, 2.0),
+        Broadcast(1, torch.randn(PARAMS)),
+        ScoreReport(1, 1, {"test": Score(1, 2, 0.5)}),
+    ]
+    for payload in payloads:
+        data = payload.to_bytes()
+        # Where a pickle has its protocol number, safetensors has a header's length.
+        header = int.from_bytes(data[:8], "little")
+        assert data[8:9] == b"{"
+        assert data[8 : 8 + header].rstrip().endswith(b"}")

@@ -1,0 +1,182 @@
+"""The stage that calibrates a head, from statistics that clients sent."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from by_bytes import CLASSES, DIM, SGD, Federation, make_client_data
+from carrier import carrier, garbage, lost
+
+from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.federation import (
+    CalibrationSettings,
+    OptimizerSettings,
+    TrainingSettings,
+    evaluate,
+)
+from federatedscope_ggeur.federation.exchanges.calibration.calibration import (
+    Calibration,
+)
+from federatedscope_ggeur.federation.course.requests import CALIBRATE
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.models import (
+    ModelSettings,
+    build_model,
+    draw_features,
+    to_vector,
+)
+
+DATA = make_client_data((60, 50, 40))
+
+
+def stage(model, training=SGD, epochs=20):
+    settings = CalibrationSettings(200, epochs, training)
+    return Calibration(model, settings, seed=0)
+
+
+def uploads(model, params):
+    found = []
+    for k, (domain, x, y) in DATA.items():
+        with torch.no_grad():
+            inputs = model.at(params).last_input(x)
+        statistics = ClassStatistics.from_embeddings(inputs, y, CLASSES)
+        found.append(StatisticsUpload(k, domain, statistics))
+    return found
+
+
+@pytest.fixture(params=[0, 12], ids=["linear", "mlp"])
+def model(request):
+    made = build_model(DIM, CLASSES, ModelSettings(request.param))
+    return made.reset(torch.Generator().manual_seed(1))
+
+
+def accuracy(model, params):
+    scores = [evaluate(model, params, x, y) for _, x, y in DATA.values()]
+    return sum(s.correct for s in scores) / sum(s.total for s in scores)
+
+
+def test_the_last_layer_learns_from_statistics_alone(model):
+    params, calibration = to_vector(model), stage(model)
+    calibration.add(uploads(model, params))
+    after, details = calibration.run(params)
+    assert accuracy(model, after) > accuracy(model, params) + 0.2
+    assert details == {"draws_of_a_class": 200, "left_out": 0}
+
+
+def test_windows_and_their_order_change_nothing(model):
+    params = to_vector(model)
+    at_once, one_by_one = stage(model), stage(model)
+    sent = uploads(model, params)
+    at_once.add(reversed(sent))
+    for upload in sent:
+        one_by_one.add([upload])
+    assert torch.equal(at_once.run(params)[0], one_by_one.run(params)[0])
+
+
+@pytest.mark.parametrize("hidden", [0, 12], ids=["linear", "mlp"])
+def test_uploads_that_cannot_be_are_refused(hidden):
+    settings = CalibrationSettings(200, 20, SGD)
+    model = ModelSettings(hidden)
+    federation = Federation(DATA, model=model, calibration=settings)
+    server = federation.server
+    first, *_, last = uploads(server.model, server.params)
+    stranger = StatisticsUpload(9, "elsewhere", first.statistics)
+    moved = StatisticsUpload(last.client, first.domain, last.statistics)
+    empty = ClassStatistics.empty(CLASSES, DIM + 1)
+    narrow = StatisticsUpload(last.client, last.domain, empty)
+    for upload, problem in (
+        (stranger, "client 9 .*not a client of this run"),
+        (moved, "client 3 .*it joined as 'domain 3'"),
+        (narrow, "client 3 .*'means'"),
+    ):
+        with pytest.raises(MessageError, match=problem):
+            federation.validated(CALIBRATE, upload, 11)
+    received = federation.validated(CALIBRATE, first, 11)
+    assert received.statistics.classes == first.statistics.classes
+
+
+def test_without_statistics_the_error_says_what_to_do(model):
+    with pytest.raises(GGEURError, match="nothing to calibrate"):
+        stage(model).run(to_vector(model))
+
+
+def refused_calibration(reply, carrier):
+    """As of a client that is in another domain than it said."""
+    server = carrier.server
+    schema = server.task.calibration_schema(server.model)
+    sent = StatisticsUpload.from_bytes(reply[0], schema, "a client")
+    return (replace(sent, domain="elsewhere").to_bytes(),)
+
+
+@pytest.mark.parametrize("fault", [garbage, refused_calibration, lost])
+def test_a_bad_upload_leaves_those_of_the_others(fault):
+    options = {"calibration": CalibrationSettings(50, 3, SGD), "steps": ()}
+    carried = carrier(quorum=3, sizes=(40, 30, 35, 25), **options)
+    carried.run(1)
+    params = carried.server.params
+    carried.faults["calibrate", 11, 2] = fault
+    record = carried.carry(carried.coordinator.calibrate())
+    assert record.method == "ccvr"
+    assert list(carried.membership.absent) == [2]
+    others = Calibration(carried.server.model, options["calibration"], seed=0)
+    others.add(
+        StatisticsUpload.from_bytes(
+            reply[0],
+            carried.server.task.calibration_schema(carried.server.model),
+            f"client {k}",
+        )
+        for kind, _, k, reply in carried.answers
+        if kind == "calibrate" and k != 2
+    )
+    assert torch.equal(carried.server.params, others.run(params)[0])
+
+
+def test_divergence_is_named(model):
+    wild = OptimizerSettings("SGD", 1e30, {"weight_decay": 1e9})
+    calibration = stage(model, TrainingSettings(wild))
+    params = to_vector(model)
+    calibration.add(uploads(model, params))
+    with pytest.raises(GGEURError, match=r"calibration diverged.*train\.optimizer\.lr"):
+        calibration.run(params)
+
+
+def test_golden_numbers_by_numpy(model):
+    """Full batches of the draws, so that their order does not matter; in numpy:
+
+    the clients' statistics merge to those of all rows, the last layer (W, b) goes down
+    the gradient of the mean cross-entropy with momentum and weight decay, and all
+    layers before it stay.
+    """
+    rate, momentum, decay, epochs = 0.5, 0.9, 0.01, 7
+    options = {"momentum": momentum, "weight_decay": decay}
+    training = TrainingSettings(OptimizerSettings("SGD", rate, options), batch_size=999)
+    params = to_vector(model)
+    calibration = stage(model, training, epochs)
+    calibration.add(uploads(model, params))
+    after, _ = calibration.run(params)
+
+    rows = torch.cat([x for _, x, _ in DATA.values()])
+    labels = torch.cat([y for *_, y in DATA.values()])
+    with torch.no_grad():
+        inputs = model.at(params).last_input(rows)
+    pooled = ClassStatistics.from_embeddings(inputs, labels, CLASSES)
+    x, y = draw_features(pooled, 200, seed=0)
+    x, y = x.numpy().astype(float), y.numpy()
+    layer = model.at(params).classifier
+    w, b = layer.weight.numpy().astype(float), layer.bias.numpy().astype(float)
+    speed_w, speed_b = np.zeros_like(w), np.zeros_like(b)
+    for _ in range(epochs):
+        logits = x @ w.T + b
+        p = np.exp(logits - logits.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        p[np.arange(len(y)), y] -= 1
+        speed_w = momentum * speed_w + p.T @ x / len(y) + decay * w
+        speed_b = momentum * speed_b + p.mean(axis=0) + decay * b
+        w, b = w - rate * speed_w, b - rate * speed_b
+    trained = model.at(after)
+    assert np.allclose(trained.classifier.weight.numpy(), w, atol=2e-5)
+    assert np.allclose(trained.classifier.bias.numpy(), b, atol=2e-5)
+    size = w.size + b.size
+    assert torch.equal(after[:-size], params[:-size])

@@ -1,0 +1,192 @@
+"""Choosing a head in closed form by hit counts, through the course."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from by_bytes import CLASSES, DIM, make_rows
+from carrier import Carrier, garbage, late
+from chosen import chosen_federation
+
+from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.exchanges.closed_form.choice import choose_by_hits
+from federatedscope_ggeur.federation.course.client_handler import (
+    ClientHandler,
+    GeometryCache,
+)
+from federatedscope_ggeur.federation.course.requests import LEAVE_ONE_OUT
+from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
+    HitCounts,
+    LeaveOneOut,
+)
+from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.models.closed_forms import Rows, left_out_hits
+
+
+def hits_by_hand(carried, form):
+    """Over all clients, straight from their rows."""
+    server, hits, rows = carried.server, 0, 0
+    parts = server.closed_form.components()
+    scorer = form.left_out(parts)
+    for k, client in carried.federation.clients.items():
+        counts = torch.bincount(client.labels, minlength=CLASSES)
+        inside = (counts >= client.settings.min_samples)[client.labels]
+        domain = parts.domain_names.index(client.domain)
+        held = Rows(client.features, client.labels, k, domain, inside)
+        hits, rows = hits + left_out_hits(scorer, held), rows + len(held)
+    return hits.tolist(), rows
+
+
+@pytest.mark.parametrize("kind", ["lda", "mixture", "ridge", "fedcof", "auto"])
+@pytest.mark.parametrize("min_samples", [1, 6])
+def test_the_candidate_with_the_most_hits_is_taken(kind, min_samples):
+    carried = Carrier(chosen_federation(kind, min_samples))
+    details = carried.round0().closed_form.details
+    form = CLOSED_FORMS[kind]()
+    hits, rows = hits_by_hand(carried, form)
+    assert [c["hits"] for c in details["candidates"]] == hits
+    assert [c["accuracy"] for c in details["candidates"]] == [h / rows for h in hits]
+    assert details["scored_rows"] == rows == 90
+    chosen = form.candidates()[form.pick(torch.tensor(hits), rows)]
+    for name, value in chosen.described().items():
+        if name in details:
+            assert details[name] == value
+    assert details["chosen_by"] == "leave_one_out"
+    solved = chosen.solve(
+        carried.server.statistics, carried.server.closed_form.components()
+    )
+    model = carried.server.model.at(carried.server.params)
+    features, _ = make_rows(10, 77)
+    assert torch.equal(model(features), solved.model(features))
+
+
+def test_its_bytes_count_among_those_of_the_head():
+    carried = Carrier(chosen_federation("ridge"))
+    record = carried.round0()
+    asked = ("hit_counts", "evaluate")
+    assert record.closed_form.bytes_down == carried.bytes_down(*asked)
+    assert record.closed_form.bytes_up == carried.bytes_up(*asked)
+    assert carried.bytes_up("hit_counts") > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("lda", {"shrinkage": 0.3}),
+        ("lda", {"rule": "ledoit_wolf"}),
+        ("ridge", {"alpha": 1.0}),
+        ("ncm", {}),
+        ("qda", {}),
+        ("fisher", {}),
+    ],
+)
+def test_nobody_is_asked_where_nothing_is_open(kind, settings):
+    carried = Carrier(chosen_federation(kind, **settings))
+    details = carried.round0().closed_form.details
+    assert carried.asked("hit_counts") == []
+    assert "chosen_by" not in details
+
+
+@pytest.mark.parametrize("fault", [garbage, late])
+def test_an_answer_that_cannot_be_used_does_not_count(fault):
+    carried = Carrier(chosen_federation("lda"), quorum=3)
+    carried.faults["hit_counts", 0, 2] = fault
+    details = carried.round0().closed_form.details
+    assert details["scored_rows"] == 90 - 30
+
+
+def test_without_any_rows_what_stands_for_it_is_taken():
+    form = CLOSED_FORMS["lda"]()
+    for counts in ([], [HitCounts(1, 0, torch.zeros(7, dtype=torch.int64))]):
+        chosen, details = choose_by_hits(form, counts, 0.0)
+        assert chosen.shrinkage == 0.3
+        assert details["chosen_by"] == "default"
+        assert details["scored_rows"] == 0
+
+
+def test_rows_for_validation_count_too_and_are_in_nothing():
+    carried = Carrier(chosen_federation("lda"))
+    extra = Embeddings(*make_rows(12, 99), "domain 2")
+    carried.handlers[2] = ClientHandler(
+        carried.federation.clients[2],
+        {"test": extra.select([]), "val": extra},
+        GeometryCache(),
+    )
+    details = carried.round0().closed_form.details
+    assert details["scored_rows"] == 90 + 12
+    form = CLOSED_FORMS["lda"]()
+    hits, _ = hits_by_hand(carried, form)
+    solved = [f.solve(carried.server.statistics).model for f in form.candidates()]
+    more = [
+        int((m(extra.features).argmax(dim=1) == extra.labels).sum()) for m in solved
+    ]
+    found = [c["hits"] for c in details["candidates"]]
+    assert found == [h + m for h, m in zip(hits, more)]
+
+
+def test_a_client_answers_for_one_set_of_components():
+    carried = Carrier(chosen_federation("lda"))
+    carried.round0()
+    handler, parts = carried.handlers[1], carried.server.closed_form.components()
+    asked = LeaveOneOut(parts.merged("class")).to_bytes()
+    again = handler.answer(LEAVE_ONE_OUT, (asked,))
+    assert again == handler.answer(LEAVE_ONE_OUT, (asked,))
+    other = LeaveOneOut(replace(parts.merged("class"), scatter=2 * parts.scatter))
+    with pytest.raises(MessageError, match="a second time, for other components"):
+        handler.answer(LEAVE_ONE_OUT, (other.to_bytes(),))
+
+
+def test_a_domain_that_is_not_the_clients_is_refused():
+    carried = Carrier(chosen_federation("lda"))
+    carried.round0()
+    parts = carried.server.closed_form.components()
+    foreign = replace(parts.merged("class"), domain_names=("elsewhere",))
+    with pytest.raises(MessageError, match="'domain 1' is not among"):
+        carried.federation.clients[1].hit_counts(LeaveOneOut(foreign))
+
+
+def confounded(**options):
+    """Each class in one domain, but for a few rows."""
+    data = {}
+    for k in (1, 2, 3, 4):
+        features, labels = make_rows(40, k)
+        labels = torch.where(
+            torch.arange(40) < 34, torch.full_like(labels, k - 1), labels
+        )
+        shift = torch.zeros(DIM)
+        shift[k - 1] = 30.0
+        data[k] = (f"domain {k}", features + shift, labels)
+    return chosen_federation(data=data, **options)
+
+
+@pytest.mark.parametrize("kind", ["lda", "mixture", "ridge", "fedcof", "auto"])
+def test_confounded_labels_and_domains_are_said_and_nobody_is_asked(kind, caplog):
+    carried = Carrier(confounded(kind=kind))
+    details = carried.round0().closed_form.details
+    assert carried.asked("hit_counts") == []
+    assert details["confounded_share"] > 0.5
+    assert details["chosen_by"] == "default"
+    assert "labels and domains are confounded" in details["note"]
+    assert details["note"] in caplog.text
+    expected = (
+        CLOSED_FORMS[kind]()
+        .untuned()
+        .solve(carried.server.statistics, carried.server.closed_form.components())
+    )
+    assert {k: details[k] for k in expected.report if k != "shrinkage_rule"} == {
+        k: v for k, v in expected.report.items() if k != "shrinkage_rule"
+    }
+
+
+def test_hits_of_all_clients_are_added():
+    form = CLOSED_FORMS["ridge"]()
+    size = len(form.candidates())
+    first, second = torch.zeros(2, size, dtype=torch.int64)
+    first[2], second[4], second[2] = 5, 7, 3
+    counts = [HitCounts(1, 10, first), HitCounts(2, 9, second)]
+    chosen, details = choose_by_hits(form, counts, 0.1)
+    assert chosen.strength == form.GRID[2]
+    assert details["scored_rows"] == 19
+    assert details["candidates"][2]["hits"] == 8
+    assert details["confounded_share"] == 0.1

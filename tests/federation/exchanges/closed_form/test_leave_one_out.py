@@ -1,0 +1,110 @@
+"""Components down, hit counts up: there and back, and what is refused."""
+
+import pytest
+import torch
+from spoilt_messages import CLASSES, DIM, SCHEMA, pack, refusal
+
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
+    HitCounts,
+    LeaveOneOut,
+)
+from federatedscope_ggeur.federation.messages.validation import validate_hits
+from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.models.closed_forms import Components
+
+
+def components():
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(30, DIM, generator=generator) + 5
+    labels = torch.arange(30) % 2 + 1
+    return Components.joined(
+        Components.of_client(
+            ClassStatistics.from_embeddings(features[k::3], labels[k::3], CLASSES),
+            k + 1,
+            "ab"[k % 2],
+            ("a", "b"),
+        )
+        for k in range(3)
+    )
+
+
+@pytest.mark.parametrize("grain", ["client", "domain", "class"])
+def test_components_arrive_to_the_bit(grain):
+    sent = components().merged(grain)
+    data = LeaveOneOut(sent).to_bytes()
+    found = LeaveOneOut.from_bytes(data, SCHEMA)
+    for name in ("labels", "counts", "means", "clients", "domains"):
+        assert torch.equal(getattr(found.components, name), getattr(sent, name))
+    upper = torch.triu(sent.scatter)
+    assert torch.equal(torch.triu(found.components.scatter), upper)
+    assert torch.equal(found.components.scatter, found.components.scatter.T)
+    assert found.components.domain_names == ("a", "b")
+    assert found.equals(LeaveOneOut.from_bytes(data, SCHEMA))
+
+
+def test_a_scatter_that_is_not_needed_does_not_travel():
+    sent = components()
+    without = Components(**{**sent.__dict__, "scatter": None})
+    data = LeaveOneOut(without).to_bytes()
+    assert len(data) < len(LeaveOneOut(sent).to_bytes())
+    assert LeaveOneOut.from_bytes(data, SCHEMA).components.scatter is None
+
+
+def test_what_scores_rows_is_made_once_for_clients_of_one_form():
+    message = LeaveOneOut(components())
+    form = CLOSED_FORMS["lda"]()
+    assert message.scores(form) is message.scores(form)
+    assert message.scores(CLOSED_FORMS["ridge"]()) is not message.scores(form)
+
+
+@pytest.mark.parametrize(
+    ("field", "tensor"),
+    [
+        ("counts", torch.tensor([2, 0])),
+        ("counts", torch.tensor([2, -1])),
+        ("means", torch.full((2, DIM), 1e16, dtype=torch.float64)),
+        ("clients", torch.tensor([1, -2])),
+        ("domains", torch.tensor([0, 2])),
+        ("labels", torch.tensor([0, CLASSES])),
+        ("scatter", torch.full((10,), 1e50, dtype=torch.float64)),
+        ("scatter", torch.ones(DIM, DIM, dtype=torch.float64)),
+    ],
+)
+def test_components_that_cannot_be_are_refused(field, tensor):
+    data = pack(LeaveOneOut, tensors={field: tensor})
+    assert refusal(LeaveOneOut, data).field == field
+
+
+def test_components_of_one_place_twice_are_refused():
+    names = ("labels", "clients", "domains")
+    twice = {name: torch.tensor([0, 0]) for name in names}
+    assert refusal(LeaveOneOut, pack(LeaveOneOut, tensors=twice)).field == "labels"
+
+
+def test_tensors_of_no_use_are_refused():
+    for payload in (LeaveOneOut, HitCounts):
+        more = pack(payload, tensors={"more": torch.ones(2)})
+        assert refusal(payload, more).field == "more"
+
+
+@pytest.mark.parametrize("hits", [[6, 0], [0, -1]])
+def test_hits_lie_within_the_rows(hits):
+    data = pack(HitCounts, tensors={"hits": torch.tensor(hits)})
+    assert refusal(HitCounts, data).field == "hits"
+
+
+@pytest.mark.parametrize(
+    ("counts", "field"),
+    [
+        (HitCounts(3, 10, torch.tensor([1])), "hits"),
+        (HitCounts(3, 7, torch.tensor([1, 2])), "rows"),
+        (HitCounts(4, 10, torch.tensor([1, 2])), "client"),
+    ],
+)
+def test_counts_that_do_not_fit_the_federation_are_refused(counts, field):
+    with pytest.raises(MessageError) as caught:
+        validate_hits(counts, {1: 4, 3: 8}, candidates=2)
+    assert caught.value.field == field
+    validate_hits(HitCounts(3, 8, torch.tensor([1, 2])), {1: 4, 3: 8}, candidates=2)

@@ -1,0 +1,55 @@
+"""What the server keeps for a head in closed form, and what it solves."""
+
+import pytest
+import torch
+from by_bytes import CLASSES, DIM, make_rows
+
+from federatedscope_ggeur.federation.exchanges.closed_form.solver import ClosedFormStage
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.wire.schema import StatisticsForm
+from federatedscope_ggeur.geometry import ClassStatistics
+from federatedscope_ggeur.models import CLOSED_FORMS, to_vector
+
+DOMAINS = ("a", "b", "a")
+
+
+def uploads():
+    for number, domain in enumerate(DOMAINS, 1):
+        held = ClassStatistics.from_embeddings(*make_rows(30, number), CLASSES)
+        form = StatisticsForm("class", exact=True)
+        yield StatisticsUpload.of(number, domain, held, form)
+
+
+def stage_of(form, keeps_best=False):
+    stage, merged = ClosedFormStage(form, keeps_best, DOMAINS, seed=0), None
+    for upload in uploads():
+        stage.add(upload)
+        statistics = upload.statistics
+        merged = statistics if merged is None else merged + statistics
+    return stage, merged
+
+
+def test_components_are_kept_only_where_something_is_chosen():
+    closed = CLOSED_FORMS["lda"](shrinkage=0.3)
+    assert stage_of(closed)[0].components() is None
+    held = stage_of(closed, keeps_best=True)[0].components()
+    assert held.counts.sum() == 30 * len(DOMAINS)
+    assert stage_of(CLOSED_FORMS["lda"]())[0].components() is not None
+    assert ClosedFormStage(closed, True, DOMAINS, 0).components() is None
+
+
+@pytest.mark.parametrize("kind", ["lda", "mixture"])
+def test_training_starts_from_what_is_said(kind):
+    form = CLOSED_FORMS[kind]().untuned()
+    stage, merged = stage_of(form)
+    with pytest.raises(AssertionError):
+        _ = stage.solved_params
+    solved, begun = stage.solve(form, form, merged)
+    assert torch.equal(begun, to_vector(solved.model))
+    assert torch.equal(stage.solved_params, begun)
+    other = CLOSED_FORMS["ridge"]().untuned()
+    same, begun = stage.solve(form, other, merged)
+    assert torch.equal(to_vector(same.model), to_vector(solved.model))
+    assert len(begun) == CLASSES * (DIM + 1)
+    assert torch.equal(begun, to_vector(other.solve(merged).model))
+    assert stage.solve(form, None, merged)[1] is None

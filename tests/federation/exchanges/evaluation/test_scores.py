@@ -1,0 +1,101 @@
+"""Scores are counts: right, all, and the sum of losses; they add up."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.federation import Score, evaluate
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import average_metrics
+from federatedscope_ggeur.models import ModelSettings, build_model, to_vector
+
+
+@pytest.fixture(params=[ModelSettings(), ModelSettings(hidden=4, dropout=0.5)])
+def model(request):
+    return build_model(3, 4, request.param).reset(torch.Generator().manual_seed(0))
+
+
+def make_rows(n):
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.randint(4, (n,), generator=generator)
+    return torch.randn(n, 3, generator=generator), labels
+
+
+def test_equals_a_plain_count(model):
+    features, labels = make_rows(200)
+    params = torch.randn(len(to_vector(model)))
+    score = evaluate(model, params, features, labels)
+    logits = model.at(params)(features)
+    assert score.total == 200
+    assert score.correct == sum(
+        int(row.argmax()) == int(label) for row, label in zip(logits, labels)
+    )
+    mean_loss = F.cross_entropy(logits, labels).item()
+    assert score.loss_sum / score.total == pytest.approx(mean_loss, rel=1e-5)
+    assert score.accuracy == score.correct / 200
+
+
+def test_many_rows_score_as_their_parts_do(model):
+    features, labels = make_rows(20_000)
+    params = to_vector(model)
+    whole = evaluate(model, params, features, labels)
+    parts = Score()
+    for part in torch.arange(20_000).split(3_000):
+        parts += evaluate(model, params, features[part], labels[part])
+    assert (whole.correct, whole.total) == (parts.correct, parts.total)
+    assert whole.loss_sum == pytest.approx(parts.loss_sum, rel=1e-6)
+
+
+def test_no_rows_give_no_accuracy(model):
+    score = evaluate(model, to_vector(model), *make_rows(0))
+    assert score == Score(0, 0, 0.0)
+    assert score.accuracy is None
+
+
+def test_leaves_the_heads_own_weights_and_mode_alone(model):
+    before = to_vector(model)
+    model.train()
+    evaluate(model, torch.zeros_like(before), *make_rows(5))
+    assert torch.equal(to_vector(model), before)
+    assert model.training
+
+
+def test_a_loss_beyond_numbers_is_an_error_that_says_what_to_do(model):
+    params = torch.full_like(to_vector(model), 3e38)
+    with pytest.raises(GGEURError, match=r"diverged.*train\.optimizer\.lr"):
+        evaluate(model, params, *make_rows(5))
+
+
+class TestMetrics:
+    def test_have_federatedscopes_names_and_meanings(self):
+        assert Score(3, 4, 2.0).metrics("val") == {
+            "val_acc": 0.75,
+            "val_correct": 3,
+            "val_loss": 2.0,
+            "val_avg_loss": 0.5,
+            "val_total": 4,
+        }
+
+    def test_weighted_are_averages_by_rows_but_for_counts(self):
+        found = average_metrics(
+            [{"val": Score(1, 1, 0.5)}, {"val": Score(1, 3, 2.5)}], "weighted_avg"
+        )
+        assert found == {
+            "val_acc": pytest.approx((1 * 1 + 1 / 3 * 3) / 4),
+            "val_correct": 1.0,
+            "val_loss": pytest.approx((0.5 * 1 + 2.5 * 3) / 4),
+            "val_avg_loss": pytest.approx((0.5 * 1 + 2.5 / 3 * 3) / 4),
+            "val_total": 2.0,
+        }
+
+    def test_plain_averages_count_every_client_once(self):
+        found = average_metrics(
+            [{"val": Score(1, 1, 0.5)}, {"val": Score(0, 3, 2.5)}], "avg"
+        )
+        assert (found["val_acc"], found["val_loss"]) == (0.5, 1.5)
+
+    def test_a_client_without_rows_of_a_split_does_not_count(self):
+        scores = [{"val": Score(), "test": Score(1, 2, 1.0)}, {"val": Score(1, 1, 0.1)}]
+        found = average_metrics(scores, "avg")
+        assert (found["val_acc"], found["test_acc"]) == (1.0, 0.5)
+        assert average_metrics([{"val": Score()}], "avg") == {}

@@ -1,0 +1,140 @@
+"""Secure sums as requests (`summing`, `gathering`): who is asked, who is missed."""
+
+import pytest
+from by_bytes import CLASSES, DIM, make_client_data
+from carrier import SIZES, Carrier, garbage, late, lost, twice
+
+from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.federation.course.gathering import Gathering
+from federatedscope_ggeur.federation.course.requests import (
+    KINDS,
+    STATISTICS,
+    SUM_KEYS,
+    SUM_KINDS,
+    SUM_MEANS,
+    stage_of,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.summing import sum_up
+from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
+from federatedscope_ggeur.federation.wire.declared import Declared
+
+SETTINGS = SumSettings(CLASSES, DIM, 3, radius=20.0, max_rows=2**14, fraction_bits=36)
+ALL = [1, 2, 3, 4]
+
+
+@pytest.fixture
+def carried():
+    """Four clients whose statistics are summed, two of them asked at a time."""
+    return summing_carrier()
+
+
+def summing_carrier(window=2, quorum=None):
+    from dataclasses import replace
+
+    from by_bytes import Federation
+
+    federation = Federation(make_client_data(SIZES), steps=(1,))
+    server = federation.server
+    server.settings = replace(server.settings, sums=SETTINGS)
+    server.sums._settings = SETTINGS
+    for client in federation.clients.values():
+        client.settings = replace(client.settings, sums=SETTINGS)
+    return Carrier(federation, quorum, window)
+
+
+def gathered(one):
+    sizes = {}
+    one.carry(one.coordinator._gathering.statistics(sizes))
+    return sizes
+
+
+def test_keys_then_one_stage_after_the_other_of_everyone(carried):
+    sizes = gathered(carried)
+    names = ["sum_counts", "sum_means", "sum_pooled"]
+    stages = [(name, some) for name in names for some in ([1, 2], [3, 4])]
+    assert carried.asked() == [("sum_keys", ALL), *stages]
+    kinds = [kind.name for kind in (SUM_KEYS, *SUM_KINDS.values())]
+    assert sum(sizes.values()) == carried.bytes_up(*kinds)
+    assert int(carried.server.statistics.counts.sum()) == sum(SIZES)
+    assert isinstance(carried.coordinator._gathering, Gathering)
+
+
+def test_every_stage_has_its_kind():
+    assert [stage_of(kind) for kind in SUM_KINDS.values()] == list(SUM_KINDS)
+    patient = {kind for kind in KINDS if kind.patient}
+    assert patient == {SUM_KEYS, *SUM_KINDS.values()}
+
+
+@pytest.mark.parametrize("quorum", [4, 2])
+@pytest.mark.parametrize("kind", ["sum_keys", "sum_counts", "sum_means", "sum_pooled"])
+@pytest.mark.parametrize("fault", [lost, late, garbage, twice])
+def test_whoever_is_missing_ends_it_by_name_whatever_the_quorum(fault, kind, quorum):
+    one = summing_carrier(quorum=quorum)
+    one.faults[kind, 0, 3] = fault
+    with pytest.raises(GGEURError, match=f"round 0, {kind}: .* client 3: "):
+        gathered(one)
+    assert one.server.sums.summed is None
+
+
+def test_fewer_than_three_make_no_sum():
+    one = summing_carrier(quorum=2)
+    for number in (3, 4):
+        one.membership.leave(number, "gone")
+    with pytest.raises(GGEURError, match="2 clients take part"):
+        gathered(one)
+
+
+def test_who_is_not_there_at_the_beginning_is_not_in_the_roster():
+    one = summing_carrier(quorum=3)
+    one.membership.leave(2, "gone")
+    gathered(one)
+    assert list(one.server.uploaded_rows) == [1, 3, 4]
+    assert int(one.server.statistics.counts.sum()) == sum(SIZES) - SIZES[1]
+
+
+def test_more_rows_than_clients_declared_are_noticed(carried):
+    carried.server.declared = {k: Declared(train=5) for k in ALL}
+    with pytest.raises(GGEURError, match="declared 20 in all"):
+        gathered(carried)
+
+
+def test_a_client_answers_only_what_its_settings_ask_for(carried):
+    handler = carried.handlers[1]
+    handler._answers = {STATISTICS}
+    with pytest.raises(MessageError, match="secure_sums"):
+        handler.answer(SUM_MEANS, (b"",))
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"stage": "counts"}, "stage"),
+        ({"session": bytes(16)}, "session"),
+        ({"masked": None}, "masked"),
+    ],
+)
+def test_an_answer_of_another_stage_session_or_length_is_refused(
+    carried, change, field
+):
+    from dataclasses import replace
+
+    from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
+        MaskedVector,
+    )
+
+    def spoil(reply, carrier):
+        schema = carrier.server.schema
+        vector = MaskedVector.from_bytes(reply[0], schema, "client 3")
+        short = {"masked": vector.masked[1:]} if "masked" in change else change
+        return (replace(vector, **short).to_bytes(),)
+
+    carried.faults["sum_means", 0, 3] = spoil
+    with pytest.raises(GGEURError, match=f"client 3: .*field '{field}'"):
+        gathered(carried)
+
+
+def test_sum_up_asks_nobody_twice(carried):
+    gathered(carried)
+    asked = [(r.kind, k) for r in carried.requests for k in r.parts]
+    assert len(set(asked)) == len(asked) == 16
+    assert sum_up.__module__.endswith("course.summing")

@@ -1,0 +1,177 @@
+"""Totals of secure sums: those of all rows, and nothing of withheld ones."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sums_of import CLASSES, DIM, SETTINGS, Sum, clients_of, pooled, rows
+
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
+    STAGES,
+    SumSettings,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
+    ClientRows,
+    Named,
+)
+from federatedscope_ggeur.geometry import ClassStatistics, MeanStatistics, Totals
+from federatedscope_ggeur.models import build_closed_form
+
+
+def plain(clients, threshold):
+    """Counts, means and scatter of the classes that have enough rows, by numpy."""
+    x, y = pooled(clients)
+    counts, means = np.bincount(y, minlength=CLASSES), np.zeros((CLASSES, DIM))
+    scatter = np.zeros((DIM, DIM))
+    for c in np.flatnonzero(counts >= threshold):
+        own = x[y == c]
+        means[c] = own.mean(axis=0)
+        scatter += (own - means[c]).T @ (own - means[c])
+    return np.where(counts >= threshold, counts, 0), means, scatter
+
+
+def relative(found, wanted):
+    return np.abs(np.asarray(found) - wanted).max() / np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sums_are_those_of_all_rows(seed):
+    clients = clients_of(sizes=(31, 8, 20, 13), seed=seed)
+    held = Sum(clients).run().statistics
+    counts, means, scatter = plain(clients, 3)
+    assert held.counts.tolist() == counts.tolist()
+    assert relative(held.means, means) < 1e-11
+    assert relative(held.scatter(), scatter) < 1e-10
+
+
+@pytest.mark.parametrize("name", ["lda", "ridge", "ncm"])
+def test_heads_are_those_of_plain_statistics(name):
+    x, y = rows(1, 3000, classes=10, dim=32)
+    settings = SumSettings(10, 32, 3)
+    parts = np.array_split(np.arange(3000), 10)
+    clients = {k: (x[part], y[part]) for k, part in enumerate(parts, start=1)}
+    held = Sum(clients, settings).run().statistics
+    whole = ClassStatistics.from_embeddings(x, y, 10)
+    options = {"lda": {"shrinkage": 0.1}, "ridge": {"strength": 0.1}, "ncm": {}}
+    form = build_closed_form(name, {name: options[name]})
+    one, other = form.solve(held).model, form.solve(whole).model
+    for a, b in zip(one.parameters(), other.parameters()):
+        assert relative(a, b.numpy()) < 1e-6
+
+
+def test_the_order_of_clients_changes_no_bit():
+    clients = clients_of()
+    one = Sum(clients).run().statistics
+    other = Sum(clients).run(order=lambda numbers: sorted(numbers)[::-1]).statistics
+    assert torch.equal(one.means, other.means)
+    assert torch.equal(one.scatter(), other.scatter())
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(15), pytest.param(range(15, 200), marks=pytest.mark.slow)]
+)
+def test_withheld_rows_change_nothing_that_goes_down_or_is_summed(seeds):
+    """200 federations, each with other rows in the place of those of classes that are
+    below the threshold over all clients."""
+    changed = 0
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        clients = clients_of(sizes=rng.integers(3, 9, size=3), seed=seed)
+        counts = np.bincount(pooled(clients)[1], minlength=CLASSES)
+        if not (counts >= 3).any():
+            continue
+        others = {}
+        for k, (x, y) in clients.items():
+            withheld = torch.from_numpy(counts < 3)[y]
+            changed += int(withheld.sum())
+            other = rows(seed + 5000, len(y))[0]
+            others[k] = torch.where(withheld[:, None], other, x), y
+        first, second = Sum(clients), Sum(others)
+        outcomes = []
+        for one in (first, second):
+            try:
+                held = one.run()
+                outcomes.append([held.statistics.means, held.statistics.scatter()])
+            except GGEURError as error:
+                outcomes.append(str(error))
+        assert first.down == second.down
+        if not isinstance(outcomes[0], str):
+            assert all(torch.equal(a, b) for a, b in zip(*outcomes))
+        else:
+            assert outcomes[0] == outcomes[1]
+    assert changed > len(seeds) / 2
+
+
+def test_indicators_by_a_plain_oracle():
+    """Who owns all of a class but fewer rows than the threshold says so, and nobody
+    knows who."""
+    settings = replace(SETTINGS, min_samples=4)
+    held = {1: [9, 4, 0, 5, 2], 2: [1, 4, 7, 0, 2], 3: [2, 0, 0, 0, 1]}
+    clients = {}
+    for k, counts in held.items():
+        y = torch.tensor(counts).new_tensor(np.repeat(np.arange(5), counts))
+        clients[k] = rows(k, len(y))[0], y
+    # Class 0: the others of client 1 have 3. Class 1: 4 and 4. 2 and 3 have one owner.
+    # Class 4: for client 1 the others have 3, for 2 as well, for 3 they have 4.
+    summed = Sum(clients, settings).run()
+    assert summed.kept_back == (0, 4)
+    assert summed.open_classes == [1, 2, 3]
+    assert not summed.nearly_all
+    assert summed.unnamed == 0
+
+
+@pytest.mark.parametrize(("rest", "near"), [(12, True), (13, False)])
+def test_nearly_all_rows_are_all_but_two_for_each_class(rest, near):
+    clients = {1: rows(1, 60), 2: rows(2, rest - 3), 3: rows(3, 3)}
+    clients = {k: (x, y % 2) for k, (x, y) in clients.items()}
+    assert Sum(clients).run().nearly_all == near
+
+
+@pytest.mark.parametrize(("rest", "near"), [(64, True), (65, False)])
+def test_behind_a_shape_nearly_all_is_what_could_be_solved_for(rest, near):
+    """The others' scatter is the shape less one's own: see docs/privacy.md."""
+    settings = replace(SETTINGS, dim=100, sends_shape=True)
+    sizes = {1: 80, 2: rest - 20, 3: 20}
+    clients = {k: rows(k, n, dim=100) for k, n in sizes.items()}
+    clients = {k: (x, y % 2) for k, (x, y) in clients.items()}
+    assert Sum(clients, settings).run().nearly_all == near
+
+
+def test_a_row_that_is_too_long_or_not_a_number_does_not_fit():
+    x, y = rows(0, 5)
+    assert ClientRows(x, y, SETTINGS).fits
+    for bad in (2.0, np.nan, np.inf):
+        spoilt = x.clone()
+        spoilt[3, 0] = bad
+        assert not ClientRows(spoilt, y, SETTINGS).fits
+
+
+def test_stages_and_lengths():
+    assert [SETTINGS.length(stage, 3) for stage in STAGES] == [5, 3 * (DIM + 1) + 1, 10]
+    assert SETTINGS.longest == 5 * (DIM + 1) + 1
+    assert Named.of_totals(np.array([2, 3, 0, 9, 3]), 3) == Named((1, 3, 4), (3, 9, 3))
+
+
+def test_without_a_scatter_there_are_two_stages():
+    clients = clients_of()
+    one = Sum(clients, replace(SETTINGS, stages=STAGES[:2]))
+    held = one.run().statistics
+    assert isinstance(held, MeanStatistics)
+    assert relative(held.means, plain(clients, 3)[1]) < 1e-11
+    assert {stage for stage, _ in one.sent} == set(STAGES[:2])
+
+
+def test_what_goes_down_has_no_class_that_is_kept_back_but_the_same_covariance():
+    clients = clients_of(sizes=(40, 6, 6), seed=3)
+    summed = Sum(clients, replace(SETTINGS, min_samples=5)).run()
+    assert summed.kept_back
+    kept, all_ = summed.released(), summed.statistics
+    assert kept.classes == summed.open_classes
+    assert not kept.means[list(summed.kept_back)].any()
+    sizes = [int(s.counts.sum()) - len(s.classes) for s in (kept, all_)]
+    torch.testing.assert_close(kept.scatter() / sizes[0], all_.scatter() / sizes[1])
+    totals = summed.totals()
+    assert totals.count == int(kept.counts.sum())
+    assert totals.spread == pytest.approx(Totals.of_statistics(kept).spread)

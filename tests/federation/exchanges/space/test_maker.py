@@ -1,0 +1,111 @@
+"""The space of a run: of all rows that clients tell of, once each."""
+
+import logging
+
+import pytest
+import torch
+
+from federatedscope_ggeur.errors import StatisticsError
+from federatedscope_ggeur.federation.exchanges.space.messages import TotalsUpload
+from federatedscope_ggeur.federation.exchanges.space.maker import SpaceMaker
+from federatedscope_ggeur.geometry import (
+    ClassStatistics,
+    MeanStatistics,
+    Space,
+    SpaceSettings,
+    Totals,
+)
+
+CLASSES, DIM = 3, 4
+
+
+def make_rows(n, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, DIM, generator=generator), torch.arange(n) % CLASSES
+
+
+NOTHING = ClassStatistics.empty(CLASSES, DIM)
+
+
+def assert_same(space, other):
+    assert space.kind == other.kind
+    torch.testing.assert_close(space.centre, other.centre)
+    rows = make_rows(9, 99)[0]
+    torch.testing.assert_close(space.features(rows), other.features(rows))
+
+
+def test_totals_alone_make_the_standard_space_of_all_rows():
+    parts = [make_rows(n, seed=n)[0] for n in (3, 8, 5)]
+    maker = SpaceMaker(SpaceSettings("standard"), DIM)
+    uploads = [TotalsUpload(k, Totals.of_rows(part)) for k, part in enumerate(parts, 1)]
+    maker.add(uploads[1:])
+    maker.add(uploads[:1])
+    assert maker.told == {1, 2, 3}
+    assert_same(maker.make(NOTHING), Space.standard(Totals.of_rows(torch.cat(parts))))
+
+
+@pytest.mark.parametrize("kind", ["standard", "whitened"])
+def test_rows_of_statistics_and_of_totals_are_put_together(kind):
+    rows, labels = make_rows(30, 0)
+    rest, _ = make_rows(6, 1)
+    statistics = ClassStatistics.from_embeddings(rows, labels, CLASSES)
+    maker = SpaceMaker(SpaceSettings(kind, 0.4), DIM)
+    parts = (slice(0, 11), slice(11, 30))
+    for part in parts:
+        own = ClassStatistics.from_embeddings(rows[part], labels[part], CLASSES)
+        maker.add_statistics(own)
+    maker.add([TotalsUpload(2, Totals.of_rows(rest))])
+    every = Totals.of_rows(torch.cat([rows, rest]))
+    wanted = SpaceSettings(kind, 0.4).make(every, statistics)
+    assert_same(maker.make(statistics), wanted)
+
+
+def test_means_alone_and_the_scatter_within_classes_are_as_good_as_statistics():
+    makers = [SpaceMaker(SpaceSettings("standard"), DIM) for _ in range(2)]
+    for k, n in enumerate((12, 20, 7), start=1):
+        statistics = ClassStatistics.from_embeddings(*make_rows(n, seed=n), CLASSES)
+        makers[0].add_statistics(statistics)
+        makers[1].add_statistics(MeanStatistics.of(statistics))
+        makers[1].add([TotalsUpload(k, Totals.empty(DIM), statistics.trace())])
+    spaces = [maker.make(NOTHING) for maker in makers]
+    assert_same(*spaces)
+
+
+def test_means_alone_make_no_white_space():
+    means = MeanStatistics.of(
+        ClassStatistics.from_embeddings(*make_rows(9, seed=0), CLASSES)
+    )
+    maker = SpaceMaker(SpaceSettings("whitened"), DIM)
+    maker.add_statistics(means)
+    with pytest.raises(StatisticsError, match="only means"):
+        maker.make(means)
+
+
+def test_the_order_within_a_window_changes_no_bit():
+    uploads = [
+        TotalsUpload(k, Totals.of_rows(make_rows(7, seed=k)[0])) for k in (1, 2, 3)
+    ]
+    made = []
+    for order in (uploads, uploads[::-1]):
+        maker = SpaceMaker(SpaceSettings("standard"), DIM)
+        maker.add(order)
+        made.append(maker.make(NOTHING))
+    assert torch.equal(made[0].centre, made[1].centre)
+    assert made[0].scale == made[1].scale
+
+
+@pytest.mark.parametrize("kind", ["standard", "whitened"])
+def test_where_nobody_tells_it_stays_raw_and_says_so(kind, caplog):
+    maker = SpaceMaker(SpaceSettings(kind), DIM)
+    maker.add([TotalsUpload(1, Totals.empty(DIM))])
+    with caplog.at_level(logging.WARNING):
+        assert maker.make(NOTHING).is_raw
+    assert "raw embeddings" in caplog.text
+    assert "lower" in caplog.text
+
+
+def test_a_white_space_needs_more_than_totals():
+    maker = SpaceMaker(SpaceSettings("whitened"), DIM)
+    maker.add([TotalsUpload(1, Totals.of_rows(make_rows(9, 0)[0]))])
+    with pytest.raises(StatisticsError, match="whitened"):
+        maker.make(NOTHING)

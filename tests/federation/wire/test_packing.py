@@ -1,0 +1,107 @@
+"""What is no message, or one of another kind or version, is refused by sender."""
+
+import contextlib
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import save
+from spoilt_messages import PAYLOADS, SCHEMA, pack, raw, refusal, with_tensor
+
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
+from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_the_messages_that_are_spoilt_below_are_valid(payload):
+    received = payload.from_bytes(pack(payload), SCHEMA, "client 3")
+    assert isinstance(received, payload)
+    data = received.to_bytes()
+    assert isinstance(payload.from_bytes(data, SCHEMA, "client 3"), payload)
+
+
+DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
+
+NOT_MESSAGES = {
+    "empty": b"",
+    "one byte": b"{",
+    "zeros": bytes(100),
+    "huge header length": b"\xff" * 100,
+    "text": b"GET / HTTP/1.1\r\n\r\n",
+    "pickle": pickle.dumps({"client": 3, "params": [0.0] * 10}),
+    "no metadata": save({"params": torch.ones(2)}),
+    "other metadata": save({"params": torch.ones(2)}, {"format": "pt"}),
+    "null": raw(b"null"),
+    "list": raw(b"[]"),
+    "null metadata": raw(b'{"__metadata__":null}'),
+    "not text": raw(b'{"__metadata__":{"ggeur":"\xff\xfe"}}'),
+    "not json": save({}, {"ggeur": "version 1"}),
+    "json number": save({}, {"ggeur": "1"}),
+    "json list": save({}, {"ggeur": "[]"}),
+    "no kind": save({}, {"ggeur": '{"version": 2, "numbers": {}}'}),
+    "numbers no dict": save(
+        {}, {"ggeur": '{"version": 2, "kind": "prepare_reply", "numbers": 5}'}
+    ),
+    "deep list": save({}, {"ggeur": "[" * 100_000}),
+    "deep dict": save(
+        {}, {"ggeur": f'{{"version": 2, "kind": "prepare_reply", "numbers": {DEEP}}}'}
+    ),
+    "unknown dtype": with_tensor("X9", [2], 2),
+    "four-bit dtype": with_tensor("F4", [4], 2),
+    "negative shape": with_tensor("F32", [-1], 4),
+    "shape beyond int64": with_tensor("F32", [2**63, 0], 0),
+    "shape overflows": with_tensor("F32", [2**40, 2**40], 4),
+    "shape promises more": with_tensor("F32", [2**30], 4),
+}
+
+
+@pytest.mark.parametrize("data", NOT_MESSAGES.values(), ids=NOT_MESSAGES)
+def test_what_is_no_message_is_refused(data):
+    assert refusal(PrepareReply, data).field == "header"
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_a_message_cut_anywhere_or_with_more_behind_it_is_refused(payload):
+    data = pack(payload)
+    for length in range(0, len(data), 7):
+        assert refusal(payload, data[:length]).field == "header"
+    assert refusal(payload, data + b"\0\0\0\0").field == "header"
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_a_flipped_byte_never_leads_to_another_error(payload):
+    data = pack(payload)
+    for position in range(0, len(data), 3):
+        spoilt = bytearray(data)
+        spoilt[position] ^= 0xFF
+        with contextlib.suppress(MessageError):
+            payload.from_bytes(bytes(spoilt), SCHEMA, "client 3")
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_another_kind_is_refused(payload):
+    other = pack(payload, kind="diary")
+    assert refusal(payload, other).field == "kind"
+    assert refusal(payload, pack(payload, kind=["a"])).field == "kind"
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("version", [0, 2, 5, "3", True, 10**300, None])
+def test_another_version_is_refused(payload, version):
+    assert refusal(payload, pack(payload, version=version)).field == "version"
+
+
+@pytest.mark.parametrize(
+    "payload", [StatisticsUpload, PrepareReply, ClientUpdate, ScoreReport]
+)
+def test_a_client_can_speak_for_itself_only(payload):
+    data = pack(payload)
+    assert payload.from_bytes(data, SCHEMA, "client 3").client == 3
+    with pytest.raises(
+        MessageError, match=r"client 4 refused.*from client 3"
+    ) as caught:
+        payload.from_bytes(data, SCHEMA, "client 4")
+    assert caught.value.field == "client"
