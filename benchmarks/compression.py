@@ -105,10 +105,7 @@ def _measured(run: Run, exact: Run) -> dict[str, float]:
         "difference": 100 * (results.final.avg - exact.results.final.avg),
         "left out": _number(lost and lost.left_out),
         "covariance": scatter,
-        "limit": _number(lost and lost.covariance_error_limit),
         "weights": weights,
-        "weights limit": _number(lost and lost.head_error_limit),
-        "at half rank": _number(lost and lost.head_change_at_half_rank),
     }
 
 

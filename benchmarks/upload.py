@@ -10,23 +10,27 @@ from workloads import DIM, OFFICE_HOME, S1_CLASSES, s1
 
 from federatedscope_ggeur.federation import (
     Client,
-    ClientSettings,
     MemoryBudget,
+    RoleSettings,
     Task,
     TrainingSettings,
 )
-from federatedscope_ggeur.federation.wire.schema import MessageSchema
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
+    StatisticsClient,
+)
+from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
+    StatisticsSettings,
+)
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.geometry import AugmentationSettings, ClassStatistics
+from federatedscope_ggeur.federation.wire.schema import MessageSchema
+from federatedscope_ggeur.geometry import ClassStatistics
 from federatedscope_ggeur.methods import build_method
 from federatedscope_ggeur.models import ModelSettings
 
-SETTINGS = ClientSettings(
-    Task(S1_CLASSES, DIM, ModelSettings(), build_method("fedavg"), seed=0),
-    augmentation=AugmentationSettings(),
-    training=TrainingSettings(),
-    min_samples=1,
-    weight="augmented",
+TASK = Task(S1_CLASSES, DIM, ModelSettings(), build_method("fedavg"), seed=0)
+SETTINGS = RoleSettings(TASK, Demands(), TrainingSettings(), min_samples=1).with_own(
+    StatisticsSettings()
 )
 MB = 1e6
 
@@ -34,7 +38,7 @@ MB = 1e6
 def upload(number: int, features, labels) -> bytes:
     memory = MemoryBudget(0)
     client = Client(number, f"domain{number}", features, labels, SETTINGS, memory)
-    return client.statistics().to_bytes()
+    return StatisticsClient(client, {}).statistics().to_bytes()
 
 
 def errors(clients, uploads: list[bytes]) -> tuple[float, float]:

@@ -4,21 +4,47 @@ import torch
 
 from federatedscope_ggeur.federation import (
     Client,
-    ClientSettings,
     MemoryBudget,
     OptimizerSettings,
+    RoleSettings,
     Server,
-    ServerSettings,
     Task,
     TrainingSettings,
 )
-from federatedscope_ggeur.federation.course.requests import (
-    EVALUATE,
+from federatedscope_ggeur.federation.course.client_handler import (
+    ClientHandler,
+    GeometryCache,
+)
+from federatedscope_ggeur.federation.course.coordinator import Coordinator
+from federatedscope_ggeur.federation.course.plan import Plan
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges import Request
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     PREPARE,
+    AugmentationClient,
+    AugmentationExchange,
+)
+from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
+from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
+    ClosedFormSettings,
+)
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
+    EVALUATE,
+    EvaluationClient,
+)
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
     STATISTICS,
+    StatisticsClient,
+)
+from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
+    StatisticsSettings,
+)
+from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TRAIN,
-    Request,
-    decode_answer,
+    RoundSettings,
+    TrainingClient,
+    TrainingExchange,
+    train_broadcast,
 )
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.geometry import (
@@ -50,13 +76,17 @@ def make_client_data(sizes=(20, 30, 25)):
 
 
 class Federation:
-    """A server and its clients.
+    """A server and its clients, and the coordinator that knows what the server asks.
 
     Parameters
     ----------
     data : dict from client number to (domain, features, labels)
     order : callable
         In which order the clients of a list run.
+    closed_form : ClosedForm, optional
+    sums : SumSettings, optional
+    plan : dict
+        Of the coordinator's `Plan`.
     """
 
     def __init__(
@@ -81,39 +111,94 @@ class Federation:
         unseen=0,
         calibration=None,
         space="raw",
+        rounds=10,
+        closed_form=None,
+        sums=None,
+        statistics=None,
+        train_withheld=True,
     ):
-        self.order = order
+        self.order, self.memory = order, MemoryBudget(memory)
         method, model = method or FedAvg(), model or ModelSettings()
-        sizes = sizes or TotalSizes(12, 5)
-        space = SpaceSettings(space)
-        dim = next(iter(data.values()))[1].shape[1]
-        task = Task(classes, dim, model, method, seed, space=space)
-        client_settings = ClientSettings(
-            task,
-            augmentation=AugmentationSettings(tuple(steps), sizes, noise=noise),
-            training=training,
-            min_samples=min_samples,
-            weight=weight,
-            sends_statistics=bool(steps) or space.kind == "whitened",
+        augmentation = AugmentationSettings(
+            tuple(steps), sizes or TotalSizes(12, 5), noise=noise
         )
-        server_settings = ServerSettings(
-            task,
+        dim = next(iter(data.values()))[1].shape[1]
+        task = Task(
+            classes,
+            dim,
+            model,
+            method,
+            seed,
+            space=SpaceSettings(space),
+            counted_prototypes=sums is not None,
+            **({} if statistics is None else {"statistics": statistics}),
+        )
+        demands = Demands(
+            rounds=rounds,
+            federated=method.federated,
             steps=tuple(steps),
-            prototypes=prototypes,
-            sample_client_num=sample_client_num or len(data),
-            ignore_weight=ignore_weight,
-            total_rounds=10,
+            space=space,
+            closed_form=closed_form is not None,
+            uses_statistics=closed_form is not None and closed_form.asks,
+            is_open=closed_form is not None and closed_form.is_open,
+            calibrates=calibration is not None,
+            sums=sums is not None,
+        )
+        settings = RoleSettings(
+            task,
+            demands,
+            training,
+            min_samples,
             eval_every=3,
             unseen_client_num=unseen,
-            calibration=calibration,
+            ignore_weight=ignore_weight,
+        ).with_own(
+            StatisticsSettings(),
+            SetSettings(augmentation, prototypes, weight, train_withheld),
+            RoundSettings(sample_client_num or len(data)),
         )
-        budget = MemoryBudget(memory)
+        if closed_form is not None:
+            settings = settings.with_own(ClosedFormSettings(closed_form))
+        if calibration is not None:
+            settings = settings.with_own(calibration)
+        if sums is not None:
+            settings = settings.with_own(sums)
+        self.settings = settings
         self.clients = {
-            k: Client(k, domain, features, labels, client_settings, budget)
+            k: Client(k, domain, features, labels, settings, self.memory)
             for k, (domain, features, labels) in data.items()
         }
-        self.server = Server({k: data[k][0] for k in data}, server_settings)
+        self.server = Server({k: data[k][0] for k in data}, settings)
         self.schema = self.server.schema
+        self.lead(Coordinator(self.server, Plan(2, None, False), {}))
+
+    def lead(self, coordinator):
+        """Have a coordinator ask the clients, each by a new handler."""
+        self.coordinator = coordinator
+        cache = GeometryCache()
+        self.handlers = {
+            k: ClientHandler(client, {}, cache) for k, client in self.clients.items()
+        }
+
+    def side(self, k, kind):
+        """Client `k`'s part of an exchange."""
+        return self.handlers[k].side(kind)
+
+    def find(self, kind):
+        """The server's part of an exchange."""
+        return self.coordinator.find(kind)
+
+    @property
+    def augmentation(self):
+        return self.find(AugmentationExchange)
+
+    @property
+    def training(self):
+        return self.find(TrainingExchange)
+
+    @property
+    def evaluation(self):
+        return self.coordinator.evaluation
 
     def send(self, payload, sender="the server"):
         """What the other side gets."""
@@ -122,27 +207,28 @@ class Federation:
     def collect_statistics(self, window=2):
         for numbers in windows(self.server.participants, window):
             self.add_statistics(
-                self.clients[k].statistics() for k in self.order(numbers)
+                self.side(k, StatisticsClient).statistics() for k in self.order(numbers)
             )
 
     def prepare(self, k):
         """Geometry and prototypes to client `k`; its answer."""
         geometry = prototypes = None
-        if self.server.needs_statistics:
-            geometry = self.send(self.server.geometry())
-            prototypes = self.server.prototypes(k)
+        if self.settings.demands.statistics:
+            geometry = self.send(self.augmentation.make_geometry())
+            prototypes = self.augmentation.prototypes(k)
             prototypes = prototypes and self.send(prototypes)
-        return self.send(self.clients[k].prepare(geometry, prototypes), f"client {k}")
+        side = self.side(k, AugmentationClient)
+        return self.send(side.prepare(geometry, prototypes), f"client {k}")
 
     def round0(self):
-        if self.server.needs_statistics:
+        if self.settings.demands.statistics:
             self.collect_statistics()
         for k in self.order(list(self.clients)):
             self.add_prepare_reply(self.prepare(k))
-        message = self.server.start()
+        message = self.augmentation.start()
         if message is not None:
-            for client in self.clients.values():
-                client.receive(self.send(message))
+            for k in self.clients:
+                self.side(k, AugmentationClient).receive(self.send(message))
         return self
 
     # what a coordinator does with answers: none is used before it is validated
@@ -152,31 +238,47 @@ class Federation:
         asked = [answer.client] if asked is None else asked
         request = Request(kind, number, dict.fromkeys(asked, ()))
         parts = (answer.to_bytes(),)
-        return decode_answer(self.server, request, answer.client, parts)
+        return self.coordinator.decode(request, answer.client, parts)
 
     def add_statistics(self, uploads):
         taken = [self.validated(STATISTICS, upload) for upload in uploads]
-        self.server.add_statistics(taken)
+        for upload in sorted(taken, key=lambda upload: upload.client):
+            self.coordinator.on_statistics(upload)
 
     def add_prepare_reply(self, reply):
-        self.server.add_prepare_reply(self.validated(PREPARE, reply))
+        self.augmentation.add_reply(self.validated(PREPARE, reply))
+
+    def broadcast(self, number):
+        return train_broadcast(self.server, number)
+
+    def sample(self, number):
+        return self.training.sample(number)
 
     def step(self, number, updates, drawn=None):
-        drawn = self.server.sample(number) if drawn is None else drawn
+        drawn = self.sample(number) if drawn is None else drawn
         taken = [self.validated(TRAIN, update, number, drawn) for update in updates]
-        self.server.step(number, taken)
+        self.training.step(number, taken)
 
     def aggregate_scores(self, number, reports):
         taken = [self.validated(EVALUATE, report, number) for report in reports]
-        return self.server.aggregate_scores(taken)
+        return self.evaluation.by_domain(taken)
+
+    def fit(self, k, broadcast):
+        """The update of client `k`."""
+        return self.side(k, TrainingClient).train(broadcast)
 
     def train(self, number):
         """The updates of the clients drawn in a round."""
-        broadcast = self.send(self.server.broadcast(number))
-        drawn = self.order(self.server.sample(number))
-        return [
-            self.send(self.clients[k].train(broadcast), f"client {k}") for k in drawn
-        ]
+        broadcast = self.send(self.broadcast(number))
+        drawn = self.order(self.sample(number))
+        return [self.send(self.fit(k, broadcast), f"client {k}") for k in drawn]
+
+    def score(self, k, broadcast, rows):
+        """What client `k` scores on `rows`, by split."""
+        return self.side(k, EvaluationClient).score(broadcast, rows)
+
+    def eval_params(self, k, broadcast):
+        return self.side(k, EvaluationClient).eval_params(broadcast)
 
     def run(self, rounds):
         """Round 0 and `rounds` rounds; the weights after each of them."""
@@ -186,3 +288,20 @@ class Federation:
             self.step(number, self.train(number))
             weights.append(self.server.params)
         return torch.stack(weights)
+
+
+def train_of(client, broadcast):
+    """The update of a client that no federation holds."""
+    return TrainingClient(client, {}).train(broadcast)
+
+
+def score_of(client, broadcast, rows):
+    return EvaluationClient(client, {}).score(broadcast, rows)
+
+
+def eval_params_of(client, broadcast):
+    return EvaluationClient(client, {}).eval_params(broadcast)
+
+
+def prepare_of(client, *parts):
+    return AugmentationClient(client, {}).prepare(*parts)

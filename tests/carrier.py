@@ -15,7 +15,7 @@ from federatedscope_ggeur.federation.course.client_handler import (
 )
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.plan import Plan
-from federatedscope_ggeur.federation.course.requests import Absence
+from federatedscope_ggeur.federation.exchanges import Absence
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 
 SIZES = (20, 30, 25, 15)
@@ -98,8 +98,11 @@ class Carrier:
             dismiss=lambda number, reason: self.dismissed.append((number, reason)),
         )
         self.membership = self.coordinator.membership
+        federation.coordinator = self.coordinator
         self._cache = GeometryCache()
-        self.handlers = {k: self._handler(k) for k in federation.clients}
+        self.handlers = federation.handlers = {
+            k: self._handler(k) for k in federation.clients
+        }
 
     def restart(self, k, rows=None):
         """Client `k` as a new process has it, with the first `rows` of its data."""
@@ -113,6 +116,10 @@ class Carrier:
             MemoryBudget(1e9),
         )
         self.handlers[k] = self._handler(k)
+
+    @property
+    def training(self):
+        return self.federation.training
 
     def round0(self):
         return self.carry(self.coordinator.round0())

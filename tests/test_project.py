@@ -13,7 +13,7 @@ import yaml
 
 from federatedscope_ggeur import __version__
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.federation.course.requests import KINDS
+from federatedscope_ggeur.federation.exchanges.base import all_kinds
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "federatedscope_ggeur"
@@ -193,8 +193,10 @@ class TestRequests:
     CARRY = ("federation", "engines")
 
     def test_kinds_are_spelt_in_one_module(self):
-        names = {kind.name for kind in KINDS} | {kind.message for kind in KINDS}
-        names |= {kind.answer_message for kind in KINDS if kind.answer_message}
+        names = {kind.name for kind in all_kinds()} | {
+            kind.message for kind in all_kinds()
+        }
+        names |= {kind.answer_message for kind in all_kinds() if kind.answer_message}
         for file, tree in trees().items():
             # The payloads' own kinds on the wire stand with the payloads; "train" is
             # also what FederatedScope calls a split and its message buffer.
@@ -227,7 +229,7 @@ class TestRequests:
             if isinstance(node, ast.Call)
             and getattr(node.func, "id", "") == "RequestKind"
         ]
-        assert len(in_table) == len(KINDS)
+        assert len(in_table) == len(all_kinds())
 
     def test_each_answer_is_validated_by_one_function_in_one_place(self):
         module = Path("federation/messages/validation.py")

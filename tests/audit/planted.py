@@ -12,6 +12,9 @@ from federatedscope_ggeur.audit import Transcript, Truth
 from federatedscope_ggeur.audit.base import Clock
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
+from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
+    ClosedFormSettings,
+)
 from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
 from federatedscope_ggeur.models import build_closed_form
 
@@ -23,7 +26,7 @@ def settings_of(*settings, classes=4, dim=12, clients=3):
     """Both roles' settings."""
     cfg = load_config("ggeur_quickstart.yaml", list(settings))
     made = run_settings(cfg, classes, dim, clients)
-    return {"server": made.server, "client": made.client}
+    return {"role": made.role}
 
 
 def relu_rows(seed, n, dim=300, zeros=0.3):
@@ -92,7 +95,10 @@ def head_of(clients, name, options=None, classes=4, but=()):
 def transcript(settings=(), form=None, **seen):
     known = settings_of(*settings)
     if form is not None:
-        known["client"] = replace(known["client"], closed_form=form)
+        role = known["role"]
+        demands = replace(role.demands, closed_form=True)
+        own = role.with_own(ClosedFormSettings(form))
+        known["role"] = replace(own, demands=demands)
     return Transcript(**{**known, **seen})
 
 

@@ -46,7 +46,7 @@ def test_the_device(quickstart, gpus, settings, free, expected):
     cfg = load_config(quickstart, settings)
     assert training_device(cfg) == expected
     settings = run_settings(cfg, 10, 16, 4)
-    assert settings.client.training.device == settings.server.device == expected
+    assert settings.role.training.device == expected
     encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
     assert encoding.device == ("auto" if expected == CPU else str(expected))
 

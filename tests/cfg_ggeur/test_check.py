@@ -17,7 +17,8 @@ from federatedscope_ggeur.errors import ConfigError
 
 
 def yacs_config(use: bool = True, **values) -> CfgNode:
-    cfg = CfgNode({"federate": CfgNode({"method": "ggeur" if use else "FedAvg"})})
+    method = "ggeur" if use else "FedAvg"
+    cfg = CfgNode({"federate": CfgNode({"method": method, "total_round_num": 5})})
     extend_ggeur_cfg(cfg)
     cfg.ggeur.use = use
     for name, value in values.items():

@@ -21,6 +21,7 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
 from federatedscope_ggeur.geometry import PerAnchorSizes, ReleaseSizes, TotalSizes
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Moon
 from federatedscope_ggeur.settings import Key
@@ -87,7 +88,9 @@ def test_every_method_runs_and_has_an_effect(model, steps, hidden):
 def test_each_rule_of_sizes_has_its_numbers(config, settings, steps, expected):
     words = ["ggeur.step1_size", -1, "ggeur.step2_size", -1, "ggeur.steps", steps]
     words += [part for k, v in settings.items() for part in (f"ggeur.{k}", v)]
-    found = run_settings(config(*words), 12, 16, 3).client.augmentation.sizes
+    found = (
+        run_settings(config(*words), 12, 16, 3).role.of(SetSettings).augmentation.sizes
+    )
     assert found == expected
 
 
@@ -303,18 +306,18 @@ class TestAugmentations:
     def test_defaults_are_those_of_the_class(self, quickstart, added):
         settings = self.method(quickstart, "ggeur.augmentation", added)
         wanted = vars(AUGMENTATIONS[added]())
-        for role in (settings.client, settings.server):
-            assert role.task.method.name == f"fedavg + {added}"
-            found = vars(role.task.method.parts["augmentation"])
-            assert found == wanted
-            assert [*map(type, found.values())] == [*map(type, wanted.values())]
+        method = settings.role.task.method
+        assert method.name == f"fedavg + {added}"
+        found = vars(method.parts["augmentation"])
+        assert found == wanted
+        assert [*map(type, found.values())] == [*map(type, wanted.values())]
 
     @pytest.mark.parametrize("added", AUGMENTATIONS)
     def test_every_setting_arrives(self, quickstart, added):
         for key in AUGMENTATIONS[added].SETTINGS:
             value = another(key, key.default)
             given = ("ggeur.augmentation", added, f"ggeur.{added}.{key.name}", value)
-            found = self.method(quickstart, *map(str, given)).client.task.method
+            found = self.method(quickstart, *map(str, given)).role.task.method
             assert getattr(found.parts["augmentation"], key.name) == value
 
     @pytest.mark.parametrize("added", AUGMENTATIONS)
@@ -322,8 +325,9 @@ class TestAugmentations:
         settings = self.method(
             quickstart, "ggeur.augmentation", added, "ggeur.base_method", "moon"
         )
-        assert settings.server.steps == settings.client.augmentation.steps == ()
-        assert type(settings.server.task.method.parts["base"]) is Moon
+        assert settings.demands.steps == ()
+        assert settings.role.of(SetSettings).augmentation.steps == ()
+        assert type(settings.role.task.method.parts["base"]) is Moon
 
     def test_a_setting_out_of_range_is_refused(self, quickstart):
         for key, value in (

@@ -9,6 +9,7 @@ from federatedscope_ggeur.audit.told_numbers import a7
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.engines.transcript import recorded, truth_of
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.exchanges.space.exchange import SpaceClient
 
 SPARSE = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
 RAW = ["ggeur.space", "raw", "ggeur.steps", [1], "federate.total_round_num", 1]
@@ -79,7 +80,7 @@ def test_the_totals_are_rounded_as_well(config):
     ]
     assert space[0]["distance"] == pytest.approx(space[1]["distance"], rel=1e-6)
     going = Run(config(*settings, "ggeur.privacy.float32_means", True))
-    mean = going.engine.clients[1].totals().totals.mean
+    mean = going.engine.side(1, SpaceClient).totals().totals.mean
     assert torch.equal(mean, mean.float().double())
 
 

@@ -8,6 +8,7 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
 
 SUMS = ["ggeur.privacy.secure_sums", "statistics"]
 OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
@@ -112,14 +113,15 @@ def test_all_sides_must_have_them_alike_and_without_them_nothing_is_new(config):
 
 def test_a_client_that_would_send_too_much_says_so_first(config):
     cfg = config(*SUMS, *LDA, "ggeur.privacy.secure_sums_max_upload_mb", 8)
-    assert run_settings(cfg, 100, 512, 10).client.sums.longest == 131328
+    assert run_settings(cfg, 100, 512, 10).role.of(SumSettings).longest == 131328
     with pytest.raises(ConfigError, match="would send 17 MB"):
         run_settings(cfg, 100, 2048, 10)
 
 
 def test_stages_are_as_many_as_are_needed(config):
     def stages(*settings):
-        return run_settings(config(*SUMS, *settings), 12, 16, 3).client.sums.stages
+        made = run_settings(config(*SUMS, *settings), 12, 16, 3)
+        return made.role.of(SumSettings).stages
 
     assert stages(*LDA) == ("counts", "means", "pooled")
     assert stages("ggeur.closed_form", "ncm") == ("counts", "means")
@@ -130,4 +132,4 @@ def test_stages_are_as_many_as_are_needed(config):
 
 def test_the_store_is_for_distributed_mode(quickstart):
     cfg = load_config(quickstart, [*SUMS, *LDA])
-    assert run_settings(cfg, 10, 16, 5).client.sums.store == ""
+    assert run_settings(cfg, 10, 16, 5).role.of(SumSettings).store == ""

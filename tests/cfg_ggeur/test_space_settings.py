@@ -4,7 +4,9 @@ import pytest
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.federation.course.requests import STATISTICS, TOTALS
+from federatedscope_ggeur.federation.exchanges.base import answered_kinds
+from federatedscope_ggeur.federation.exchanges.space.exchange import TOTALS
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.wire.schema import StatisticsForm
 
 STANDARD, WHITENED = ["ggeur.space", "standard"], ["ggeur.space", "whitened"]
@@ -37,9 +39,9 @@ def settings_of(config, *settings):
 )
 def test_what_clients_answer(config, settings, statistics, totals):
     chosen = settings_of(config, *settings)
-    assert (STATISTICS in chosen.answers) == statistics
-    assert (TOTALS in chosen.answers) == totals
-    assert chosen.client.sends_statistics == statistics
+    answered = answered_kinds(chosen.demands)
+    assert (STATISTICS in answered) == statistics
+    assert (TOTALS in answered) == totals
 
 
 def test_both_roles_are_told_the_same(config):

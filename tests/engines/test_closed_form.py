@@ -118,50 +118,23 @@ def test_compression_that_keeps_all_gives_the_same_head(solve, kind):
     assert set(cost.clients) == {str(c.number) for c in results.clients}
     if kind != "ncm":
         assert cost.left_out == 0
-        assert cost.covariance_error_limit < 1e-5
         assert all(one.covariance_error < 1e-6 for one in cost.clients.values())
-    assert cost.mean_error_limit < 1e-5
-    if kind != "ridge":
-        assert 0 < cost.head_error_limit < 1e-2
-
-
-def off(head, exact):
-    """Relative error of the weights."""
-    found, wanted = head["classifier.weight"], exact["classifier.weight"]
-    return float((found - wanted).norm() / found.norm())
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32"])
 @pytest.mark.parametrize("kind", ["ncm", "lda"])
-def test_what_compression_costs_is_told_truly(solve, kind, dtype):
+def test_what_compression_left_out_is_told(solve, kind, dtype):
     also = ["ggeur.lda.shrinkage", 0.5]
     keys = [*also, *EXACTLY, "ggeur.compressed.dtype", dtype]
-    exact, expected = solve(kind, 4, 0.5, *also, "ggeur.statistics", "summed")
+    _, expected = solve(kind, 4, 0.5, *also, "ggeur.statistics", "summed")
     for rank in (-1, 12, 3):
-        head, results = solve(kind, 4, 0.5, *keys, "ggeur.compressed.rank", rank)
-        cost, error = results.round0.compression, off(head, exact)
+        _, results = solve(kind, 4, 0.5, *keys, "ggeur.compressed.rank", rank)
+        left_out = results.round0.compression.left_out
         assert results.round0.bytes_up < expected.round0.bytes_up
-        if cost.head_error_limit is None:
-            assert kind == "lda"
-            assert (rank, dtype) != (-1, "float32")
-        else:
-            # The head itself is rounded to float32.
-            assert error <= cost.head_error_limit + 1e-6
         if kind == "ncm":
-            assert cost.left_out is cost.head_change_at_half_rank is None
+            assert left_out is None
         else:
-            assert (cost.left_out > 0) == (rank > 0)
-            assert cost.head_change_at_half_rank > 0
-
-
-def test_half_the_directions_change_the_head_as_reported(solve):
-    keys = [*EXACTLY, "ggeur.lda.shrinkage", 0.5, "ggeur.compressed.rank"]
-    head, results = solve("lda", 4, 0.5, *keys, 8)
-    half, _ = solve("lda", 4, 0.5, *keys, 4)
-    reported = results.round0.compression.head_change_at_half_rank
-    weights = head["classifier.weight"], half["classifier.weight"]
-    found = float((weights[1] - weights[0]).norm() / weights[0].norm())
-    assert reported == pytest.approx(found, rel=1e-3)
+            assert (left_out > 0) == (rank > 0)
 
 
 def test_whole_statistics_cost_nothing_to_tell(solve):

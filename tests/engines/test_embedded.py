@@ -235,7 +235,7 @@ class TestUnseenClients:
         assert list(results.round0.statistics_bytes_up) == [str(k) for k in seen]
         assert results.round0.clients == seen
         assert all(record.clients == seen for record in results.rounds)
-        assert following.engine.server.uploaded == set(seen)
+        assert following.engine.server.uploaded_rows.keys() == set(seen)
         assert all(following.engine.clients[k].recipe is None for k in unseen)
 
     def test_they_are_scored_apart_and_count_in_no_average(self, config):

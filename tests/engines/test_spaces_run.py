@@ -16,6 +16,9 @@ from every_method import ADDED, OTHERS, words
 
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.engines.run import Run, load_federated_data, run
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
+    AugmentationExchange,
+)
 from federatedscope_ggeur.geometry import ClassStatistics, SpaceSettings, Totals
 from federatedscope_ggeur.models import CLOSED_FORMS, fold, to_vector
 from federatedscope_ggeur.reporting import numbers
@@ -157,7 +160,9 @@ def test_white_shapes_are_those_of_white_rows(config):
     for kind, given in ((WHITENED, data), ("raw", changed(data, space.features))):
         going = Run(config(*settings, "ggeur.space", kind), given)
         next(going.engine.run())
-        shapes.append(going.engine.server.geometry().shapes)
+        shapes.append(
+            going.engine.coordinator.find(AugmentationExchange).make_geometry().shapes
+        )
     for c, shape in shapes[0].items():
         here, there = shape.basis(), shapes[1][c].basis()
         torch.testing.assert_close(here.T @ here, there.T @ there, rtol=1e-3, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Whole runs in which statistics are secure sums (`summed_stage`), embedded."""
+"""Whole runs in which statistics are secure sums , embedded."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,7 @@ import torch
 
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import GGEURError
-from federatedscope_ggeur.federation.course.requests import KINDS
-from federatedscope_ggeur.federation.exchanges.secure_sums.summed import SummedStage
+from federatedscope_ggeur.federation.exchanges.base import all_kinds, answered_kinds
 from federatedscope_ggeur.reporting import numbers, privacy_line
 
 SUMS = ["ggeur.privacy.secure_sums", "statistics", "ggeur.privacy.secure_sums_radius"]
@@ -54,12 +53,14 @@ def test_nothing_of_a_single_client_goes_up_in_the_clear(config):
 
 def test_a_client_of_these_settings_answers_with_no_statistics_of_its_own(config):
     going = Run(config(*SUMS, *GGEUR))
-    names = {kind.name for kind in going.settings.answers}
+    names = {kind.name for kind in answered_kinds(going.settings.demands)}
     others = {"statistics", "totals", "hit_counts", "calibrate"}
     assert not names & others
-    assert names | others == {kind.name for kind in KINDS}
+    assert names | others == {kind.name for kind in all_kinds()}
     plain = Run(config())
-    assert not any("sum" in kind.name for kind in plain.settings.answers)
+    assert not any(
+        "sum" in kind.name for kind in answered_kinds(plain.settings.demands)
+    )
 
 
 def test_the_order_of_clients_changes_nothing(config):
@@ -191,9 +192,6 @@ def test_withheld_rows_are_those_below_the_threshold_over_all_clients(config):
     assert results.round0.withheld_pairs is None
     more = Run(config(*SUMS, *LDA, "ggeur.privacy.min_samples", 7))
     assert any("rows over all clients" in note for note in more.notes)
-    stage = going.engine.server.sums
-    assert isinstance(stage, SummedStage)
-    assert stage.record() == results.round0.sums
 
 
 def test_the_same_seed_gives_the_same_numbers_although_masks_are_fresh(config):

@@ -18,6 +18,13 @@ from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.forecast import forecast, set_up
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
+    AugmentationClient,
+)
+from federatedscope_ggeur.federation.exchanges.training.exchange import (
+    TrainingClient,
+    train_broadcast,
+)
 from federatedscope_ggeur.models.text import CosineHead
 from federatedscope_ggeur.models.text.adapter import AdapterHead
 
@@ -63,9 +70,10 @@ def test_the_published_loss_skips_batches_of_one(config, clip):
     base += ["data.splitter_args", "[]", "train.local_update_steps", 1]
     rows = len(Run(config(*base)).engine.clients[1].features)
     run = Run(config(*base, "dataloader.batch_size", rows - 1))
-    client = run.engine.clients[1]
-    client.prepare(None, None)
-    assert client.train(run.engine.server.broadcast(1)).steps == 1  # of two
+    run.engine.side(1, AugmentationClient).prepare(None, None)
+    sent = train_broadcast(run.engine.server, 1)
+    update = run.engine.side(1, TrainingClient).train(sent)
+    assert update.steps == 1  # of two
 
 
 def test_a_run_goes_on_from_its_checkpoint(config, clip, tmp_path):

@@ -1,10 +1,11 @@
 """`fit` and the roles on networks, beside plain torch loops."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
-from by_bytes import CLASSES
+from by_bytes import CLASSES, eval_params_of
 from tiny_networks import (
     DIM,
     RATE,
@@ -20,9 +21,13 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation import OptimizerSettings, TrainingSettings
-from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
-from federatedscope_ggeur.federation.messages.validation import validate_update
+from federatedscope_ggeur.federation.exchanges import Request
+from federatedscope_ggeur.federation.exchanges.training.exchange import (
+    TRAIN,
+    TrainingClient,
+)
 from federatedscope_ggeur.federation.exchanges.training.fit import fit
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.methods import (
     AUGMENTATIONS,
     METHODS,
@@ -196,7 +201,7 @@ class TestRounds:
         model, held = run.server.model, data()
         wanted = run.server.params.clone()
         for number in (1, 2):
-            run.server.step(number, run.train(number))
+            run.training.step(number, run.train(number))
             each = [
                 trained_by_torch(model, wanted, x, y, 3) for _, x, y in held.values()
             ]
@@ -223,7 +228,7 @@ class TestRounds:
             wanted = sum(
                 p * u.params[size:].double() for p, u in zip(share, updates)
             ).float()
-            run.server.step(number, updates)
+            run.training.step(number, updates)
             assert torch.equal(run.server.params[size:], wanted)
             # They are in the module for methods that run it.
             assert torch.equal(to_vector(run.server.model)[size:], wanted)
@@ -235,8 +240,8 @@ class TestRounds:
         updates = run.train(1)
         assert torch.equal(updates[1].params, start)
         other = federation(sizes=(20, 0, 26)).round0()
-        run.server.step(1, updates)
-        other.server.step(1, [updates[0], updates[2]])
+        run.training.step(1, updates)
+        other.training.step(1, [updates[0], updates[2]])
         assert torch.equal(run.server.params, other.server.params)
 
     def test_the_order_of_clients_changes_nothing(self):
@@ -257,7 +262,7 @@ class TestRounds:
     def test_rows_are_not_copied(self):
         run = federation().round0()
         client = run.clients[1]
-        features, labels = client._training_set(1)
+        features, labels = run.side(1, TrainingClient)._training_set(1)
         assert features.data_ptr() == client.features.data_ptr()
         assert labels.data_ptr() == client.labels.data_ptr()
 
@@ -270,11 +275,11 @@ def test_every_base_method_trains_a_network(name):
         pytest.skip(f"{name} is not for this network")
     run = federation(method, training=TrainingSettings(RATE, 1, "epoch", 7)).round0()
     for number in (1, 2):
-        broadcast = run.send(run.server.broadcast(number))
-        updates = [run.clients[k].train(broadcast) for k in sorted(run.clients)]
-        run.server.step(number, updates)
+        broadcast = run.send(run.broadcast(number))
+        updates = [run.fit(k, broadcast) for k in sorted(run.clients)]
+        run.training.step(number, updates)
     for k, client in run.clients.items():
-        own = client.eval_params(broadcast)
+        own = eval_params_of(client, broadcast)
         assert own.shape == run.server.params.shape, k
         assert own.isfinite().all()
     model = run.server.model
@@ -331,8 +336,8 @@ class TestRefusals:
     def taken(self, update):
         sender = f"client {update.client}"
         decoded = ClientUpdate.from_bytes(update.to_bytes(), self.server.schema, sender)
-        method = self.server.task.method
-        validate_update(decoded, 1, [1, 2, 3], method, self.server.model)
+        request = Request(TRAIN, 1, dict.fromkeys([1, 2, 3], ()))
+        TRAIN.validate(SimpleNamespace(server=self.server), request, decoded)
 
     def test_a_negative_variance(self, update):
         update.params[-1] = -1e-6

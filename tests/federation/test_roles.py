@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from by_bytes import SGD, Federation, make_client_data, make_rows
+from by_bytes import SGD, Federation, make_client_data, make_rows, train_of
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError
@@ -64,7 +64,7 @@ class TestWeights:
         weights = federation.run(8)
         for number in range(1, 9):
             moved = not torch.equal(weights[number], weights[number - 1])
-            assert moved == (federation.server.sample(number) == [1])
+            assert moved == (federation.training.sample(number) == [1])
 
 
 OPTIONS = {
@@ -154,7 +154,7 @@ class TestRefusedUpdates:
     def test_of_an_earlier_round(self, federation):
         updates = federation.train(1)
         federation.step(1, updates)
-        again = [u for u in updates if u.client in federation.server.sample(2)]
+        again = [u for u in updates if u.client in federation.training.sample(2)]
         self.refused(federation, 2, again, "round", "update of round 1")
 
     def test_with_tensors_that_the_method_does_not_send(self, federation):
@@ -206,10 +206,10 @@ def test_training_learns():
     federation = Federation(data, steps=(1, 2))
     features, labels = make_rows(500, seed=99)
     federation.run(0)
-    before = federation.server.score(features, labels)
+    before = federation.evaluation.score_rows(features, labels)
     for number in range(1, 6):
         federation.step(number, federation.train(number))
-    after = federation.server.score(features, labels)
+    after = federation.evaluation.score_rows(features, labels)
     assert after.accuracy > 0.7 > before.accuracy
     assert after.loss_sum < before.loss_sum
 
@@ -218,12 +218,10 @@ def test_clients_score_what_was_broadcast_as_the_server_does():
     federation = Federation(make_client_data((20, 30)))
     federation.run(1)
     features, labels = make_rows(100, seed=99)
-    broadcast = federation.send(federation.server.broadcast(1))
+    broadcast = federation.send(federation.broadcast(1))
     rows = Embeddings(features, labels, "somewhere")
-    report = federation.send(
-        federation.clients[2].score(broadcast, {"val": rows}), "client 2"
-    )
-    score = federation.server.score(features, labels)
+    report = federation.send(federation.score(2, broadcast, {"val": rows}), "client 2")
+    score = federation.evaluation.score_rows(features, labels)
     assert (report.client, report.round_number) == (2, 1)
     assert report.scores == {"val": score}
 
@@ -231,8 +229,8 @@ def test_clients_score_what_was_broadcast_as_the_server_does():
 def test_updates_do_not_alias_what_the_client_trains_next():
     federation = Federation(make_client_data((20,))).round0()
     client = federation.clients[1]
-    first = client.train(federation.server.broadcast(1))
+    first = train_of(client, federation.broadcast(1))
     assert isinstance(first, ClientUpdate)
     copy = first.params.clone()
-    client.train(federation.server.broadcast(2))
+    train_of(client, federation.broadcast(2))
     assert torch.equal(first.params, copy)

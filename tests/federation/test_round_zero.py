@@ -9,6 +9,9 @@ from by_bytes import CLASSES, DIM, Federation, make_client_data, make_rows
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
+    StatisticsClient,
+)
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.geometry import ClassStatistics, PerAnchorSizes
 
@@ -80,7 +83,7 @@ def test_geometry_is_that_of_the_pooled_covariance():
     data = shared_domains()
     federation = Federation(data, steps=(1,))
     federation.collect_statistics()
-    shapes = federation.send(federation.server.geometry()).shapes
+    shapes = federation.send(federation.augmentation.make_geometry()).shapes
     features, labels = pooled(data)
     assert list(shapes) == list(range(CLASSES))
     for c, shape in shapes.items():
@@ -99,7 +102,7 @@ def test_prototypes_are_the_class_means_of_all_others(kind, min_samples):
     federation.collect_statistics()
     for client in data:
         wanted = prototypes_by_hand(data, client, kind, min_samples)
-        received = federation.send(federation.server.prototypes(client))
+        received = federation.send(federation.augmentation.prototypes(client))
         assert received.labels.tolist() == [c for _, c in wanted]
         torch.testing.assert_close(
             received.prototypes.double(),
@@ -115,8 +118,8 @@ def test_a_class_of_one_domain_alone_has_no_prototype_there():
     data[1] = (domain, features[labels != 3], labels[labels != 3])
     federation = Federation(data, steps=(1, 2))
     federation.collect_statistics()
-    assert 3 in federation.server.prototypes(1).labels
-    assert 3 not in federation.server.prototypes(2).labels
+    assert 3 in federation.augmentation.prototypes(1).labels
+    assert 3 not in federation.augmentation.prototypes(2).labels
 
 
 def rows_of_set(federation, client, label):
@@ -145,7 +148,7 @@ def test_the_set_that_a_client_trains_on(steps):
 
 def test_without_steps_nothing_of_the_data_goes_up():
     federation = Federation(make_client_data(), steps=())
-    assert not federation.server.needs_statistics
+    assert not federation.settings.demands.statistics
     federation.round0()
     assert federation.server.statistics.classes == []
     reply = federation.prepare(1)
@@ -176,7 +179,7 @@ def test_a_class_that_is_nowhere_stays_nowhere():
     }
     federation = Federation(data, steps=(1, 2)).round0()
     assert federation.server.statistics.classes == [0, 1, 3]
-    assert list(federation.server.geometry().shapes) == [0, 1, 3]
+    assert list(federation.augmentation.make_geometry().shapes) == [0, 1, 3]
     for k in data:
         assert len(rows_of_set(federation, k, 2)) == 0
     assert torch.isfinite(federation.server.params).all()
@@ -184,7 +187,7 @@ def test_a_class_that_is_nowhere_stays_nowhere():
 
 def test_one_client_has_no_prototypes_but_its_own_geometry():
     federation = Federation(make_client_data((20,)), steps=(1, 2)).round0()
-    assert len(federation.server.prototypes(1).labels) == 0
+    assert len(federation.augmentation.prototypes(1).labels) == 0
     for c in range(CLASSES):
         assert len(rows_of_set(federation, 1, c)) == 12
 
@@ -192,7 +195,7 @@ def test_one_client_has_no_prototypes_but_its_own_geometry():
 def test_all_below_the_threshold_train_on_their_originals():
     data = make_client_data((8, 10))
     federation = Federation(data, steps=(1, 2), min_samples=100).round0()
-    assert federation.server.geometry().shapes == {}
+    assert federation.augmentation.make_geometry().shapes == {}
     for k, (_, _, labels) in data.items():
         drawn, drawn_labels = federation.clients[k].recipe.draw(1)
         assert len(drawn) == len(labels)
@@ -210,7 +213,7 @@ def test_a_class_below_the_threshold_uses_the_shape_that_others_uploaded():
     data = {1: ("a", rows[few], labels[few]), 2: ("b", *make_rows(40, seed=2))}
     federation = Federation(data, steps=(1, 2), min_samples=5).round0()
     assert (labels[few] == 0).sum() < 5
-    assert 0 not in federation.server.prototypes(2).labels
+    assert 0 not in federation.augmentation.prototypes(2).labels
     # 12 in step 1 around its own few rows, 5 around the other's prototype.
     assert len(rows_of_set(federation, 1, 0)) == 12 + 5
     assert len(rows_of_set(federation, 2, 0)) == 12
@@ -239,7 +242,7 @@ def test_weight_counts_the_rows_that_the_cut_left():
 
 class TestRefusals:
     def upload(self, federation, client, domain=None):
-        data = federation.clients[client].statistics()
+        data = federation.side(client, StatisticsClient).statistics()
         return StatisticsUpload(client, domain or data.domain, data.statistics)
 
     def refused(self, federation, uploads, field, sender):
@@ -279,13 +282,13 @@ class TestRefusals:
             problem = f"client {reply.client} refused: field '{field}'"
             with pytest.raises(MessageError, match=problem):
                 federation.add_prepare_reply(reply)
-        assert federation.server.prepare_replies == {1: first}
+        assert federation.server.aggregation_weights == {1: 5.0}
 
     def test_a_start_without_everyone(self):
-        server = Federation(make_client_data()).server
-        server.add_prepare_reply(PrepareReply(2, 5.0))
+        augmentation = Federation(make_client_data()).augmentation
+        augmentation.add_reply(PrepareReply(2, 5.0))
         with pytest.raises(GGEURError, match=r"clients \[1, 3\] are not ready"):
-            server.start()
+            augmentation.start()
 
     def test_a_start_without_any_data(self):
         federation = Federation({1: ("a", *NOBODY), 2: ("b", *NOBODY)})

@@ -5,7 +5,8 @@ import torch
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import TrainingSettings
-from federatedscope_ggeur.federation.rows import check_batches, check_rows
+from federatedscope_ggeur.federation.rows import check_rows
+from federatedscope_ggeur.federation.training_settings import check_batches
 from federatedscope_ggeur.models import ModelSettings, NetworkSettings, build_model
 
 HEAD = build_model(64, 3, ModelSettings())

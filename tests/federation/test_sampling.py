@@ -22,7 +22,7 @@ class TestSampling:
         federation = Federation(
             make_client_data((5,) * 9), sample_client_num=wanted, seed=seed
         )
-        return [federation.server.sample(number) for number in range(1, rounds + 1)]
+        return [federation.training.sample(number) for number in range(1, rounds + 1)]
 
     @pytest.mark.parametrize("wanted", [1, 4, 8])
     def test_as_many_as_wanted_ascending_and_distinct(self, wanted):
@@ -48,7 +48,7 @@ class TestSampling:
         federation = Federation(make_client_data((9,) * 5), sample_client_num=2)
         federation.round0()
         updates = federation.train(1)
-        assert [u.client for u in updates] == federation.server.sample(1)
+        assert [u.client for u in updates] == federation.training.sample(1)
         federation.step(1, updates)
         params = [u.params.double() for u in updates]
         torch.testing.assert_close(

@@ -12,18 +12,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federatedscope_ggeur.federation.course.plan import Plan
-from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
-from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
+from federatedscope_ggeur.federation.exchanges.statistics.screening import Lengths
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
+from federatedscope_ggeur.federation.exchanges.training.screening import (
+    update_findings,
+)
 from federatedscope_ggeur.federation.screening import (
+    ROWS,
     SCREENS,
     Screen,
-    capped,
-    log_largest_share,
-    shares,
+    beyond,
+    declared_findings,
 )
+from federatedscope_ggeur.federation.shares import capped, log_largest_share, shares
+from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.geometry import ClassStatistics
+
+
+class Screening:
+    """What the exchanges compare, before one `Screen`."""
+
+    def __init__(self, mode):
+        self.screen, self.lengths = Screen(mode), Lengths()
+
+    def statistics(self, uploads):
+        return self.screen.refused("statistics", self.lengths.findings(uploads))
+
+    def updates(self, updates, params):
+        return self.screen.refused("update", update_findings(updates, params))
+
+    def weights(self, weights):
+        return self.screen.refused("weight", beyond(weights, ROWS, "its weight"))
+
+    def declared(self, rows):
+        return self.screen.refused("declared", declared_findings(rows))
 
 
 def upload(k, scale=1.0, shift=0.0) -> StatisticsUpload:
@@ -39,23 +62,22 @@ def update(k, length=1.0) -> ClientUpdate:
 
 
 def test_honest_clients_are_not_named(caplog):
-    screen = Screen("refuse")
+    screen = Screening("refuse")
     assert screen.statistics([upload(k, 1.0 + k / 4) for k in range(1, 9)]) == {}
     assert (
         screen.updates([update(k, float(k)) for k in range(1, 9)], torch.zeros(4)) == {}
     )
-    replies = [PrepareReply(k, 10.0 * k) for k in range(9)]
-    assert screen.weights(replies) == {}
+    assert screen.weights({k: 10.0 * k for k in range(9)}) == {}
     rows = {k: Declared(10 * k, 0, k, 2.0 ** (k % 3)) for k in range(1, 9)}
     assert screen.declared(rows) == {}
     assert not caplog.records
 
 
 def test_two_clients_tell_nothing():
-    screen = Screen("refuse")
+    screen = Screening("refuse")
     assert screen.statistics([upload(1), upload(2, 1e9)]) == {}
     assert screen.updates([update(1), update(2, 1e9)], torch.zeros(4)) == {}
-    assert screen.weights([PrepareReply(1, 1.0), PrepareReply(2, 1e9)]) == {}
+    assert screen.weights({1: 1.0, 2: 1e9}) == {}
 
 
 @pytest.mark.parametrize(
@@ -66,13 +88,13 @@ def test_two_clients_tell_nothing():
     ],
 )
 def test_statistics_far_from_the_others_are_found(liar, what):
-    found = Screen("refuse").statistics([upload(1), upload(2), liar, upload(3)])
+    found = Screening("refuse").statistics([upload(1), upload(2), liar, upload(3)])
     assert list(found) == [9]
     assert what in found[9]
 
 
 def test_statistics_are_compared_with_those_of_windows_before():
-    screen = Screen("refuse")
+    screen = Screening("refuse")
     assert screen.statistics([upload(1)]) == screen.statistics([upload(2)]) == {}
     assert list(screen.statistics([upload(9, shift=1e3)])) == [9]
     # What was put out is no measure for others.
@@ -80,13 +102,12 @@ def test_statistics_are_compared_with_those_of_windows_before():
 
 
 def test_updates_weights_and_declarations(caplog):
-    screen = Screen("refuse")
+    screen = Screening("refuse")
     updates = [update(1), update(2, 2.0), update(3, 100.0), update(4, 0.5)]
     assert screen.updates(updates, torch.zeros(4)) == {
         3: "the length of its update is 100, 1e+02 times the median of the others' (1)"
     }
-    replies = [PrepareReply(k, 100.0) for k in (1, 2)] + [PrepareReply(3, 2.0**40)]
-    assert list(screen.weights(replies)) == [3]
+    assert list(screen.weights({1: 100.0, 2: 100.0, 3: 2.0**40})) == [3]
     rows = {k: Declared(100, 0, 20, 4.0) for k in (1, 2)}
     for liar in ("train", "val", "test", "norm"):
         honest = {k: replace(d, val=20) for k, d in rows.items()}
@@ -98,17 +119,17 @@ def test_updates_weights_and_declarations(caplog):
 
 def test_short_updates_may_differ():
     updates = [update(1, 0.01), update(2, 0.02), update(3, 0.9), update(4, 0.01)]
-    assert list(Screen("refuse").updates(updates, torch.zeros(4))) == [3]
+    assert list(Screening("refuse").updates(updates, torch.zeros(4))) == [3]
     start = torch.full((4,), 2.0)
     moved = [replace(u, params=u.params + start) for u in updates]
-    assert Screen("refuse").updates(moved, start) == {}
+    assert Screening("refuse").updates(moved, start) == {}
 
 
 def test_off_says_nothing_and_warn_says_it_once(caplog):
     updates = [update(1), update(2), update(3, 1e6)]
-    assert Screen("off").updates(updates, torch.zeros(4)) == {}
+    assert Screening("off").updates(updates, torch.zeros(4)) == {}
     assert not caplog.records
-    screen = Screen(SCREENS[0])
+    screen = Screening(SCREENS[0])
     for _ in range(5):
         assert screen.updates(updates, torch.zeros(4)) == {}
     (record,) = caplog.records
@@ -125,7 +146,7 @@ def far(reply, carrier):
 def test_the_course_puts_out_whom_it_refuses(mode, caplog):
     carried = carrier(quorum=2)
     coordinator = carried.coordinator
-    coordinator._screen = Screen(mode)
+    coordinator.screen = Screen(mode)
     carried.round0()
     carried.faults["train", 1, 2] = far
     everyone, others = [1, 2, 3, 4], [1, 3, 4]
@@ -140,7 +161,7 @@ def test_nothing_of_an_honest_run_changes():
     heads = []
     for mode in SCREENS:
         carried = carrier(quorum=2)
-        carried.coordinator._screen = Screen(mode)
+        carried.coordinator.screen = Screen(mode)
         carried.run(3)
         heads.append(carried.server.params)
     assert all(head.equal(heads[0]) for head in heads)
@@ -175,9 +196,9 @@ def test_a_cut_by_hand():
 
 def test_the_log_names_the_largest_share(caplog):
     caplog.set_level("INFO")
-    replies = [PrepareReply(1, 10.0), PrepareReply(2, 30.0)]
-    log_largest_share(replies, ignore_weight=False, most=1.0)
-    log_largest_share(replies, ignore_weight=True, most=1.0)
+    weights = {1: 10.0, 2: 30.0}
+    log_largest_share(weights, ignore_weight=False, most=1.0)
+    log_largest_share(weights, ignore_weight=True, most=1.0)
     said = [record.getMessage() for record in caplog.records]
     assert "client 2 counts for most" in said[0]
     assert "75.0%" in said[0]

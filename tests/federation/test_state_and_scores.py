@@ -38,7 +38,7 @@ def test_a_client_that_drop_last_leaves_nothing_to_has_no_say(caplog):
         federation.add_prepare_reply(federation.prepare(k))
     assert "drop_last" in caplog.text
     with pytest.raises(GGEURError, match="no client has any rows to train on"):
-        federation.server.start()
+        federation.augmentation.start()
 
 
 def test_scores_are_added_up_by_domain_and_checked():

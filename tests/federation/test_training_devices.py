@@ -22,6 +22,10 @@ from federatedscope_ggeur.federation import (
     evaluate,
     fit,
 )
+from federatedscope_ggeur.federation.exchanges.calibration.exchange import (
+    CalibrationClient,
+    CalibrationExchange,
+)
 from federatedscope_ggeur.methods import METHODS, build_method
 from federatedscope_ggeur.models import CPU, ModelSettings, build_model, to_vector
 
@@ -65,7 +69,7 @@ def rounds(method, device, **options):
     training = replace(options.pop("training", LOCAL), device=device)
     federation = Federation(make_client_data(), method, training=training, **options)
     weights = federation.run(3)
-    broadcast = federation.send(federation.server.broadcast(3))
+    broadcast = federation.send(federation.broadcast(3))
     test = {"test": Embeddings(*make_rows(30, seed=9), "any")}
     reports = [c.score(broadcast, test) for c in federation.clients.values()]
     scores = [report.scores["test"].loss_sum for report in reports]
@@ -136,12 +140,13 @@ def test_sets_that_are_drawn_again_and_calibration(request):
             **options,
         )
         weights = federation.run(2)
-        broadcast = federation.server.broadcast(3)
+        broadcast = federation.broadcast(3)
         clients = federation.clients.values()
-        federation.server.calibration.add(
-            [client.last_input_statistics(broadcast) for client in clients]
+        calibrating = federation.find(CalibrationExchange).calibration
+        calibrating.add(
+            [CalibrationClient(client, {}).calibrate(broadcast) for client in clients]
         )
-        return [weights, federation.server.calibration.run(federation.server.params)[0]]
+        return [weights, calibrating.run(federation.server.params)[0]]
 
     here = calibrated(CPU)
     request.getfixturevalue("gpu")

@@ -61,8 +61,8 @@ def federate_tiny(method, world, **options):
     server.params = torch.tensor(world.start).float()
     weights = [server.params]
     for number, clients in enumerate(world.drawn, start=1):
-        server.sample = lambda _, drawn=clients: list(drawn)
-        server.step(number, federation.train(number))
+        federation.training.sample = lambda _, drawn=clients: list(drawn)
+        federation.training.step(number, federation.train(number))
         weights.append(server.params)
     federation.weights = torch.stack(weights)
     return federation

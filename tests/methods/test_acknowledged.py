@@ -57,10 +57,10 @@ class TestAcknowledgedRounds:
         federation = Federation(make_client_data((20, 30, 25)), method, training=LOCAL)
         for k in (1, 2):
             federation.add_prepare_reply(federation.prepare(k))
-        federation.server.start(absent={3})
-        federation.server.sample = lambda _: [1, 2]
+        federation.augmentation.start(absent={3})
+        federation.training.sample = lambda _: [1, 2]
         self.lose(federation, 1)
-        del federation.server.sample
+        del federation.training.sample
         federation.add_prepare_reply(federation.prepare(3))
         for number in (2, 3):
             self.lose(federation, number)

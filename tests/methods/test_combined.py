@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 import torch
-from by_bytes import Federation, make_client_data
+from by_bytes import Federation, eval_params_of, make_client_data
 from every_method import ADDED, FEDERATED
 from federations import MODELS, federate
 
@@ -81,7 +81,7 @@ class TestEveryPair:
     def test_a_round_of_clients_without_data_changes_nothing(self, base, added):
         federation = deepcopy(run(base, ADDED[added]))
         server = federation.server
-        update = federation.clients[2].train(federation.send(server.broadcast(4)))
+        update = federation.fit(2, federation.send(federation.broadcast(4)))
         before, state = server.params.clone(), deepcopy(server.method_state)
         federation.step(4, [update], drawn=[2])
         assert torch.equal(server.params, before)
@@ -155,8 +155,8 @@ class TestWhatEachSees:
         federation = Federation(make_client_data(), Combined(Spy(2), Spy(3)))
         federation.run(1)
         names = {"base.x", "augmentation.x"}
-        assert set(federation.server.prepare_replies[1].init_upload) == names
-        assert set(federation.server.broadcast(2).download) == names
+        assert set(federation.server.init_uploads[1]) == names
+        assert set(federation.broadcast(2).download) == names
         assert set(federation.train(2)[0].upload) == names
         assert set(federation.clients[1].state) == names
 
@@ -204,8 +204,8 @@ def hooks_of(*methods):
     for method in (*methods, Combined(*methods)):
         federation = Federation(make_client_data(), method).round0()
         client = federation.clients[1]
-        broadcast = federation.send(federation.server.broadcast(1))
-        context = client._context(1, broadcast.params, broadcast.download)
+        broadcast = federation.send(federation.broadcast(1))
+        context = client.context(1, broadcast.params, broadcast.download)
         found.append(method.local(context))
     return (*found, client)
 
@@ -250,12 +250,12 @@ class TestHooks:
         own, both = run(Own()), run(Own(), ADDED["fedfa"])
         assert not torch.equal(own.weights, run(FEDERATED["fedavg"]).weights)
         assert torch.equal(run(Own(), NEUTRAL["fedfa"][0]).weights, own.weights)
-        last = both.send(both.server.broadcast(3))
+        last = both.send(both.broadcast(3))
         trained = [client for client in both.clients.values() if client.state]
         assert trained
         for client in trained:
             kept = client.state["base.params"]
-            assert torch.equal(client.eval_params(last), kept)
+            assert torch.equal(eval_params_of(client, last), kept)
 
     def test_two_objectives_are_refused(self):
         class Other(FedAvg):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from by_bytes import eval_params_of, train_of
 from tiny_networks import RATE, federation
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -30,12 +31,12 @@ def trained(method, rounds=2, **options):
     """A federation after so many rounds, with the last broadcast and updates."""
     run = federation(method, training=TRAINING, **options).round0()
     for number in range(1, rounds + 1):
-        run.broadcast = run.send(run.server.broadcast(number))
+        run.sent = run.send(run.broadcast(number))
         run.updates = {
-            k: client.train(run.broadcast) for k, client in run.clients.items()
+            k: train_of(client, run.sent) for k, client in run.clients.items()
         }
-        run.server.step(number, run.updates.values())
-    run.broadcast = run.send(run.server.broadcast(rounds))
+        run.training.step(number, run.updates.values())
+    run.sent = run.send(run.broadcast(rounds))
     return run
 
 
@@ -44,10 +45,10 @@ def test_a_client_scores_with_its_own_layers(name):
     run = trained(METHODS[name]())
     mask = own(name, run.server.model)
     for k, client in run.clients.items():
-        found = client.eval_params(run.broadcast)
+        found = eval_params_of(client, run.sent)
         assert torch.equal(found[mask], run.updates[k].params[mask])
-        assert torch.equal(found[~mask], run.broadcast.params[~mask])
-    one, other = (run.clients[k].eval_params(run.broadcast) for k in (1, 2))
+        assert torch.equal(found[~mask], run.sent.params[~mask])
+    one, other = (run.eval_params(k, run.sent) for k in (1, 2))
     assert not torch.equal(one[mask], other[mask])
 
 
@@ -57,7 +58,7 @@ def test_a_client_trains_on_from_its_own_layers(name):
     run = trained(METHODS[name](), rounds=1)
     client, kept = run.clients[1], run.updates[1].params.clone()
     client.settings = still(client.settings)
-    again = client.train(run.send(run.server.broadcast(2))).params
+    again = train_of(client, run.send(run.broadcast(2))).params
     mask = own(name, run.server.model)
     mask[-num_buffers(run.server.model) :] = False
     assert torch.equal(again[mask], kept[mask])
@@ -76,7 +77,7 @@ def still(settings):
 def test_who_has_not_trained_takes_the_mean(name):
     run = trained(METHODS[name]())
     fresh = federation(METHODS[name](), training=TRAINING).round0().clients[1]
-    assert torch.equal(fresh.eval_params(run.broadcast), run.broadcast.params)
+    assert torch.equal(eval_params_of(fresh, run.sent), run.sent.params)
 
 
 def test_swapped_data_are_swapped_layers():
@@ -91,12 +92,12 @@ def test_swapped_data_are_swapped_layers():
         client.settings = whole(client.settings)
         client.states = {}
     swapped.round0()
-    broadcast = run.send(federation(FedBN()).server.broadcast(1))
+    broadcast = run.send(federation(FedBN()).broadcast(1))
     for client in (*run.clients.values(), a, b):
-        client.train(broadcast)
+        train_of(client, broadcast)
     for here, there in ((1, b), (2, a)):
         torch.testing.assert_close(
-            run.clients[here].eval_params(broadcast), there.eval_params(broadcast)
+            run.eval_params(here, broadcast), eval_params_of(there, broadcast)
         )
 
 
@@ -114,7 +115,7 @@ def test_without_batch_norm_it_is_fedavg(name, norm):
     run, plain = trained(METHODS[name](), norm=norm), trained(FedAvg(), norm=norm)
     assert torch.equal(run.server.params, plain.server.params)
     client = run.clients[1]
-    assert torch.equal(client.eval_params(run.broadcast), run.broadcast.params)
+    assert torch.equal(eval_params_of(client, run.sent), run.sent.params)
 
 
 @pytest.mark.parametrize(

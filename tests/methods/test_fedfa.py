@@ -81,7 +81,7 @@ def test_gamma_is_larger_where_clients_differ_more():
         features[:, 4] += 2 * k
     federation = Federation(data, FedFA())
     federation.run(1)
-    gamma = federation.send(federation.server.broadcast(2)).download["gamma"]
+    gamma = federation.send(federation.broadcast(2)).download["gamma"]
     assert gamma.sum().item() == pytest.approx(DIM, rel=1e-5)
     assert gamma.argmax() == 4
     assert gamma[4] > 2 * gamma[:4].max()
@@ -121,7 +121,7 @@ class TestWhatTravels:
     def uploads(self, data, **options):
         federation = Federation(data, FedFA(), **options).round0()
         return {
-            k: r.init_upload for k, r in federation.server.prepare_replies.items()
+            k: dict(u) for k, u in federation.server.init_uploads.items()
         }, federation
 
     def test_the_mean_of_all_rows_once_and_nothing_else(self):
@@ -139,8 +139,8 @@ class TestWhatTravels:
 
     def test_other_clients_do_not_get_it(self):
         _, federation = self.uploads(make_client_data())
-        assert federation.server.start() is None
-        assert set(federation.server.broadcast(1).download) == {"gamma"}
+        assert federation.augmentation.start() is None
+        assert set(federation.broadcast(1).download) == {"gamma"}
 
     @pytest.mark.parametrize("augmentation", [(), (1, 2)])
     def test_it_is_of_the_client_s_own_rows(self, augmentation):

@@ -341,7 +341,7 @@ class TestWhatTravels:
         for update in updates:
             assert set(update.upload) == SENT[variant]
         federation.step(1, updates)
-        received = federation.send(federation.server.broadcast(2)).download
+        received = federation.send(federation.broadcast(2)).download
         names = {"gamma_mu", "gamma_sigma", "histogram"}
         learns, aligns = "mu" in SENT[variant], "histogram" in SENT[variant]
         kept = {n for n in names if (aligns if n == "histogram" else learns)}

@@ -147,7 +147,7 @@ class TestTheTerm:
 
     def test_it_reaches_the_last_layer_alone(self, model):
         federation = federate(FedGen(lr=0.01), rounds=2, model=model)
-        down = federation.send(federation.server.broadcast(3))
+        down = federation.send(federation.broadcast(3))
         client = federation.clients[1]
         context = LocalContext(
             1, 3, client.model, down.params, down.download, {}, {}, None, 1, None, 0
@@ -211,11 +211,11 @@ def test_classes_are_seen_from_the_first_round_that_has_a_teacher_on(drawn):
 def test_a_round_without_teachers_keeps_the_generator():
     federation = Federation(make_client_data((20, 30, 0)), FedGen()).round0()
     server = federation.server
-    server.step(1, federation.train(1))
+    federation.training.step(1, federation.train(1))
     before = deepcopy(server.method_state)
     assert before
-    server.sample = lambda _: [3]
-    server.step(2, federation.train(2))
+    federation.training.sample = lambda _: [3]
+    federation.training.step(2, federation.train(2))
     assert all(torch.equal(server.method_state[n], before[n]) for n in before)
 
 
@@ -234,9 +234,7 @@ class TestTheThreshold:
             wanted = torch.bincount(client.labels, minlength=CLASSES)
             assert wanted[2] == 3
             wanted[wanted < 5] = 0
-            assert torch.equal(
-                federation.server.prepare_replies[k].init_upload["counts"], wanted
-            )
+            assert torch.equal(federation.server.init_uploads[k]["counts"], wanted)
 
     def test_the_generator_never_sees_it(self, federation):
         federation.step(1, federation.train(1))
@@ -254,8 +252,8 @@ class TestTheThreshold:
 
 def test_counts_stay_on_the_server():
     federation = Federation(make_client_data(), FedGen()).round0()
-    assert federation.server.start() is None
-    assert set(federation.server.broadcast(1).download) == {"generator", "seen"}
+    assert federation.augmentation.start() is None
+    assert set(federation.broadcast(1).download) == {"generator", "seen"}
 
 
 def test_a_generator_that_diverges_stays_as_it_was(caplog):

@@ -100,7 +100,7 @@ def init_broadcast(sizes, min_samples, **settings):
     federation = Federation(
         make_client_data(sizes), FedMix(**settings), min_samples=min_samples
     ).round0()
-    return federation.send(federation.server.start()).tensors["means"], federation
+    return federation.send(federation.augmentation.start()).tensors["means"], federation
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_all_rows_are_in_means_of_no_fewer_than_either_setting(
     """A row left over would be the difference to what else is known of all rows."""
     _, federation = init_broadcast((20, 2, 31), min_samples, batch_size=batch_size)
     for k, client in federation.clients.items():
-        means = federation.server.prepare_replies[k].init_upload["means"]
+        means = federation.server.init_uploads[k]["means"]
         counts = torch.bincount(client.labels, minlength=CLASSES)
         allowed = (counts >= min_samples)[client.labels]
         n = int(allowed.sum())
@@ -143,7 +143,7 @@ def test_rows_of_a_class_below_the_threshold_are_in_no_mean():
     features[:4] = 1e6
     data[1] = (domain, features, labels)
     federation = Federation(data, FedMix(), min_samples=5).round0()
-    own = federation.server.prepare_replies[1].init_upload["means"]
+    own = federation.server.init_uploads[1]["means"]
     assert len(own) == 26 // 5
     assert own[:, by_numpy.DIM :].sum(dim=1).allclose(torch.ones(5))
     assert not own[:, by_numpy.DIM + 2].any()
@@ -156,7 +156,7 @@ def test_rows_that_stand_class_by_class_are_mixed():
     order = labels.argsort()
     data[1] = (domain, features[order], labels[order])
     federation = Federation(data, FedMix()).round0()
-    votes = federation.server.prepare_replies[1].init_upload["means"][:, by_numpy.DIM :]
+    votes = federation.server.init_uploads[1]["means"][:, by_numpy.DIM :]
     assert ((votes > 0).sum(dim=1) > 1).float().mean() > 0.8
 
 
@@ -192,4 +192,4 @@ def test_means_that_cannot_be_are_refused(spoilt, problem, both):
     spoilt(reply.init_upload["augmentation.means" if both else "means"])
     with pytest.raises(MessageError, match=f"client 1 .*'init_upload': .*{problem}"):
         federation.add_prepare_reply(reply)
-    assert 1 not in federation.server.prepare_replies
+    assert 1 not in federation.server.aggregation_weights

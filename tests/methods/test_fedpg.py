@@ -11,6 +11,7 @@ from pictures_federation import LOCAL, NETWORKS, federate_images, image_data
 from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
+from federatedscope_ggeur.federation.exchanges.training.exchange import head_broadcast
 from federatedscope_ggeur.methods import AUGMENTATIONS, Batch, FedAvg, build_method
 from federatedscope_ggeur.methods.alignment import alignment
 from federatedscope_ggeur.methods.fedpg import global_prototypes
@@ -210,11 +211,11 @@ class TestTheSet:
 
     def test_it_alone_goes_down_to_train_and_nothing_to_score(self):
         federation = federate_images(build_method("fedavg", "fedpg", SMALL))
-        down = federation.send(federation.server.broadcast(3)).download
+        down = federation.send(federation.broadcast(3)).download
         assert set(down) == {"augmentation.images"}
         images = federation.server.method_state["augmentation.images"]
         assert torch.equal(down["augmentation.images"], images)
-        assert not federation.server.head_broadcast(3).download
+        assert not head_broadcast(federation.server, 3).download
 
     def test_each_round_draws_another(self):
         federation = begun(fedpg())

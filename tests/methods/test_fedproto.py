@@ -62,7 +62,7 @@ class TestPrototypes:
             z = client.model.at(update.params).represent(client.features)
             total = total + z[client.labels == 2].sum(dim=0)
             count += int((client.labels == 2).sum())
-        received = federation.send(federation.server.broadcast(2)).download
+        received = federation.send(federation.broadcast(2)).download
         torch.testing.assert_close(received["prototypes"][2], total / count)
         assert received["known"].tolist() == [1, 1, 1, 1]
 
@@ -78,7 +78,7 @@ def test_an_old_prototype_stays_while_nobody_who_is_drawn_has_the_class():
     world = WORLDS["linear, sampled"]
     federation = federate_tiny(FedProto(), world)
     before = federation.server.method_state["prototypes"].clone()
-    federation.server.sample = lambda _: [1]
+    federation.training.sample = lambda _: [1]
     number = len(SAMPLED) + 1
     federation.step(number, federation.train(number))
     after = federation.server.method_state["prototypes"]

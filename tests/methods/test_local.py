@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from by_bytes import Federation, make_client_data, make_rows
+from by_bytes import Federation, make_client_data, make_rows, score_of
 from by_numpy import SIZES, World, sgd
 from federations import LOCAL, MODELS, TINY, federate, federate_tiny
 
@@ -38,30 +38,28 @@ def test_a_client_that_is_not_drawn_keeps_its_head():
     federation = Federation(make_client_data(), Local(), training=LOCAL).round0()
     federation.train(1)
     before = federation.clients[2].state["params"]
-    federation.server.sample = lambda number: [1, 3]
+    federation.training.sample = lambda number: [1, 3]
     federation.train(2)
     assert torch.equal(federation.clients[2].state["params"], before)
-    report = (
-        federation.clients[2].score(federation.server.broadcast(2), TEST).scores["test"]
-    )
-    assert report.loss_sum == score_of(federation, before).loss_sum
+    report = federation.score(2, federation.broadcast(2), TEST).scores["test"]
+    assert report.loss_sum == score_at(federation, before).loss_sum
 
 
 ROWS = make_rows(40, seed=99)
 TEST = {"test": Embeddings(*ROWS, "a")}
 
 
-def score_of(federation, params):
+def score_at(federation, params):
     return evaluate(federation.server.model, params, *ROWS)
 
 
 def test_clients_score_their_own_heads():
     federation = federate(Local(), rounds=2)
-    broadcast = federation.send(federation.server.broadcast(2))
+    broadcast = federation.send(federation.broadcast(2))
     losses = set()
     for client in federation.clients.values():
-        report = client.score(broadcast, TEST).scores["test"]
-        wanted = score_of(federation, client.state["params"])
+        report = score_of(client, broadcast, TEST).scores["test"]
+        wanted = score_at(federation, client.state["params"])
         assert (report.correct, report.loss_sum) == (wanted.correct, wanted.loss_sum)
         losses.add(report.loss_sum)
     assert len(losses) == 3
@@ -69,26 +67,26 @@ def test_clients_score_their_own_heads():
 
 def test_a_client_that_was_never_drawn_scores_the_head_it_would_begin_with():
     federation = Federation(make_client_data(), Local()).round0()
-    report = federation.clients[1].score(federation.server.broadcast(1), TEST)
+    report = federation.score(1, federation.broadcast(1), TEST)
     report = report.scores["test"]
     start = initial_weights(build_model(6, 4, ModelSettings()), seed=0)
-    assert report.loss_sum == score_of(federation, start).loss_sum
+    assert report.loss_sum == score_at(federation, start).loss_sum
 
 
 def test_a_score_of_an_earlier_round_is_of_the_head_of_then():
     """As after a restart that repeats a round."""
     federation = federate(Local(), rounds=2)
     client = federation.clients[1]
-    report = client.score(federation.server.broadcast(1), TEST).scores["test"]
-    then = score_of(federation, client.states[1]["params"])
-    now = score_of(federation, client.states[2]["params"])
+    report = score_of(client, federation.broadcast(1), TEST).scores["test"]
+    then = score_at(federation, client.states[1]["params"])
+    now = score_at(federation, client.states[2]["params"])
     assert report.loss_sum == then.loss_sum != now.loss_sum
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_no_weights_travel(model):
     federation = Federation(make_client_data(), Local(), model=model).round0()
-    assert federation.send(federation.server.broadcast(1)).params.shape == (0,)
+    assert federation.send(federation.broadcast(1)).params.shape == (0,)
     updates = federation.train(1)
     assert [update.params.shape for update in updates] == [(0,)] * 3
     assert all(update.steps > 0 and not update.upload for update in updates)

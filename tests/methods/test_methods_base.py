@@ -90,7 +90,7 @@ class Leak(FedAvg):
 def test_what_is_sent_once_stays_on_the_server_unless_combined():
     method = Leak()
     federation = federate(method, rounds=1)
-    assert federation.server.start() is None
+    assert federation.augmentation.start() is None
     for k, client in federation.clients.items():
         counts = torch.bincount(client.labels, minlength=4)
         assert torch.equal(method.seen.init_uploads[k]["counts"], counts)

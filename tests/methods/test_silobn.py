@@ -1,6 +1,7 @@
 """SiloBN: scales and shifts are averaged. What else it does is tested with FedBN's."""
 
 import torch
+from by_bytes import eval_params_of
 from tiny_networks import federation
 
 from federatedscope_ggeur.methods import SiloBN
@@ -9,12 +10,12 @@ from federatedscope_ggeur.models import named_tensors, to_vector
 
 def test_statistics_alone_are_the_client_s():
     run = federation(SiloBN()).round0()
-    sent = run.send(run.server.broadcast(1))
-    updates = [run.clients[k].train(sent) for k in (1, 2, 3)]
-    run.server.step(1, updates)
-    after = run.send(run.server.broadcast(1))
+    sent = run.send(run.broadcast(1))
+    updates = [run.fit(k, sent) for k in (1, 2, 3)]
+    run.training.step(1, updates)
+    after = run.send(run.broadcast(1))
     model, client = run.server.model, run.clients[2]
-    ours = named_tensors(model, client.eval_params(after))
+    ours = named_tensors(model, eval_params_of(client, after))
     shared = named_tensors(model, after.params)
     own = named_tensors(model, updates[1].params)
     assert len(to_vector(model)) == sum(t.numel() for t in ours.values())

@@ -48,7 +48,7 @@ def test_nothing_travels():
         model=NETWORKS["batch"],
         training=LOCAL,
     ).round0()
-    assert not federation.server.broadcast(1).download
+    assert not federation.broadcast(1).download
     assert not any(update.upload for update in federation.train(1))
 
 

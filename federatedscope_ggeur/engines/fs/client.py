@@ -169,7 +169,7 @@ class GGEURClient(FSClient):
         """The final head, or the client's own, comes into `model`; FS ends its part."""
         client = self.trainer.client
         final = Broadcast.from_bytes(message.content[0], client.scored_schema)
-        self.trainer.take_head(client.eval_params(final))
+        self.trainer.take_head(self.trainer.own_params(final))
         self.model = self.trainer.model
         logger.info("client %d: the run is finished", self.number)
         self._monitor.finish_fl()

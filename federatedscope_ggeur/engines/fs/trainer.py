@@ -124,9 +124,12 @@ class GGEURTrainer(BaseTrainer):
                 "`answer`, as the plugin's workers do, not with `train`"
             ) from missing
         trained = Broadcast(self._rounds, update.params)
-        evaluation = self._handler.side(EvaluationClient)
-        self.set_weights(evaluation.eval_params(trained))
+        self.set_weights(self.own_params(trained))
         return self.client.aggregation_weight, self.get_model_para(), {}
+
+    def own_params(self, broadcast: Broadcast) -> torch.Tensor:
+        """See `EvaluationClient.eval_params`."""
+        return self._handler.side(EvaluationClient).eval_params(broadcast)
 
     def evaluate(self, target_data_split_name="test"):
         """FS's metrics of `model` on a split: acc, correct, loss, avg_loss, total.

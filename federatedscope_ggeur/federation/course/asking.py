@@ -42,7 +42,7 @@ class Asking:
         last_round: int,
         dismiss: Callable[[int, str], None],
     ):
-        self._of_kind = {kind: one for one in exchanges for kind in one.KINDS}
+        self._exchanges = {k.name: one for one in exchanges for k in one.KINDS}
         self._membership, self._last_round = membership, last_round
         self._dismiss = dismiss
         self._refusal: MessageError | None = None
@@ -125,7 +125,7 @@ class Asking:
             It cannot be used; names the client and the field.
         """
         kind, sender = request.kind, f"client {client}"
-        exchange = self._of_kind[kind]
+        exchange = self._exchanges[kind.name]
         if len(parts) != 1:
             raise MessageError(
                 f"expected one part, got {len(parts)}", field="parts", sender=sender
@@ -139,7 +139,7 @@ class Asking:
 
     def largest_answer(self, kind: RequestKind) -> int | None:
         """Bytes of the longest answer to a request; None where nothing bounds it."""
-        return kind.largest(self._of_kind[kind])
+        return kind.largest(self._exchanges[kind.name])
 
     def put_out(self, findings: Mapping[int, str], when: str) -> None:
         """Refuse what clients sent, and them for the rest of the run.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from federatedscope_ggeur.engines.fs.driver import Driver
-from federatedscope_ggeur.federation.course.requests import (
-    EVALUATE,
+from federatedscope_ggeur.federation.exchanges import Absence, Request
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     INIT_BROADCAST,
-    TRAIN,
-    Absence,
-    Request,
 )
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
+from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 
 
 class Course:

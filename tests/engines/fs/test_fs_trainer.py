@@ -9,7 +9,11 @@ from torch.nn.functional import cross_entropy
 
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
-from federatedscope_ggeur.federation.course.requests import RequestKind
+from federatedscope_ggeur.federation.exchanges import RequestKind
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
+    AugmentationClient,
+)
+from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingClient
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.models import load_vector, to_vector
 
@@ -26,10 +30,11 @@ def test_train_is_the_round_that_every_engine_trains(trainer, config):
     params = here.server.params
     load_vector(trainer.model, params)
     client = here.clients[2]
-    client.prepare(None, None)
+    here.side(2, AugmentationClient).prepare(None, None)
     for number in (1, 2):
         rows, weights, results = trainer.train()
-        params = client.train(Broadcast(number, params)).params
+        sent = Broadcast(number, params)
+        params = here.side(2, TrainingClient).train(sent).params
         assert torch.equal(to_vector(trainer.model), params)
         assert rows == len(client.features)
         assert results == {}

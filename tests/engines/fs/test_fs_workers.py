@@ -9,16 +9,16 @@ import pytest
 from standalone import outcome
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation.course.requests import (
-    BY_ANSWER,
-    BY_MESSAGE,
-    PREPARE,
-    STATISTICS,
-    TRAIN,
-)
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
+from federatedscope_ggeur.federation.exchanges.base import all_kinds
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
+from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 
 #: FederatedScope's own type of a message.
 JOIN = "join_in"
+
+ASKED = {kind.message for kind in all_kinds()}
+ANSWERED = {kind.answer_message for kind in all_kinds() if kind.answer_message}
 
 
 def workers() -> tuple[type, type]:
@@ -64,8 +64,8 @@ def test_a_path_leads_from_joining_to_the_end(federatedscope):
             seen.add((at, message))
             ahead += [(role[at], out) for out in found[at][message][1]]
     assert {("client", "finish"), ("client", PREPARE.message)} <= seen
-    asked = {("client", message) for message in BY_MESSAGE}
-    answered = {("server", message) for message in BY_ANSWER}
+    asked = {("client", message) for message in ASKED}
+    answered = {("server", message) for message in ANSWERED}
     assert asked | answered <= seen
 
 
@@ -156,7 +156,7 @@ def test_late_and_doubled_answers_cannot_start_anything_again(half_way):
         "masked_means",
         "masked_pooled",
     }
-    assert {m.msg_type for m in kept} == BY_ANSWER.keys() - unasked
+    assert {m.msg_type for m in kept} == ANSWERED - unasked
     count = len(kept)
     for received in kept[:count]:
         deliver(there, received)
@@ -172,7 +172,7 @@ def test_a_doubled_answer_in_a_round_counts_once(half_way, fs):
     there = half_way
     server = there.server
     original = dict(server.msg_handlers)
-    for kind in BY_ANSWER:
+    for kind in ANSWERED:
         server.msg_handlers[kind] = lambda m, kind=kind: [
             original[kind](m),
             original[kind](m),

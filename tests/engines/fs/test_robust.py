@@ -7,7 +7,7 @@ import torch
 from standalone import merged
 
 from federatedscope_ggeur.errors import ConfigError, GGEURError
-from federatedscope_ggeur.federation.course.requests import TRAIN
+from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS

@@ -281,7 +281,7 @@ class TestLateClients:
         second = carrier(quorum=1)
         progress = restore(path, second.coordinator, handshake)
         assert (progress.round0, progress.rounds) == (round0, rounds)
-        assert second.server.prepare_replies.keys() == {1, 2, 3, 4}
+        assert second.server.aggregation_weights.keys() == {1, 2, 3, 4}
         assert torch.equal(second.server.params, first.server.params)
         second.rounds(2)
         first.rounds(2)

@@ -4,23 +4,19 @@ import pytest
 from carrier import carrier
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
-from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.course.client_handler import (
-    ClientHandler,
-    GeometryCache,
-)
-from federatedscope_ggeur.federation.course.requests import (
-    CALIBRATE,
-    EVALUATE,
+from federatedscope_ggeur.federation import CalibrationSettings, TrainingSettings
+from federatedscope_ggeur.federation.exchanges import RequestKind
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     INIT_BROADCAST,
-    KINDS,
-    LEAVE_ONE_OUT,
     PREPARE,
-    STATISTICS,
-    TRAIN,
-    RequestKind,
 )
+from federatedscope_ggeur.federation.exchanges.base import answered_kinds
+from federatedscope_ggeur.federation.exchanges.calibration.exchange import CALIBRATE
+from federatedscope_ggeur.federation.exchanges.closed_form.exchange import LEAVE_ONE_OUT
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
+from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 
 
@@ -53,7 +49,8 @@ class TestAClientHandler:
 
     def test_answers_only_what_its_own_settings_ask_for(self, config):
         def answers(*settings):
-            return run_settings(config(*settings), 3, 16, 3).answers
+            demands = run_settings(config(*settings), 3, 16, 3).demands
+            return set(answered_kinds(demands))
 
         always = {PREPARE, INIT_BROADCAST, TRAIN, EVALUATE}
         assert answers("ggeur.steps", []) == always
@@ -67,24 +64,18 @@ class TestAClientHandler:
         assert answers(*closed, *fixed, *begun) == always | {STATISTICS}
         calibrated = ["ggeur.steps", [], "ggeur.calibrate", "ccvr"]
         assert answers(*calibrated) == always | {CALIBRATE}
-        assert {kind for kind in KINDS if kind.always} == always
 
     @pytest.mark.parametrize("kind", [STATISTICS, CALIBRATE], ids=by_name)
     def test_refuses_what_they_do_not(self, kind):
-        client, cache = carrier().handlers[1].client, GeometryCache()
-        none = Embeddings(client.features[:0], client.labels[:0], client.domain)
-        handler = ClientHandler(client, {"test": none}, cache, answers=(TRAIN,))
+        handler = carrier(steps=()).handlers[1]
         parts = (b"x",) * len(kind.parts)
         problem = f"'{kind.name}' is nothing that this client"
         with pytest.raises(MessageError, match=problem):
             handler.answer(kind, parts)
 
     def test_scores_one_head_where_nothing_is_trained(self):
-        handler, server = carrier().handlers[1], carrier().server
-        none = Embeddings(handler.client.features[:0], handler.client.labels[:0], "one")
-        alone = ClientHandler(
-            handler.client, {"test": none}, GeometryCache(), answers=(EVALUATE,)
-        )
+        carried = carrier(steps=(), rounds=0)
+        alone, server = carried.handlers[1], carried.server
         asked = Broadcast(0, server.params).to_bytes()
         assert alone.answer(EVALUATE, (asked,)) == alone.answer(EVALUATE, (asked,))
         for other in (Broadcast(0, server.params + 1), Broadcast(1, server.params)):
@@ -92,7 +83,7 @@ class TestAClientHandler:
                 alone.answer(EVALUATE, (other.to_bytes(),))
 
     def test_calibrates_at_one_set_of_weights(self):
-        carried = carrier()
+        carried = carrier(calibration=CalibrationSettings(10, 1, TrainingSettings()))
         handler, server = carried.handlers[1], carried.server
         asked = Broadcast(4, server.params).to_bytes()
         assert handler.answer(CALIBRATE, (asked,)) == handler.answer(

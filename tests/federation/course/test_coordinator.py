@@ -15,8 +15,9 @@ from carrier import SIZES, carrier, garbage, lost
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation import evaluate
-from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
+from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingExchange
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.methods import FedFA, FedGen, FedMix, FedProto, Scaffold
 
 REFUSED = {
@@ -62,7 +63,7 @@ class TestWithoutFaults:
         carried = carrier(sizes=(9,) * 7, sample_client_num=3)
         carried.round0()
         drawn = [record.clients for record in carried.rounds(*range(1, 6))]
-        assert drawn == [carried.server.sample(number) for number in range(1, 6)]
+        assert drawn == [carried.training.sample(number) for number in range(1, 6)]
 
     def test_round_0_asks_in_windows_and_prepares_everyone(self):
         carried = carrier()
@@ -121,16 +122,16 @@ class TestRefusedAnswers:
         carried = carrier(quorum=3)
         carried.round0()
         carried.faults["train", 1, 2] = fault
-        twin = deepcopy(carried.server)
+        twin = deepcopy(carried.coordinator)
         record = carried.rounds(1)[0]
         assert record.clients == [1, 3, 4]
         replies = {k: r for kind, _, k, r in carried.answers if kind == "train"}
         updates = [
-            ClientUpdate.from_bytes(replies[k][0], twin.schema, f"client {k}")
+            ClientUpdate.from_bytes(replies[k][0], twin.server.schema, f"client {k}")
             for k in (1, 3, 4)
         ]
-        twin.step(1, updates)
-        assert torch.equal(carried.server.params, twin.params)
+        twin.find(TrainingExchange).step(1, updates)
+        assert torch.equal(carried.server.params, twin.server.params)
         ((client, reason),) = carried.dismissed
         assert client == 2
         assert f"client 2 refused: field '{field}" in reason
@@ -154,7 +155,7 @@ class TestRefusedAnswers:
         assert record.clients == [1, 3, 4]
         assert record.statistics_bytes_up["2"] == len(b"garbage")
         assert int(carried.server.statistics.counts.sum()) == 20 + 25 + 15
-        assert carried.server.uploaded == {1, 3, 4}
+        assert carried.server.uploaded_rows.keys() == {1, 3, 4}
         assert carried.asked("prepare") == [("prepare", [1, 3]), ("prepare", [4])]
 
     @pytest.mark.parametrize(
@@ -246,12 +247,12 @@ class TestAbsence:
         carried.membership.leave(2, "power cut")
         drawn = [record.clients for record in carried.rounds(*range(1, 9))]
         assert all(len(clients) == 3 and 2 not in clients for clients in drawn)
-        assert drawn == [carried.server.sample(n, {2}) for n in range(1, 9)]
+        assert drawn == [carried.training.sample(n, {2}) for n in range(1, 9)]
 
     def test_a_round_that_loses_all_it_drew_leaves_the_head_as_it_was(self, caplog):
         carried = carrier(sizes=(9,) * 5, quorum=2, sample_client_num=2)
         carried.round0()
-        drawn = carried.server.sample(1)
+        drawn = carried.training.sample(1)
         for k in drawn:
             carried.faults["train", 1, k] = lost
         before = carried.server.params
@@ -265,7 +266,7 @@ class TestAbsence:
     def test_the_head_stays_to_the_bit(self):
         carried = carrier(quorum=1, sizes=(9, 9), sample_client_num=1)
         carried.round0()
-        carried.faults = {("train", 1, k): lost for k in carried.server.sample(1)}
+        carried.faults = {("train", 1, k): lost for k in carried.training.sample(1)}
         before = carried.server.params.clone()
         carried.rounds(1)
         assert torch.equal(carried.server.params, before)

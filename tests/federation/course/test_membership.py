@@ -8,6 +8,7 @@ import torch
 from by_bytes import Federation, make_client_data
 from carrier import SIZES, carrier, late, lost
 
+from federatedscope_ggeur.federation.exchanges.training.exchange import train_broadcast
 from federatedscope_ggeur.methods import FedMix
 
 
@@ -59,7 +60,7 @@ class TestComingBack:
         twin = deepcopy(carried.server)
         stayed = Federation(make_client_data(SIZES), FedMix(0.1), steps=(1, 2)).round0()
         carried.rounds(2)
-        wanted = stayed.clients[2].train(twin.broadcast(2)).to_bytes()
+        wanted = stayed.fit(2, train_broadcast(twin, 2)).to_bytes()
         sent = [
             r for kind, n, k, r in carried.answers if (kind, n, k) == ("train", 2, 2)
         ]

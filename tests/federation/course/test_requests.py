@@ -5,36 +5,39 @@ from by_bytes import Federation, make_client_data
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import CalibrationSettings, TrainingSettings
-from federatedscope_ggeur.federation.course.requests import (
-    BY_ANSWER,
-    BY_MESSAGE,
-    KINDS,
+from federatedscope_ggeur.federation.exchanges import Request
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     PREPARE,
-    STATISTICS,
-    TRAIN,
-    Request,
-    decode_answer,
+    AugmentationClient,
 )
+from federatedscope_ggeur.federation.exchanges.base import all_kinds
+from federatedscope_ggeur.federation.exchanges.calibration.exchange import CALIBRATE
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import (
+    STATISTICS,
+    StatisticsClient,
+)
+from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.models import ModelSettings
+
+#: The kinds that the federation below is asked, and answers.
+ANSWERED = [STATISTICS, PREPARE, TRAIN, EVALUATE, CALIBRATE]
 
 
 def by_name(kind):
     return getattr(kind, "name", None)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=by_name)
-def test_every_kind_is_found_by_its_messages(kind):
-    assert BY_MESSAGE[kind.message] is kind
+@pytest.mark.parametrize("kind", all_kinds(), ids=by_name)
+def test_a_kind_that_is_answered_says_how(kind):
     assert bool(kind.answer_message) == (kind.answer is not None)
-    if kind.answer_message:
-        assert BY_ANSWER[kind.answer_message] is kind
 
 
 def test_names_and_messages_are_given_once():
-    for names in ([k.name for k in KINDS], [k.message for k in KINDS]):
-        assert len(set(names)) == len(KINDS)
-    answers = [kind.answer_message for kind in KINDS if kind.answer_message]
-    assert len(set(answers)) == len(answers) == len(BY_ANSWER)
+    for names in ([k.name for k in all_kinds()], [k.message for k in all_kinds()]):
+        assert len(set(names)) == len(all_kinds())
+    answers = [kind.answer_message for kind in all_kinds() if kind.answer_message]
+    assert len(set(answers)) == len(answers)
 
 
 @pytest.fixture
@@ -50,34 +53,33 @@ def asked(kind, number, client):
 
 
 @pytest.mark.parametrize("parts", [(), (b"", b"")], ids=["none", "two"])
-@pytest.mark.parametrize("kind", BY_ANSWER.values(), ids=by_name)
+@pytest.mark.parametrize("kind", ANSWERED, ids=by_name)
 def test_an_answer_is_one_part(federation, kind, parts):
     problem = f"client 2 .*'parts': expected one part, got {len(parts)}"
     with pytest.raises(MessageError, match=problem):
-        decode_answer(federation.server, asked(kind, 1, 2), 2, parts)
+        federation.coordinator.decode(asked(kind, 1, 2), 2, parts)
 
 
-@pytest.mark.parametrize("kind", BY_ANSWER.values(), ids=by_name)
+@pytest.mark.parametrize("kind", ANSWERED, ids=by_name)
 def test_an_answer_of_another_kind_is_refused(federation, kind):
     update = federation.train(1)[0].to_bytes()
-    other = federation.clients[1].prepare(None, None).to_bytes()
+    other = federation.side(1, AugmentationClient).prepare(None, None).to_bytes()
     wrong = other if kind is TRAIN else update
     with pytest.raises(MessageError, match=r"client 1 .*instead of"):
-        decode_answer(federation.server, asked(kind, 1, 1), 1, (wrong,))
+        federation.coordinator.decode(asked(kind, 1, 1), 1, (wrong,))
 
 
 def test_an_answer_in_another_clients_name_is_refused(federation):
     update = federation.train(1)[0].to_bytes()
     with pytest.raises(MessageError, match=r"client 2 .*from client 1"):
-        decode_answer(federation.server, asked(TRAIN, 1, 2), 2, (update,))
+        federation.coordinator.decode(asked(TRAIN, 1, 2), 2, (update,))
 
 
 def test_what_the_server_knows_counts(federation):
     """A second upload; a reply of another weight than before."""
-    client = federation.clients[1]
-    upload = client.statistics().to_bytes()
+    upload = federation.side(1, StatisticsClient).statistics().to_bytes()
     with pytest.raises(MessageError, match=r"client 1 .*sent twice"):
-        decode_answer(federation.server, asked(STATISTICS, 0, 1), 1, (upload,))
-    other = client.prepare(None, None).to_bytes()
+        federation.coordinator.decode(asked(STATISTICS, 0, 1), 1, (upload,))
+    other = federation.side(1, AugmentationClient).prepare(None, None).to_bytes()
     with pytest.raises(MessageError, match="'aggregation_weight'"):
-        decode_answer(federation.server, asked(PREPARE, 0, 1), 1, (other,))
+        federation.coordinator.decode(asked(PREPARE, 0, 1), 1, (other,))

@@ -7,6 +7,7 @@ from carrier import carrier, garbage, lost, twice
 
 from federatedscope_ggeur.federation import evaluate
 from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
+from federatedscope_ggeur.federation.exchanges.space.exchange import SpaceExchange
 from federatedscope_ggeur.federation.exchanges.space.messages import TotalsUpload
 from federatedscope_ggeur.geometry import Space, Totals
 from federatedscope_ggeur.methods import Local
@@ -57,7 +58,7 @@ def test_beside_statistics_they_tell_of_withheld_rows_alone(space):
                 reply[0], schema, f"client {k}"
             ).totals.count
     clients = carried.federation.clients.values()
-    withheld = [int(c._counts[c._counts < 5].sum()) for c in clients]
+    withheld = [int(c.counts[c.counts < 5].sum()) for c in clients]
     assert told == sum(n for n in withheld if n >= 5)
     assert told < sum(carried.federation.clients[k].features.shape[0] for k in (1, 2))
 
@@ -163,7 +164,7 @@ def test_totals_that_cannot_be_used_cost_the_run_one_client(fault):
 def test_the_same_totals_are_not_taken_twice():
     carried = carrier(steps=(), space="standard", quorum=3)
     carried.round0()
-    assert carried.server.space_maker.told == {1, 2, 3, 4}
+    assert carried.coordinator.find(SpaceExchange).maker.told == {1, 2, 3, 4}
     start = len(carried.requests)
     carried.restart(2)
     carried.membership.lose(2, "connection lost")

@@ -6,8 +6,8 @@ import pytest
 from carrier import carrier, garbage, late
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.course.strikes import Conduct
 from federatedscope_ggeur.federation.course.membership import Membership
+from federatedscope_ggeur.federation.course.strikes import Conduct
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from by_bytes import CLASSES, DIM, make_client_data, make_rows
@@ -9,16 +11,21 @@ from carrier import carrier
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.course.membership import Membership
-from federatedscope_ggeur.federation.exchanges.evaluation.scores import Score
-from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
+from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
+from federatedscope_ggeur.federation.exchanges.closed_form.exchange import LEAVE_ONE_OUT
 from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
     HitCounts,
 )
-from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import Score
+from federatedscope_ggeur.federation.exchanges.space.exchange import TOTALS
 from federatedscope_ggeur.federation.exchanges.space.messages import TotalsUpload
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 from federatedscope_ggeur.geometry import ClassStatistics, Totals
 
 ROWS = 40
@@ -41,6 +48,11 @@ def upload(features, labels, content="class") -> StatisticsUpload:
     return StatisticsUpload.of(3, "art", held, StatisticsForm(content))
 
 
+def counting(weight):
+    """An exchange in which clients count for these rows."""
+    return SimpleNamespace(settings=SimpleNamespace(weight=weight))
+
+
 def test_it_is_the_next_power_of_two_of_the_longest_row(rows, declared):
     longest = max(sum(float(x) ** 2 for x in row) ** 0.5 for row in rows[0])
     assert declared.norm / 2 < longest <= declared.norm
@@ -59,9 +71,11 @@ def test_it_travels_with_the_join(declared):
 @pytest.mark.parametrize("scale", [1e-20, 1.0, 1e10])
 def test_honest_statistics_pass(rows, content, scale):
     features = rows[0] * scale
-    Declared.of(features, 0, 0).check_statistics(upload(features, rows[1], content))
+    STATISTICS.bound(
+        Declared.of(features, 0, 0), None, upload(features, rows[1], content)
+    )
     one = torch.ones(ROWS, DIM) * scale  # as long as can be, all alike
-    Declared.of(one, 0, 0).check_statistics(upload(one, rows[1], content))
+    STATISTICS.bound(Declared.of(one, 0, 0), None, upload(one, rows[1], content))
 
 
 @pytest.mark.parametrize("content", ["class", "pooled", "means"])
@@ -69,13 +83,13 @@ def test_statistics_beyond_it_are_refused(rows, declared, content):
     features, labels = rows
     more = torch.cat([features, features]), torch.cat([labels, labels])
     with pytest.raises(MessageError, match=r"client 3 .*'counts': 80 rows.*ed 40"):
-        declared.check_statistics(upload(*more, content))
+        STATISTICS.bound(declared, None, upload(*more, content))
     with pytest.raises(MessageError, match=r"'means': the mean of class \d has"):
-        declared.check_statistics(upload(features + 1e3, labels, content))
+        STATISTICS.bound(declared, None, upload(features + 1e3, labels, content))
     wide = features * torch.where(torch.arange(ROWS) % 2 == 0, 1e3, -1e3)[:, None]
     if content != "means":
         with pytest.raises(MessageError, match=r"'(scatter|means)'"):
-            declared.check_statistics(upload(wide, labels, content))
+            STATISTICS.bound(declared, None, upload(wide, labels, content))
 
 
 @pytest.mark.parametrize(
@@ -88,21 +102,23 @@ def test_statistics_beyond_it_are_refused(rows, declared, content):
     ],
 )
 def test_totals_beyond_it_are_refused(rows, declared, totals, within, field):
-    declared.check_totals(TotalsUpload(3, Totals.of_rows(rows[0])))
+    TOTALS.bound(declared, None, TotalsUpload(3, Totals.of_rows(rows[0])))
     with pytest.raises(MessageError, match=field):
-        declared.check_totals(TotalsUpload(3, totals, within))
+        TOTALS.bound(declared, None, TotalsUpload(3, totals, within))
 
 
 def test_scores_hits_and_weights_beyond_it_are_refused(declared):
-    declared.check_scores(ScoreReport(3, 1, {"test": Score(11, 11, 0.0)}))
+    EVALUATE.bound(declared, None, ScoreReport(3, 1, {"test": Score(11, 11, 0.0)}))
+    too_many = ScoreReport(3, 1, {"test": Score(2**40, 2**40, 0.0)})
     with pytest.raises(MessageError, match=r"'test_total': 1.09951e\+12 rows.*11 when"):
-        declared.check_scores(ScoreReport(3, 1, {"test": Score(2**40, 2**40, 0.0)}))
-    declared.check_hits(HitCounts(3, 47, torch.zeros(1, dtype=torch.int64)))
+        EVALUATE.bound(declared, None, too_many)
+    none = torch.zeros(1, dtype=torch.int64)
+    LEAVE_ONE_OUT.bound(declared, None, HitCounts(3, 47, none))
     with pytest.raises(MessageError, match="'rows': 48 rows"):
-        declared.check_hits(HitCounts(3, 48, torch.zeros(1, dtype=torch.int64)))
-    declared.check_weight(PrepareReply(3, 1e6), is_own_rows=False)
+        LEAVE_ONE_OUT.bound(declared, None, HitCounts(3, 48, none))
+    PREPARE.bound(declared, counting("augmented"), PrepareReply(3, 1e6))
     with pytest.raises(MessageError, match="'aggregation_weight': 41 rows"):
-        declared.check_weight(PrepareReply(3, 41.0), is_own_rows=True)
+        PREPARE.bound(declared, counting("original"), PrepareReply(3, 41.0))
 
 
 def test_a_client_that_comes_back_declares_the_same(declared):
@@ -120,9 +136,10 @@ def test_the_course_refuses_what_is_beyond_it():
     carried = carrier(quorum=2)
     data = make_client_data((20, 30, 25, 15))
     every = {k: Declared.of(x, 0, 15) for k, (_, x, _) in data.items()}
-    carried.server.declared = {**every, 2: Declared(29, 0, 14, every[2].norm)}
+    declared = carried.membership.declared
+    declared.update({**every, 2: Declared(29, 0, 14, every[2].norm)})
     assert carried.round0().clients == [1, 3, 4]
     assert "'counts': 30 rows, but it declared 29" in carried.membership.absent[2]
-    carried.server.declared[3] = Declared(25, 0, 14, every[3].norm)
+    declared[3] = Declared(25, 0, 14, every[3].norm)
     carried.rounds(1, 2, 3)
     assert "'test_total': 15 rows, but it declared 14" in carried.membership.absent[3]

@@ -8,12 +8,12 @@ from by_bytes import CLASSES, DIM, SGD, Federation, make_client_data
 from carrier import carrier
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
-from federatedscope_ggeur.federation.wire.schema import MessageSchema
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.federation.wire.schema import StatisticsForm
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import longest_upload
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
+from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
 from federatedscope_ggeur.geometry import ClassStatistics, Compression
 from federatedscope_ggeur.methods import METHODS, FedMix
 from federatedscope_ggeur.methods.tensors import TensorSpec
@@ -40,9 +40,9 @@ def test_statistics_fit(form, rows, scale):
     held = ClassStatistics.from_embeddings(x.float(), labels, classes)
     sent = StatisticsUpload.of(1, "d" * 200, held, form).to_bytes()
     schema = MessageSchema(classes, dim, 0, form)
-    assert len(sent) <= limits.of_statistics(schema)
+    assert len(sent) <= longest_upload(schema)
     # It is a bound of this schema's and not one of any.
-    assert limits.of_statistics(schema) < limits.PLAIN + 8 * classes * (dim + 4) ** 2
+    assert longest_upload(schema) < limits.PLAIN + 8 * classes * (dim + 4) ** 2
 
 
 @pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.federated])
@@ -51,7 +51,7 @@ def test_answers_of_every_method_fit(name):
     carried.round0()
     carried.rounds(1, 2, 3)
     for request in carried.requests:
-        most = request.kind.largest(carried.server)
+        most = carried.coordinator.largest_answer(request.kind)
         for kind, number, _, reply in carried.answers:
             if (kind, number) == (request.kind.name, request.round_number):
                 assert most is None or sum(map(len, reply)) <= most

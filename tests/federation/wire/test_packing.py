@@ -9,10 +9,10 @@ from safetensors.torch import save
 from spoilt_messages import PAYLOADS, SCHEMA, pack, raw, refusal, with_tensor
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
 from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)

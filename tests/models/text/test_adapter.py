@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.exchanges.training.fit import fit
 from federatedscope_ggeur.federation.optimizers import (
     OptimizerSettings,
 )
-from federatedscope_ggeur.federation.exchanges.training.fit import fit
 from federatedscope_ggeur.federation.training_settings import TrainingSettings
 from federatedscope_ggeur.models import load_vector, num_parameters, to_vector
 from federatedscope_ggeur.models.text import TEXT_MODELS, ClassTexts

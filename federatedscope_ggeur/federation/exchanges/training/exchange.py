@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,8 +38,10 @@ from federatedscope_ggeur.federation.exchanges.training.messages import (
 from federatedscope_ggeur.federation.exchanges.training.running_statistics import (
     mean_running_statistics,
 )
+from federatedscope_ggeur.federation.exchanges.training.screening import (
+    update_findings,
+)
 from federatedscope_ggeur.federation.sampling import draw_clients, in_client_order
-from federatedscope_ggeur.federation.screening import Findings, beyond
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.federation.shares import capped
 from federatedscope_ggeur.federation.text import TextPull
@@ -50,10 +52,6 @@ from federatedscope_ggeur.models import CPU, negative_variance, trainable_part
 from federatedscope_ggeur.rng import derive_seed
 
 logger = logging.getLogger(__name__)
-
-#: An update may be so many times as long as the others', or as long as the weights that
-#: it starts from: near the end of training most are short, and honest ones vary.
-UPDATE = 10.0
 
 
 @dataclass(frozen=True)
@@ -278,7 +276,8 @@ class TrainingExchange(Exchange):
         updates = yield from course.ask(
             TRAIN, number, asked, welcome=course.welcome_back
         )
-        found = course.screen.refused("update", self._too_long(updates))
+        unlike = update_findings(updates, server.params, server.trained)
+        found = course.screen.refused("update", unlike)
         course.put_out(found, f"round {number}, train")
         updates = [update for update in updates if update.client not in found]
         clients = [update.client for update in updates]
@@ -330,16 +329,3 @@ class TrainingExchange(Exchange):
 
     def resume_progress(self, values: Mapping[str, Any]) -> None:
         self.divergence.load(values)
-
-    def _too_long(self, updates: Sequence[ClientUpdate]) -> Findings:
-        """Of the lengths of a round's updates, from the weights sent down."""
-        server, size = self.server, len(self.server.params)
-        params = server.trained(server.params).double()
-        lengths = {
-            u.client: float((server.trained(u.params).double() - params).norm())
-            for u in updates
-            if size and len(u.params) == size
-        }
-        start = float(params.norm())
-        found = beyond(lengths, UPDATE, "the length of its update")
-        return {k: reason for k, reason in found.items() if lengths[k] > start}

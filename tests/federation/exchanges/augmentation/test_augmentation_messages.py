@@ -6,21 +6,20 @@ import pytest
 import torch
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation import Score
-from federatedscope_ggeur.federation.exchanges.training.messages import (
-    Broadcast,
-    ClientUpdate,
-)
+from federatedscope_ggeur.federation import Score, wire
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     InitBroadcast,
     PrepareReply,
     Prototypes,
 )
-from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.exchanges.training.messages import (
+    Broadcast,
+    ClientUpdate,
+)
+from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.geometry import (
     ClassStatistics,
     GeometricShape,

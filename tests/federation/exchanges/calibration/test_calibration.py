@@ -18,7 +18,7 @@ from federatedscope_ggeur.federation import (
 from federatedscope_ggeur.federation.exchanges.calibration.calibration import (
     Calibration,
 )
-from federatedscope_ggeur.federation.course.requests import CALIBRATE
+from federatedscope_ggeur.federation.exchanges.calibration.exchange import CALIBRATE
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.geometry import ClassStatistics
 from federatedscope_ggeur.models import (

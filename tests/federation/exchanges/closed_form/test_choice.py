@@ -10,12 +10,16 @@ from chosen import chosen_federation
 
 from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.exchanges.closed_form.choice import choose_by_hits
 from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
     GeometryCache,
 )
-from federatedscope_ggeur.federation.course.requests import LEAVE_ONE_OUT
+from federatedscope_ggeur.federation.exchanges.closed_form.choice import choose_by_hits
+from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
+    LEAVE_ONE_OUT,
+    ClosedFormClient,
+    ClosedFormExchange,
+)
 from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
     HitCounts,
     LeaveOneOut,
@@ -24,10 +28,14 @@ from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.models.closed_forms import Rows, left_out_hits
 
 
+def components_of(carried):
+    return carried.coordinator.find(ClosedFormExchange).solver.components()
+
+
 def hits_by_hand(carried, form):
     """Over all clients, straight from their rows."""
-    server, hits, rows = carried.server, 0, 0
-    parts = server.closed_form.components()
+    hits, rows = 0, 0
+    parts = components_of(carried)
     scorer = form.left_out(parts)
     for k, client in carried.federation.clients.items():
         counts = torch.bincount(client.labels, minlength=CLASSES)
@@ -53,9 +61,7 @@ def test_the_candidate_with_the_most_hits_is_taken(kind, min_samples):
         if name in details:
             assert details[name] == value
     assert details["chosen_by"] == "leave_one_out"
-    solved = chosen.solve(
-        carried.server.statistics, carried.server.closed_form.components()
-    )
+    solved = chosen.solve(carried.server.statistics, components_of(carried))
     model = carried.server.model.at(carried.server.params)
     features, _ = make_rows(10, 77)
     assert torch.equal(model(features), solved.model(features))
@@ -128,7 +134,7 @@ def test_rows_for_validation_count_too_and_are_in_nothing():
 def test_a_client_answers_for_one_set_of_components():
     carried = Carrier(chosen_federation("lda"))
     carried.round0()
-    handler, parts = carried.handlers[1], carried.server.closed_form.components()
+    handler, parts = carried.handlers[1], components_of(carried)
     asked = LeaveOneOut(parts.merged("class")).to_bytes()
     again = handler.answer(LEAVE_ONE_OUT, (asked,))
     assert again == handler.answer(LEAVE_ONE_OUT, (asked,))
@@ -140,10 +146,11 @@ def test_a_client_answers_for_one_set_of_components():
 def test_a_domain_that_is_not_the_clients_is_refused():
     carried = Carrier(chosen_federation("lda"))
     carried.round0()
-    parts = carried.server.closed_form.components()
+    parts = components_of(carried)
     foreign = replace(parts.merged("class"), domain_names=("elsewhere",))
-    with pytest.raises(MessageError, match="'domain 1' is not among"):
-        carried.federation.clients[1].hit_counts(LeaveOneOut(foreign))
+    fresh = ClosedFormClient(carried.federation.clients[2], {})
+    with pytest.raises(MessageError, match="'domain 2' is not among"):
+        fresh.hit_counts(LeaveOneOut(foreign))
 
 
 def confounded(**options):
@@ -172,7 +179,7 @@ def test_confounded_labels_and_domains_are_said_and_nobody_is_asked(kind, caplog
     expected = (
         CLOSED_FORMS[kind]()
         .untuned()
-        .solve(carried.server.statistics, carried.server.closed_form.components())
+        .solve(carried.server.statistics, components_of(carried))
     )
     assert {k: details[k] for k in expected.report if k != "shrinkage_rule"} == {
         k: v for k, v in expected.report.items() if k != "shrinkage_rule"

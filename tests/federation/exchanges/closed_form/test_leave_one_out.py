@@ -1,15 +1,18 @@
 """Components down, hit counts up: there and back, and what is refused."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from spoilt_messages import CLASSES, DIM, SCHEMA, pack, refusal
 
 from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.exchanges import Request
+from federatedscope_ggeur.federation.exchanges.closed_form.exchange import LEAVE_ONE_OUT
 from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
     HitCounts,
     LeaveOneOut,
 )
-from federatedscope_ggeur.federation.messages.validation import validate_hits
 from federatedscope_ggeur.geometry import ClassStatistics
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.models.closed_forms import Components
@@ -104,7 +107,13 @@ def test_hits_lie_within_the_rows(hits):
     ],
 )
 def test_counts_that_do_not_fit_the_federation_are_refused(counts, field):
+    server = SimpleNamespace(uploaded_rows={1: 4, 3: 8})
+    exchange = SimpleNamespace(
+        server=server, solver=SimpleNamespace(candidates=("one", "two"))
+    )
+    request = Request(LEAVE_ONE_OUT, 0, {})
     with pytest.raises(MessageError) as caught:
-        validate_hits(counts, {1: 4, 3: 8}, candidates=2)
+        LEAVE_ONE_OUT.validate(exchange, request, counts)
     assert caught.value.field == field
-    validate_hits(HitCounts(3, 8, torch.tensor([1, 2])), {1: 4, 3: 8}, candidates=2)
+    fine = HitCounts(3, 8, torch.tensor([1, 2]))
+    LEAVE_ONE_OUT.validate(exchange, request, fine)

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from federatedscope_ggeur.errors import MessageError
-from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
     MaskedRequest,
@@ -14,6 +13,7 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
     SumKey,
     SumKeysRequest,
 )
+from federatedscope_ggeur.federation.wire.schema import MessageSchema
 
 SCHEMA = MessageSchema(4, 3, 1)
 SESSION, ROSTER = bytes(range(16)), (1, 2, 7)

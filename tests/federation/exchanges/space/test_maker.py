@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.federation.exchanges.space.messages import TotalsUpload
 from federatedscope_ggeur.federation.exchanges.space.maker import SpaceMaker
+from federatedscope_ggeur.federation.exchanges.space.messages import TotalsUpload
 from federatedscope_ggeur.geometry import (
     ClassStatistics,
     MeanStatistics,

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
 from federatedscope_ggeur.federation.exchanges.space.messages import (
     SpaceBroadcast,
     TotalsUpload,
 )
+from federatedscope_ggeur.federation.wire.schema import MessageSchema, StatisticsForm
 from federatedscope_ggeur.geometry import ClassStatistics, Space, Totals
 
 CLASSES, DIM = 3, 5

@@ -7,12 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.federation.wire.schema import MessageSchema
-from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.exchanges.space.exchange import rows_for_totals
 from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
     apply_min_count,
-    rows_for_totals,
 )
+from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.geometry import ClassStatistics
 
 # Class c has SIZES[c] samples.

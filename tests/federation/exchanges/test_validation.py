@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation import Score
-from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
+from federatedscope_ggeur.federation.exchanges import Request
+from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import PrepareReply
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.federation.messages.validation import (
-    validate_prepare_reply,
-    validate_scores,
-    validate_statistics,
-    validate_update,
-)
+from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.geometry import ClassStatistics
 from federatedscope_ggeur.methods import FedAvg, TensorSpec
 from federatedscope_ggeur.models import ModelSettings, build_model
@@ -46,20 +47,29 @@ def init_upload(**changes):
     return {"rows": torch.zeros(7, 4), "one": torch.tensor(1.0), **changes}
 
 
-def refusal(validate, *arguments):
+def validate(kind, answer, number=0, asked=(), **known):
+    """Validate an answer where the server knows so much."""
+    server = SimpleNamespace(
+        client_domains=DOMAINS,
+        task=SimpleNamespace(method=Sends()),
+        model=MODEL,
+        **{"uploaded_rows": {}, "aggregation_weights": {}, **known},
+    )
+    request = Request(kind, number, dict.fromkeys(asked, ()))
+    return kind.validate(SimpleNamespace(server=server), request, answer)
+
+
+def refusal(*arguments, **known):
     with pytest.raises(MessageError) as caught:
-        validate(*arguments)
+        validate(*arguments, **known)
     return caught.value.sender, caught.value.field
 
 
 class TestPrepareReplies:
-    def validate(self, reply, before=None):
-        return validate_prepare_reply(reply, DOMAINS, Sends(), MODEL, before)
-
     @pytest.mark.parametrize("rows", [0, 1, 7])
     def test_of_any_length_where_the_method_says_so(self, rows):
         reply = PrepareReply(1, 5.0, init_upload(rows=torch.zeros(rows, 4)))
-        assert self.validate(reply) is None
+        assert validate(PREPARE, reply) is None
 
     @pytest.mark.parametrize(
         ("tensors", "field"),
@@ -76,21 +86,21 @@ class TestPrepareReplies:
         ],
     )
     def test_with_other_tensors_are_refused(self, tensors, field):
-        found = refusal(self.validate, PrepareReply(1, 5.0, tensors))
+        found = refusal(PREPARE, PrepareReply(1, 5.0, tensors))
         assert found == ("client 1", field)
 
     def test_may_come_again(self):
         reply = PrepareReply(1, 5.0, init_upload())
-        assert self.validate(reply, before=reply) is None
+        assert validate(PREPARE, reply, aggregation_weights={1: 5.0}) is None
 
     @pytest.mark.parametrize("weight", [0.0, 4.0, 5.5])
     def test_again_with_another_weight_are_refused(self, weight):
-        before, after = (PrepareReply(1, w, init_upload()) for w in (5.0, weight))
-        found = refusal(self.validate, after, before)
+        after = PrepareReply(1, weight, init_upload())
+        found = refusal(PREPARE, after, aggregation_weights={1: 5.0})
         assert found == ("client 1", "aggregation_weight")
 
     def test_of_a_stranger_are_refused(self):
-        found = refusal(self.validate, PrepareReply(3, 5.0, init_upload()))
+        found = refusal(PREPARE, PrepareReply(3, 5.0, init_upload()))
         assert found == ("client 3", "client")
 
 
@@ -98,14 +108,14 @@ def test_statistics_come_once_and_of_the_domain_it_joined_with():
     def upload(client, domain):
         return StatisticsUpload(client, domain, ClassStatistics.empty(3, 4))
 
-    assert validate_statistics(upload(1, "art"), DOMAINS, {2}) is None
+    assert validate(STATISTICS, upload(1, "art"), uploaded_rows={2: 5}) is None
     for client, domain, earlier, field in (
         (1, "art", {1}, "client"),
         (3, "art", set(), "client"),
         (1, "photo", set(), "domain"),
     ):
         sent = upload(client, domain)
-        found = refusal(validate_statistics, sent, DOMAINS, earlier)
+        found = refusal(STATISTICS, sent, uploaded_rows=dict.fromkeys(earlier, 5))
         assert found == (f"client {client}", field)
 
 
@@ -115,8 +125,7 @@ def test_updates_come_of_those_drawn_in_their_round():
         upload = {**fine, **upload}
         return ClientUpdate(client, number, torch.zeros(15), 1, upload)
 
-    drawn = (4, [1], Sends(), MODEL)
-    assert validate_update(update(1), *drawn) is None
+    assert validate(TRAIN, update(1), 4, [1]) is None
     for bad, field in (
         (update(2), "round"),
         (update(3), "round"),
@@ -129,14 +138,14 @@ def test_updates_come_of_those_drawn_in_their_round():
         (update(1, n=torch.ones(3)), "upload.n"),
         (update(1, n=torch.tensor([1, -1, 1])), "upload"),
     ):
-        found = refusal(validate_update, bad, *drawn)
+        found = refusal(TRAIN, bad, 4, [1])
         assert found == (f"client {bad.client}", field)
 
 
 def test_scores_come_of_clients_in_their_round():
     scores = {"test": Score(1, 2, 0.5)}
-    assert validate_scores(ScoreReport(2, 4, scores), 4, DOMAINS) is None
+    assert validate(EVALUATE, ScoreReport(2, 4, scores), 4) is None
     for client, number, field in ((3, 4, "client"), (2, 3, "round_number")):
         report = ScoreReport(client, number, scores)
-        found = refusal(validate_scores, report, 4, DOMAINS)
+        found = refusal(EVALUATE, report, 4)
         assert found == (f"client {client}", field)

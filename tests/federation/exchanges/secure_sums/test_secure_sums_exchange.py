@@ -1,21 +1,22 @@
-"""Secure sums as requests (`summing`, `gathering`): who is asked, who is missed."""
+"""Secure sums as requests: who is asked, who is missed."""
+
+from dataclasses import replace
 
 import pytest
-from by_bytes import CLASSES, DIM, make_client_data
+from by_bytes import CLASSES, DIM, Federation, make_client_data
 from carrier import SIZES, Carrier, garbage, late, lost, twice
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation.course.gathering import Gathering
-from federatedscope_ggeur.federation.course.requests import (
-    KINDS,
-    STATISTICS,
+from federatedscope_ggeur.federation.exchanges.base import all_kinds
+from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import (
     SUM_KEYS,
     SUM_KINDS,
-    SUM_MEANS,
+    SumsExchange,
     stage_of,
 )
-from federatedscope_ggeur.federation.exchanges.secure_sums.summing import sum_up
+from federatedscope_ggeur.federation.exchanges.secure_sums.messages import MaskedVector
 from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
+from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.wire.declared import Declared
 
 SETTINGS = SumSettings(CLASSES, DIM, 3, radius=20.0, max_rows=2**14, fraction_bits=36)
@@ -29,23 +30,19 @@ def carried():
 
 
 def summing_carrier(window=2, quorum=None):
-    from dataclasses import replace
-
-    from by_bytes import Federation
-
-    federation = Federation(make_client_data(SIZES), steps=(1,))
-    server = federation.server
-    server.settings = replace(server.settings, sums=SETTINGS)
-    server.sums._settings = SETTINGS
-    for client in federation.clients.values():
-        client.settings = replace(client.settings, sums=SETTINGS)
+    federation = Federation(
+        make_client_data(SIZES), steps=(1,), prototypes="others", sums=SETTINGS
+    )
     return Carrier(federation, quorum, window)
 
 
+def sums_of(one):
+    return one.coordinator.find(SumsExchange)
+
+
 def gathered(one):
-    sizes = {}
-    one.carry(one.coordinator._gathering.statistics(sizes))
-    return sizes
+    one.carry(sums_of(one).begin())
+    return sums_of(one).record()["statistics_bytes_up"]
 
 
 def test_keys_then_one_stage_after_the_other_of_everyone(carried):
@@ -56,12 +53,11 @@ def test_keys_then_one_stage_after_the_other_of_everyone(carried):
     kinds = [kind.name for kind in (SUM_KEYS, *SUM_KINDS.values())]
     assert sum(sizes.values()) == carried.bytes_up(*kinds)
     assert int(carried.server.statistics.counts.sum()) == sum(SIZES)
-    assert isinstance(carried.coordinator._gathering, Gathering)
 
 
 def test_every_stage_has_its_kind():
     assert [stage_of(kind) for kind in SUM_KINDS.values()] == list(SUM_KINDS)
-    patient = {kind for kind in KINDS if kind.patient}
+    patient = {kind for kind in all_kinds() if kind.patient}
     assert patient == {SUM_KEYS, *SUM_KINDS.values()}
 
 
@@ -73,7 +69,7 @@ def test_whoever_is_missing_ends_it_by_name_whatever_the_quorum(fault, kind, quo
     one.faults[kind, 0, 3] = fault
     with pytest.raises(GGEURError, match=f"round 0, {kind}: .* client 3: "):
         gathered(one)
-    assert one.server.sums.summed is None
+    assert sums_of(one).summed is None
 
 
 def test_fewer_than_three_make_no_sum():
@@ -93,16 +89,17 @@ def test_who_is_not_there_at_the_beginning_is_not_in_the_roster():
 
 
 def test_more_rows_than_clients_declared_are_noticed(carried):
-    carried.server.declared = {k: Declared(train=5) for k in ALL}
+    carried.membership.declared.update({k: Declared(train=5) for k in ALL})
     with pytest.raises(GGEURError, match="declared 20 in all"):
         gathered(carried)
 
 
 def test_a_client_answers_only_what_its_settings_ask_for(carried):
-    handler = carried.handlers[1]
-    handler._answers = {STATISTICS}
     with pytest.raises(MessageError, match="secure_sums"):
-        handler.answer(SUM_MEANS, (b"",))
+        carried.handlers[1].answer(STATISTICS, ())
+    plain = Carrier(Federation(make_client_data(SIZES), steps=(1,)))
+    with pytest.raises(MessageError, match="secure_sums"):
+        plain.handlers[1].answer(SUM_KINDS["means"], (b"",))
 
 
 @pytest.mark.parametrize(
@@ -116,12 +113,6 @@ def test_a_client_answers_only_what_its_settings_ask_for(carried):
 def test_an_answer_of_another_stage_session_or_length_is_refused(
     carried, change, field
 ):
-    from dataclasses import replace
-
-    from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
-        MaskedVector,
-    )
-
     def spoil(reply, carrier):
         schema = carrier.server.schema
         vector = MaskedVector.from_bytes(reply[0], schema, "client 3")
@@ -133,8 +124,7 @@ def test_an_answer_of_another_stage_session_or_length_is_refused(
         gathered(carried)
 
 
-def test_sum_up_asks_nobody_twice(carried):
+def test_nobody_is_asked_twice(carried):
     gathered(carried)
     asked = [(r.kind, k) for r in carried.requests for k in r.parts]
     assert len(set(asked)) == len(asked) == 16
-    assert sum_up.__module__.endswith("course.summing")

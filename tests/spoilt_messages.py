@@ -8,10 +8,7 @@ import torch
 from safetensors.torch import save
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
-from federatedscope_ggeur.federation.exchanges.training.messages import (
-    Broadcast,
-    ClientUpdate,
-)
+from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     InitBroadcast,
@@ -22,14 +19,17 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
     HitCounts,
     LeaveOneOut,
 )
-from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
 from federatedscope_ggeur.federation.exchanges.space.messages import (
     SpaceBroadcast,
     TotalsUpload,
 )
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
-from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.exchanges.training.messages import (
+    Broadcast,
+    ClientUpdate,
+)
+from federatedscope_ggeur.federation.wire.schema import MessageSchema
 
 CLASSES, DIM, PARAMS = 3, 4, 10
 SCHEMA = MessageSchema(CLASSES, DIM, PARAMS)

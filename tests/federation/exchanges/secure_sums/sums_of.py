@@ -9,17 +9,17 @@ import numpy as np
 import torch
 
 from federatedscope_ggeur.federation.exchanges.secure_sums.collector import Collector
-from federatedscope_ggeur.federation.exchanges.secure_sums.participant import (
-    Participant,
-)
-from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
-from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
     MaskedRequest,
     MaskedVector,
     SumKey,
     SumKeysRequest,
 )
+from federatedscope_ggeur.federation.exchanges.secure_sums.participant import (
+    Participant,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
+from federatedscope_ggeur.federation.wire.schema import MessageSchema
 
 CLASSES, DIM = 5, 4
 SETTINGS = SumSettings(CLASSES, DIM, 3, max_rows=2**16)

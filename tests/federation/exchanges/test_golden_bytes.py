@@ -2,7 +2,7 @@
 
 They were made by this file on the commit before secure sums were added::
 
-    python tests/federation/messages/test_golden_bytes.py
+    python tests/federation/exchanges/test_golden_bytes.py
 """
 
 import hashlib
@@ -10,8 +10,8 @@ import hashlib
 import pytest
 from spoilt_messages import CLASSES, DIM, PAYLOADS, SCHEMA, pack
 
-from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 
 GOLDEN = {
     "StatisticsUpload": "51b0e933caa62b17",

@@ -13,10 +13,6 @@ from spoilt_messages import (
     with_tensor,
 )
 
-from federatedscope_ggeur.federation.exchanges.training.messages import (
-    Broadcast,
-    ClientUpdate,
-)
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
     PrepareReply,
@@ -28,6 +24,10 @@ from federatedscope_ggeur.federation.exchanges.space.messages import (
     TotalsUpload,
 )
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
+from federatedscope_ggeur.federation.exchanges.training.messages import (
+    Broadcast,
+    ClientUpdate,
+)
 
 NAN, INF = float("nan"), float("inf")
 TENSORS = [(payload, name) for payload in PAYLOADS for name in VALID[payload][2]]

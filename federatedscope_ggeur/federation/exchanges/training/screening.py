@@ -1,0 +1,41 @@
+"""Whose update is far longer than those of all other clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
+from federatedscope_ggeur.federation.screening import Findings, beyond
+
+#: An update may be so many times as long as the others', or as long as the weights that
+#: it starts from: near the end of training most are short, and honest ones vary.
+UPDATE = 10.0
+
+
+def update_findings(
+    updates: Sequence[ClientUpdate],
+    params: Tensor,
+    trained: Callable[[Tensor], Tensor] = lambda params: params,
+) -> Findings:
+    """Compare the lengths of a round's updates.
+
+    Parameters
+    ----------
+    updates : sequence of ClientUpdate
+    params : Tensor of shape (P + Q,)
+        The weights sent down.
+    trained : callable
+        Gives those that are trained.
+    """
+    size = len(params)
+    params = trained(params).double()
+    lengths = {
+        u.client: float((trained(u.params).double() - params).norm())
+        for u in updates
+        if size and len(u.params) == size
+    }
+    start = float(params.norm())
+    found = beyond(lengths, UPDATE, "the length of its update")
+    return {k: reason for k, reason in found.items() if lengths[k] > start}
