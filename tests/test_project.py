@@ -13,6 +13,7 @@ import yaml
 
 from federatedscope_ggeur import __version__
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.federation.exchanges import EXCHANGES, ORDER
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 
 ROOT = Path(__file__).parent.parent
@@ -169,92 +170,72 @@ def test_no_mixin_and_no_base_with_a_single_subclass():
             assert len(found) > 1, f"{base} has the one subclass {found[0]}"
 
 
-@pytest.mark.parametrize("file", sorted(PACKAGE.rglob("*.py")), ids=str)
-def test_a_file_is_read_in_one_sitting(file):
-    assert len(file.read_text(encoding="utf-8").splitlines()) <= 400
+class TestExchanges:
+    """Each question has one room; a room imports those before it and no later one."""
 
+    ROOMS = Path("federation/exchanges")
 
-class TestRequests:
-    """Each kind of request is spelt in one module, each answer validated by one
-    function."""
+    @staticmethod
+    def imported(tree):
+        """The rooms of exchanges that a module imports."""
+        start = "federatedscope_ggeur.federation.exchanges."
+        names = [
+            node.module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module
+        ]
+        found = {n[len(start) :].split(".")[0] for n in names if n.startswith(start)}
+        return found - {"base"}
 
-    TABLE = Path("federation/course/requests.py")
-    ANSWERS = (
-        "StatisticsUpload",
-        "PrepareReply",
-        "ClientUpdate",
-        "ScoreReport",
-        "HitCounts",
-        "TotalsUpload",
-        "SumKey",
-        "MaskedVector",
-    )
-    #: Rooms that carry requests.
-    CARRY = ("federation", "engines")
+    def test_there_is_a_room_for_each(self):
+        assert set(ORDER) <= set(EXCHANGES)
+        folders = {p.name for p in (PACKAGE / self.ROOMS).iterdir() if p.is_dir()}
+        assert folders - {"__pycache__"} == set(ORDER)
 
-    def test_kinds_are_spelt_in_one_module(self):
-        names = {kind.name for kind in all_kinds()} | {
-            kind.message for kind in all_kinds()
-        }
+    @pytest.mark.parametrize("room", ORDER)
+    def test_a_room_imports_no_later_one(self, room):
+        allowed = ORDER[: ORDER.index(room) + 1]
+        for file, tree in trees().items():
+            if file.parts[:3] == (*self.ROOMS.parts, room):
+                assert self.imported(tree) <= set(allowed), file
+
+    def test_what_all_share_imports_no_exchange(self):
+        shared = [
+            (file, tree)
+            for file, tree in trees().items()
+            if file.parts[0] == "federation"
+            and file.parts[1] not in ("exchanges", "course", "__init__.py")
+        ]
+        assert len(shared) > 10
+        for file, tree in shared:
+            assert not self.imported(tree), file
+
+    def test_requests_are_spelt_in_their_rooms(self):
+        """Nobody else compares with the name of a request, or makes a kind."""
+        names = {text for k in all_kinds() for text in (k.name, k.message)}
         names |= {kind.answer_message for kind in all_kinds() if kind.answer_message}
         for file, tree in trees().items():
-            # The payloads' own kinds on the wire stand with the payloads; "train" is
-            # also what FederatedScope calls a split and its message buffer.
-            if file.parts[0] not in self.CARRY or file == self.TABLE:
-                continue
-            if file.parts[:2] == ("federation", "messages"):
+            is_room = file.parts[:2] == self.ROOMS.parts
+            if file.parts[0] not in ("federation", "engines") or is_room:
                 continue
             for node in ast.walk(tree):
-                if isinstance(node, ast.Compare) or (
+                is_made = (
                     isinstance(node, ast.Call)
-                    and getattr(node.func, "id", "") in ("Request", "RequestKind")
-                ):
+                    and getattr(node.func, "id", "") == "RequestKind"
+                )
+                assert not is_made, f"{file}, line {node.lineno}"
+                if isinstance(node, ast.Compare):
                     parts = ast.walk(node)
                     spelt = {p.value for p in parts if isinstance(p, ast.Constant)}
                     texts = {value for value in spelt if isinstance(value, str)}
                     assert not names & texts, f"{file}, line {node.lineno}"
 
-    def test_all_kinds_are_in_the_table(self):
-        made = {
-            file
-            for file, tree in trees().items()
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Call)
-            and getattr(node.func, "id", "") == "RequestKind"
-        }
-        assert made == {self.TABLE}
-        in_table = [
-            node
-            for node in ast.walk(trees()[self.TABLE])
-            if isinstance(node, ast.Call)
-            and getattr(node.func, "id", "") == "RequestKind"
-        ]
-        assert len(in_table) == len(all_kinds())
-
-    def test_each_answer_is_validated_by_one_function_in_one_place(self):
-        module = Path("federation/messages/validation.py")
-        functions = {
-            node.name
-            for node in trees()[module].body
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("validate_")
-        }
-        taken = [
-            node.args.args[0].annotation.id
-            for node in trees()[module].body
-            if isinstance(node, ast.FunctionDef) and node.name in functions
-        ]
-        assert sorted(taken) == sorted(self.ANSWERS)
-        for file, tree in trees().items():
-            called = {
-                node.id for node in ast.walk(tree) if isinstance(node, ast.Name)
-            } & functions
-            assert not called or file == self.TABLE, f"{file} validates too"
-
     def test_answers_are_decoded_in_one_place(self):
-        """Where a kind's own answer class is decoded; the engines never do."""
+        answers = {kind.answer.__name__ for kind in all_kinds() if kind.answer}
         for file, tree in trees().items():
             for node in ast.walk(tree):
                 if isinstance(node, ast.Attribute) and node.attr == "from_bytes":
                     whose = getattr(node.value, "id", getattr(node.value, "attr", ""))
-                    assert whose not in self.ANSWERS, f"{file}, line {node.lineno}"
-                    assert whose != "answer" or file == self.TABLE
+                    assert whose not in answers, f"{file}, line {node.lineno}"
+                    asking = Path("federation/course/asking.py")
+                    assert whose != "answer" or file == asking

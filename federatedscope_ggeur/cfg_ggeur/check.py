@@ -88,7 +88,7 @@ def ggeur_problems(cfg) -> list[str]:
             "federate.method: must be ggeur with ggeur.use: True, got "
             f"{cfg.federate.method!r}"
         )
-    if wrong & _OF_THE_HEAD:
+    if wrong & {*_OF_THE_HEAD, "steps"}:
         demands = None
     else:
         demands = demands_of(cfg)

@@ -27,7 +27,7 @@ def demands_of(cfg) -> Demands:
         closed_form=form is not None,
         uses_statistics=form is not None and form.asks,
         is_open=_is_open(ggeur),
-        keeps_best=form is not None and trains and ggeur.keep == "best",
+        keeps_best=keeps_best(ggeur),
         calibrates=ggeur.calibrate != "none",
         sums=ggeur.privacy.secure_sums != "none",
         plugins=tuple(ggeur.plugins),
@@ -49,6 +49,12 @@ def closed_form_of(ggeur, text: ClassTexts | None = None) -> ClosedForm | None:
         form = form.knowing(text)
     is_left = ggeur.init == "random" or ggeur.keep == "best"
     return form if is_left else form.as_start()
+
+
+def keeps_best(ggeur) -> bool:
+    """Whether the run leaves the better of the one-shot head and the trained one."""
+    starts = ggeur.closed_form != "none" and ggeur.init == "closed_form"
+    return starts and ggeur.keep == "best"
 
 
 def _is_open(ggeur) -> bool:

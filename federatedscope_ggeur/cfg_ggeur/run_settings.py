@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from federatedscope_ggeur.cfg_ggeur.check import local_optimizer, sizes_rule
-from federatedscope_ggeur.cfg_ggeur.demands import closed_form_of, demands_of
+from federatedscope_ggeur.cfg_ggeur.demands import (
+    closed_form_of,
+    demands_of,
+    keeps_best,
+)
 from federatedscope_ggeur.cfg_ggeur.devices import training_device
 from federatedscope_ggeur.cfg_ggeur.method_settings import (
     agreed_settings,
@@ -277,5 +281,4 @@ def scored_settings(cfg, text: ClassTexts | None = None) -> ModelSettings:
     trained = model_settings(cfg, text)
     if trained.text is not None:
         return replace(trained, text=replace(trained.text, left=True))
-    is_kept = demands_of(cfg).keeps_best
-    return replace(trained, starts=trained.starts and not is_kept)
+    return replace(trained, starts=trained.starts and not keeps_best(cfg.ggeur))

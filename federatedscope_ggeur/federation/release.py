@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.models import ClosedForm
 
 
+@dataclass(frozen=True, eq=False)
 class Release:
-    """All of it may, unless an exchange says otherwise.
+    """Merged statistics, and what of them may go down.
 
-    Parameters
+    Attributes
     ----------
     statistics : Statistics
         Those of all clients.
+    open : Statistics
+        What may go down itself, means and all.
+    for_head : callable (ClosedForm) -> Statistics
+        What a head that goes down may be made of.
     """
 
-    def __init__(self, statistics: Statistics):
-        self.statistics = statistics
+    statistics: Statistics
+    open: Statistics
+    for_head: Callable[[ClosedForm], Statistics]
 
-    def for_head(self, form: ClosedForm) -> Statistics:
-        """What a head of `form` that goes down may be made of."""
-        return self.statistics
-
-    def all(self) -> Statistics:
-        """What may go down itself, means and all."""
-        return self.statistics
+    @classmethod
+    def whole(cls, statistics: Statistics) -> Release:
+        """All of them may."""
+        return cls(statistics, statistics, lambda form: statistics)

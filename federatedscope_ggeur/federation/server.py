@@ -82,7 +82,7 @@ class Server:
         load_vector(self.model, self.params)
         self.schema = self.task.schema(self.model)
         self.statistics: Statistics = self.schema.no_statistics
-        self.release = Release(self.statistics)
+        self.release = Release.whole(self.statistics)
         self.uploaded_rows: dict[int, int] = {}
         self.solved_params: Tensor | None = None
         self.start_loss: float | None = None
@@ -96,7 +96,7 @@ class Server:
         """Merge what a client sent; clients come in their order (Eq. 4)."""
         self.uploaded_rows[client] = int(statistics.counts.sum())
         self.statistics = self.statistics + statistics
-        self.release = Release(self.statistics)
+        self.release = Release.whole(self.statistics)
 
     def take_total(self, release: Release, roster: Iterable[int]) -> None:
         """Take the statistics of the clients in `roster` at once."""

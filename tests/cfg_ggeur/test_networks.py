@@ -31,7 +31,7 @@ def test_a_network():
     assert network_settings(cfg.ggeur) == NetworkSettings(
         "digits_cnn", mean=(0.0, 0.5, 1.0)
     )
-    task = run_settings(cfg, 10, 64, 4).client.task
+    task = run_settings(cfg, 10, 64, 4).role.task
     assert task.model.network.name == "digits_cnn"
     assert task.space.kind == "raw"
     assert network_settings(default_config().ggeur) is None

@@ -46,14 +46,13 @@ def test_what_clients_answer(config, settings, statistics, totals):
 
 def test_both_roles_are_told_the_same(config):
     chosen = settings_of(config, *WHITENED, "ggeur.whitened.shrinkage", 0.5)
-    assert chosen.client.task.space == chosen.server.task.space
-    assert chosen.server.task.space.shrinkage == 0.5
+    assert chosen.role.task.space.shrinkage == 0.5
     assert {"ggeur.space", "ggeur.whitened.shrinkage"} <= chosen.agreed.keys()
 
 
 def test_one_scatter_is_enough_for_a_white_space(config):
     settings = [*WHITENED, *PLAIN, "ggeur.statistics", "summed"]
-    form = settings_of(config, *settings).client.task.statistics
+    form = settings_of(config, *settings).role.task.statistics
     assert form == StatisticsForm("pooled")
 
 

@@ -16,7 +16,7 @@ DEFAULT = Compression(170, 0.95, "int8")
 
 
 def task_of(config, *settings):
-    return run_settings(config(*settings), 12, 16, 3).client.task
+    return run_settings(config(*settings), 12, 16, 3).role.task
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import torch
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.exchanges.base import all_kinds, answered_kinds
+from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import SumsClient
 from federatedscope_ggeur.reporting import numbers, privacy_line
 
 SUMS = ["ggeur.privacy.secure_sums", "statistics", "ggeur.privacy.secure_sums_radius"]
@@ -175,9 +176,9 @@ def test_where_one_client_owns_nearly_everything_nothing_goes_down(config):
         client, handler = (
             held[number] for held in (going.engine.clients, going.engine._handlers)
         )
-        rows = handler.participant._rows
+        rows = handler.side(SumsClient).participant._rows
         few = client.features[:4], client.labels[:4]
-        handler._participant._rows = type(rows)(*few, rows.settings)
+        handler.side(SumsClient).participant._rows = type(rows)(*few, rows.settings)
     with pytest.raises(GGEURError, match="owns all but a few of all rows"):
         going.follow(lambda record: None)
 

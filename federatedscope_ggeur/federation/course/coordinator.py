@@ -192,7 +192,7 @@ class Coordinator:
         """The same of the statistics of all clients of a roster at once."""
         self.server.take_total(release, roster)
         for exchange in self.exchanges:
-            exchange.on_total(release.all())
+            exchange.on_total(release.open)
 
     def round_record(
         self, number: int, spent: Spent, known: Mapping[str, Any], **made_by: Any

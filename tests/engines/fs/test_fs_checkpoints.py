@@ -107,7 +107,7 @@ def test_both_engines_write_the_same_checkpoint(engines, tmp_path):
             for key, tensor in load_file(file).items():
                 before = found.setdefault((file.suffix, key), tensor)
                 assert before.equal(tensor), key
-    assert {("", "params"), (".round0", "geometry")} <= found.keys()
+    assert {("", "params"), (".round0", "augmentation.geometry")} <= found.keys()
 
 
 def test_a_run_that_was_over_ends_at_once_and_can_be_made_longer(engines, tmp_path):

@@ -1,6 +1,6 @@
 """Well-formed poison of one of four clients: named by default, harmless when refused.
 
-Tests of federation/screening.py and federation/messages/declared.py by processes.
+Tests of federation/screening.py and federation/wire/declared.py by processes.
 """
 
 from __future__ import annotations

@@ -37,8 +37,6 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
 from federatedscope_ggeur.federation.release import Release
 from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.wire import limits
-from federatedscope_ggeur.federation.wire.schema import Statistics
-from federatedscope_ggeur.models import ClosedForm
 from federatedscope_ggeur.reporting import SumsRecord
 
 
@@ -53,21 +51,6 @@ class SumsClient(ClientSide):
             client.labels,
             client.settings.of(SumSettings),
         )
-
-
-class SummedRelease(Release):
-    """What may go down of sums: one client must not find the others' part by
-    subtraction."""
-
-    def __init__(self, summed: Summed, sends_shape: bool):
-        super().__init__(summed.statistics)
-        self.summed, self._sends_shape = summed, sends_shape
-
-    def for_head(self, form: ClosedForm) -> Statistics:
-        return self.summed.for_head(form, self._sends_shape)
-
-    def all(self) -> Statistics:
-        return self.summed.released()
 
 
 def _validate_key(exchange: SumsExchange, request: Request, key: SumKey) -> None:
@@ -194,7 +177,12 @@ class SumsExchange(Exchange):
     def take(self, summed: Summed, roster: Iterable[int]) -> None:
         """Take the statistics of the clients in `roster` as sums over them."""
         self.summed = summed
-        release = SummedRelease(summed, self.settings.sends_shape)
+        shape = self.settings.sends_shape
+        release = Release(
+            summed.statistics,
+            open=summed.released(),
+            for_head=lambda form: summed.for_head(form, shape),
+        )
         self.course.on_total(release, roster)
 
     def require_session(self, client: int, session: bytes) -> None:

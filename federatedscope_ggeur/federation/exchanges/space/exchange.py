@@ -164,7 +164,7 @@ class SpaceExchange(Exchange):
                 asked = dict.fromkeys(course.membership.here(numbers), ())
                 self.maker.add((yield from course.ask(TOTALS, 0, asked)))
         self._bytes_up = (course.spent() - before).up
-        server.train_in(self.maker.make(server.release.all()))
+        server.train_in(self.maker.make(server.release.open))
 
     def record(self) -> dict[str, Any]:
         return {"totals_bytes_up": self._bytes_up}

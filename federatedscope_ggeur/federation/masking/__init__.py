@@ -1,1 +1,0 @@
-"""Secure sums: clients' statistics are added up under masks that cancel in the sum."""
