@@ -26,6 +26,7 @@ from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.course.places import DEFAULT_NAME, refusal
 from federatedscope_ggeur.federation.course.requests import Request, Requests
+from federatedscope_ggeur.federation.masking.participant import Participant
 from federatedscope_ggeur.federation.messages import Handshake
 from federatedscope_ggeur.reporting import Capture, Results, Round0, RoundRecord
 
@@ -101,6 +102,10 @@ class EmbeddedEngine:
 
     def _writer(self, path: str | Path) -> CheckpointWriter:
         return CheckpointWriter(path, self._handshake, self._progress)
+
+    def replace_participant(self, number: int, participant: Participant) -> None:
+        """Have another one answer for a client in secure sums: for the audit."""
+        self._handlers[number].participant = participant
 
     def run(self) -> Iterator[Round0 | RoundRecord]:
         """Round 0, every round, and calibration; yields each one's record at its end.

@@ -97,6 +97,10 @@ class ClientHandler:
         assert self._participant is not None, "the settings ask for no secure sums"
         return self._participant
 
+    @participant.setter
+    def participant(self, participant: Participant) -> None:
+        self._participant = participant
+
     @classmethod
     def of(
         cls,
