@@ -231,11 +231,18 @@ def untried(attack: str, observer: str, level: str, why: str, **more) -> Finding
 
 
 def counted(
-    attack: str, observer: str, what: str, right: int, tried: int, **more
+    attack: str,
+    observer: str,
+    what: str,
+    right: int,
+    tried: int,
+    note: str = "",
+    adversary: str = CURIOUS,
 ) -> Finding:
     """So many of those tried were got; one is too many."""
     if not tried:
-        return untried(attack, observer, "rows", "the time was over", **more)
+        why = "the time was over"
+        return untried(attack, observer, "rows", why, adversary=adversary)
     return Finding(
         attack,
         observer,
@@ -245,7 +252,8 @@ def counted(
         level="rows",
         passed=not right,
         tried=tried,
-        **more,
+        adversary=adversary,
+        note=note,
     )
 
 

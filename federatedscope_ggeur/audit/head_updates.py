@@ -74,11 +74,8 @@ def a4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     power = (
         f"{least} or more fail" if told else "too few known rows to tell from chance"
     )
-    notes = [
-        f"{found} rows recovered",
-        f"the nearest own row ranks {np.median(ranks):g} of {len(known.labels)}, median",
-        power,
-    ]
+    rank = f"median rank of its nearest row {np.median(ranks):g} of {len(known.labels)}"
+    notes = [f"{found} rows recovered", rank, power]
     if tried < len(sizes):
         notes.append(f"{tried} of {len(sizes)} classes tried")
     yield Finding(

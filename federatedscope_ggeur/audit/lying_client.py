@@ -37,17 +37,30 @@ from federatedscope_ggeur.federation.masking.vectors import ClientRows, Named
 
 
 @dataclass(frozen=True)
-class _Denying(ClientRows):
-    """Rows of a client that counts many more as its own, see `Claim`, and never says
-    that it owns nearly all of a class, or of all."""
+class _Claimed:
+    """What a liar adds to each sum, in place of its `ClientRows`: a claim on top, and
+    never that it owns nearly all of a class, or of all."""
 
+    rows: ClientRows
     claim: Claim
 
+    @property
+    def features(self) -> Tensor:
+        return self.rows.features
+
+    @property
+    def labels(self) -> Tensor:
+        return self.rows.labels
+
+    @property
+    def fits(self) -> bool:
+        return True
+
     def counts(self) -> np.ndarray:
-        return super().counts() + self.claim.rows.numpy().view(np.uint64)
+        return self.rows.counts() + self.claim.rows.numpy().view(np.uint64)
 
     def means(self, named: Named) -> np.ndarray:
-        told = super().means(named)
+        told = self.rows.means(named)
         told[-(len(named.classes) + 1) :] = 0
         return told
 
@@ -55,16 +68,18 @@ class _Denying(ClientRows):
         o, claim = origin.double(), self.claim
         rows = int(claim.rows[list(named.classes)].sum())
         about = claim.scatter * torch.eye(len(o)).double() + rows * torch.outer(o, o)
-        more = encode(svec(about.numpy()), self.settings.fraction_bits)
-        return super().pooled(named, origin) + more
+        more = encode(svec(about.numpy()), self.rows.settings.fraction_bits)
+        return self.rows.pooled(named, origin) + more
 
 
-class LyingParticipant(Participant):
-    """As `Participant`, but that it lies."""
-
-    def __init__(self, number, features, labels, settings, claim: Claim):
-        super().__init__(number, features, labels, settings)
-        self._rows = _Denying(features, labels, settings, claim)
+def lying(
+    number: int, features: Tensor, labels: Tensor, settings: SumSettings, claim: Claim
+) -> Participant:
+    """A client that keeps to the protocol in all but what it says of its rows."""
+    liar = Participant(number, features, labels, settings)
+    rows = _Claimed(ClientRows(features, labels, settings), claim)
+    liar._rows = rows  # type: ignore[assignment]
+    return liar
 
 
 def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:
@@ -90,8 +105,8 @@ def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:
 
 
 def spoken_of(claim: Claim, labels: Tensor) -> Tensor:
-    """Which of its rows, by their `labels` [n], the liar speaks of: none of classes that
-    it makes up rows of, but for the one that it fills. int64 [m]."""
+    """Which of its rows, by their `labels` [n], the liar speaks of: none of classes
+    that it makes up rows of, but for the one that it fills. int64 [m]."""
     made_up = claim.rows > 0
     if claim.known is not None:
         made_up[claim.known] = False
@@ -130,5 +145,9 @@ def a11(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         scatter = claim.scatter if c == claim.known else 0.0
         owner.claim(c, int(claim.rows[c]), scatter)
     means = {**by_covariance(lied, owner), **by_means(lied, owner)}
+    if not means.keys() & set(owner.few):
+        why = "neither class means nor a head of them came down"
+        yield nothing("A11", observer, "rows", why, **as_liar)
+        return
     note = f"it claims {int(claim.rows.sum())} rows that nobody has"
     yield counted("A11", observer, what, owner.known(means), few, note=note, **as_liar)

@@ -89,14 +89,20 @@ class Owner:
         self.totals = truth.totals if seen.counts is None else seen.counts
         self.counts = truth.counts(number)
         x, y = truth.clients[number]
-        self._rows = x
+        self._rows, self._labels = x, y
         sums = torch.zeros(truth.num_classes, x.shape[1], dtype=F64)
         sums.index_add_(0, y, x.double())
         self.means = sums / self.counts.clamp(min=1)[:, None]
-        off = x.double() - self.means[y]
-        self.scatter = off.T @ off
         self.filled: int | None = None
-        self._claims, self._claimed = 0, torch.zeros_like(self.scatter)
+        self._claims, self._claimed = 0, 0.0
+
+    @property
+    def scatter(self) -> Tensor:
+        sums = torch.zeros_like(self.means)
+        sums.index_add_(0, self._labels, self._rows.double())
+        there = torch.bincount(self._labels, minlength=len(sums)).clamp(min=1)
+        off = self._rows.double() - (sums / there[:, None])[self._labels]
+        return off.T @ off
 
     @property
     def few(self) -> list[int]:
@@ -117,7 +123,7 @@ class Owner:
         if not rows:
             return
         self._claims += rows
-        self._claimed += scatter * torch.eye(len(mean), dtype=F64)
+        self._claimed += scatter
         self.means[c] = mean * n / (n + rows)
         self.counts[c] += rows
         if scatter:
@@ -127,15 +133,19 @@ class Owner:
     def within(self) -> Tensor:
         """What it takes the scatter of all rows within classes for: as if the others'
         were like its own."""
-        return self.scatter * self._share + self._claimed
+        return self.scatter * self._share + self._claimed * self._identity
 
     @property
     def about_mean(self) -> Tensor:
         """What it takes the scatter of all rows about their mean for, likewise."""
         x, total = self._rows.double(), float(self.totals.sum())
         mean = x.sum(dim=0) * self._share / total
-        about = x.T @ x * self._share + self._claimed
+        about = x.T @ x * self._share + self._claimed * self._identity
         return about - total * torch.outer(mean, mean)
+
+    @property
+    def _identity(self) -> Tensor:
+        return torch.eye(self.means.shape[1], dtype=F64)
 
     @property
     def _share(self) -> float:
@@ -278,6 +288,10 @@ def _rows_that_fit(
 def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[Finding]:
     """One finding over all clients and the classes that each of them nearly owns."""
     who, form = "every client", seen.client.closed_form
+    owners = [Owner(seen, truth, number) for number in truth.clients]
+    if not any(owner.few for owner in owners):
+        yield nothing(attack, who, "rows", "no client owns nearly all rows of a class")
+        return
     if attack != "S1" and seen.head is None:
         yield nothing(attack, who, "rows", "no head in closed form goes down")
         return
@@ -288,10 +302,6 @@ def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[Finding]:
         yield untried(attack, who, "rows", "of such a head")
         return
     right = tried = reached = 0
-    owners = [Owner(seen, truth, number) for number in truth.clients]
-    if not any(owner.few for owner in owners):
-        yield nothing(attack, who, "rows", "no client owns nearly all rows of a class")
-        return
     for owner in owners:
         if clock.is_over or not owner.few:
             continue
@@ -299,6 +309,10 @@ def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[Finding]:
         tried += len(owner.few)
         reached += len(found.keys() & set(owner.few))
         right += owner.known(found)
+    if tried and not reached:
+        why = f"of {tried} classes that a client nearly owns nothing came down"
+        yield nothing(attack, who, "rows", why)
+        return
     note = f"{reached} could be guessed at"
     yield counted(attack, who, "others' means known", right, tried, note=note)
 

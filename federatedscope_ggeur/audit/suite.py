@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from federatedscope_ggeur.audit.base import (
     Attack,
@@ -60,6 +60,50 @@ def self_audit(
     return audit_run(only, own, seconds, SELF)
 
 
-def fails(findings: Iterable[Finding], level: str) -> list[Finding]:
-    """Those that fail at `level`."""
-    return [one for one in findings if one.level == level and one.passed is False]
+@dataclass(frozen=True)
+class Verdict:
+    """What all findings at a level say of one kind of adversary.
+
+    Attributes
+    ----------
+    adversary : {"curious", "lying"}
+    level : {"rows", "membership"}
+    failed, passed, open, untried : tuple of str
+        Attacks, by name. Open: tried, with too little to tell from chance. All others
+        had nothing to attack.
+    """
+
+    adversary: str
+    level: str
+    failed: tuple[str, ...]
+    passed: tuple[str, ...]
+    open: tuple[str, ...]
+    untried: tuple[str, ...]
+
+    @classmethod
+    def of(cls, findings: Iterable[Finding], level: str, adversary: str) -> Verdict:
+        by: dict[str, list[str]] = {}
+        for one in findings:
+            if (one.level, one.adversary) == (level, adversary):
+                by.setdefault(_outcome(one), []).append(one.attack)
+        names = ("failed", "passed", "open", "untried")
+        return cls(adversary, level, *(tuple(by.get(name, ())) for name in names))
+
+    @property
+    def outcome(self) -> str:
+        """In a word or two."""
+        if self.failed:
+            return "FAILED"
+        if self.passed:
+            return "passed"
+        if self.open or self.untried:
+            return "not told"
+        return "nothing to attack"
+
+
+def _outcome(one: Finding) -> str:
+    if one.passed is not None:
+        return "passed" if one.passed else "failed"
+    if one.tried is None:
+        return "nothing"
+    return "open" if one.tried else "untried"

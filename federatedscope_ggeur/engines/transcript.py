@@ -10,8 +10,8 @@ import torch
 from federatedscope_ggeur.audit import Transcript, Truth
 from federatedscope_ggeur.audit.base import Lied, Update
 from federatedscope_ggeur.audit.lying_client import (
-    LyingParticipant,
     a_claim,
+    lying,
     spoken_of,
 )
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine
@@ -33,7 +33,6 @@ from federatedscope_ggeur.federation.messages import (
 )
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models import LinearHead
-
 
 #: Rounds whose updates are attacked, if there are as many.
 ROUNDS = 3
@@ -77,7 +76,7 @@ def _lied(run: Run) -> Lied | None:
     ]
     again = Run(run.cfg, replace(run.data, clients=clients))
     client, own = again.engine.clients[claim.liar], replace(sums, store="")
-    liar = LyingParticipant(client.number, client.features, client.labels, own, claim)
+    liar = lying(client.number, client.features, client.labels, own, claim)
     again.engine.replace_participant(claim.liar, liar)
     try:
         return Lied(claim, _recorded(again, 0))
