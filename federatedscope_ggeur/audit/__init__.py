@@ -3,11 +3,11 @@
 An audit that passes is no proof. It says of each attack how far it came.
 """
 
-from federatedscope_ggeur.audit.base import Finding, Transcript, Truth
+from federatedscope_ggeur.audit.base import ADVERSARIES, Finding, Transcript, Truth
 from federatedscope_ggeur.audit.suite import (
     ATTACKS,
     LEVELS,
+    Verdict,
     audit_run,
-    fails,
     self_audit,
 )

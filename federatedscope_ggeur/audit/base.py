@@ -27,6 +27,10 @@ from federatedscope_ggeur.models import ClosedForm
 #: Of a row and what an attack makes of it; above, it is recovered.
 RECOVERED = 0.99
 
+#: Who attacks. Curious: the server, or one client, keeps to the protocol and to itself,
+#: and keeps all that it sees. Lying: one client says of its own rows what is not so.
+CURIOUS, LYING = ADVERSARIES = ("curious", "lying")
+
 
 @dataclass(frozen=True)
 class Update:
@@ -56,12 +60,16 @@ class Transcript:
         Seen by that client; in `space`, or with counts.
     space : Space
     replies : mapping from client to PrepareReply
-    updates : mapping from client to Update
-        Of round 1, in `space`, seen by the server.
+    trains : bool
+        Whether clients send updates of any model.
+    updates : mapping from client to tuple of Update
+        Of a linear head in the first rounds, in `space`, seen by the server.
     head : tuple of Tensor or None
         Weights [C, D] and biases [C] of the head in closed form, seen by everyone.
     head_classes : list of int
         Classes that this head was made of.
+    lied : Lied or None
+        The same run with one client that lies, where the audit has made one.
     """
 
     role: RoleSettings
@@ -72,9 +80,11 @@ class Transcript:
     prototypes: Mapping[int, Prototypes] = field(default_factory=dict)
     space: Space = field(default_factory=lambda: Space.raw(1))
     replies: Mapping[int, PrepareReply] = field(default_factory=dict)
-    updates: Mapping[int, Update] = field(default_factory=dict)
+    trains: bool = False
+    updates: Mapping[int, tuple[Update, ...]] = field(default_factory=dict)
     head: tuple[Tensor, Tensor] | None = None
     head_classes: tuple[int, ...] = ()
+    lied: Lied | None = None
 
     @property
     def sets(self) -> SetSettings:
@@ -87,6 +97,45 @@ class Transcript:
         if not self.role.demands.closed_form:
             return None
         return self.role.of(ClosedFormSettings).form
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What one client counts as its own and nobody has.
+
+    Attributes
+    ----------
+    liar : int
+    rows : Tensor of shape (C,), int64
+        Rows of each class; they add up to 0.
+    known : int or None
+        The class of most of them, whose scatter is ``scatter I``; the other classes'
+        rows are zeros.
+    scatter : float
+    """
+
+    liar: int
+    rows: Tensor
+    known: int | None = None
+    scatter: float = 0.0
+
+
+@dataclass(frozen=True)
+class Lied:
+    """Round 0 once more, with one client that lies in the secure sums.
+
+    Attributes
+    ----------
+    claim : Claim
+    seen : Transcript or None
+        None where the run was refused.
+    refusal : str
+        By whom and why.
+    """
+
+    claim: Claim
+    seen: Transcript | None
+    refusal: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,15 +187,22 @@ class Finding:
     figure : str
         What `value` is.
     value : float or None
-        None where there was nothing to attack.
+        None where nothing was attacked.
     low, high : float or None
         An interval of 95% about it, where it is an estimate.
+    chance : float or None
+        What `value` would be, on average, for who has not seen the run.
     limit : float or None
         At `level` it fails above.
     level : {"rows", "membership", ""}
         "": told, and no verdict hangs on it.
     passed : bool or None
-        None where there was nothing to attack, or no limit.
+        None where nothing was attacked, where chance alone could exceed the limit, or
+        where there is none.
+    tried : int or None
+        How many rows, classes or numbers were attacked. None: there was nothing to
+        attack. 0: there was, and it was not tried.
+    adversary : {"curious", "lying"}
     note : str
     """
 
@@ -156,9 +212,12 @@ class Finding:
     value: float | None = None
     low: float | None = None
     high: float | None = None
+    chance: float | None = None
     limit: float | None = None
     level: str = ""
     passed: bool | None = None
+    tried: int | None = None
+    adversary: str = CURIOUS
     note: str = ""
 
 
@@ -176,26 +235,51 @@ class Clock:
 Attack = Callable[[Transcript, Truth, Clock], Iterable[Finding]]
 
 
-def nothing(attack: str, observer: str, level: str, why: str) -> Finding:
+def nothing(attack: str, observer: str, level: str, why: str, **more) -> Finding:
     """There was nothing to attack."""
-    return Finding(attack, observer, "", level=level, note=why)
+    return Finding(attack, observer, "", level=level, note=why, **more)
+
+
+def untried(attack: str, observer: str, level: str, why: str, **more) -> Finding:
+    """There was something to attack, and it was not tried."""
+    note = f"not tried: {why}"
+    return Finding(attack, observer, "", level=level, tried=0, note=note, **more)
+
+
+def counted(
+    attack: str,
+    observer: str,
+    what: str,
+    right: int,
+    tried: int,
+    note: str = "",
+    adversary: str = CURIOUS,
+) -> Finding:
+    """So many of those tried were got; one is too many."""
+    if not tried:
+        why = "the time was over"
+        return untried(attack, observer, "rows", why, adversary=adversary)
+    return Finding(
+        attack,
+        observer,
+        f"{what}, of {tried}",
+        float(right),
+        limit=0.0,
+        level="rows",
+        passed=not right,
+        tried=tried,
+        adversary=adversary,
+        note=note,
+    )
 
 
 def recovered(
     attack: str, observer: str, found: int, tried: int, clock: Clock, note: str = ""
 ) -> Finding:
-    """So many rows were recovered of those tried; one is too many."""
+    """So many rows were recovered of those tried."""
     missed = f"not recovered in {clock.seconds:g} s" if not found else ""
-    return Finding(
-        attack,
-        observer,
-        f"rows recovered, of {tried}",
-        float(found),
-        limit=0.0,
-        level="rows",
-        passed=not found,
-        note="; ".join(filter(None, [missed, note])),
-    )
+    note = "; ".join(filter(None, [missed, note]))
+    return counted(attack, observer, "rows recovered", found, tried, note=note)
 
 
 def cosine(one: Tensor, other: Tensor) -> Tensor:

@@ -47,15 +47,17 @@ def _attacked(name, seen, truth, clock, most, solve) -> Iterator[Finding]:
         why = f"nobody sends mean and covariance of up to {most} rows"
         yield nothing(name, "server", "rows", why)
         return
-    found = tried = 0
+    found = tried = classes = 0
     for pair in drawn_classes({p: n for p, (n, _, _) in targets.items()}, truth.seed):
         if clock.is_over:
             break
         n, mean, factor = targets[pair]
         rows = truth.rows(*pair) if pair[0] else truth.of_class(pair[1])[0]
         tried += len(rows)
+        classes += 1
         found += matched(solve(mean, factor, n, clock, truth.seed), rows)
-    yield recovered(name, "server", found, tried, clock)
+    note = f"{classes} of {len(targets)} classes" if classes < len(targets) else ""
+    yield recovered(name, "server", found, tried, clock, note)
 
 
 def _targets(seen: Transcript, most: int):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy import stats
 
-from federatedscope_ggeur.audit.base import Finding
+from federatedscope_ggeur.audit.base import Finding, untried
 
 #: At level membership an attack fails above these, by its lower bound.
 AUC_LIMIT, RATE_LIMIT, AT = 0.60, 0.05, 0.01
@@ -41,6 +43,21 @@ def hit_rate(
     return hits / m, float(low)
 
 
+def more_than_chance(chances: Sequence[float], error: float = 0.05) -> int:
+    """The fewest hits that chance has in at most `error` of all cases, of as many tries
+    as there are `chances` [n] of a hit; n + 1 where even n are not so few.
+
+    Notes
+    -----
+    The sum of independent tries (Poisson binomial), by convolution.
+    """
+    mass = np.ones(1)
+    for p in chances:
+        mass = np.convolve(mass, [1 - p, p])
+    at_least = np.append(mass[::-1].cumsum()[::-1], 0.0)
+    return int(np.argmax(at_least <= error))
+
+
 def membership(
     attack: str,
     observer: str,
@@ -51,14 +68,19 @@ def membership(
 ) -> Finding:
     """The finding of scores of members and of rows that are none."""
     if not len(members) or not len(others):
-        why = "no rows to tell apart; give some to test"
-        return Finding(attack, observer, "AUC", level="membership", note=why)
+        why = "no rows to tell apart, or no time; give some to test"
+        return untried(attack, observer, "membership", why)
     value, low, high = auc(members, others)
     rate, least = hit_rate(members, others, AT, attacks)
     fails = low > AUC_LIMIT or least > RATE_LIMIT
     said = f"{rate:.3f} of members at {AT:.0%} false ones ({least:.3f} at least)"
+    power = f"about {AUC_LIMIT + value - low:.2f} or more fail" if low else ""
     return Finding(
-        *(attack, observer, "AUC", value, low, high, AUC_LIMIT, "membership"),
+        *(attack, observer, "AUC", value, low, high),
+        chance=0.5,
+        limit=AUC_LIMIT,
+        level="membership",
         passed=not fails,
-        note="; ".join(filter(None, [said, note])),
+        tried=len(members),
+        note="; ".join(filter(None, [said, power, note])),
     )

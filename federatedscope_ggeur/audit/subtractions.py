@@ -7,7 +7,7 @@ hold fewer rows than the threshold nobody may know that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
@@ -19,15 +19,25 @@ from federatedscope_ggeur.audit.base import (
     Finding,
     Transcript,
     Truth,
+    counted,
     nothing,
+    untried,
 )
 from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
+from federatedscope_ggeur.models.closed_forms.ridge import RidgeRegression
 from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
 
 #: A mean is known where it is off by less than this share of its distance from the
 #: client's own.
 _CLOSE = 0.1
+#: Heads in closed form that the attacks are written for.
+_ATTACKED = {
+    "S1": object,
+    "S2": (LinearDiscriminant, RidgeRegression),
+    "S3": LinearDiscriminant,
+    "S4": LinearDiscriminant,
+}
 #: S3 solves for no more numbers.
 _MOST_UNKNOWN = 600
 F64 = torch.float64
@@ -48,12 +58,10 @@ def a9(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
             tried += 1
             own = int(seen.uploads[k].counts[c]) if k in seen.uploads else 0
             right += shape.rank + 1 - own == int(seen.uploads[other].counts[c])
-    yield Finding(
-        *("A9", f"client {k}", f"the other's counts, of {tried}", float(right)),
-        limit=0.0,
-        level="rows",
-        passed=not right,
-    )
+    if not tried:
+        yield nothing("A9", f"client {k}", "rows", "every shape is of full rank")
+        return
+    yield counted("A9", f"client {k}", "the other's counts", right, tried)
 
 
 class Owner:
@@ -66,26 +74,83 @@ class Owner:
         Rows of all clients, and its own.
     means : Tensor of shape (C, D), float64
         Its own; 0 where it has none.
+    scatter : Tensor of shape (D, D), float64
+        Of the rows that it has, about these.
     few : list of int
         Classes of which the others have some rows, but fewer than the threshold.
-    sole : list of int
+    sole : Tensor of int64
         Classes that it alone holds, among those that the head is of.
+    filled : int or None
+        A class that it has filled with rows of its own making.
     """
 
     def __init__(self, seen: Transcript, truth: Truth, number: int):
-        self.number, self._truth = number, truth
+        self.number, self._seen, self._truth = number, seen, truth
         self.totals = truth.totals if seen.counts is None else seen.counts
         self.counts = truth.counts(number)
         x, y = truth.clients[number]
+        self._rows, self._labels = x, y
         sums = torch.zeros(truth.num_classes, x.shape[1], dtype=F64)
         sums.index_add_(0, y, x.double())
         self.means = sums / self.counts.clamp(min=1)[:, None]
-        rest = self.totals - self.counts
-        least = seen.role.min_samples
+        self.filled: int | None = None
+        self._claims, self._claimed = 0, 0.0
+
+    @property
+    def scatter(self) -> Tensor:
+        sums = torch.zeros_like(self.means)
+        sums.index_add_(0, self._labels, self._rows.double())
+        there = torch.bincount(self._labels, minlength=len(sums)).clamp(min=1)
+        off = self._rows.double() - (sums / there[:, None])[self._labels]
+        return off.T @ off
+
+    @property
+    def few(self) -> list[int]:
+        rest, least = self.totals - self.counts, self._seen.role.min_samples
         there = (rest > 0) & (rest < max(least, 2)) & (self.counts > 0)
-        self.few = torch.nonzero(there).flatten().tolist()
-        held = torch.tensor([c in seen.head_classes for c in range(len(rest))])
-        self.sole = torch.nonzero((rest == 0) & (self.counts > 0) & held).flatten()
+        return torch.nonzero(there).flatten().tolist()
+
+    @property
+    def sole(self) -> Tensor:
+        rest, classes = self.totals - self.counts, self._seen.head_classes
+        held = torch.tensor([c in classes for c in range(len(rest))])
+        return torch.nonzero((rest == 0) & (self.counts > 0) & held).flatten()
+
+    def claim(self, c: int, rows: int, scatter: float) -> None:
+        """Count so many `rows` of class `c` as its own that nobody has, of mean 0 and
+        scatter ``scatter I``; it knows the mean of a class that it fills with them."""
+        n, mean = int(self.counts[c]), self.means[c].clone()
+        if not rows:
+            return
+        self._claims += rows
+        self._claimed += scatter
+        self.means[c] = mean * n / (n + rows)
+        self.counts[c] += rows
+        if scatter:
+            self.filled = c
+
+    @property
+    def within(self) -> Tensor:
+        """What it takes the scatter of all rows within classes for: as if the others'
+        were like its own."""
+        return self.scatter * self._share + self._claimed * self._identity
+
+    @property
+    def about_mean(self) -> Tensor:
+        """What it takes the scatter of all rows about their mean for, likewise."""
+        x, total = self._rows.double(), float(self.totals.sum())
+        mean = x.sum(dim=0) * self._share / total
+        about = x.T @ x * self._share + self._claimed * self._identity
+        return about - total * torch.outer(mean, mean)
+
+    @property
+    def _identity(self) -> Tensor:
+        return torch.eye(self.means.shape[1], dtype=F64)
+
+    @property
+    def _share(self) -> float:
+        """Rows that somebody has for each one that it has."""
+        return (float(self.totals.sum()) - self._claims) / max(len(self._rows), 1)
 
     def others_mean(self, c: int, mean: Tensor) -> Tensor:
         """By subtraction from the mean of all."""
@@ -99,56 +164,36 @@ class Owner:
         off = float((guess - right).norm())
         return off < _CLOSE * float((right - self.means[c]).norm())
 
+    def known(self, means: Mapping[int, Tensor]) -> int:
+        """Of how many classes that it nearly owns it knows the others' mean, by means
+        [D] over all clients."""
+        guesses = {c: self.others_mean(c, means[c]) for c in self.few if c in means}
+        return sum(self.is_right(c, guess) for c, guess in guesses.items())
+
 
 def s1(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     """S1, every client: from means that went down, or a head that is nothing else."""
 
-    def guesses(owner: Owner) -> dict[int, Tensor]:
-        found: dict[int, Tensor] = {}
-        got = seen.prototypes.get(owner.number)
-        if got is not None and got.counts is not None:
-            found = dict(zip(got.labels.tolist(), got.prototypes.double()))
-        form = seen.form
-        if seen.head is not None and form is not None and form.NEEDS == "means":
-            shift = _shift(owner, seen.head[0].double())
-            if shift is not None:
-                means = seen.head[0].double() + shift
-                found.update({c: means[c] for c in seen.head_classes})
-        return found
-
-    yield from _by_every_client("S1", seen, truth, clock, guesses)
+    yield from _by_every_client("S1", seen, truth, clock, by_means)
 
 
 def s2(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     """S2, every client: ``mu = A V`` from a head V and the pooled shape; without a
     shape, by the scatter of its own rows in its place."""
 
-    def guesses(owner: Owner) -> dict[int, Tensor]:
-        if seen.head is None or not _is_lda(seen):
-            return {}
-        common = _common_of_shape(seen, owner)
-        if common is None:
-            common = _common_of_own(seen, truth, owner)
-        return {} if common is None else _means_by(common, owner, seen)
-
-    yield from _by_every_client("S2", seen, truth, clock, guesses)
+    yield from _by_every_client("S2", seen, truth, clock, by_covariance)
 
 
 def s3(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     """S3, every client that owns all rows but one a class at most: from the head alone,
     by a covariance that the rows guessed so far would give."""
 
-    def guesses(owner: Owner) -> dict[int, Tensor]:
+    def guesses(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
         rest = (owner.totals - owner.counts).clamp(min=0)
         few = int(rest.max()) <= 1 and int(rest.sum()) <= truth.num_classes
-        if seen.head is None or not few or not _is_lda(seen):
+        if seen.head is None or not few:
             return {}
-        x, y = truth.clients[owner.number]
-        own = torch.zeros(x.shape[1], x.shape[1], dtype=F64)
-        for c in y.unique().tolist():
-            off = x[y == c].double() - owner.means[c]
-            own += off.T @ off
-        return _rows_that_fit(seen, owner, own, clock)
+        return _rows_that_fit(seen, owner, owner.scatter, clock)
 
     yield from _by_every_client("S3", seen, truth, clock, guesses)
 
@@ -157,9 +202,9 @@ def s4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     """S4, every client that alone holds more classes than there are dimensions: from
     the head alone, since ``V_c mu_c' = mu_c V_c'`` up to what all classes share."""
 
-    def guesses(owner: Owner) -> dict[int, Tensor]:
+    def guesses(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
         sole = owner.sole
-        if seen.head is None or len(sole) <= seen.head[0].shape[1] or not _is_lda(seen):
+        if seen.head is None or len(sole) <= seen.head[0].shape[1]:
             return {}
         weight = seen.head[0].double()
         apart, turned = (t[sole[1:]] - t[sole[:1]] for t in (owner.means, weight))
@@ -173,6 +218,36 @@ def s4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         return {c: from_centre(c) + centre for c in seen.head_classes}
 
     yield from _by_every_client("S4", seen, truth, clock, guesses)
+
+
+def by_means(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
+    """Class means over all clients that `owner` was told, as such or as a head."""
+    found: dict[int, Tensor] = {}
+    got = seen.prototypes.get(owner.number)
+    if got is not None and got.counts is not None:
+        found = dict(zip(got.labels.tolist(), got.prototypes.double()))
+    form = seen.form
+    if seen.head is not None and form is not None and form.NEEDS == "means":
+        found.update(_shifted(seen.head[0].double(), owner, seen))
+    return found
+
+
+def by_covariance(seen: Transcript, owner: Owner) -> dict[int, Tensor]:
+    """The same by a head of LDA or ridge regression, with the covariance that came down
+    or that of its own rows in place of the one which the head is made with."""
+    form = seen.form
+    if seen.head is None:
+        return {}
+    weight = seen.head[0].double()
+    if isinstance(form, RidgeRegression):
+        rows = owner.totals.clamp(min=1)[:, None]
+        return _shifted(weight @ _gram_of_own(form, owner) / rows, owner, seen)
+    if not isinstance(form, LinearDiscriminant):
+        return {}
+    common = _common_of_shape(seen, owner)
+    if common is None:
+        common = _common_of_own(seen, owner)
+    return {} if common is None else _shifted(weight @ common, owner, seen)
 
 
 def _rows_that_fit(
@@ -212,44 +287,48 @@ def _rows_that_fit(
 
 def _by_every_client(attack, seen, truth, clock, guesses) -> Iterator[Finding]:
     """One finding over all clients and the classes that each of them nearly owns."""
+    who, form = "every client", seen.form
+    owners = [Owner(seen, truth, number) for number in truth.clients]
+    if not any(owner.few for owner in owners):
+        yield nothing(attack, who, "rows", "no client owns nearly all rows of a class")
+        return
+    if attack != "S1" and seen.head is None:
+        yield nothing(attack, who, "rows", "no head in closed form goes down")
+        return
+    if attack != "S1" and form is not None and form.NEEDS == "means":
+        yield nothing(attack, who, "rows", "the head is made of means alone: S1")
+        return
+    if not isinstance(form, _ATTACKED[attack]):
+        yield untried(attack, who, "rows", "of such a head")
+        return
     right = tried = reached = 0
-    for number in truth.clients:
-        owner = Owner(seen, truth, number)
+    for owner in owners:
         if clock.is_over or not owner.few:
             continue
-        found = guesses(owner)
-        for c in owner.few:
-            tried += 1
-            if c in found:
-                reached += 1
-                right += owner.is_right(c, owner.others_mean(c, found[c]))
-    if not tried:
-        why = "no client owns nearly all rows of a class"
-        yield nothing(attack, "every client", "rows", why)
+        found = guesses(seen, owner)
+        tried += len(owner.few)
+        reached += len(found.keys() & set(owner.few))
+        right += owner.known(found)
+    if tried and not reached:
+        why = f"of {tried} classes that a client nearly owns nothing came down"
+        yield nothing(attack, who, "rows", why)
         return
-    yield Finding(
-        *(attack, "every client", f"others' means known, of {tried}", float(right)),
-        limit=0.0,
-        level="rows",
-        passed=not right,
-        note=f"{reached} could be guessed at",
-    )
+    note = f"{reached} could be guessed at"
+    yield counted(attack, who, "others' means known", right, tried, note=note)
 
 
 def _shift(owner: Owner, centred: Tensor) -> Tensor | None:
     """What all class means less `centred` share, by the classes that it alone holds
     or, else, the one that it holds most of."""
+    share = owner.counts / owner.totals.clamp(min=1)
+    if not float(share.max()) > 0:
+        return None
     places = owner.sole
     if not len(places):
-        share = owner.counts / owner.totals.clamp(min=1)
-        if not float(share.max()) > 0:
-            return None
         places = share.argmax()[None]
+    if owner.filled is not None:
+        places = torch.tensor([owner.filled])
     return (owner.means[places] - centred[places]).mean(dim=0)
-
-
-def _is_lda(seen: Transcript) -> bool:
-    return isinstance(seen.form, LinearDiscriminant)
 
 
 def _common(seen: Transcript, within: Tensor, rows: int, classes: int) -> Tensor:
@@ -272,20 +351,26 @@ def _common_of_shape(seen: Transcript, owner: Owner) -> Tensor | None:
     return _common(seen, rows * root.T @ root, rows, classes)
 
 
-def _common_of_own(seen: Transcript, truth: Truth, owner: Owner) -> Tensor | None:
+def _common_of_own(seen: Transcript, owner: Owner) -> Tensor | None:
     """The same from its own rows, as if all others' were like them."""
-    x, y = truth.clients[owner.number]
-    rows, classes = len(y), int((owner.counts > 0).sum())
-    centred = x.double() - owner.means[y]
+    rows, classes = int(owner.totals.sum()), int((owner.totals > 0).sum())
     try:
-        return _common(seen, centred.T @ centred, rows, classes)
+        return _common(seen, owner.within, rows, classes)
     except StatisticsError:  # they are too few to invert
         return None
 
 
-def _means_by(common: Tensor, owner: Owner, seen: Transcript) -> dict[int, Tensor]:
-    assert seen.head is not None, "no head went down"
-    centred = seen.head[0].double() @ common
+def _gram_of_own(form: RidgeRegression, owner: Owner) -> Tensor:
+    """What ridge regression inverts, likewise: shape [D, D]."""
+    gram = owner.about_mean
+    added = form.alpha
+    if added is None:
+        added = form.chosen * float(gram.trace()) / len(gram)
+    return gram + added * torch.eye(len(gram), dtype=F64)
+
+
+def _shifted(centred: Tensor, owner: Owner, seen: Transcript) -> dict[int, Tensor]:
+    """The means of the head's classes from those `centred` anyhow, by what it knows."""
     shift = _shift(owner, centred)
     if shift is None:
         return {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from federatedscope_ggeur.audit.base import (
     Attack,
@@ -15,6 +15,7 @@ from federatedscope_ggeur.audit.base import (
 from federatedscope_ggeur.audit.class_rows import a1, a1b
 from federatedscope_ggeur.audit.head_updates import a4, a5
 from federatedscope_ggeur.audit.known_rows import a2, a3, a8, a10
+from federatedscope_ggeur.audit.lying_client import a11
 from federatedscope_ggeur.audit.subtractions import a9, s1, s2, s3, s4
 from federatedscope_ggeur.audit.told_numbers import a6, a7
 
@@ -23,8 +24,8 @@ LEVELS = ("rows", "membership")
 #: By name, in the order of docs/privacy.md.
 ATTACKS: dict[str, Attack] = {
     **{"A1": a1, "A1b": a1b, "A2": a2, "A3": a3, "A4": a4, "A5": a5, "A6": a6},
-    **{"A7": a7, "A8": a8, "A9": a9, "A10": a10, "S1": s1, "S2": s2, "S3": s3},
-    "S4": s4,
+    **{"A7": a7, "A8": a8, "A9": a9, "A10": a10, "A11": a11},
+    **{"S1": s1, "S2": s2, "S3": s3, "S4": s4},
 }
 #: What one client can try on what it is about to send.
 SELF = ("A1", "A1b", "A2", "A4", "A7")
@@ -59,6 +60,50 @@ def self_audit(
     return audit_run(only, own, seconds, SELF)
 
 
-def fails(findings: Iterable[Finding], level: str) -> list[Finding]:
-    """Those that fail at `level`."""
-    return [one for one in findings if one.level == level and one.passed is False]
+@dataclass(frozen=True)
+class Verdict:
+    """What all findings at a level say of one kind of adversary.
+
+    Attributes
+    ----------
+    adversary : {"curious", "lying"}
+    level : {"rows", "membership"}
+    failed, passed, open, untried : tuple of str
+        Attacks, by name. Open: tried, with too little to tell from chance. All others
+        had nothing to attack.
+    """
+
+    adversary: str
+    level: str
+    failed: tuple[str, ...]
+    passed: tuple[str, ...]
+    open: tuple[str, ...]
+    untried: tuple[str, ...]
+
+    @classmethod
+    def of(cls, findings: Iterable[Finding], level: str, adversary: str) -> Verdict:
+        by: dict[str, list[str]] = {}
+        for one in findings:
+            if (one.level, one.adversary) == (level, adversary):
+                by.setdefault(_outcome(one), []).append(one.attack)
+        names = ("failed", "passed", "open", "untried")
+        return cls(adversary, level, *(tuple(by.get(name, ())) for name in names))
+
+    @property
+    def outcome(self) -> str:
+        """In a word or two."""
+        if self.failed:
+            return "FAILED"
+        if self.passed:
+            return "passed"
+        if self.open or self.untried:
+            return "not told"
+        return "nothing to attack"
+
+
+def _outcome(one: Finding) -> str:
+    if one.passed is not None:
+        return "passed" if one.passed else "failed"
+    if one.tried is None:
+        return "nothing"
+    return "open" if one.tried else "untried"

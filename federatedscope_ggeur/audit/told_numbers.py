@@ -11,7 +11,9 @@ from federatedscope_ggeur.audit.base import (
     Finding,
     Transcript,
     Truth,
+    counted,
     nothing,
+    untried,
 )
 from federatedscope_ggeur.geometry import TotalSizes
 
@@ -28,7 +30,10 @@ def a6(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         if shape.rank < shape.dim:
             tried += 1
             right += shape.rank + 1 == int(told[c])
-    yield _exact("A6", "client", right, tried, "classes whose rows are known exactly")
+    if not tried:
+        yield nothing("A6", "client", "rows", "every shape is of full rank")
+        return
+    yield counted("A6", "client", "classes whose rows are known exactly", right, tried)
 
 
 def _told(seen: Transcript, truth: Truth) -> torch.Tensor:
@@ -49,8 +54,8 @@ def a7(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
             continue
         guessed = withheld(seen, k, reply.aggregation_weight)
         if guessed is None:
-            why = f"not tried with ggeur.weight: {seen.sets.weight} and these sizes"
-            yield nothing("A7", "server", "rows", why)
+            why = f"ggeur.weight: {seen.sets.weight} with these sizes"
+            yield untried("A7", "server", "rows", why)
             return
         tried += 1
         back = truth.counts(k) * (seen.uploads[k].counts == 0)
@@ -59,7 +64,7 @@ def a7(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         right += guessed in ((int(shaped.sum()), rest), (-1, int(back.sum())))
     if seen.sets.weight == "statistics":
         right = 0  # what it counts for is what it has told of
-    yield _exact("A7", "server", right, tried, "clients whose withheld rows are known")
+    yield counted("A7", "server", "clients whose withheld rows are known", right, tried)
 
 
 def withheld(seen: Transcript, k: int, weight: float) -> tuple[int, int] | None:
@@ -92,15 +97,3 @@ def _shaped(seen: Transcript) -> torch.Tensor:
     there = torch.zeros(len(classes), dtype=torch.bool)
     there[sorted(shapes)] = True
     return there
-
-
-def _exact(attack: str, observer: str, right: int, tried: int, what: str) -> Finding:
-    return Finding(
-        attack,
-        observer,
-        f"{what}, of {tried}",
-        float(right),
-        limit=0.0,
-        level="rows",
-        passed=not right,
-    )

@@ -11,6 +11,8 @@ from federatedscope_ggeur.reporting import Privacy
 _TRAINING = "training rounds escape the masks: each client's update is seen"
 _COUNTS_FOR = "what a client counts for escapes them, too"
 _TOTALS = "rows of each class over all clients are seen by everyone"
+_CURIOUS = ["a curious server", "curious clients"]
+_LIAR = "a client that lies about its rows can learn those of others"
 
 
 def privacy_of(cfg) -> Privacy:
@@ -32,11 +34,12 @@ def privacy_of(cfg) -> Privacy:
     return Privacy(
         guarantee="sums" if sums else "none",
         covers=["the statistics of round 0"] if sums else [],
+        against=list(_CURIOUS) if sums else [],
         threshold=int(ggeur.privacy.min_samples),
         threshold_on="sum" if sums else "client",
         server_sees=server,
         clients_see=clients,
-        warnings=[*warnings, _TOTALS] if sums else [],
+        warnings=[*warnings, _LIAR, _TOTALS] if sums else [],
     )
 
 

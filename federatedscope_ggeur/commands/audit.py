@@ -7,9 +7,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from federatedscope_ggeur.audit import LEVELS, Finding, audit_run, fails, self_audit
+from federatedscope_ggeur.audit import (
+    ADVERSARIES,
+    LEVELS,
+    Finding,
+    Verdict,
+    audit_run,
+    self_audit,
+)
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.commands import config_parser
 from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.engines.transcript import recorded, truth_of
@@ -18,18 +26,32 @@ from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting import new_run_folder
 
 PASSED, COULD_NOT, FAILED = 0, 2, 3
+_STATUS = {
+    "passed": PASSED,
+    "nothing to attack": PASSED,
+    "not told": COULD_NOT,
+    "FAILED": FAILED,
+}
 NO_PROOF = "An audit that passes is no proof: other attacks may do better."
+_WHO = {"curious": "curious parties, each by itself", "lying": "one lying client"}
 
 
 def audit(arguments: Sequence[str]) -> int:
     """Attack a run; 0 if it passes, 3 if it fails, 2 if it could not be run."""
     parser = config_parser(
         "audit",
-        "Carries out round 0 and one round on this machine, which must hold all rows, "
-        "and attacks what was sent. Exit status 3: it fails.",
+        "Carries out round 0 and the first rounds on this machine, which must hold all "
+        "rows, and attacks what was sent. Exit status 3: it fails.",
     )
     parser.add_argument(
         "--level", choices=LEVELS, default=LEVELS[0], help="what must hold (rows)"
+    )
+    parser.add_argument(
+        "--adversary",
+        choices=ADVERSARIES,
+        default=ADVERSARIES[0],
+        help="whose attacks decide the exit status; the verdict is given on both "
+        "(curious, all that secure sums promise)",
     )
     parser.add_argument(
         "--self",
@@ -53,20 +75,52 @@ def audit(arguments: Sequence[str]) -> int:
     except GGEURError as error:
         print(f"error: {error}", file=sys.stderr)
         return COULD_NOT
-    failed = fails(found, options.level)
+    verdicts = {
+        who: Verdict.of(found, options.level, who)
+        for who in ADVERSARIES
+        if options.own is None or who == ADVERSARIES[0]
+    }
     print("\n".join(table(found)))
-    verdict = "FAILED" if failed else "passed"
-    names = f" ({', '.join(one.attack for one in failed)})" if failed else ""
-    print(f"level {options.level}: {verdict}{names}\n{NO_PROOF}")
+    print("\n".join(map(verdict_line, verdicts.values())))
+    claimed = " and ".join(privacy_of(cfg).against) or "nobody"
+    print(f"this run claims to stand up to {claimed}\n{NO_PROOF}")
+    status = _STATUS[verdicts[options.adversary].outcome]
     path = new_run_folder(options.out or cfg.outdir, "audit") / "audit.json"
-    write_atomically(path, _json(options.level, found, not failed))
+    content = {
+        "level": options.level,
+        "adversary": options.adversary,
+        "passed": {PASSED: True, FAILED: False}.get(status),
+        "verdicts": {
+            who: {"outcome": one.outcome.lower(), **asdict(one)}
+            for who, one in verdicts.items()
+        },
+        "claims": privacy_of(cfg).against,
+        "no_proof": NO_PROOF,
+        "findings": [asdict(one) for one in found],
+    }
+    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    write_atomically(path, text)
     print(path)
-    return FAILED if failed else PASSED
+    return status
+
+
+def verdict_line(one: Verdict) -> str:
+    """What is to be said of one kind of adversary, and what was not tried."""
+    parts = [
+        f"by {', '.join(one.failed)}" if one.failed else "",
+        f"tried: {', '.join(one.passed)}" if one.passed and not one.failed else "",
+        f"not told from chance: {', '.join(one.open)}" if one.open else "",
+        f"not tried: {', '.join(one.untried)}" if one.untried else "",
+    ]
+    about = "; ".join(filter(None, parts))
+    about = f" ({about})" if about else ""
+    return f"{_WHO[one.adversary]}, level {one.level}: {one.outcome}{about}"
 
 
 def table(found: Sequence[Finding]) -> list[str]:
     """The findings, a line each."""
-    head = ("attack", "observer", "figure", "value", "95%", "limit", "verdict", "note")
+    names = "attack observer figure value 95% chance limit verdict note"
+    head = tuple(names.split())
     rows = [head, *map(_cells, found)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head) - 1)]
     return [
@@ -78,11 +132,12 @@ def table(found: Sequence[Finding]) -> list[str]:
 def _cells(one: Finding) -> tuple[str, ...]:
     value = "-" if one.value is None else f"{one.value:.4g}"
     span = "-" if one.low is None else f"{one.low:.3f}..{one.high:.3f}"
+    chance = "-" if one.chance is None else f"{one.chance:.3g}"
     limit = "-" if one.limit is None else f"{one.limit:g}"
     verdict = {None: "-", True: "pass", False: "FAIL"}[one.passed]
     level = f"{one.level} " if one.level else ""
     return (
-        *(one.attack, one.observer, one.figure or "-", value, span, limit),
+        *(one.attack, one.observer, one.figure or "-", value, span, chance, limit),
         *(level + verdict, one.note),
     )
 
@@ -110,13 +165,3 @@ def _quiet(cfg):
     cfg.federate.save_to = cfg.federate.restore_from = ""
     cfg.freeze()
     return cfg
-
-
-def _json(level: str, found: Sequence[Finding], passed: bool) -> str:
-    content = {
-        "level": level,
-        "passed": passed,
-        "no_proof": NO_PROOF,
-        "findings": [asdict(one) for one in found],
-    }
-    return json.dumps(content, indent=2, allow_nan=False) + "\n"

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
 from federatedscope_ggeur.audit import Transcript, Truth
-from federatedscope_ggeur.audit.base import Update
+from federatedscope_ggeur.audit.base import Lied, Update
+from federatedscope_ggeur.audit.lying_client import (
+    a_claim,
+    lying,
+    spoken_of,
+)
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
@@ -21,7 +27,11 @@ from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     ClosedFormSettings,
 )
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
-from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import SumsExchange
+from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import (
+    SumsClient,
+    SumsExchange,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
 from federatedscope_ggeur.federation.exchanges.space.messages import SpaceBroadcast
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
@@ -29,21 +39,54 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models import LinearHead
 
+#: Rounds whose updates are attacked, if there are as many.
+ROUNDS = 3
+
 
 def recorded(run: Run) -> Transcript:
-    """Carry out round 0 and the first round of `run`; nothing is written.
+    """Carry out round 0 and the first rounds of `run`; nothing is written. With secure
+    sums, round 0 once more with a client that lies.
 
     Raises
     ------
     GGEURError
         What stops the run by then.
     """
+    seen = _recorded(run, ROUNDS)
+    if not run.settings.demands.summed_statistics:
+        return seen
+    return replace(seen, lied=_lied(run))
+
+
+def _recorded(run: Run, rounds: int) -> Transcript:
     recorder = _Recorder(run.engine)
     run.engine.listen = recorder.note
     for record in run.engine.run():
-        if getattr(record, "round", 0) >= 1:
+        if getattr(record, "round", 0) >= rounds:
             break
     return recorder.transcript(run)
+
+
+def _lied(run: Run) -> Lied | None:
+    """Round 0 of the same run, with a client that makes up rows."""
+    sums = run.settings.role.of(SumSettings)
+    claim = a_claim(truth_of(run), sums)
+    if claim is None:
+        return None
+    clients = [
+        replace(held, train=held.train.select(spoken_of(claim, held.train.labels)))
+        if held.number == claim.liar
+        else held
+        for held in run.data.clients
+    ]
+    again = Run(run.cfg, replace(run.data, clients=clients))
+    client, own = again.engine.clients[claim.liar], replace(sums, store="")
+    liar = lying(client.number, client.features, client.labels, own, claim)
+    again.engine.side(claim.liar, SumsClient).participant = liar
+    try:
+        return Lied(claim, _recorded(again, 0))
+    except GGEURError as error:
+        return Lied(claim, None, str(error))
 
 
 def truth_of(run: Run) -> Truth:
@@ -70,7 +113,7 @@ def truth_of(run: Run) -> Truth:
 class _Recorder:
     def __init__(self, engine: EmbeddedEngine):
         self._schema = engine.server.schema
-        self._engine = engine
+        self._engine, self.trains = engine, False
         self.uploads: dict = {}
         self.prototypes: dict = {}
         self.replies: dict = {}
@@ -97,11 +140,12 @@ class _Recorder:
             if space:
                 self.space = SpaceBroadcast.from_bytes(space, schema).space
             self.replies[k] = answer
-        elif kind is TRAIN and request.round_number == 1:
+        elif kind is TRAIN and len(answer.params):
+            self.trains = True
             before = Broadcast.from_bytes(parts[0], schema)
-            if isinstance(server.model, LinearHead) and len(answer.params):
-                moved = answer.params - before.params
-                self.updates[k] = Update(*_split(server.model, moved))
+            if isinstance(server.model, LinearHead):
+                moved = Update(*_split(server.model, answer.params - before.params))
+                self.updates[k] = (*self.updates.get(k, ()), moved)
         elif kind is EVALUATE and request.round_number == 0:
             model = server.scored_model
             params = Broadcast.from_bytes(parts[0], server.task.schema(model)).params
@@ -127,6 +171,7 @@ class _Recorder:
             self.prototypes,
             self.space,
             self.replies,
+            self.trains,
             self.updates,
             self.head,
             classes,

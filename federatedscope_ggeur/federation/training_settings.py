@@ -7,7 +7,10 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from federatedscope_ggeur.errors import ConfigError, setting
-from federatedscope_ggeur.federation.optimizers import OptimizerSettings, Schedule
+from federatedscope_ggeur.federation.optimizers import (
+    OptimizerSettings,
+    Schedule,
+)
 from federatedscope_ggeur.models import CPU, Model
 
 

@@ -153,9 +153,11 @@ class Privacy:
     ----------
     guarantee : "none" or "sums"
         sums: of the statistics of round 0 the server learns totals over clients only,
-        as long as two clients do not tell it theirs.
+        as long as no client tells it its own.
     covers : list of str
         What the guarantee is of; everything else is as without one.
+    against : list of str
+        Whom it holds against, and nobody else.
     threshold : int
         The min-count threshold.
     threshold_on : "client" or "sum"
@@ -167,6 +169,7 @@ class Privacy:
 
     guarantee: str
     covers: list[str]
+    against: list[str]
     threshold: int
     threshold_on: str
     server_sees: list[str]

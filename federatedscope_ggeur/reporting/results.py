@@ -26,7 +26,7 @@ from federatedscope_ggeur.reporting.records import (
 if TYPE_CHECKING:
     import numpy as np
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 Status = Literal["finished", "interrupted", "failed"]
 _REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")

@@ -75,9 +75,9 @@ def privacy_line(privacy: Privacy) -> str:
             f"each {privacy.threshold_on}"
         )
     return (
-        f"privacy: {privacy.guarantee}, of {', '.join(privacy.covers)} only (threshold "
-        f"{privacy.threshold} on the {privacy.threshold_on}); "
-        + "; ".join(privacy.warnings)
+        f"privacy: {privacy.guarantee}, of {', '.join(privacy.covers)} only, against "
+        f"{' and '.join(privacy.against)} only (threshold {privacy.threshold} on the "
+        f"{privacy.threshold_on}); " + "; ".join(privacy.warnings)
     )
 
 

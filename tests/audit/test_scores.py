@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from federatedscope_ggeur.audit.scores import auc, hit_rate, membership
+from federatedscope_ggeur.audit.scores import (
+    auc,
+    hit_rate,
+    membership,
+    more_than_chance,
+)
 
 
 def test_auc_by_all_pairs():
@@ -34,9 +39,28 @@ def test_members_above_all_but_one_percent_of_the_others():
     assert hit_rate(members - 200, others, 0.01, 1) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize(("tries", "p"), [(1, 0.04), (1, 0.06), (20, 0.1), (200, 0.02)])
+def test_hits_that_are_no_chance_by_the_binomial(tries, p):
+    least = more_than_chance([p] * tries)
+    assert stats.binom.sf(least - 1, tries, p) <= 0.05
+    assert least == tries + 1 or stats.binom.sf(least - 2, tries, p) > 0.05
+
+
+def test_hits_of_unlike_chances():
+    rng = np.random.default_rng(0)
+    chances = rng.random(30) / 3
+    hits = (rng.random((20000, 30)) < chances).sum(axis=1)
+    least = more_than_chance(chances)
+    assert (hits >= least).mean() < 0.06
+    assert (hits >= least - 1).mean() > 0.04
+
+
 def test_verdicts():
     rng = np.random.default_rng(2)
     noise = rng.normal(size=(2, 500))
-    assert membership("A", "x", *noise).passed is True
+    passed = membership("A", "x", *noise)
+    assert (passed.passed, passed.chance, passed.tried) == (True, 0.5, 500)
+    least = 0.60 + passed.value - passed.low
+    assert f"about {least:.2f} or more fail" in passed.note
     assert membership("A", "x", noise[0] + 1, noise[1]).passed is False
     assert membership("A", "x", noise[0], np.zeros(0)).passed is None

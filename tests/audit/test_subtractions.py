@@ -4,6 +4,7 @@ import pytest
 import torch
 from planted import CLOCK, head_of, only, owned, transcript, truth_of, uploaded
 
+from federatedscope_ggeur.audit.base import Clock
 from federatedscope_ggeur.audit.subtractions import a9, s1, s2, s3, s4
 from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Geometry,
@@ -45,10 +46,10 @@ class TestS1:
         sent = torch.arange(1, 4), held.means[1:].float(), held.counts[1:]
         seen = transcript(prototypes=dict.fromkeys(clients, Prototypes(*sent)))
         found = only(s1(seen, truth_of(clients), CLOCK))
-        assert (found.value, found.passed) == (0.0, True)
-        assert "0 could be guessed at" in found.note
+        assert (found.passed, found.tried) == (None, None)
+        assert "nothing came down" in found.note
 
-    @pytest.mark.parametrize(("but", "value"), [((), 1.0), ((0,), 0.0)])
+    @pytest.mark.parametrize(("but", "value"), [((), 1.0), ((0,), None)])
     def test_so_does_a_head_of_nearest_means(self, but, value):
         clients = owned()
         form, head, classes = head_of(clients, "ncm", but=but)
@@ -57,7 +58,7 @@ class TestS1:
 
 
 class TestS2:
-    @pytest.mark.parametrize(("but", "value"), [((), 1.0), ((0,), 0.0)])
+    @pytest.mark.parametrize(("but", "value"), [((), 1.0), ((0,), None)])
     def test_a_head_and_the_shape_give_means(self, but, value):
         clients = owned()
         form, head, classes = head_of(clients, "lda", LDA, but=but)
@@ -90,11 +91,11 @@ class TestS3:
         clients = owned(sole=1)
         form, head, classes = head_of(clients, "lda", LDA)
         seen = transcript(form=form, head=head, head_classes=classes)
-        assert only(s3(seen, truth_of(clients), CLOCK)).value == 0
+        assert only(s3(seen, truth_of(clients), CLOCK)).passed is None
 
     def test_without_a_head_there_is_nothing_to_solve(self):
         clients = owned(sole=3)
-        assert only(s3(transcript(), truth_of(clients), CLOCK)).value == 0
+        assert only(s3(transcript(), truth_of(clients), CLOCK)).passed is None
 
 
 class TestS4:
@@ -109,10 +110,29 @@ class TestS4:
         assert (found.value, found.passed) == (1.0, False)
 
     def test_fewer_do_not(self):
-        assert self.seen(classes=9, sole=3).value == 0
+        assert self.seen(classes=9, sole=3).passed is None
 
     def test_a_class_that_is_left_out_of_the_head_stays_hidden(self):
-        assert self.seen(classes=9, sole=6, but=(0,)).value == 0
+        assert self.seen(classes=9, sole=6, but=(0,)).passed is None
+
+
+class TestOtherHeads:
+    def test_of_ridge_the_covariance_is_guessed_and_the_rest_not_tried(self):
+        clients = owned()
+        form, head, classes = head_of(clients, "ridge", {"strength": 0.4})
+        seen = transcript(form=form, head=head, head_classes=classes)
+        truth = truth_of(clients)
+        assert only(s2(seen, truth, CLOCK)).tried == 1
+        for attack in (s3, s4):
+            found = only(attack(seen, truth, CLOCK))
+            assert (found.passed, found.tried) == (None, 0)
+
+    def test_where_the_time_is_over_nothing_passes(self):
+        clients = owned()
+        form, head, classes = head_of(clients, "ncm")
+        seen = transcript(form=form, head=head, head_classes=classes)
+        found = only(s1(seen, truth_of(clients), Clock(-1)))
+        assert (found.passed, found.tried) == (None, 0)
 
 
 class TestA9:

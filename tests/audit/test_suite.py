@@ -2,7 +2,14 @@
 
 import pytest
 
-from federatedscope_ggeur.audit import ATTACKS, LEVELS, audit_run, fails, self_audit
+from federatedscope_ggeur.audit import (
+    ATTACKS,
+    LEVELS,
+    Finding,
+    Verdict,
+    audit_run,
+    self_audit,
+)
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.engines.transcript import recorded, truth_of
 
@@ -19,6 +26,10 @@ def found(config, *settings, seconds=5):
     return {one.attack: one for one in findings}, findings
 
 
+def fails(findings, level, adversary="curious"):
+    return Verdict.of(findings, level, adversary).failed
+
+
 def test_the_default_fails_at_both_levels(config):
     by_name, findings = found(config, "federate.client_num", 6)
     assert list(by_name) == list(ATTACKS)
@@ -31,8 +42,8 @@ def test_the_default_fails_at_both_levels(config):
 def test_a_head_by_sums_passes_for_rows_and_fails_for_members(config):
     by_name, findings = found(config, *LDA, *SUMS)
     assert not fails(findings, "rows")
-    assert {one.attack for one in fails(findings, "membership")} == {"A10"}
-    nothing = {name for name, one in by_name.items() if one.value is None}
+    assert fails(findings, "membership") == ("A10",)
+    nothing = {name for name, one in by_name.items() if one.tried is None}
     assert {"A1", "A2", "A3", "A4", "A6", "A7", "A8", "A9"} <= nothing
 
 
@@ -43,10 +54,21 @@ def test_a_head_by_sums_passes_for_rows_and_fails_for_members(config):
 )
 def test_near_owners_learn_nothing(config, settings):
     alpha = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
-    by_name, _ = found(config, *settings, *SUMS, *alpha)
-    for name in ("S1", "S2", "S3", "S4"):
-        assert by_name[name].passed is True, by_name[name]
-        assert by_name[name].figure != "others' means known, of 0"
+    by_name, findings = found(config, *settings, *SUMS, *alpha)
+    assert not {"S1", "S2", "S3", "S4"} & set(fails(findings, "rows"))
+    assert all("no client owns" not in by_name[name].note for name in ("S1", "S2"))
+    if settings is LDA:
+        assert by_name["S2"].passed is True
+
+
+def test_a_head_trained_from_sums_gives_rows_of_small_classes_away(config):
+    """None of them to 0.99, but nearly each is the nearest of all known rows."""
+    alpha = ["data.splitter_args", "[{'alpha': 0.05}]", "federate.client_num", 9]
+    by_name, findings = found(config, *OTHERS, *SUMS, *alpha)
+    one = by_name["A4"]
+    assert fails(findings, "rows") == ("A4",)
+    assert one.chance < one.limit < one.value <= one.tried
+    assert "median rank of its nearest row 1 of" in one.note
 
 
 def test_training_rounds_escape_the_sums(config):
@@ -63,6 +85,28 @@ def test_of_a_client_alone(config):
     own = {one.attack: one for one in self_audit(seen, truth, number, 5)}
     assert list(own) == ["A1", "A1b", "A2", "A4", "A7"]
     assert own["A7"].figure.endswith("of 1")
+
+
+OUTCOMES = [
+    ([True, False], 1, "FAILED"),
+    ([True, None], 0, "passed"),
+    ([None], 0, "not told"),
+    ([None], 5, "not told"),
+    ([None], None, "nothing to attack"),
+    ([], None, "nothing to attack"),
+]
+
+
+@pytest.mark.parametrize(("passed", "tried", "outcome"), OUTCOMES)
+def test_a_verdict_claims_nothing_that_was_not_tried(passed, tried, outcome):
+    findings = [
+        Finding("A", "x", "", level="rows", passed=one, tried=tried) for one in passed
+    ]
+    other = Finding("B", "x", "", level="rows", passed=False, adversary="lying")
+    found = Verdict.of([*findings, other], "rows", "curious")
+    assert found.outcome == outcome
+    assert Verdict.of([*findings, other], "rows", "lying").failed == ("B",)
+    assert Verdict.of(findings, "membership", "curious").outcome == "nothing to attack"
 
 
 def test_levels_have_attacks(config):

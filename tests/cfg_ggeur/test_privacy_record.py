@@ -13,6 +13,7 @@ OTHERS = ["ggeur.geometry", "pooled", "ggeur.prototypes", "others"]
 def test_a_threshold_is_no_guarantee(config):
     found = privacy_of(config())
     assert (found.guarantee, found.covers, found.warnings) == ("none", [], [])
+    assert found.against == []
     assert found.server_sees[0] == "each client's class statistics"
     assert "class means of others" in found.clients_see
     assert "no guarantee; a min-count threshold of 5 on each client" in (
@@ -24,7 +25,10 @@ def test_sums_cover_round_0_and_say_what_escapes(config):
     found = privacy_of(config(*SUMS, *OTHERS))
     assert (found.guarantee, found.threshold_on) == ("sums", "sum")
     assert found.covers == ["the statistics of round 0"]
+    assert found.against == ["a curious server", "curious clients"]
     said = privacy_line(found)
+    assert "against a curious server and curious clients only" in said
+    assert "a client that lies about its rows can learn those of others" in said
     assert "training rounds escape the masks" in said
     assert "what a client counts for escapes" in said
     assert "rows of each class over all clients" in found.clients_see

@@ -38,7 +38,10 @@ def test_the_default_fails_and_says_by_what(audit):
     assert content["passed"] is False
     failed = [f["attack"] for f in content["findings"] if f["passed"] is False]
     assert "A7" in failed
-    assert len(content["findings"]) == 15
+    assert len(content["findings"]) == 16
+    assert "one lying client, level rows: not told (not tried: A11)" in said
+    assert content["verdicts"]["lying"]["outcome"] == "not told"
+    assert content["claims"] == []
 
 
 def test_sums_pass_for_rows_and_fail_for_members(audit):
@@ -48,7 +51,26 @@ def test_sums_pass_for_rows_and_fail_for_members(audit):
     assert "no proof" in said
     status, said, content = audit(*SUMS, "--level", "membership")
     assert (status, content["passed"]) == (3, False)
-    assert "(A10)" in said
+    assert "level membership: FAILED (by A10)" in said
+
+
+SKEWED = ["data.splitter_args", "[{'alpha': 0.3}]", "federate.client_num", "3"]
+
+
+def test_sums_promise_nothing_against_one_client_that_lies(audit):
+    status, said, content = audit(*SUMS, *SKEWED)
+    assert status == 0
+    assert "curious parties, each by itself, level rows: passed" in said
+    assert "one lying client, level rows: FAILED (by A11)" in said
+    assert content["claims"] == ["a curious server", "curious clients"]
+    assert "claims to stand up to a curious server and curious clients" in said
+    status, _, content = audit(*SUMS, *SKEWED, "--adversary", "lying")
+    assert (status, content["passed"]) == (3, False)
+
+
+def test_what_was_not_tried_is_no_pass(audit):
+    status, _, content = audit("--adversary", "lying")
+    assert (status, content["passed"]) == (2, None)
 
 
 def test_of_one_client(audit):

@@ -22,10 +22,13 @@ def test_of_a_run_with_rounds(config):
     for k, upload in seen.uploads.items():
         assert upload.counts.tolist() == truth.counts(k).tolist()
     assert sorted(seen.geometry.shapes) == list(range(12))
-    moved = [update.weight.abs().sum() for update in seen.updates.values()]
-    assert all(size > 0 for size in moved)
+    for updates in seen.updates.values():
+        assert len(updates) == 3
+        assert all(update.weight.abs().sum() > 0 for update in updates)
+    assert seen.trains
     assert seen.head is None
-    assert len(run.history.rounds) == 1
+    assert seen.lied is None
+    assert len(run.history.rounds) == 3
 
 
 def test_of_secure_sums(config):
@@ -33,6 +36,7 @@ def test_of_secure_sums(config):
     seen = recorded(run)
     assert not seen.uploads
     assert not seen.updates
+    assert not seen.trains
     assert seen.counts.tolist() == truth_of(run).totals.tolist()
     weight, bias = seen.head
     head = run.engine.server.head_params(closed_form=True)

@@ -1,0 +1,161 @@
+"""A11: one client that lies in the secure sums.
+
+The min-count threshold is on the sum, and who owns nearly all of a class says so
+itself. A client that claims rows which it does not have, and denies that it owns nearly
+all, has any class summed and its mean sent. It takes what it claimed away and has the
+others' mean: of one row, that row. Where a head alone goes down it claims many more
+rows of one class, ``+- r e_i`` along every axis, beside which the others' hardly count:
+it knows the covariance that the head was made with, and by it the means. Masks hide the
+lie, and signed keys do not help: the liar is a member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.audit.base import (
+    LYING,
+    Claim,
+    Clock,
+    Finding,
+    Transcript,
+    Truth,
+    counted,
+    nothing,
+    untried,
+)
+from federatedscope_ggeur.audit.subtractions import Owner, by_covariance, by_means
+from federatedscope_ggeur.federation.exchanges.secure_sums.fixed_point import (
+    encode,
+    svec,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.participant import (
+    Participant,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSettings
+from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
+    ClientRows,
+    Named,
+)
+
+
+@dataclass(frozen=True)
+class _Claimed:
+    """What a liar adds to each sum, in place of its `ClientRows`: a claim on top, and
+    never that it owns nearly all of a class, or of all."""
+
+    rows: ClientRows
+    claim: Claim
+
+    @property
+    def features(self) -> Tensor:
+        return self.rows.features
+
+    @property
+    def labels(self) -> Tensor:
+        return self.rows.labels
+
+    @property
+    def fits(self) -> bool:
+        return True
+
+    def counts(self) -> np.ndarray:
+        return self.rows.counts() + self.claim.rows.numpy().view(np.uint64)
+
+    def means(self, named: Named) -> np.ndarray:
+        told = self.rows.means(named)
+        told[-(len(named.classes) + 1) :] = 0
+        return told
+
+    def pooled(self, named: Named, origin: Tensor) -> np.ndarray:
+        o, claim = origin.double(), self.claim
+        rows = int(claim.rows[list(named.classes)].sum())
+        about = claim.scatter * torch.eye(len(o)).double() + rows * torch.outer(o, o)
+        more = encode(svec(about.numpy()), self.rows.settings.fraction_bits)
+        return self.rows.pooled(named, origin) + more
+
+
+def lying(
+    number: int, features: Tensor, labels: Tensor, settings: SumSettings, claim: Claim
+) -> Participant:
+    """A client that keeps to the protocol in all but what it says of its rows."""
+    liar = Participant(number, features, labels, settings)
+    rows = _Claimed(ClientRows(features, labels, settings), claim)
+    liar._rows = rows  # type: ignore[assignment]
+    return liar
+
+
+def a_claim(truth: Truth, settings: SumSettings) -> Claim | None:
+    """Of the client that has most to gain; None where no class is held by others in
+    fewer rows than the threshold."""
+    least = settings.min_samples
+    gains = {k: _few(truth, k, least) for k in truth.clients}
+    liar = max(gains, key=lambda k: (len(gains[k]), -k))
+    if not gains[liar]:
+        return None
+    rows = torch.zeros(truth.num_classes, dtype=torch.int64)
+    rows[gains[liar]] = least
+    largest = truth.totals.clone()
+    largest[gains[liar]] = 0
+    if not int(largest.max()):  # it has something to gain of every class
+        return Claim(liar, rows)
+    # Nearly all the room that is left, so that the others' rows hardly count beside it.
+    left = settings.max_rows - int(truth.totals.sum() + rows.sum())
+    pairs = max(left * 9 // 10, 0) // (2 * settings.dim)
+    known = int(largest.argmax())
+    rows[known] = 2 * pairs * settings.dim
+    return Claim(liar, rows, known, 2 * pairs * settings.radius**2)
+
+
+def spoken_of(claim: Claim, labels: Tensor) -> Tensor:
+    """Which of its rows, by their `labels` [n], the liar speaks of: none of classes
+    that it makes up rows of, but for the one that it fills. int64 [m]."""
+    made_up = claim.rows > 0
+    if claim.known is not None:
+        made_up[claim.known] = False
+    return torch.nonzero(~made_up[labels]).flatten()
+
+
+def _few(truth: Truth, k: int, least: int) -> list[int]:
+    others = truth.totals - truth.counts(k)
+    return torch.nonzero((others > 0) & (others < least)).flatten().tolist()
+
+
+def a11(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+    """A11, one lying client: what it claims, taken from class means that came down or
+    from the head."""
+    as_liar = {"adversary": LYING}
+    if not seen.role.demands.sums:
+        why = "what one lying client gets without secure sums"
+        yield untried("A11", "one client", "rows", why, **as_liar)
+        return
+    if seen.lied is None:
+        why = "of every class the others hold enough rows"
+        yield nothing("A11", "one client", "rows", why, **as_liar)
+        return
+    claim, lied = seen.lied.claim, seen.lied.seen
+    observer, what = f"client {claim.liar}", "means of few rows of others known"
+    few = len(_few(truth, claim.liar, seen.role.min_samples))
+    if lied is None:
+        note = f"refused: {seen.lied.refusal}"
+        yield counted("A11", observer, what, 0, few, note=note, **as_liar)
+        return
+    x, y = truth.clients[claim.liar]
+    said = spoken_of(claim, y)
+    clients = {**truth.clients, claim.liar: (x[said], y[said])}
+    owner = Owner(lied, replace(truth, clients=clients), claim.liar)
+    for c in torch.nonzero(claim.rows).flatten().tolist():
+        scatter = claim.scatter if c == claim.known else 0.0
+        owner.claim(c, int(claim.rows[c]), scatter)
+    means = {**by_covariance(lied, owner), **by_means(lied, owner)}
+    if not means.keys() & set(owner.few):
+        why = "neither class means nor a head of them came down"
+        yield nothing("A11", observer, "rows", why, **as_liar)
+        return
+    note = f"it claims {int(claim.rows.sum())} rows that nobody has"
+    yield counted("A11", observer, what, owner.known(means), few, note=note, **as_liar)
