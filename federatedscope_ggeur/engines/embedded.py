@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from torch import Tensor
+
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.data import FederatedData, torch_threads
 from federatedscope_ggeur.federation import Client, MemoryBudget, Server
@@ -26,7 +28,7 @@ from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.course.places import DEFAULT_NAME, refusal
 from federatedscope_ggeur.federation.course.requests import Request, Requests
-from federatedscope_ggeur.federation.messages import Handshake
+from federatedscope_ggeur.federation.messages import Broadcast, Handshake
 from federatedscope_ggeur.reporting import Capture, Results, Round0, RoundRecord
 
 Order = Callable[[list[int]], list[int]]
@@ -88,6 +90,7 @@ class EmbeddedEngine:
         self._handshake, self._progress = handshake, progress
         kept = Checkpointing(self._writer(save_to)) if save_to else None
         self.history = History(self.coordinator, results, kept, progress, capture)
+        self.history.own_params = self._own_params
 
     def keep_in(self, folder: str | Path) -> None:
         """Keep checkpoints in the run's folder, where nobody named another place."""
@@ -132,6 +135,10 @@ class EmbeddedEngine:
             len(self.clients[k].labels.unique()) for k in self.server.participants
         )
         return replace(round0, withheld_pairs=held - round0.uploaded_pairs)
+
+    def _own_params(self, number: int, broadcast: Broadcast) -> Tensor:
+        with torch_threads(self.settings.num_threads):
+            return self.clients[number].eval_params(broadcast)
 
     def carry(self, requests: Requests[T]) -> T:
         """Bring each request to the clients and their answers back, to the end."""

@@ -57,7 +57,7 @@ from federatedscope_ggeur.geometry import (
 )
 from federatedscope_ggeur.methods import LocalContext, LocalOutcome
 from federatedscope_ggeur.methods.base import Tensors
-from federatedscope_ggeur.models import CPU, fold, trainable_part
+from federatedscope_ggeur.models import CPU, Model, fold, trainable_part
 from federatedscope_ggeur.models.closed_forms import Rows, left_out_hits
 from federatedscope_ggeur.rng import derive_seed
 
@@ -309,6 +309,15 @@ class Client:
         context = replace(context, state=self._state_before(number + 1))
         params = method.eval_params(context)
         return fold(self.model, params, self.space) if method.personal else params
+
+    def shared_model(self, broadcast: Broadcast) -> Model | None:
+        """The global model of a round, on raw embeddings; None where there is none."""
+        if not self.task.method.federated:
+            return None
+        # Those alone who make models of their own get it in the space.
+        params, personal = broadcast.params, self.task.method.personal
+        params = fold(self.model, params, self.space) if personal else params
+        return self.scored_model.at(params)
 
     def _check(self, round_number: int, problem: str) -> None:
         if problem:

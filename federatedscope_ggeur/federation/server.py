@@ -111,6 +111,7 @@ class Server:
         self.params = initial_weights(self.model, self.task.seed)
         self.scored_model = self.task.build_scored(self.model)
         self._given = False  # whether `params` are of a model on raw embeddings
+        self._trains = False  # whether `params` are what the method goes on from
         self.space = Space.raw(self.task.dim)
         self.space_maker = SpaceMaker(self.task.space, self.task.dim)
         load_vector(self.model, self.params)
@@ -161,9 +162,16 @@ class Server:
         return trains and (self.task.method.federated or self.needs_statistics)
 
     @property
+    def scored_params(self) -> Tensor:
+        """The global model's weights [P + Q], in `space`, that are scored and left."""
+        if not self._trains:
+            return self.params
+        return self.task.method.scored_params(self.params, self.method_state)
+
+    @property
     def raw_params(self) -> Tensor:
-        """The global model's weights [P + Q] on raw embeddings, as others see it."""
-        return fold(self.model, self.params, self.space)
+        """The same on raw embeddings, as others see the global model."""
+        return fold(self.model, self.scored_params, self.space)
 
     def head_params(self, closed_form: bool = False) -> Tensor:
         """The weights of a head to be scored or left, of `scored_model`, on raw
@@ -270,7 +278,7 @@ class Server:
         method, context = self.task.method, self._context(0)
         tensors = method.aggregate_init(context.init_uploads)
         params = trainable_part(self.model, self.params)
-        self.method_state = method.initial_state(params, context)
+        self.method_state, self._trains = method.initial_state(params, context), True
         return InitBroadcast(tensors) if tensors else None
 
     def resume(
@@ -289,6 +297,11 @@ class Server:
         self.prepare_replies = dict(prepare_replies)
         self.prototype_book.load(round0_tensors)
         self.params, self.method_state = params, dict(method_state)
+        self._trains = True
+
+    def take_calibrated(self, params: Tensor) -> None:
+        """Take the weights of the calibrated model, after the last round."""
+        self.params, self._trains = params, False
 
     # every round
 
@@ -310,6 +323,11 @@ class Server:
     def head_broadcast(self, round_number: int, closed_form: bool = False) -> Broadcast:
         """A head on raw embeddings, to be scored or kept; see `head_params`."""
         return self._broadcast(round_number, self.head_params(closed_form))
+
+    def own_broadcast(self, round_number: int) -> Broadcast:
+        """What a client that knows the space makes the model of its own of that it
+        scores, or keeps at last."""
+        return self._broadcast(round_number, self.scored_params)
 
     def _broadcast(self, number: int, params: Tensor, train=False) -> Broadcast:
         method = self.task.method

@@ -310,11 +310,14 @@ class GGEURServer(FSServer):
         federation = self.federation
         logger.info("\n%s", federation.write("finished"))
         history, server = federation.history, federation.coordinator.server
-        final = server.head_broadcast(self.total_round_num, history.leaves_closed_form)
         if server.settings.keeps_best:
             self.models[0] = self._model = history.model()
-        there = federation.membership.connected
-        self._send(msg_type, there, (final.to_bytes(),), self.state)
+        finals, alike = history.finals(), {}
+        for k in federation.membership.connected:
+            alike.setdefault(id(finals[k]), []).append(k)
+        for numbers in alike.values():
+            final = finals[numbers[0]].to_bytes()
+            self._send(msg_type, numbers, (final,), self.state)
 
     # scores, in FS's own files
 

@@ -191,7 +191,8 @@ class Coordinator:
                 asked = self._to_all(here, server.model_broadcast(number))
                 uploads = yield from self._ask(CALIBRATE, number, asked)
                 calibration.add(uploads)
-        server.params, details = calibration.run(server.params, server.space)
+        params, details = calibration.run(server.scored_params, server.space)
+        server.take_calibrated(params)
         scored = yield from self._evaluate(number)
         return record(scored, method="ccvr", details=details)
 
@@ -358,19 +359,36 @@ class Coordinator:
 
         return record
 
-    def _to_score(self, number: int) -> dict[int, tuple[bytes]]:
-        """The model on raw embeddings or, where clients make models of their own of it,
-        what they train from, to those that know the space."""
-        server, members = self.server, self.membership
-        here = members.here(server.client_domains)
-        if not server.task.method.personal or server.task.space.kind == "raw":
-            return self._to_all(here, server.head_broadcast(number, number == 0))
-        unseen = [k for k in here if k in server.unseen]
-        prepared = members.here(members.prepared)
+    @property
+    def _in_space(self) -> bool:
+        """Whether clients make models of their own in a space that they must know."""
+        task = self.server.task
+        return task.method.personal and task.space.kind != "raw"
+
+    def scored(
+        self, number: int, closed_form: bool = False
+    ) -> tuple[Broadcast, Broadcast]:
+        """What is scored after a round: the model on raw embeddings, and what clients
+        make models of their own of; the same, but where that is in a space."""
+        head = self.server.head_broadcast(number, closed_form)
+        return head, self.server.own_broadcast(number) if self._in_space else head
+
+    def of_clients(self, scored: tuple[Broadcast, Broadcast]) -> dict[int, Broadcast]:
+        """Which of the two is whose; clients that do not know the space that they train
+        in have none."""
+        server, (head, own) = self.server, scored
+        ready = {*self.membership.prepared, *server.unseen}
         return {
-            **self._to_all(unseen, server.head_broadcast(number)),
-            **self._to_all(prepared, server.broadcast(number)),
+            k: head if k in server.unseen else own
+            for k in server.client_domains
+            if k in ready or not self._in_space
         }
+
+    def _to_score(self, number: int) -> dict[int, tuple[bytes]]:
+        scored = self.scored(number, number == 0 and not self._in_space)
+        packed = {id(one): (one.to_bytes(),) for one in scored}
+        each = self.of_clients(scored)
+        return {k: packed[id(each[k])] for k in self.membership.here(each)}
 
     def _to_all(
         self, clients: Collection[int], broadcast: Broadcast
