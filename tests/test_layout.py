@@ -26,6 +26,7 @@ ELSEWHERE = {
     "cfg_ggeur/run_settings.py": "cfg_ggeur/test_method_settings.py",
     "cfg_ggeur/text_settings.py": "engines/test_text_models.py",
     "commands/inspection.py": "commands/test_inspect.py",
+    "commands/left_models.py": "engines/test_own_models.py",
     "commands/prediction.py": "commands/test_predict.py",
     "commands/zero_shot.py": "commands/test_predict_names.py",
     "data/cache/entry.py": "data/cache/test_embedding_cache.py",

@@ -68,8 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     by.add_argument(
         "--run",
         metavar="FOLDER",
-        help="the run's folder; of a distributed run whose clients keep models of their "
-        "own, the client's",
+        help="the run's folder; of a distributed run whose clients keep models of "
+        "their own, the client's",
     )
     by.add_argument(
         "--classes",

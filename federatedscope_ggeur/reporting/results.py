@@ -22,7 +22,6 @@ from federatedscope_ggeur.reporting.records import (
     Round0,
     RoundRecord,
 )
-
 from federatedscope_ggeur.reporting.whose import numbers_of_rows
 
 if TYPE_CHECKING:

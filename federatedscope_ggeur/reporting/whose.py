@@ -70,5 +70,6 @@ def numbers_of_rows(
 
 
 def _those(known: Sequence[ClientInfo]) -> str:
-    names = [f"{info.number} ({shown(info.domain, 60)[1:-1]})" for info in known]
+    domains = [shown(info.domain, 60).strip("'\"") for info in known]
+    names = [f"{info.number} ({d})" for info, d in zip(known, domains)]
     return f" The clients and their domains: {listed(names, _LISTED)}."

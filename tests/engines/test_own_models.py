@@ -1,4 +1,4 @@
-"""What a run leaves where every client has a model of its own, on the embedded engine."""
+"""What a run leaves where every client has a model of its own."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from safetensors.torch import load_file
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands.console import run_with_files
+from federatedscope_ggeur.commands.left_models import LeftModels
 from federatedscope_ggeur.commands.prediction import Predictor
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.methods import METHODS as REGISTERED
-from federatedscope_ggeur.methods import LocalHooks, Method, register_method
+from federatedscope_ggeur.methods import Method, register_method
 from federatedscope_ggeur.reporting import Results, read_results, results_table
 
 
@@ -168,6 +169,21 @@ def test_the_files_say_whose_they_are(left):
         about = file.metadata()
     assert (about["client"], about["domain"]) == ("3", "blurred")
     assert json.loads(about["class_names"])[0] == "0"
+
+
+def test_the_models_are_read_when_they_are_used(left, tmp_path):
+    folder = tmp_path / "copied"
+    shutil.copytree(left("fedbn"), folder)
+    models = LeftModels(folder).on(dim=64)
+    whole = load_file(folder / "head.safetensors")
+    own = load_file(folder / "heads" / "client_2.safetensors")
+    for number, wanted in ((0, whole), (2, {**whole, **own})):
+        found = models.of(number).state_dict()
+        assert found.keys() == wanted.keys()
+        assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    (folder / "heads" / "client_3.safetensors").unlink()
+    with pytest.raises(DataError, match=r"client_3.safetensors: is damaged"):
+        models.of(3)
 
 
 class TestTheCommand:

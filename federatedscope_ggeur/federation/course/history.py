@@ -168,8 +168,9 @@ class History:
     def finals(self) -> dict[int, Broadcast]:
         """What goes to each client when the run is over: what it keeps, or what it
         makes the model of that it keeps."""
-        server, number = self._coordinator.server, self.last_scored.round
-        head = server.head_broadcast(number, self.leaves_closed_form)
+        server, last = self._coordinator.server, self.last_scored
+        assert last is not None, "a run that is over has scored something"
+        head = server.head_broadcast(last.round, self.leaves_closed_form)
         own = self._coordinator.of_clients(self._scored) if self._scored else {}
         return {k: own.get(k, head) for k in server.client_domains}
 
@@ -188,7 +189,7 @@ class History:
     def results(self, status: Status = "finished") -> Results:
         """What is known so far; `status` is finished, interrupted or failed."""
         final = summarise(self.rounds, self.round0, self.calibrated, kept=self.kept)
-        scored = "clients" if self.leaves_own else "global"
+        final = replace(final, scored="clients" if self.leaves_own else "global")
         return replace(
             self._results,
             status=status,
@@ -196,7 +197,7 @@ class History:
             round0=self.round0,
             rounds=list(self.rounds),
             calibrated=self.calibrated,
-            final=replace(final, chosen=self._chosen(), scored=scored),
+            final=replace(final, chosen=self._chosen()),
             stopped_early=self.rounds[-1].round if self.stopped_early else None,
             diverged=self._coordinator.divergence.found,
             provenance=self._capture.provenance(),
@@ -224,15 +225,17 @@ class History:
     def own_models(self) -> OwnModels | None:
         """The models that clients of this process would keep now as their own; None
         where there are none."""
-        has_own = self.leaves_own and self._scored and self.own_params is not None
-        if self._own is None and has_own:
-            shared, scored = self.model(), self._coordinator.server.scored_model
+        scored, own_params = self._scored, self.own_params
+        if not self.leaves_own or scored is None or own_params is None:
+            return None
+        if self._own is None:
+            shared, model = self.model(), self._coordinator.server.scored_model
             common = None if shared is None else shared.state_dict()
             tensors = {
-                k: own_tensors(scored, self.own_params(k, broadcast), common)
-                for k, broadcast in self._coordinator.of_clients(self._scored).items()
+                k: own_tensors(model, own_params(k, broadcast), common)
+                for k, broadcast in self._coordinator.of_clients(scored).items()
             }
-            self._own = OwnModels(shared or scored, tensors, shared is not None)
+            self._own = OwnModels(shared or model, tensors, shared is not None)
         return self._own
 
     def own_bytes(self) -> Iterator[tuple[int, bytes]]:
