@@ -98,6 +98,14 @@ def test_predict_gives_what_the_table_says(method, left, data, files):
     assert other != pytest.approx(scored, abs=1e-12)
 
 
+def test_predict_needs_no_plugin_of_the_method(left, files, monkeypatch):
+    folder, images = left("halfway"), list(map(str, files[1]))
+    wanted = list(Predictor(folder).predict(images, clients=1))
+    kept = {name: part for name, part in REGISTERED.items() if name != "halfway"}
+    monkeypatch.setattr(REGISTERED, "_parts", kept)
+    assert list(Predictor(folder).predict(images, clients=1)) == wanted
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_results_predict_what_the_table_says(method, config, data):
     results = Run(config(method)).follow(lambda record: None)
