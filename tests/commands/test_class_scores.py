@@ -67,7 +67,7 @@ def test_counts_have_the_accuracy_that_the_run_recorded(folders, kind):
 
 @pytest.fixture
 def beheaded(folders, tmp_path):
-    shutil.copytree(folders["trained"], tmp_path / "beheaded")
+    shutil.copytree(folders["calibrated"], tmp_path / "beheaded")
     (tmp_path / "beheaded" / "head.safetensors").unlink()
     return tmp_path / "beheaded"
 

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from own_models import METHODS, accuracy, own_words, write_config, write_tests
 from processes import TRACE, Fleet
+from safetensors.torch import load_file
 from standalone import as_before, outcome, set_up
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -89,6 +91,26 @@ def test_a_standalone_run_that_breaks_off_leaves_them(
     files = write_tests(here.data, tmp_path / "tests")
     found = accuracy(here.data, files, lambda number: there.folder)
     assert found == pytest.approx(results.rounds[-1].accuracy, abs=1e-12)
+
+
+def test_in_a_space_a_client_takes_over_its_own_model(
+    federatedscope, path, words, tmp_path, monkeypatch
+):
+    """What it has at the end is folded back into a model on raw embeddings, once."""
+    monkeypatch.chdir(tmp_path)
+    own = ["ggeur.plugins", "['halfway_of_a_user']", "ggeur.base_method", "halfway"]
+    settings = [*words, *own, "ggeur.space", "standard", "ggeur.steps", "[]"]
+    here = Run(load_config(path, settings))
+    with as_before():
+        there = set_up(path, [*settings, "outdir", str(tmp_path / "exp")]).go()
+    assert outcome(there.results) == outcome(here.follow(lambda record: None))
+    kept = here.history.own_models()
+    for number, worker in there.runner.client.items():
+        wanted, found = kept.of(number).state_dict(), worker.model.state_dict()
+        assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+        file = there.folder / "heads" / f"client_{number}.safetensors"
+        left = load_file(file)
+        assert all(torch.equal(left[name], wanted[name]) for name in wanted)
 
 
 @pytest.fixture
