@@ -10,8 +10,8 @@ import torch
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.commands.prediction import read_head
-from federatedscope_ggeur.data import Embeddings
+from federatedscope_ggeur.commands.left_models import LeftModels
+from federatedscope_ggeur.data import Embeddings, FederatedData
 from federatedscope_ggeur.engines.run import load_federated_data
 from federatedscope_ggeur.errors import DataError, GGEURError, listed
 from federatedscope_ggeur.reporting import HEAD_FILE, Results, RoundRecord
@@ -20,12 +20,14 @@ from federatedscope_ggeur.reporting.comparison import FoundRun
 # Scores of a run and ours are of the same rows, but summed in another order.
 _NEAR = 1e-6
 _LISTED = 5
+_TestSet = tuple[Embeddings, torch.Tensor]
 
 
 def class_counts(
     runs: Iterable[FoundRun],
 ) -> tuple[dict[Path, np.ndarray], list[str]]:
-    """Score the head that each run left on its test rows once more.
+    """Score the head that each run left on its test rows once more; each client's own
+    model on the client's.
 
     The rows are read as the run's config says, and the accuracy of each domain has to
     be the one that the run recorded of that head: else the rows or the head are others.
@@ -55,35 +57,52 @@ def class_counts(
 
 
 class _TestSets:
-    """The test rows of runs; those of one seed are read once for all methods."""
+    """The test rows of runs, by domain, and whose each is; those of one seed are read
+    once for all methods."""
 
     def __init__(self):
-        self._known: dict[str, dict[str, Embeddings]] = {}
+        self._known: dict[str, dict[str, _TestSet]] = {}
 
-    def of(self, cfg: CfgNode, results: Results) -> dict[str, Embeddings]:
+    def of(self, cfg: CfgNode, results: Results) -> dict[str, _TestSet]:
         kept = results.provenance
         if kept is None or kept.data is None:
-            return load_federated_data(cfg).test_sets()
+            return _test_sets(load_federated_data(cfg))
         key = kept.data.sha256
         if key not in self._known:
-            self._known[key] = load_federated_data(cfg).test_sets()
+            self._known[key] = _test_sets(load_federated_data(cfg))
         return self._known[key]
+
+
+def _test_sets(data: FederatedData) -> dict[str, _TestSet]:
+    """0 stands for the global model, which scores what no client holds."""
+    found = {}
+    for domain, rows in data.test_sets().items():
+        held = [(c.number, len(c.test)) for c in data.clients if c.domain == domain]
+        numbers = [torch.full((size,), number) for number, size in held]
+        whose = (
+            torch.cat(numbers) if numbers else torch.zeros(len(rows), dtype=torch.int64)
+        )
+        found[domain] = rows, whose
+    return found
 
 
 def _counts(run: FoundRun, sets: _TestSets) -> np.ndarray:
     results = run.results
-    if not (run.folder / HEAD_FILE).is_file():
+    has_own = results.final.scored == "clients"
+    if not (has_own or (run.folder / HEAD_FILE).is_file()):
         raise DataError(f"there is no {HEAD_FILE}")
     tests = sets.of(load_config(results.config), results)
-    dims = {rows.dim for rows in tests.values()}
-    model = read_head(run.folder, results, dims.pop())
+    dims = {rows.dim for rows, _ in tests.values()}
+    left = LeftModels(run.folder)
+    models = left.on(dims.pop())
     recorded, size = _record(results), len(results.class_names)
     counts = np.zeros((size, size), dtype=np.int64)
-    for domain, rows in tests.items():
+    for domain, (rows, whose) in tests.items():
         if not len(rows):
             continue
+        numbers = left.numbers(whose.tolist() if has_own else None, len(rows))
         with torch.no_grad():
-            found = model.in_chunks(model, rows.features).argmax(dim=1).numpy()
+            found = models.logits(rows.features, numbers).argmax(dim=1).numpy()
         held = rows.labels.numpy()
         before = None if recorded is None else recorded.accuracy.get(domain)
         if before is not None and abs(float((found == held).mean()) - before) > _NEAR:

@@ -16,7 +16,7 @@ from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.progress import Progress, above_bars, no_progress
 from federatedscope_ggeur.reporting import (
-    NO_HEAD,
+    OWN_FOLDER,
     Round0,
     RoundRecord,
     new_run_folder,
@@ -104,17 +104,16 @@ def _write(run: Run, folder: Path, status: str) -> None:
         return
     try:
         results, head = run.history.results(status), run.history.head_bytes()
-        write_run(folder, results, head)
+        write_run(folder, results, head, run.history.own_bytes())
     except Exception as error:
         _log_error("not all files could be written", error)
         raise
     table = results_table(results)
     logger.debug("%s", table, extra=_FILE_ONLY)
     print(table, flush=True)
-    if head is None:
-        logger.info(NO_HEAD)
-    head_file = "" if head is None else ", head.safetensors"
-    logger.info(f"results.json, metrics.csv, curve.png{head_file} are in {folder}")
+    models = "" if head is None else ", head.safetensors"
+    models += "" if results.own_models is None else f", {OWN_FOLDER}"
+    logger.info(f"results.json, metrics.csv, curve.png{models} are in {folder}")
 
 
 def _keep(run: Run, folder: Path) -> None:

@@ -31,7 +31,8 @@ def predict(arguments: Sequence[str]) -> int:
     with shown_on_console(options.log_level or "warning"):
         predictor = _predictor(options)
         broken: list[Prediction] = []
-        found = _naming_broken(predictor.predict(images, options.top), broken)
+        predictions = predictor.predict(images, options.top, options.clients)
+        found = _naming_broken(predictions, broken)
         _PRINTERS[options.form](found)
     return 1 if broken else 0
 
@@ -44,6 +45,8 @@ def _predictor(options: argparse.Namespace) -> Predictor:
         return Predictor(
             options.run, options.pretrained, options.device, options.plugins
         )
+    if options.clients is not None:
+        raise ConfigError("--clients: is for --run, not for --classes")
     return zero_shot_predictor(
         read_names(options.classes),
         options.template or ["one"],
@@ -62,12 +65,24 @@ def _predictor(options: argparse.Namespace) -> Predictor:
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("predict")
     by = parser.add_mutually_exclusive_group(required=True)
-    by.add_argument("--run", metavar="FOLDER", help="the run's folder")
+    by.add_argument(
+        "--run",
+        metavar="FOLDER",
+        help="the run's folder; of a distributed run whose clients keep models of "
+        "their own, the client's",
+    )
     by.add_argument(
         "--classes",
         metavar="FILE",
         help="no run but the names of classes, one a line: zero-shot, by the text side "
         "of CLIP",
+    )
+    parser.add_argument(
+        "--clients",
+        type=_numbers,
+        metavar="NUMBERS",
+        help="with --run, where every client has a model of its own: whose predicts, "
+        "one number for all images, or one for each, such as 1,1,2 (0: the global one)",
     )
     parser.add_argument(
         "--model",
@@ -142,6 +157,15 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number from 1, got {text!r}")
     return int(text)
+
+
+def _numbers(text: str) -> int | list[int]:
+    words = text.split(",")
+    if not all(word.strip().isdecimal() for word in words):
+        raise argparse.ArgumentTypeError(
+            f"must be a client's number, or some with commas between, got {text!r}"
+        )
+    return int(text) if len(words) == 1 else [int(word) for word in words]
 
 
 def _naming_broken(

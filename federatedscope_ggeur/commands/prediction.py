@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -11,16 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur import all_keys
 from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
-from federatedscope_ggeur.cfg_ggeur.run_settings import (
-    scored_settings,
-)
+from federatedscope_ggeur.commands.left_models import LeftModels
 from federatedscope_ggeur.data import (
     SUFFIX,
     EncodingSettings,
@@ -37,13 +33,8 @@ from federatedscope_ggeur.data.encoders import (
 )
 from federatedscope_ggeur.data.images.files import is_image_name, load_image
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.models import Model, build_model
-from federatedscope_ggeur.reporting import (
-    HEAD_FILE,
-    RESULTS_FILE,
-    Results,
-    read_results,
-)
+from federatedscope_ggeur.models import Model, OwnModels
+from federatedscope_ggeur.reporting import RESULTS_FILE, Results
 
 
 @dataclass(frozen=True)
@@ -71,7 +62,8 @@ class Predictor:
     Parameters
     ----------
     folder : path
-        A run's folder, of any engine.
+        A run's folder, of any engine; of a distributed run in which every client keeps
+        a model of its own, the client's.
     pretrained, device : str
         In place of the run's ``ggeur.encoder.pretrained`` (the same weights, elsewhere)
         and ``ggeur.encoder.device``; "" for those.
@@ -108,24 +100,17 @@ class Predictor:
         extraction: ExtractionSettings | None = None,
     ) -> Predictor:
         """Of an encoder and a head on its embeddings, without a run."""
-        made = cls.__new__(cls)
-        made.encoder, made._head, made.class_names = encoder, head, list(class_names)
+        made: Predictor = cls.__new__(cls)
+        made.encoder, made.class_names = encoder, list(class_names)
+        made._left, made._models = None, OwnModels(head, {})
         made._extraction = extraction or ExtractionSettings()
         return made
 
     def _read(self, folder, pretrained: str, device: str, plugins) -> None:
         load_plugins(plugins, Path.cwd(), asked_by="--plugins")
-        results = _read_results(Path(folder))
+        self._left = LeftModels(folder)
+        results = self._left.results
         settings = _encoding(results, pretrained, device)
-        tensors, metadata = _read_tensors(Path(folder) / HEAD_FILE)
-        names = json.dumps(results.class_names)
-        recorded = {"encoder": results.encoder, "class_names": names}
-        if any(metadata.get(key) != value for key, value in recorded.items()):
-            raise DataError(
-                f"{Path(folder) / HEAD_FILE}: was not written together with "
-                f"{RESULTS_FILE} (encoder or classes differ); take both from the "
-                "same run"
-            )
         self.class_names = results.class_names
         _check_known(settings.encoder)
         self.encoder: Encoder = build_encoder_called(
@@ -137,21 +122,53 @@ class Predictor:
                 f"{results.encoder}, but this is {self.encoder.name}; take the same "
                 "weights (--pretrained FILE), and the encoder's package of then"
             )
-        self._head = _head(results, self.encoder.dim, tensors, Path(folder) / HEAD_FILE)
+        self._models = self._left.on(self.encoder.dim)
         self._extraction = settings.extraction
 
-    def predict(self, images: Sequence[str], top: int = 1) -> Iterator[Prediction]:
+    def predict(
+        self,
+        images: Sequence[str],
+        top: int = 1,
+        clients: int | Sequence[int] | None = None,
+    ) -> Iterator[Prediction]:
         """The `top` likeliest classes of each image file, in order.
 
         A file that cannot be read as an image gives a `Prediction` with the problem.
+
+        Parameters
+        ----------
+        images : sequence of str
+        top : int
+        clients : int or sequence of int, optional
+            Whose model predicts: one client's number for all images, or one for each; 0
+            for the global model. Needed where every client scored a model of its own;
+            elsewhere all have the same.
+
+        Raises
+        ------
+        DataError
+            `clients` does not say whose model predicts, or one of theirs is damaged or
+            not in the folder.
         """
+        numbers = torch.zeros(len(images), dtype=torch.int64)
+        if self._left is not None:
+            numbers = self._left.numbers(clients, len(images))
+        return self._predictions(images, top, numbers)
+
+    def _predictions(
+        self, images: Sequence[str], top: int, numbers: Tensor
+    ) -> Iterator[Prediction]:
         extraction = self._extraction
         threads = extraction.num_threads or torch.get_num_threads()
+        done = 0
         for paths, loaded in self._loaded(images):
             found = [future.result() for future in loaded]
+            read = [isinstance(one, Tensor) for one in found]
+            theirs = numbers[done : done + len(paths)][torch.tensor(read)]
             whole = [tensor for tensor in found if isinstance(tensor, Tensor)]
             with torch_threads(threads):
-                scores = iter(self._classify(whole) if whole else ())
+                scores = iter(self._classify(whole, theirs) if whole else ())
+            done += len(paths)
             for path, one in zip(paths, found):
                 if isinstance(one, Tensor):
                     yield self._prediction(path, next(scores), top)
@@ -181,10 +198,10 @@ class Predictor:
         except Exception as error:  # an encoder of a user's own may fail in any way
             return f"{path}: {type(error).__name__}: {error}"
 
-    def _classify(self, images: Sequence[Tensor]) -> Tensor:
+    def _classify(self, images: Sequence[Tensor], clients: Tensor) -> Tensor:
         with torch.no_grad():
             features = self.encoder.encode(torch.stack(list(images))).cpu()
-            return self._head.in_chunks(self._head, features).softmax(dim=1)
+            return self._models.logits(features, clients).softmax(dim=1)
 
     def _prediction(self, path: str, scores: Tensor, top: int) -> Prediction:
         if not torch.isfinite(scores).all():
@@ -192,18 +209,6 @@ class Predictor:
         best = scores.topk(min(top, len(scores)))
         pairs = zip(best.indices.tolist(), best.values.tolist())
         return Prediction(path, tuple((self.class_names[c], p) for c, p in pairs))
-
-
-def read_head(folder: Path, results: Results, dim: int) -> Model:
-    """The head in a run's folder, on embeddings of `dim` dimensions.
-
-    Raises
-    ------
-    DataError
-        Its file is damaged, or does not fit the run's settings.
-    """
-    path = folder / HEAD_FILE
-    return _head(results, dim, _read_tensors(path)[0], path)
 
 
 def find_images(places: Sequence[str]) -> list[str]:
@@ -247,24 +252,6 @@ def _check_known(settings: EncoderSettings) -> None:
         ) from error
 
 
-def _read_results(folder: Path) -> Results:
-    if not (folder / RESULTS_FILE).is_file():
-        raise ConfigError(
-            f"--run: '{folder}' is not the folder of a run that got beyond its first "
-            f"round: it holds no {RESULTS_FILE}. Name the folder that the run printed "
-            "at its start (outdir/expname)."
-        )
-    results = read_results(folder)
-    if not (folder / HEAD_FILE).is_file():
-        method = results.config.get("ggeur", {}).get("base_method")
-        raise ConfigError(
-            f"--run: the run in '{folder}' has no head to predict with: it holds no "
-            f"{HEAD_FILE}. Either the file was taken away, or every client kept a head "
-            f"of its own (the run's ggeur.base_method: {method}); name another run."
-        )
-    return results
-
-
 def _encoding(results: Results, pretrained: str, device: str) -> EncodingSettings:
     config = results.config
     try:
@@ -301,25 +288,3 @@ def _is_of_embeddings(data_type: str) -> bool:
         return not data_type.endswith(SUFFIX) or not is_image_type(data_type)
     except ConfigError:
         return False
-
-
-def _read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    try:
-        with safe_open(str(path), "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return tensors, file.metadata() or {}
-    except (OSError, SafetensorError) as error:
-        raise DataError(f"{path}: is damaged: {error}") from error
-
-
-def _head(results: Results, dim: int, tensors: dict[str, Tensor], path: Path) -> Model:
-    parts = {name: results.config[name] for name in ("ggeur", "model")}
-    settings = scored_settings(CfgNode(parts))
-    model = build_model(dim, len(results.class_names), settings)
-    try:
-        model.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise DataError(
-            f"{path}: does not fit the run's settings: {' '.join(str(error).split())}"
-        ) from error
-    return model.eval()

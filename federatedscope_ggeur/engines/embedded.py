@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from torch import Tensor
+
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.data import FederatedData, torch_threads
 from federatedscope_ggeur.federation import Client, MemoryBudget, Server
@@ -29,6 +31,10 @@ from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.exchanges import ClientSide, Request, Requests
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
+    EvaluationClient,
+)
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.reporting import Capture, Results, Round0, RoundRecord
 
@@ -91,6 +97,7 @@ class EmbeddedEngine:
         self._handshake, self._progress = handshake, progress
         kept = Checkpointing(self._writer(save_to)) if save_to else None
         self.history = History(self.coordinator, results, kept, progress, capture)
+        self.history.own_params = self._own_params
 
     def side(self, number: int, kind: type[S]) -> S:
         """A client's part of an exchange."""
@@ -139,6 +146,10 @@ class EmbeddedEngine:
             len(self.clients[k].labels.unique()) for k in self.server.participants
         )
         return replace(round0, withheld_pairs=held - round0.uploaded_pairs)
+
+    def _own_params(self, number: int, broadcast: Broadcast) -> Tensor:
+        with torch_threads(self.settings.num_threads):
+            return self.side(number, EvaluationClient).eval_params(broadcast)
 
     def carry(self, requests: Requests[T]) -> T:
         """Bring each request to the clients and their answers back, to the end."""

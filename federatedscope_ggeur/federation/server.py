@@ -77,6 +77,8 @@ class Server:
             raise ConfigError(f"{self.task.method.name} {problem}")
         self.params = initial_weights(self.model, self.task.seed)
         self._is_given = False
+        #: Whether `params` are what the method goes on from.
+        self._is_trained = False
         self.scored_model = self.task.build_scored(self.model)
         self.space = Space.raw(self.task.dim)
         load_vector(self.model, self.params)
@@ -120,10 +122,25 @@ class Server:
         """The trained part [P] of weights [P + Q]; running statistics may be large."""
         return trainable_part(self.model, params)
 
+    def begin_training(self, method_state: Mapping[str, Tensor]) -> None:
+        """From now on the method's rounds make the weights."""
+        self.method_state, self._is_trained = method_state, True
+
+    def take_calibrated(self, params: Tensor) -> None:
+        """Take the weights of the calibrated model, after the last round."""
+        self.params, self._is_trained = params, False
+
+    @property
+    def scored_params(self) -> Tensor:
+        """The global model's weights [P + Q], in `space`, that are scored and left."""
+        if not self._is_trained:
+            return self.params
+        return self.task.method.scored_params(self.params, self.method_state)
+
     @property
     def raw_params(self) -> Tensor:
-        """The global model's weights [P + Q] on raw embeddings, as others see it."""
-        return fold(self.model, self.params, self.space)
+        """The same on raw embeddings, as others see the global model."""
+        return fold(self.model, self.scored_params, self.space)
 
     def head_params(self, closed_form: bool = False) -> Tensor:
         """The weights of a head to be scored or left, of `scored_model`, on raw

@@ -103,7 +103,8 @@ class Method:
 
     #: Whether a client scores weights of its own making: where `eval_params` is a
     #: subclass's own. They are in the space that it trains in, as `context.broadcast`
-    #: is then, and are folded back into a model on raw embeddings afterwards.
+    #: is then, and are folded back into a model on raw embeddings afterwards. A run
+    #: leaves them, too, where the client runs.
     personal: bool = False
 
     def __init_subclass__(cls) -> None:
@@ -200,6 +201,14 @@ class Method:
         Less than `download` where `eval_params` does without what is large.
         """
         return self.download(state)
+
+    def scored_params(self, params: Tensor, state: Tensors) -> Tensor:
+        """Server: the weights [P + Q] that are scored after a round, and left at last.
+
+        The next round begins with `params`; an average over rounds, say, may be kept
+        in the state for this.
+        """
+        return params
 
     def figures(self, state: Tensors) -> Mapping[str, float]:
         """Server: what the record of a round is to say of the method, by name.

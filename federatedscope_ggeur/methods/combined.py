@@ -131,6 +131,9 @@ class Combined(Method):
     def scoring_download(self, state):
         return self._each(lambda part, whose: part.scoring_download(_own(state, whose)))
 
+    def scored_params(self, params, state):
+        return self.base.scored_params(params, _own(state, "base"))
+
     def figures(self, state):
         parts = self.parts.items()
         return {

@@ -12,9 +12,9 @@ class FedBN(Method):
     """Scales, shifts and running statistics of BatchNorm stay as the client left them;
     all else is averaged.
 
-    A client scores the global model with its own layers. Clients that have not trained,
-    unseen ones too, take the mean of all clients' layers, which for that is sent like
-    the rest; so does the model that a run leaves. Without BatchNorm it is FedAvg, to
+    A client scores and leaves the global model with its own layers. Clients that have
+    not trained, unseen ones too, take the mean of all clients' layers, which for that
+    is sent like the rest; so does the global model. Without BatchNorm it is FedAvg, to
     the bit.
     """
 

@@ -16,7 +16,8 @@ class Local(Method):
     """Every client trains a model of its own, which never leaves it.
 
     It begins with the model that a federation begins with, and goes on from its own
-    last weights in each round that it is drawn for. A client scores its own model.
+    last weights in each round that it is drawn for. A client scores and leaves its own
+    model.
     """
 
     meaning = "a bound: every client trains a model of its own, which never leaves it"

@@ -16,7 +16,7 @@ class SiloBN(Method):
     """Running statistics of BatchNorm stay as the client left them; all else, scales
     and shifts of BatchNorm too, is averaged.
 
-    Scores, unseen clients and the model that a run leaves are as with FedBN.
+    Scores, unseen clients and the models that a run leaves are as with FedBN.
     """
 
     meaning = "every client keeps its own running statistics of BatchNorm"

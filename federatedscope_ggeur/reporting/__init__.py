@@ -22,15 +22,18 @@ from federatedscope_ggeur.reporting.records import (
 )
 from federatedscope_ggeur.reporting.results import SCHEMA_VERSION, Results, numbers
 from federatedscope_ggeur.reporting.run import (
+    CLIENT_FILE,
     HEAD_FILE,
+    OWN_FOLDER,
     RESULTS_FILE,
     new_run_folder,
+    own_file,
     read_results,
+    write_client,
     write_run,
 )
 from federatedscope_ggeur.reporting.summary import average, summarise
 from federatedscope_ggeur.reporting.tables import (
-    NO_HEAD,
     divergence_line,
     metrics_csv,
     privacy_line,
@@ -42,3 +45,4 @@ from federatedscope_ggeur.reporting.tracking import (
     TrackingSettings,
     missing_package,
 )
+from federatedscope_ggeur.reporting.whose import numbers_of_rows

@@ -311,6 +311,9 @@ class Final:
         What validation chooses; None without validation rows or rounds.
     kept : Kept or None
         Which of two heads is left, where there was a choice.
+    scored : {"global", "clients"}
+        Whose models the scores are of, and which are left: the global one, or each
+        client's own on its own rows. Unseen domains are scored by the global one.
     """
 
     head: Literal["trained", "calibrated", "closed_form"]
@@ -323,6 +326,7 @@ class Final:
     seconds: float
     chosen: Optional[Chosen] = None
     kept: Optional[Kept] = None
+    scored: Literal["global", "clients"] = "global"
 
 
 @dataclass(frozen=True)

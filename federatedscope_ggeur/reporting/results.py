@@ -22,6 +22,7 @@ from federatedscope_ggeur.reporting.records import (
     Round0,
     RoundRecord,
 )
+from federatedscope_ggeur.reporting.whose import numbers_of_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,7 +75,10 @@ class Results:
         Where and how the run was made.
     model : Model or None
         The trained model; not part of the file, of equality, or of a run in which every
-        client keeps its own.
+        client keeps its own and there is no global one.
+    own_models : OwnModels or None
+        The models that clients keep as their own, where they ran in this process;
+        likewise no part of the file.
     """
 
     schema_version: int
@@ -98,6 +102,7 @@ class Results:
     notes: list[str] = field(default_factory=list)
     provenance: Optional[Provenance] = None
     model: Any = field(default=None, repr=False, compare=False)
+    own_models: Any = field(default=None, repr=False, compare=False)
 
     @classmethod
     def begun(cls, **known: Any) -> "Results":
@@ -118,14 +123,14 @@ class Results:
         """The head in closed form, if there was one."""
         return self.round0.closed_form if self.round0 else None
 
-    def predict(self, features: Any) -> "np.ndarray":
+    def predict(self, features: Any, clients: Any = None) -> "np.ndarray":
         """The class number of each row of `features`: int64 array of shape [n].
 
         `class_names` has their names. Parameters and errors as `predict_proba`.
         """
-        return self._logits(features).argmax(dim=1).numpy()
+        return self._logits(features, clients).argmax(dim=1).numpy()
 
-    def predict_proba(self, features: Any) -> "np.ndarray":
+    def predict_proba(self, features: Any, clients: Any = None) -> "np.ndarray":
         """The probability of each class: float32 array of shape [n, C].
 
         Parameters
@@ -133,20 +138,28 @@ class Results:
         features : array or Tensor of shape [n, D]
             Embeddings of the encoder that the run was on; of a network, pixels: uint8,
             or floats in 0..1.
+        clients : int or sequence of int, optional
+            Whose model predicts: one client's number for all rows, or one for each; 0
+            for the global model. Needed where every client scored a model of its own
+            (`final.scored`); elsewhere all have the same.
 
         Raises
         ------
         DataError
-            There is no model, or `features` are of another shape or not finite.
+            There is no model, `features` are of another shape or not finite, or
+            `clients` does not say whose model predicts.
         """
-        return self._logits(features).softmax(dim=1).numpy()
+        return self._logits(features, clients).softmax(dim=1).numpy()
 
-    def _logits(self, features: Any) -> Any:
-        if self.model is None:
+    def _logits(self, features: Any, clients: Any) -> Any:
+        own, model = self.own_models, self.model
+        has_own = self.final.scored == "clients"
+        if (own if has_own else model) is None:
             raise DataError(
                 "model: these results have none: they were read from a file (predict "
-                "with its run's folder, `Predictor`), or every client kept its own"
+                "with its run's folder, `Predictor`)"
             )
+        model = own.model if has_own else model
         # Imported here: to read and write results takes neither.
         import numpy as np
         import torch
@@ -155,11 +168,11 @@ class Results:
             if not isinstance(features, torch.Tensor):
                 features = torch.tensor(np.asarray(features))
             rows = features.detach().cpu()
-            if not (self.model.takes_images and rows.dtype == torch.uint8):
+            if not (model.takes_images and rows.dtype == torch.uint8):
                 rows = rows.to(torch.float32)
         except (TypeError, ValueError) as error:
             raise DataError(f"features: must be an array of numbers: {error}") from None
-        wanted = self.model.in_features
+        wanted = model.in_features
         if rows.ndim != 2 or rows.shape[1] != wanted:
             raise DataError(
                 f"features: must be of shape [n, {wanted}], as the run's embeddings, "
@@ -167,7 +180,13 @@ class Results:
             )
         if not torch.isfinite(rows).all():
             raise DataError("features: must be finite in float32, but some are not")
-        return self.model.in_chunks(self.model, rows)
+        if clients is None and not has_own:
+            return model.in_chunks(model, rows)
+        shared = own.shared if has_own else True
+        numbers = numbers_of_rows(clients, len(rows), self.clients, shared, "clients")
+        if not has_own:
+            return model.in_chunks(model, rows)
+        return own.logits(rows, torch.from_numpy(numbers))
 
     def __repr__(self) -> str:
         score = "" if self.final.avg is None else f", AVG {100 * self.final.avg:.2f}%"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -16,13 +16,25 @@ from federatedscope_ggeur.reporting.tables import metrics_csv
 
 #: Of a run's folder.
 RESULTS_FILE, HEAD_FILE = "results.json", "head.safetensors"
+#: Of a run's folder or, in distributed mode, a client's: its own model. And of the
+#: latter: what `predict` must know of the run.
+OWN_FOLDER, CLIENT_FILE = "heads", "client.json"
+
+
+def own_file(folder: str | os.PathLike, number: int) -> Path:
+    """Where a client's own model stands."""
+    return Path(folder) / OWN_FOLDER / f"client_{number}.safetensors"
 
 
 def write_run(
-    folder: str | os.PathLike, results: Results, head: bytes | None = None
+    folder: str | os.PathLike,
+    results: Results,
+    head: bytes | None = None,
+    own: Iterable[tuple[int, bytes]] = (),
 ) -> None:
     """Write ``results.json``, ``metrics.csv`` and ``curve.png`` into `folder`, and the
-    bytes of ``head.safetensors`` if there are any, even where another file fails.
+    bytes of ``head.safetensors`` and of clients' own models, by number, if there are
+    any, even where another file fails.
 
     Each file is written atomically, results.json first. An earlier state of the same
     run is replaced, so a run may write as it goes.
@@ -40,12 +52,44 @@ def write_run(
         write_atomically(folder / "metrics.csv", metrics_csv(results))
         draw_curve(results, folder / "curve.png")
     finally:
-        if head is not None:
-            write_atomically(folder / HEAD_FILE, head)
+        _write_models(folder, head, own)
 
 
-def read_results(folder: str | os.PathLike) -> Results:
-    """The ``results.json`` of a run's folder.
+def write_client(
+    folder: str | os.PathLike,
+    results: Results,
+    head: bytes | None,
+    own: Iterable[tuple[int, bytes]],
+) -> None:
+    """Write what a client of a distributed run leaves in its own `folder`: its model,
+    the global one that it goes with, and what is known of the run.
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be written.
+    """
+    folder = Path(folder)
+    write_atomically(folder / CLIENT_FILE, results.to_json())
+    _write_models(folder, head, own)
+
+
+def _write_models(
+    folder: Path, head: bytes | None, own: Iterable[tuple[int, bytes]]
+) -> None:
+    if head is not None:
+        write_atomically(folder / HEAD_FILE, head)
+    for number, data in own:
+        path = own_file(folder, number)
+        try:
+            path.parent.mkdir(exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot make '{path.parent}': {error}") from error
+        write_atomically(path, data)
+
+
+def read_results(folder: str | os.PathLike, name: str = RESULTS_FILE) -> Results:
+    """The ``results.json`` of a run's folder, or another file of results in it.
 
     Raises
     ------
@@ -53,7 +97,7 @@ def read_results(folder: str | os.PathLike) -> Results:
         There is none, or it is broken, of another version or of something else; the
         file is named.
     """
-    path = Path(folder) / RESULTS_FILE
+    path = Path(folder) / name
     try:
         return Results.from_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

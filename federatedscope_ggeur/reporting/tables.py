@@ -19,9 +19,10 @@ from federatedscope_ggeur.reporting.records import (
 from federatedscope_ggeur.reporting.results import Results
 from federatedscope_ggeur.reporting.summary import average, summarise
 
-#: Why a run whose weights stay with the clients leaves no head.
-NO_HEAD = (
-    "no head.safetensors: with this base method every client keeps a model of its own"
+#: Whose models were scored, where it was not the global one.
+_SCORED_OWN = (
+    "scored: each client's own model, on its own test rows; it stands where the client "
+    "ran, in heads/client_<number>.safetensors"
 )
 
 
@@ -189,6 +190,8 @@ def _remarks(results: Results) -> list[str]:
     )
     if final.kept is not None:
         lines.append(kept_line(final.kept))
+    if final.scored == "clients":
+        lines.append(_SCORED_OWN)
     if results.privacy is not None:
         lines.append(privacy_line(results.privacy))
     if results.diverged is not None:

@@ -203,7 +203,8 @@ class Runner:
             run.history.flush()
             raise
         run.history.flush()
-        write_run(part, results, run.history.head_bytes())
+        history = run.history
+        write_run(part, results, history.head_bytes(), history.own_bytes())
         logger.info("%s", results_table(results))
         _remove_checkpoint(part)  # of a finished run nothing goes on
         return results.final.avg

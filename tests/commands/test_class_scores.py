@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -48,9 +49,7 @@ def found(folder):
     return FoundRun(folder, results)
 
 
-@pytest.mark.parametrize(
-    "kind", ["trained", "closed form", "calibrated", "centralised"]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_counts_have_the_accuracy_that_the_run_recorded(folders, kind):
     run = found(folders[kind])
     counts, notes = class_counts([run])
@@ -66,12 +65,27 @@ def test_counts_have_the_accuracy_that_the_run_recorded(folders, kind):
     assert matrix.trace() == round(hits)
 
 
-def test_runs_without_a_head_of_all_are_named(folders):
-    counts, notes = class_counts([found(folders["local"])])
+@pytest.fixture
+def beheaded(folders, tmp_path):
+    shutil.copytree(folders["calibrated"], tmp_path / "beheaded")
+    (tmp_path / "beheaded" / "head.safetensors").unlink()
+    return tmp_path / "beheaded"
+
+
+def test_runs_without_a_head_are_named(folders, beheaded):
+    counts, notes = class_counts([found(beheaded)])
     assert counts == {}
     (note,) = notes
-    assert "local" in note
+    assert "beheaded" in note
     assert "there is no head.safetensors" in note
+
+
+def test_runs_whose_clients_kept_their_models_elsewhere_are_named(folders, tmp_path):
+    shutil.copytree(folders["local"], tmp_path / "server")
+    shutil.rmtree(tmp_path / "server" / "heads")
+    counts, (note,) = class_counts([found(tmp_path / "server")])
+    assert counts == {}
+    assert "client 1's own model is not in" in note
 
 
 def test_a_head_that_is_not_the_runs_is_refused(folders):
@@ -94,8 +108,8 @@ def test_data_that_are_gone_are_named(folders):
     assert "no counts by class of 1 runs" in note
 
 
-def test_the_report_draws_them(folders, tmp_path, capsys):
-    words = [str(folders["trained"]), str(folders["local"]), "--classes"]
+def test_the_report_draws_them(folders, beheaded, tmp_path, capsys):
+    words = [str(folders["trained"]), str(beheaded), "--classes"]
     out = tmp_path / "out"
     assert main(["report", *words, "--out", str(out), "--format", "svg"]) == 0
     printed = capsys.readouterr().out

@@ -218,10 +218,10 @@ def test_an_interrupted_run_writes_the_rounds_it_has(short, break_off, capsys, a
 
 @pytest.mark.parametrize("first", [None, KeyboardInterrupt(), DataError("bad")])
 def test_a_signal_does_not_break_off_the_writing(short, break_off, monkeypatch, first):
-    def write(folder, results, head):
+    def write(folder, results, head, own):
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.raise_signal(number)
-        write_run(folder, results, head)
+        write_run(folder, results, head, own)
 
     monkeypatch.setattr(console, "write_run", write)
     if first is not None:
@@ -237,9 +237,9 @@ def test_a_signal_does_not_break_off_the_writing(short, break_off, monkeypatch, 
 def test_files_that_cannot_be_written_are_named(
     short, break_off, monkeypatch, capsys, error
 ):
-    def write(folder, results, head):
+    def write(folder, results, head, own):
         (folder / "metrics.csv").mkdir()
-        write_run(folder, results, head)
+        write_run(folder, results, head, own)
 
     monkeypatch.setattr(console, "write_run", write)
     if error is not None:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 import torch
-from safetensors.torch import load
+from safetensors.torch import load, load_file
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
@@ -120,7 +120,7 @@ class TestLocal:
         with pytest.raises(ConfigError, match=r"restore_from: .*weights alone.*local"):
             Run(config(*LOCAL, "federate.restore_from", path))
 
-    def test_there_is_no_head_to_leave_or_to_predict_with(
+    def test_there_is_no_head_but_each_client_s_own(
         self, embeddings_folder, tmp_path, monkeypatch, capsys
     ):
         monkeypatch.chdir(tmp_path)
@@ -139,16 +139,16 @@ class TestLocal:
         assert "head.safetensors" not in left
         assert {"results.json", "metrics.csv", "curve.png"} <= left
         log = (folder / "log.txt").read_text()
-        assert log.count("no head.safetensors") == 1
-        assert Results.from_json((folder / "results.json").read_text()).final.avg
-
-        capsys.readouterr()
-        image = tmp_path / "any.png"
-        image.touch()
-        assert main(["predict", "--run", str(folder), str(image)]) == 1
-        said = capsys.readouterr().err
-        assert "no head to predict with" in said
-        assert "base_method: local" in said
+        assert log.count("scored: each client's own model") == 1
+        results = Results.from_json((folder / "results.json").read_text())
+        assert results.final.avg
+        assert results.final.scored == "clients"
+        heads = sorted(file.name for file in (folder / "heads").iterdir())
+        assert heads == [f"client_{number}.safetensors" for number in (1, 2, 3)]
+        assert load_file(folder / "heads" / heads[0]).keys() == {
+            "classifier.weight",
+            "classifier.bias",
+        }
 
     @pytest.mark.parametrize(
         ("key", "value"),

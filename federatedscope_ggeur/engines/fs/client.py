@@ -22,17 +22,20 @@ from federatedscope_ggeur.engines.fs.channel import (
 )
 from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.fs.keeping import check_client_place
+from federatedscope_ggeur.engines.fs.own_model import write_own_model
 from federatedscope_ggeur.engines.fs.rejoining import Rejoining
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
 from federatedscope_ggeur.engines.text import text_key
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
+from federatedscope_ggeur.reporting.results import Status
 from federatedscope_ggeur.transport import ConnectionLost
 
 logger = logging.getLogger(__name__)
@@ -63,6 +66,8 @@ class GGEURClient(FSClient):
         self.model = self.trainer.model
         self.number = data.held.number
         self.ID = self.number
+        #: What was scored last, until a model of it is written.
+        self._scored: bytes | None = None
         if self.mode == "standalone":
             self.comm_manager = StandaloneCommManager(
                 comm_queue=kwargs["shared_comm_queue"], monitor=self._monitor
@@ -122,6 +127,10 @@ class GGEURClient(FSClient):
                     rejoining.pause(error)
                     self.join_in()
                     rejoining.joined()
+        except BaseException as error:
+            stopped = isinstance(error, KeyboardInterrupt)
+            self._leave_scored("interrupted" if stopped else "failed")
+            raise
         finally:
             self.comm_manager.close()
 
@@ -144,6 +153,8 @@ class GGEURClient(FSClient):
             raise
         if kind is PREPARE and self.mode == "distributed":
             self._log_notes()
+        if kind is EVALUATE and self.mode == "distributed":
+            self._scored = message.content[0]
         if answer:
             self._send(kind.answer_message, message.state, answer)
 
@@ -169,10 +180,30 @@ class GGEURClient(FSClient):
         """The final head, or the client's own, comes into `model`; FS ends its part."""
         client = self.trainer.client
         final = Broadcast.from_bytes(message.content[0], client.scored_schema)
+        self._scored = None
+        self._leave(final, "finished")
         self.trainer.take_head(self.trainer.own_params(final))
         self.model = self.trainer.model
         logger.info("client %d: the run is finished", self.number)
         self._monitor.finish_fl()
+
+    def _leave(self, scored: Broadcast, status: Status) -> None:
+        """Distributed mode: write the client's own model, where it has one. (In
+        standalone mode the server writes those of all clients.)"""
+        settings, client = self.trainer.settings, self.trainer.client
+        if self.mode == "distributed" and settings.plan.leaves_own(client.task.method):
+            write_own_model(self._cfg, self.data, client, scored, status)
+            logger.info("client %d: its own model is in its folder", self.number)
+
+    def _leave_scored(self, status: Status) -> None:
+        """The run is cut off: write what was scored last."""
+        if self._scored is None:
+            return
+        client, data, self._scored = self.trainer.client, self._scored, None
+        try:
+            self._leave(Broadcast.from_bytes(data, client.scored_schema), status)
+        except GGEURError as error:  # what ended the run is the error to raise
+            logger.warning("its own model is not written: %s", error)
 
     def _is_new(self) -> bool:
         """Whether the server has not noticed yet that this process is another one."""

@@ -16,7 +16,7 @@ from federatedscope_ggeur.cfg_ggeur.fs_defaults import (
     unsettle_defaults,
 )
 from federatedscope_ggeur.cfg_ggeur.fs_keys import FS_RULES
-from federatedscope_ggeur.cfg_ggeur.load import config_problems
+from federatedscope_ggeur.cfg_ggeur.load import config_problems, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
 from federatedscope_ggeur.cfg_ggeur.run_settings import divides_by_domain
 from federatedscope_ggeur.engines.fs.robust import robust_problems
@@ -103,6 +103,14 @@ def check(cfg) -> None:
     found = problems(cfg)
     if found:
         raise _refusal(found)
+
+
+def plain_config(cfg) -> dict:
+    """The settings as plain values, for results."""
+    plain = cfg.clone()
+    plain.defrost()
+    plain.clear_aux_info()  # what FS keeps beside the settings
+    return to_plain(plain)
 
 
 def problems(cfg) -> list[str]:

@@ -30,7 +30,7 @@ from federatedscope_ggeur.engines.fs.trials import settle_trial
 from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
 from federatedscope_ggeur.engines.text import class_texts
 from federatedscope_ggeur.errors import DataError
-from federatedscope_ggeur.federation import MemoryBudget
+from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.course.client_handler import GeometryCache
 from federatedscope_ggeur.federation.holdings import Holdings
@@ -75,22 +75,25 @@ class Splits(dict):
 
 
 class ClientSplits(Splits):
-    """What one client holds; `memory` and `cache` are shared within the process."""
+    """What one client holds; `memory` and `cache` are shared within the process, and
+    `roles`, by number, where the server is in it."""
 
-    def __init__(self, held: ClientData, data, memory, cache, text=None):
+    def __init__(self, held: ClientData, data, memory, cache, text=None, roles=None):
         splits = {"train": held.train, "val": held.val, "test": held.test}
         super().__init__(splits, data.class_names, data.encoder, data.dim, text)
         self.held: ClientData = held
         self.memory: MemoryBudget = memory
         self.cache: GeometryCache = cache
+        self.roles: dict[int, Client] = {} if roles is None else roles
 
 
 class ServerSplits(Splits):
     """What the server holds: rows by split and domain, see `FederatedData.server_rows`.
 
     `client_num` is what the data were divided by, also where they are in one place.
-    `held` is what the clients hold, where all are in this process; the data that a
-    server of a distributed run reads are its own to score on.
+    `held` is what the clients hold and `roles` are theirs, by number, where all are in
+    this process; the data that a server of a distributed run reads are its own to score
+    on.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class ServerSplits(Splits):
         client_num: int,
         held: Holdings | None = None,
         text: ClassTexts | None = None,
+        roles: dict[int, Client] | None = None,
     ):
         empty = data.clients[0].test.select([])
         # The first domain's stand for all: FS wants one set of rows for a split.
@@ -111,7 +115,7 @@ class ServerSplits(Splits):
         self.rows = rows
         self.unseen = [domain.name for domain in data.unseen]
         self.domains = [*data.domains, *self.unseen]
-        self.client_num, self.held = client_num, held
+        self.client_num, self.held, self.roles = client_num, held, roles
 
 
 def load_fs_data(config, client_cfgs=None):
@@ -163,11 +167,12 @@ def _load(config):
         data = load_federated_data(config)
         text = _texts(config, data)
         memory, cache = MemoryBudget(config.ggeur.memory_limit), GeometryCache()
+        roles: dict[int, Client] = {}
         clients = {
-            held.number: ClientSplits(held, data, memory, cache, text)
+            held.number: ClientSplits(held, data, memory, cache, text, roles)
             for held in data.clients
         }
-        return {0: _server_splits(config, data, text), **clients}
+        return {0: _server_splits(config, data, text, roles), **clients}
     if config.distribute.role == "server":
         if not (server_evaluates(config) or config.ggeur.unseen_domains):
             return None
@@ -186,14 +191,14 @@ def _texts(config, data: FederatedData | DataSet) -> ClassTexts | None:
 
 
 def _server_splits(
-    config, data: FederatedData, text: ClassTexts | None
+    config, data: FederatedData, text: ClassTexts | None, roles=None
 ) -> ServerSplits:
     rows = data.server_rows(config.eval.split, server_evaluates(config))
     client_num = config.federate.client_num or len(data.domains)
     held = None
     if config.federate.mode == "standalone":
         held = Holdings.of(data.clients, data.num_classes)
-    return ServerSplits(rows, data, client_num, held, text)
+    return ServerSplits(rows, data, client_num, held, text, roles)
 
 
 def _own_data(config, memory: MemoryBudget, cache: GeometryCache) -> ClientSplits:

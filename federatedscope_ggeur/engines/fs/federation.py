@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.check import given_handshake
-from federatedscope_ggeur.cfg_ggeur.load import to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
@@ -20,6 +19,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     server_evaluates,
 )
 from federatedscope_ggeur.cfg_ggeur.start_notes import start_notes, withheld_line
+from federatedscope_ggeur.engines.fs.config import plain_config
 from federatedscope_ggeur.engines.fs.data import ServerSplits
 from federatedscope_ggeur.engines.fs.keeping import (
     command_to_go_on,
@@ -37,11 +37,13 @@ from federatedscope_ggeur.federation.course.checkpoint import (
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.history import History
 from federatedscope_ggeur.federation.course.membership import Membership
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
+    EvaluationClient,
+)
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import (
-    NO_HEAD,
     ClientInfo,
     Results,
     Round0,
@@ -119,6 +121,11 @@ class Federation:
         kept = server_checkpoints(cfg, settings, handshake, progress)
         notes = self._notes(settings)
         self.history = History(self.coordinator, self._begun(notes), kept, progress)
+        if self._data is not None and self._data.roles is not None:
+            roles = self._data.roles  # the clients', which run in this process
+            self.history.own_params = lambda k, scored: EvaluationClient(
+                roles[k], {}
+            ).eval_params(scored)
         # FS has begun the W&B run, and tells of its own lines.
         folder = Path(cfg.outdir)
         self._tracking = Tracking(settings.tracking, folder, begins=False)
@@ -165,9 +172,7 @@ class Federation:
         self._tracking.close(failed=status != "finished")
         self.history.flush()
         results, head = self.history.results(status), self.history.head_bytes()
-        write_run(self._cfg.outdir, results, head)
-        if head is None:
-            logger.info(NO_HEAD)
+        write_run(self._cfg.outdir, results, head, self.history.own_bytes())
         return results_table(results)
 
     def write_unfinished(self) -> None:
@@ -200,10 +205,7 @@ class Federation:
         cfg, data, clients = self._cfg, self._data, self.membership.client_domains
         unseen = data.unseen if data is not None else []
         domains = [*dict.fromkeys(clients.values()), *unseen]
-        plain = cfg.clone()
-        plain.defrost()
-        plain.clear_aux_info()  # what FS keeps beside the settings
-        config = to_plain(plain)
+        config = plain_config(cfg)
         if server_evaluates(cfg):
             domains = data.domains
         if data is not None:

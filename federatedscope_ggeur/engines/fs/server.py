@@ -38,7 +38,6 @@ from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constru
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.exchanges import Absence, Request
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
-from federatedscope_ggeur.federation.exchanges.training.exchange import head_broadcast
 from federatedscope_ggeur.federation.wire.handshake import Join
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.models import load_vector
@@ -308,11 +307,14 @@ class GGEURServer(FSServer):
         federation = self.federation
         logger.info("\n%s", federation.write("finished"))
         history, server = federation.history, federation.coordinator.server
-        final = head_broadcast(server, self.total_round_num, history.leaves_closed_form)
         if server.settings.demands.keeps_best:
             self.models[0] = self._model = history.model()
-        there = federation.membership.connected
-        self._send(msg_type, there, (final.to_bytes(),), self.state)
+        finals, alike = history.finals(), {}
+        for k in federation.membership.connected:
+            alike.setdefault(id(finals[k]), []).append(k)
+        for numbers in alike.values():
+            final = finals[numbers[0]].to_bytes()
+            self._send(msg_type, numbers, (final,), self.state)
 
     # scores, in FS's own files
 

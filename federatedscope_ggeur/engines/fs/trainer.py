@@ -61,7 +61,7 @@ class GGEURTrainer(BaseTrainer):
             self._set_up_role(data, config)
 
     def _set_up_role(self, data: ClientSplits, config) -> None:
-        settings = run_settings(
+        self.settings = settings = run_settings(
             config, data.num_classes, data.dim, config.federate.client_num, data.text
         )
         # FS knows the plain head alone when it makes its models.
@@ -80,6 +80,7 @@ class GGEURTrainer(BaseTrainer):
             asked=bool(settings.save_to),
         )
         self.client = self._handler.client
+        data.roles[self.client.number] = self.client
         if settings.restore_from:
             kept = ClientStore(settings.restore_from, self.client.number)
             self.client.states = kept.load()

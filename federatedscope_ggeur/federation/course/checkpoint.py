@@ -106,7 +106,8 @@ def _restore(
     for exchange in coordinator.exchanges:
         exchange.resume(started.tensors_under(exchange.name))
         exchange.resume_progress(records["progress"].get(exchange.name, {}))
-    server.params, server.method_state = params, progress.tensors_under("method")
+    server.params = params
+    server.begin_training(progress.tensors_under("method"))
     logger.info("goes on after round %d of the run of '%s'", last, path)
     return done
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from safetensors.torch import save as save_safetensors
 from torch import Tensor
 
 from federatedscope_ggeur.federation.course.checkpoint import Progress
@@ -13,7 +12,15 @@ from federatedscope_ggeur.federation.course.checkpointing import Checkpointing
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.exchanges.closed_form.kept_head import kept_head
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import METRICS
-from federatedscope_ggeur.models import Model
+from federatedscope_ggeur.federation.exchanges.training.exchange import head_broadcast
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
+from federatedscope_ggeur.models import (
+    Model,
+    OwnModels,
+    head_bytes,
+    own_bytes,
+    own_tensors,
+)
 from federatedscope_ggeur.reporting import (
     Capture,
     Chosen,
@@ -40,6 +47,12 @@ class History:
         What a restored run has behind it.
     capture : Capture, optional
         What measures the run; by default it is measured from now on.
+
+    Attributes
+    ----------
+    own_params : callable (client number, Broadcast) -> Tensor, or None
+        What a client of this process makes of what it scores: its own weights [P + Q]
+        on raw embeddings. None where clients keep theirs elsewhere.
     """
 
     def __init__(
@@ -55,7 +68,8 @@ class History:
         self.round0: Round0 | None = progress.round0 if progress else None
         self.rounds: list[RoundRecord] = list(progress.rounds) if progress else []
         self.calibrated: RoundRecord | None = None
-        self._head = self._left()
+        self.own_params: Callable[[int, Broadcast], Tensor] | None = None
+        self._note_left()
         self.checkpoints = checkpoints
         self._note_checkpoint()
 
@@ -84,7 +98,7 @@ class History:
             self.rounds.append(record)
         else:
             self.calibrated = record
-        self._head = self._left()
+        self._note_left()
         # A calibrated head is not trained on: a checkpoint is of before that.
         if self.calibrated is None:
             self._note_checkpoint()
@@ -136,8 +150,34 @@ class History:
         """Whether the head in closed form is kept of two."""
         return self.kept is not None and self.kept.head == "closed_form"
 
-    def _left(self) -> Tensor:
-        return self._coordinator.server.head_params(self.leaves_closed_form)
+    def _note_left(self) -> None:
+        """Note the weights that the run would leave now: in a round that is cut off,
+        the server's are others already."""
+        coordinator, last = self._coordinator, self.last_scored
+        self._head = coordinator.server.head_params(self.leaves_closed_form)
+        self._scored: tuple[Broadcast, Broadcast] | None = None
+        self._own: OwnModels | None = None
+        if coordinator.server.task.method.personal and last is not None:
+            self._scored = coordinator.evaluation.scored(last.round)
+
+    @property
+    def leaves_own(self) -> bool:
+        """Whether clients score models of their own, and keep them."""
+        coordinator = self._coordinator
+        return coordinator.plan.leaves_own(coordinator.server.task.method)
+
+    def finals(self) -> dict[int, Broadcast]:
+        """What goes to each client when the run is over: what it keeps, or what it
+        makes the model of that it keeps."""
+        server, last = self._coordinator.server, self.last_scored
+        assert last is not None, "a run that is over has scored something"
+        head = head_broadcast(server, last.round, self.leaves_closed_form)
+        own = (
+            self._coordinator.evaluation.of_clients(self._scored)
+            if self._scored
+            else {}
+        )
+        return {k: own.get(k, head) for k in server.client_domains}
 
     def _notes(self) -> list[str]:
         """What a run has to say of itself since its start."""
@@ -154,6 +194,7 @@ class History:
     def results(self, status: Status = "finished") -> Results:
         """What is known so far; `status` is finished, interrupted or failed."""
         final = summarise(self.rounds, self.round0, self.calibrated, kept=self.kept)
+        final = replace(final, scored="clients" if self.leaves_own else "global")
         return replace(
             self._results,
             status=status,
@@ -166,6 +207,7 @@ class History:
             diverged=self._coordinator.diverged,
             provenance=self._capture.provenance(),
             model=self.model(),
+            own_models=self.own_models(),
         )
 
     def model(self) -> Model | None:
@@ -180,24 +222,39 @@ class History:
 
         None where every client has a model of its own: its weights do not travel.
         """
-        model, names = self.model(), json.dumps(self._results.class_names)
-        metadata = {"class_names": names, "encoder": self._results.encoder}
+        model = self.model()
         if model is None:
             return None
-        return _with_metadata(save_safetensors(model.state_dict()), metadata)
+        return head_bytes(model, self._results.class_names, self._results.encoder)
+
+    def own_models(self) -> OwnModels | None:
+        """The models that clients of this process would keep now as their own; None
+        where there are none."""
+        scored, own_params = self._scored, self.own_params
+        if not self.leaves_own or scored is None or own_params is None:
+            return None
+        if self._own is None:
+            shared, model = self.model(), self._coordinator.server.scored_model
+            common = None if shared is None else shared.state_dict()
+            tensors = {
+                k: own_tensors(model, own_params(k, broadcast), common)
+                for k, broadcast in self._coordinator.evaluation.of_clients(
+                    scored
+                ).items()
+            }
+            self._own = OwnModels(shared or model, tensors, shared is not None)
+        return self._own
+
+    def own_bytes(self) -> Iterator[tuple[int, bytes]]:
+        """Each of them as safetensors, by the client's number."""
+        own, head = self.own_models(), self.head_bytes()
+        if own is None:
+            return
+        domains = self._coordinator.server.client_domains
+        about = self._results.class_names, self._results.encoder
+        for k, tensors in own.tensors.items():
+            yield k, own_bytes(tensors, k, domains[k], head, *about)
 
 
 def _larger_is_better(key: str) -> bool:
     return METRICS[key.partition("_")[2]]
-
-
-def _with_metadata(data: bytes, metadata: dict[str, str]) -> bytes:
-    """Safetensors `data` with `metadata` in its order.
-
-    safetensors' own writer puts several entries into another order in every process.
-    """
-    end = 8 + int.from_bytes(data[:8], "little")
-    header = {"__metadata__": metadata, **json.loads(data[8:end])}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8 bytes
-    return len(text).to_bytes(8, "little") + text + data[end:]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import (
     EvaluationSettings,
 )
+from federatedscope_ggeur.methods import Method
 
 
 @dataclass(frozen=True)
@@ -31,3 +32,7 @@ class Plan:
     server_evaluates: bool
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     screen: str = "warn"
+
+    def leaves_own(self, method: Method) -> bool:
+        """Whether clients score models of their own, which are then what they leave."""
+        return method.personal and not self.server_evaluates

@@ -270,7 +270,7 @@ class AugmentationExchange(Exchange):
         method, context = server.task.method, server.context(0)
         tensors = method.aggregate_init(context.init_uploads)
         params = trainable_part(server.model, server.params)
-        server.method_state = method.initial_state(params, context)
+        server.begin_training(method.initial_state(params, context))
         return InitBroadcast(tensors) if tensors else None
 
     def add_reply(self, reply: PrepareReply) -> None:

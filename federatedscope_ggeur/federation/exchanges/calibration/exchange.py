@@ -113,5 +113,6 @@ class CalibrationExchange(Exchange):
                     here, (model_broadcast(server, number).to_bytes(),)
                 )
                 calibration.add((yield from course.ask(CALIBRATE, number, asked)))
-        server.params, details = calibration.run(server.params, server.space)
+        params, details = calibration.run(server.scored_params, server.space)
+        server.take_calibrated(params)
         return details

@@ -30,12 +30,12 @@ from federatedscope_ggeur.federation.exchanges.training.divergence import remedy
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TrainingExchange,
     head_broadcast,
-    train_broadcast,
+    own_broadcast,
 )
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.federation.settings import RoleSettings
 from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.models import fold
+from federatedscope_ggeur.models import Model, fold
 from federatedscope_ggeur.reporting import average
 
 
@@ -86,6 +86,17 @@ class EvaluationClient(ClientSide):
         context = replace(context, state=client.state_before(number + 1))
         params = method.eval_params(context)
         return fold(client.model, params, client.space) if method.personal else params
+
+    def shared_model(self, broadcast: Broadcast) -> Model | None:
+        """The global model of a round, on raw embeddings; None where there is none."""
+        client, method = self.client, self.client.task.method
+        if not method.federated:
+            return None
+        params = broadcast.params
+        # Those alone who make models of their own get it in the space.
+        if method.personal:
+            params = fold(client.model, params, client.space)
+        return client.scored_model.at(params)
 
 
 def _advice(settings: RoleSettings) -> str:
@@ -242,23 +253,36 @@ class EvaluationExchange(Exchange):
             each = [r.scores for k, r in self.reports.items() if k not in unseen]
         return average_metrics(each, plan.evaluation.average)
 
-    def _to_score(self, number: int) -> dict[int, tuple[bytes]]:
-        """The model on raw embeddings or, where clients make models of their own of it,
-        what they train from, to those that know the space."""
-        server, members = self.server, self.course.membership
-        here = members.here(server.client_domains)
-        if not server.task.method.personal or server.task.space.kind == "raw":
-            return _to_all(here, head_broadcast(server, number, number == 0))
-        unseen = [k for k in here if k in server.unseen]
-        prepared = members.here(members.prepared)
+    @property
+    def _in_space(self) -> bool:
+        """Whether clients make models of their own in a space that they must know."""
+        task = self.server.task
+        return task.method.personal and task.space.kind != "raw"
+
+    def scored(
+        self, number: int, closed_form: bool = False
+    ) -> tuple[Broadcast, Broadcast]:
+        """What is scored after a round: the model on raw embeddings, and what clients
+        make models of their own of; the same, but where that is in a space."""
+        head = head_broadcast(self.server, number, closed_form)
+        return head, own_broadcast(self.server, number) if self._in_space else head
+
+    def of_clients(self, scored: tuple[Broadcast, Broadcast]) -> dict[int, Broadcast]:
+        """Which of the two is whose; clients that do not know the space that they train
+        in have none."""
+        server, (head, own) = self.server, scored
+        ready = {*self.course.membership.prepared, *server.unseen}
         return {
-            **_to_all(unseen, head_broadcast(server, number)),
-            **_to_all(prepared, train_broadcast(server, number)),
+            k: head if k in server.unseen else own
+            for k in server.client_domains
+            if k in ready or not self._in_space
         }
 
-
-def _to_all(clients: Iterable[int], broadcast: Broadcast) -> dict[int, tuple[bytes]]:
-    return dict.fromkeys(clients, (broadcast.to_bytes(),))
+    def _to_score(self, number: int) -> dict[int, tuple[bytes]]:
+        scored = self.scored(number, number == 0 and not self._in_space)
+        packed = {id(one): (one.to_bytes(),) for one in scored}
+        each = self.of_clients(scored)
+        return {k: packed[id(each[k])] for k in self.course.membership.here(each)}
 
 
 def _accuracy(scores: Mapping[str, Score]) -> dict[str, float | None]:

@@ -175,6 +175,12 @@ def head_broadcast(server: Server, number: int, closed_form: bool = False) -> Br
     return _broadcast(server, number, server.head_params(closed_form))
 
 
+def own_broadcast(server: Server, number: int) -> Broadcast:
+    """What a client that knows the space makes the model of its own of that it scores,
+    or keeps at last."""
+    return _broadcast(server, number, server.scored_params)
+
+
 def _broadcast(
     server: Server, number: int, params: Tensor, train: bool = False
 ) -> Broadcast:

@@ -1,0 +1,176 @@
+"""The models that a run left in its folder: the global one, and clients' own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+from yacs.config import CfgNode
+
+from federatedscope_ggeur.cfg_ggeur.run_settings import scored_settings
+from federatedscope_ggeur.downloads import sha256_file
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.models import OF_HEAD, OwnModels, build_model
+from federatedscope_ggeur.reporting import (
+    CLIENT_FILE,
+    HEAD_FILE,
+    OWN_FOLDER,
+    RESULTS_FILE,
+    Results,
+    numbers_of_rows,
+    own_file,
+    read_results,
+)
+
+Tensors = Mapping[str, Tensor]
+
+
+class LeftModels:
+    """What is in a run's folder or, of a distributed run whose clients keep models of
+    their own, in a client's.
+
+    Parameters
+    ----------
+    folder : path
+
+    Attributes
+    ----------
+    results : Results
+        Of a client's folder: what the client knows of the run.
+
+    Raises
+    ------
+    ConfigError
+        It is neither's folder, or there is no model in it.
+    DataError
+        A file is damaged, or not of this run.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        self.results = _read_results(self.folder)
+        self.has_own = self.results.final.scored == "clients"
+        self._head: Tensors | None = None
+        if (self.folder / HEAD_FILE).is_file() or not self.has_own:
+            self._head = self._read(self.folder / HEAD_FILE)[0]
+
+    def on(self, dim: int) -> OwnModels:
+        """The models on rows of `dim` dimensions; clients' own are read when used.
+
+        Raises
+        ------
+        DataError
+            The global one does not fit the run's settings.
+        """
+        parts = {name: self.results.config[name] for name in ("ggeur", "model")}
+        settings = scored_settings(CfgNode(parts))
+        model = build_model(dim, len(self.results.class_names), settings)
+        if self._head is not None:
+            try:
+                model.load_state_dict(self._head)
+            except RuntimeError as error:
+                raise DataError(
+                    f"{self.folder / HEAD_FILE}: does not fit the run's settings: "
+                    f"{' '.join(str(error).split())}"
+                ) from error
+        return OwnModels(model.eval(), _OwnFiles(self), self._head is not None)
+
+    def numbers(self, clients: Any, rows: int, name: str = "clients") -> Tensor:
+        """Whose model each of so many rows is for; see `numbers_of_rows`. All are 0
+        where there is one model for all.
+
+        Raises
+        ------
+        DataError
+            `clients` does not say it, or one of theirs is not in the folder.
+        """
+        if clients is None and not self.has_own:
+            return torch.zeros(rows, dtype=torch.int64)
+        known, shared = self.results.clients, self._head is not None
+        found = torch.from_numpy(numbers_of_rows(clients, rows, known, shared, name))
+        if not self.has_own:
+            return torch.zeros_like(found)
+        for number in found.unique().tolist():
+            if number and not own_file(self.folder, number).is_file():
+                raise DataError(
+                    f"{name}: client {number}'s own model is not in '{self.folder}': "
+                    f"in distributed mode it is in {OWN_FOLDER} of the folder in which "
+                    "the client ran; name that folder"
+                )
+        return found
+
+    def own(self, number: int) -> Tensors:
+        """What a client's model has in place of the global one's tensors.
+
+        Raises
+        ------
+        DataError
+            Its file is damaged, of another client, or goes with another global model.
+        """
+        path, head = own_file(self.folder, number), self.folder / HEAD_FILE
+        tensors, metadata = self._read(path)
+        if metadata.get("client") != str(number):
+            raise DataError(f"{path}: is not the model of client {number}")
+        digest = None if self._head is None else sha256_file(head)
+        if metadata.get(OF_HEAD) != digest:
+            raise _of_two_runs(path, HEAD_FILE)
+        return tensors
+
+    def _read(self, path: Path) -> tuple[Tensors, Mapping[str, str]]:
+        try:
+            with safe_open(str(path), "pt") as file:
+                names = list(file.keys())
+                tensors = {name: file.get_tensor(name) for name in names}
+                metadata = file.metadata() or {}
+        except (OSError, SafetensorError) as error:
+            raise DataError(f"{path}: is damaged: {error}") from error
+        classes = json.dumps(self.results.class_names)
+        recorded = {"encoder": self.results.encoder, "class_names": classes}
+        if any(metadata.get(key) != value for key, value in recorded.items()):
+            raise _of_two_runs(path, f"{RESULTS_FILE} (encoder or classes differ)")
+        return tensors, metadata
+
+
+class _OwnFiles(Mapping):
+    """Clients' own tensors by number, each read when it is used."""
+
+    def __init__(self, left: LeftModels):
+        self._left = left
+
+    def __getitem__(self, number: int) -> Tensors:
+        return self._left.own(number)
+
+    def __iter__(self) -> Iterator[int]:
+        return (info.number for info in self._left.results.clients)
+
+    def __len__(self) -> int:
+        return len(self._left.results.clients)
+
+
+def _of_two_runs(path: Path, other: str) -> DataError:
+    return DataError(
+        f"{path}: was not written together with {other}; take both from the same run"
+    )
+
+
+def _read_results(folder: Path) -> Results:
+    if (folder / CLIENT_FILE).is_file():
+        return read_results(folder, CLIENT_FILE)
+    if not (folder / RESULTS_FILE).is_file():
+        raise ConfigError(
+            f"--run: '{folder}' is not the folder of a run that got beyond its first "
+            f"round: it holds no {RESULTS_FILE}. Name the folder that the run printed "
+            "at its start (outdir/expname)."
+        )
+    results = read_results(folder)
+    if results.final.scored == "global" and not (folder / HEAD_FILE).is_file():
+        raise ConfigError(
+            f"--run: the run in '{folder}' has no head to predict with: it holds no "
+            f"{HEAD_FILE}. The file was taken away; name another run."
+        )
+    return results

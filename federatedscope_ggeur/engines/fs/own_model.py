@@ -1,0 +1,61 @@
+"""What a client of a distributed run leaves: the model that it keeps as its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from federatedscope_ggeur.engines.fs.config import plain_config
+from federatedscope_ggeur.engines.fs.data import ClientSplits
+from federatedscope_ggeur.federation import Client
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
+    EvaluationClient,
+)
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
+from federatedscope_ggeur.models import head_bytes, own_bytes, own_tensors
+from federatedscope_ggeur.reporting import ClientInfo, Results, write_client
+from federatedscope_ggeur.reporting.results import Status
+
+
+def write_own_model(
+    cfg, data: ClientSplits, client: Client, scored: Broadcast, status: Status
+) -> None:
+    """Write the client's own model into its run folder, with the global one, if there
+    is one.
+
+    Parameters
+    ----------
+    cfg : config of FS
+    data : ClientSplits
+    client : Client
+    scored : Broadcast
+        What the client makes its model of.
+    status : {"finished", "interrupted", "failed"}
+
+    Raises
+    ------
+    ConfigError
+        A file cannot be written.
+    """
+    held, about = data.held, (data.class_names, data.encoder)
+    evaluation = EvaluationClient(client, {})
+    head, shared = None, evaluation.shared_model(scored)
+    if shared is not None:
+        head = head_bytes(shared, *about)
+    common = None if shared is None else shared.state_dict()
+    tensors = own_tensors(client.scored_model, evaluation.eval_params(scored), common)
+    rows = len(held.train), len(held.test), len(held.val)
+    begun = Results.begun(
+        engine="federatedscope distributed, a client",
+        config=plain_config(cfg),
+        seed=cfg.seed,
+        domains=[held.domain],
+        unseen_domains=[],
+        class_names=list(data.class_names),
+        encoder=data.encoder,
+        clients=[ClientInfo(held.number, held.domain, *rows)],
+    )
+    results = replace(
+        begun, status=status, final=replace(begun.final, scored="clients")
+    )
+    own = own_bytes(tensors, held.number, held.domain, head, *about)
+    write_client(cfg.outdir, results, head, [(held.number, own)])

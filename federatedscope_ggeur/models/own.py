@@ -1,0 +1,129 @@
+"""Models that clients keep as their own, and the files of the models of a run."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+import torch
+from safetensors.torch import save as save_safetensors
+from torch import Tensor
+
+from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.vectors import named_tensors
+
+#: In the metadata of a client's own model, the SHA-256 of the head it goes with.
+OF_HEAD = "of_head"
+
+
+def own_tensors(
+    model: Model, params: Tensor, shared: Mapping[str, Tensor] | None
+) -> dict[str, Tensor]:
+    """What of a client's `params` [P + Q] has to be kept, by name: of a network only
+    the tensors that are not those of the `shared` model, if there is one."""
+    own = {n: t.detach().cpu() for n, t in named_tensors(model, params).items()}
+    if shared is None or not model.takes_images:
+        return own
+    # Copies: a part of a vector would keep all of it in memory.
+    return {n: t.clone() for n, t in own.items() if not torch.equal(t, shared[n])}
+
+
+class OwnModels:
+    """One model for each client, and the one that all share, if there is one.
+
+    Parameters
+    ----------
+    model : Model
+        The shared one; without any, one of its kind.
+    tensors : mapping from client number to mapping from name to Tensor
+        What a client has in place of the shared model's.
+    shared : bool
+        Whether there is a shared one. It is then the model of number 0.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        tensors: Mapping[int, Mapping[str, Tensor]],
+        shared: bool = True,
+    ):
+        self.model, self.tensors, self.shared = model, tensors, shared
+        self._last: tuple[int, Model] = 0, model
+
+    def of(self, number: int) -> Model:
+        """The model of a client, in evaluation mode.
+
+        Raises
+        ------
+        DataError
+            Its tensors do not fit the model.
+        """
+        if number == 0:
+            return self.model
+        if number != self._last[0]:
+            model = copy.deepcopy(self.model)
+            common = self.model.state_dict() if self.shared else {}
+            try:
+                model.load_state_dict({**common, **self.tensors[number]})
+            except RuntimeError as error:
+                raise DataError(
+                    f"client {number}: its own model does not fit the run's settings: "
+                    f"{' '.join(str(error).split())}"
+                ) from error
+            self._last = number, model.eval()
+        return self._last[1]
+
+    def logits(self, rows: Tensor, numbers: Tensor) -> Tensor:
+        """Logits [n, C] of `rows` [n, D], each by the model of its number [n]."""
+        different = numbers.unique().tolist()
+        if len(different) == 1:
+            model = self.of(different[0])
+            return model.in_chunks(model, rows)
+        found = torch.zeros(len(rows), self.model.num_classes)
+        for number in different:
+            mine, model = numbers == number, self.of(number)
+            found[mine] = model.in_chunks(model, rows[mine])
+        return found
+
+
+def head_bytes(model: Model, class_names: Sequence[str], encoder: str) -> bytes:
+    """A model as safetensors, with class names and encoder; the same bytes for the same
+    model."""
+    return _bytes(model.state_dict(), _about(class_names, encoder))
+
+
+def own_bytes(
+    tensors: Mapping[str, Tensor],
+    client: int,
+    domain: str,
+    head: bytes | None,
+    class_names: Sequence[str],
+    encoder: str,
+) -> bytes:
+    """A client's `own_tensors`, likewise, with who it is and the digest of the `head`
+    whose tensors they stand in for, if there is one."""
+    about = {"client": str(client), "domain": domain, **_about(class_names, encoder)}
+    if head is not None:
+        about[OF_HEAD] = hashlib.sha256(head).hexdigest()
+    return _bytes(tensors, about)
+
+
+def _about(class_names: Sequence[str], encoder: str) -> dict[str, str]:
+    return {"class_names": json.dumps(list(class_names)), "encoder": encoder}
+
+
+def _bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    """Tensors as safetensors with `metadata` in its order.
+
+    safetensors' own writer puts several entries into another order in every process.
+    """
+    # It refuses tensors that share memory.
+    data = save_safetensors({n: t.contiguous().clone() for n, t in tensors.items()})
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = {"__metadata__": metadata, **json.loads(data[8:end])}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8 bytes
+    return len(text).to_bytes(8, "little") + text + data[end:]

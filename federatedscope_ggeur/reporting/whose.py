@@ -1,0 +1,75 @@
+"""Whose model is to predict, where every client has a model of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from federatedscope_ggeur.errors import DataError, listed, shown
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from federatedscope_ggeur.reporting.records import ClientInfo
+
+_LISTED = 20
+
+
+def numbers_of_rows(
+    clients: Any, rows: int, known: Sequence[ClientInfo], shared: bool, name: str
+) -> np.ndarray:
+    """`clients`, one number for all rows or one for each, as int64 array [rows].
+
+    Parameters
+    ----------
+    clients : int or sequence of int
+        None is refused.
+    rows : int
+    known : sequence of ClientInfo
+        The clients that have a model.
+    shared : bool
+        Whether there is a global model, number 0.
+    name : str
+        What the person calls `clients`.
+
+    Raises
+    ------
+    DataError
+        It names the clients and their domains.
+    """
+    # Imported here: to read and write results takes none of it.
+    import numpy as np
+
+    if clients is None:
+        raise DataError(
+            f"{name}: every client scored a model of its own, so say whose is to "
+            f"predict: one number for all rows, or one for each row.{_those(known)}"
+            + (" 0 is the global model." if shared else "")
+        )
+    try:
+        given = np.asarray(clients)
+    except (TypeError, ValueError):  # rows of several lengths
+        given = np.empty(1, dtype=object)
+    if not given.size:  # of which numpy cannot tell the type
+        given = given.astype(np.int64)
+    if given.ndim > 1 or given.dtype.kind not in "iu":
+        raise DataError(
+            f"{name}: must be a client's number, or one for each row, got "
+            f"{shown(clients)}.{_those(known)}"
+        )
+    if given.ndim and len(given) != rows:
+        raise DataError(
+            f"{name}: must be one number, or one for each of the {rows} rows, got "
+            f"{len(given)}"
+        )
+    numbers = {info.number for info in known} | ({0} if shared else set())
+    unknown = [n for n in np.unique(given).tolist() if n not in numbers]
+    if unknown:
+        raise DataError(f"{name}: there is no client {unknown[0]}.{_those(known)}")
+    return np.broadcast_to(given.astype(np.int64), (rows,)).copy()
+
+
+def _those(known: Sequence[ClientInfo]) -> str:
+    domains = [shown(info.domain, 60).strip("'\"") for info in known]
+    names = [f"{info.number} ({d})" for info, d in zip(known, domains)]
+    return f" The clients and their domains: {listed(names, _LISTED)}."
