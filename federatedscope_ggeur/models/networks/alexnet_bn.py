@@ -66,7 +66,7 @@ class AlexNetBN(nn.Module):
 
 @register_network(
     "alexnet_bn",
-    meaning="AlexNet with BatchNorm behind every layer but the last, 1024 wide at its end",
+    meaning="AlexNet with BatchNorm behind every layer but the last; 1024 hidden units",
     source="Krizhevsky 2012; FedFA (Zhou 2023)",
 )
 def alexnet_bn(

@@ -49,7 +49,7 @@ WEIGHTS = {
     # FedFA's and FedFA+'s AlexNet: 49.5 MB for the ten classes of Office-Caltech.
     "alexnet_bn": (12_974_154, 3, 256, 10, {}),
     # This project's, for the bundled digits:
-    # 9 x 16 + 16, 144 x 32 + 32, 288 x 64 + 64, two a channel of the norms, 64 x 10 + 10.
+    # 9 x 16, 144 x 32, 288 x 64, 2 x 112 of norms, 64 x 10 + 10.
     "digits_cnn": (24_058, 1, 8, 10, {}),
     # FederatedScope's, for FEMNIST at 64 x 64 (`test_convnet5_is_federatedscopes`):
     # 832 + 51,264 + 102,464 + 204,928 + 409,728, 832 of norms, 1,050,624 + 127,038.
