@@ -24,7 +24,6 @@ from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
 from federatedscope_ggeur.models.mlp import MLPHead
 from federatedscope_ggeur.models.networks import NETWORKS, ImageNetwork, NetworkSettings
-from federatedscope_ggeur.models.quadratic import QuadraticHead
 from federatedscope_ggeur.models.text import TEXT_MODELS, TextModelSettings
 from federatedscope_ggeur.models.vectors import (
     bind_vector,

@@ -42,6 +42,9 @@ def test_the_settings_may_be_a_dict():
     assert "nosuch.key" in str(caught.value)
 
 
+BY_TEST_ROWS = ["eval.best_res_update_round_wise_key", "test_acc"]
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_a_config_is_taken_as_it_is(path):
     cfg = load_config(path)
@@ -131,7 +134,14 @@ def test_the_config_is_frozen(quickstart):
          r"dataloader\.shuffle"),
         (["train.optimizer.momentum", "[0.9]"], r"train\.optimizer: torch refuses"),
         (["federate.method", "FedAvg"], r"federate\.method"),
-        (["early_stop.patience", "5"], r"early_stop\.patience: must be 0 with .*test_"),
+        ([*BY_TEST_ROWS, "early_stop.patience", "5"],
+         r"early_stop\.patience: must be 0 with .*test_"),
+        (["ggeur.closed_form", "qda"],
+         r"ggeur\.closed_form: there is no qda any more: take lda, or mixture"),
+        (["ggeur.qda.shrinkage", "0.5"],
+         r"ggeur\.qda\.shrinkage: there is no qda any more: take lda, or mixture"),
+        (["ggeur.fisher.steps", "100"],
+         r"ggeur\.fisher\.steps: the head is trained to its optimum now.*penalty"),
         (["early_stop.patience", "-1"], r"early_stop\.patience"),
         (["early_stop.delta", "-0.5"], r"early_stop\.delta"),
         (["early_stop.improve_indicator_mode", "last"], r"improve_indicator_mode"),

@@ -146,28 +146,6 @@ def symmetric_power(matrix, exponent):
     return vectors * np.clip(values, 0, None) ** exponent @ vectors.T
 
 
-def qda(rows, labels, points, rho=None, g=0.5, priors=True):
-    """Scores [n, C'] of `points` for the classes seen."""
-    common, _ = common_covariance(rows, labels, rho)
-    scores = []
-    for c in seen(labels):
-        n, mean = (labels == c).sum(), rows[labels == c].mean(axis=0)
-        covariance = common
-        if n > 1:
-            own = class_scatter(rows, labels, c) / (n - 1)
-            covariance = (1 - g) * own + g * common
-        inverse = np.linalg.inv(covariance)
-        log_determinant = np.linalg.slogdet(covariance)[1]
-        prior = log_prior(labels, c, priors)
-        scores.append(
-            [
-                -(x - mean) @ inverse @ (x - mean) / 2 - log_determinant / 2 + prior
-                for x in points
-            ]
-        )
-    return np.array(scores).T
-
-
 def centred(values):
     """Less the mean over classes, the first axis: what no probability depends on."""
     return values - values.mean(axis=0)
