@@ -31,6 +31,11 @@ def test_overrides_may_be_a_dict(quickstart):
     assert (cfg.federate.total_round_num, cfg.ggeur.steps, cfg.seed) == (3, [1], 7)
 
 
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_no_bundled_config_selects_on_test_rows(path):
+    assert load_config(path).eval.best_res_update_round_wise_key.startswith("val_")
+
+
 def test_the_settings_may_be_a_dict():
     given = {
         "federate": {"method": "ggeur", "total_round_num": 3},
