@@ -28,6 +28,7 @@ from federatedscope_ggeur.settings import (
     NOT_SET,
     Key,
     Registry,
+    Rule,
     alike,
     names,
     not_negative,
@@ -242,6 +243,11 @@ _RUN_KEYS = (
 )
 
 
+#: Keys of parts that there were, and what there is instead.
+_REMOVED = {
+    "fisher.steps": "the head is trained to its optimum now; leave this key out "
+    "(ggeur.fisher.penalty bounds its weights)",
+}
 #: Those of encoders, networks and text, which stand with them.
 _OF_ROOMS = (*ENCODER_KEYS, *NETWORK_KEYS, *TEXT_KEYS, *TEXT_USE_KEYS)
 
@@ -297,13 +303,32 @@ def _choices() -> tuple[Key, ...]:
             "or, in GGEUR's place, a baseline augmentation.",
             shared=True,
         ),
-        _choice(
+        Key(
             "closed_form",
-            ("none", *CLOSED_FORMS),
+            "none",
             "A head worked out from the statistics of round 0: none, or a closed form.",
+            _closed_form_rule(),
             shared=True,
         ),
     )
+
+
+def _closed_form_rule() -> Rule:
+    known = one_of("none", *CLOSED_FORMS)
+
+    def rule(value: object) -> str:
+        return CLOSED_FORMS.removed(value) or known(value)
+
+    rule.choices = known.choices  # type: ignore[attr-defined]
+    return rule
+
+
+def removed_key(dotted: str) -> str:
+    """What to say of a key that there was; "" of any other."""
+    ggeur, _, rest = dotted.partition(".")
+    if ggeur != "ggeur":
+        return ""
+    return _REMOVED.get(rest, "") or CLOSED_FORMS.removed(rest.partition(".")[0])
 
 
 def _of_parts(taken: set[str]) -> Iterator[Key]:

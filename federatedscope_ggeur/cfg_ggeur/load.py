@@ -25,6 +25,7 @@ from federatedscope_ggeur.cfg_ggeur.keys import (
     add_key,
     extend_ggeur_cfg,
     get_key,
+    removed_key,
 )
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
 from federatedscope_ggeur.cfg_ggeur.networks import network_problems
@@ -232,7 +233,8 @@ def _set(cfg: CfgNode, dotted: str, value: object) -> str:
         node = None
     is_open = section in open_sections()
     if not isinstance(node, CfgNode) or (name not in node and not is_open):
-        return f"the embedded engine has no such key{_like(cfg, dotted)}"
+        unknown = f"the embedded engine has no such key{_like(cfg, dotted)}"
+        return removed_key(dotted) or unknown
     is_text = isinstance(value, str) and isinstance(node.get(name), str)
     read = literal(value)
     # A text may stand in quotes, which it needs in FS if it looks like a number.

@@ -64,6 +64,8 @@ def run_notes(cfg) -> list[str]:
 def _evaluation_notes(cfg) -> Iterator[str]:
     key, patience = cfg.eval.best_res_update_round_wise_key, cfg.early_stop.patience
     split = key.partition("_")[0]
+    if key == "val_loss" and not patience:
+        return  # FS's default: nobody has asked for anything
     if split == "val" and cfg.data.splits[1] == 0:
         why = "data.splits keeps no rows for validation"
     elif split not in cfg.eval.split:

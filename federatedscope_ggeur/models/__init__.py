@@ -31,7 +31,6 @@ from federatedscope_ggeur.models.own import (
     own_bytes,
     own_tensors,
 )
-from federatedscope_ggeur.models.quadratic import QuadraticHead
 from federatedscope_ggeur.models.text import TEXT_MODELS, TextModelSettings
 from federatedscope_ggeur.models.vectors import (
     bind_vector,

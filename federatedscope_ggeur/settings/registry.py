@@ -26,10 +26,19 @@ class Registry(Mapping[str, Part]):
         The setting that names one, for messages, e.g. ``"base_method"``.
     taken : sequence of str
         Values of that setting which name no part.
+    removed : mapping of str to str
+        Names of parts that there were, and what to take instead.
     """
 
-    def __init__(self, kind: str, field: str, taken: tuple[str, ...] = ()):
+    def __init__(
+        self,
+        kind: str,
+        field: str,
+        taken: tuple[str, ...] = (),
+        removed: Mapping[str, str] | None = None,
+    ):
         self.kind, self.field, self.taken = kind, field, taken
+        self._removed = dict(removed or {})
         self._parts: dict[str, Part] = {}
 
     def add(self, name: str, part: Part) -> Part:
@@ -52,10 +61,15 @@ class Registry(Mapping[str, Part]):
         """The part called `name`; a `ConfigError` that lists all, if there is none."""
         if name not in self._parts:
             known = ", ".join([*self.taken, *self._parts])
-            raise ConfigError(
-                f"{self.field}: no {self.kind} is called {name!r}; known: {known}"
-            )
+            problem = f"no {self.kind} is called {name!r}; known: {known}"
+            raise ConfigError(f"{self.field}: {self.removed(name) or problem}")
         return self._parts[name]
+
+    def removed(self, name: object) -> str:
+        """What to say of the name of a part that there was; "" of any other."""
+        if not isinstance(name, str) or name in self or name not in self._removed:
+            return ""
+        return f"there is no {name} any more: {self._removed[name]}"
 
     def __getitem__(self, name: str) -> Part:
         return self._parts[name]

@@ -31,6 +31,11 @@ def test_overrides_may_be_a_dict(quickstart):
     assert (cfg.federate.total_round_num, cfg.ggeur.steps, cfg.seed) == (3, [1], 7)
 
 
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_no_bundled_config_selects_on_test_rows(path):
+    assert load_config(path).eval.best_res_update_round_wise_key.startswith("val_")
+
+
 def test_the_settings_may_be_a_dict():
     given = {
         "federate": {"method": "ggeur", "total_round_num": 3},
@@ -40,6 +45,9 @@ def test_the_settings_may_be_a_dict():
     with pytest.raises(ConfigError, match=r"^wrong settings:") as caught:
         load_config({**given, "nosuch": {"key": 3}})
     assert "nosuch.key" in str(caught.value)
+
+
+BY_TEST_ROWS = ["eval.best_res_update_round_wise_key", "test_acc"]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -131,7 +139,14 @@ def test_the_config_is_frozen(quickstart):
          r"dataloader\.shuffle"),
         (["train.optimizer.momentum", "[0.9]"], r"train\.optimizer: torch refuses"),
         (["federate.method", "FedAvg"], r"federate\.method"),
-        (["early_stop.patience", "5"], r"early_stop\.patience: must be 0 with .*test_"),
+        ([*BY_TEST_ROWS, "early_stop.patience", "5"],
+         r"early_stop\.patience: must be 0 with .*test_"),
+        (["ggeur.closed_form", "qda"],
+         r"ggeur\.closed_form: there is no qda any more: take lda, or mixture"),
+        (["ggeur.qda.shrinkage", "0.5"],
+         r"ggeur\.qda\.shrinkage: there is no qda any more: take lda, or mixture"),
+        (["ggeur.fisher.steps", "100"],
+         r"ggeur\.fisher\.steps: the head is trained to its optimum now.*penalty"),
         (["early_stop.patience", "-1"], r"early_stop\.patience"),
         (["early_stop.delta", "-0.5"], r"early_stop\.delta"),
         (["early_stop.improve_indicator_mode", "last"], r"improve_indicator_mode"),

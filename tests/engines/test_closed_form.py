@@ -204,7 +204,7 @@ def test_clients_and_server_score_alike(config, kind):
 
 
 def test_the_same_seed_gives_the_same_numbers(config):
-    settings = ["ggeur.closed_form", "qda", *FIVE]
+    settings = ["ggeur.closed_form", "fisher", *FIVE]
     first = numbers(run(config(*settings)))
     assert first == numbers(run(config(*settings)))
 
@@ -229,7 +229,7 @@ def test_a_stopped_run_that_began_in_closed_form_goes_on(config, tmp_path):
     [
         (["ggeur.init", "closed_form"], r"ggeur\.init: closed_form needs"),
         (
-            ["ggeur.closed_form", "qda", "ggeur.init", "closed_form"],
+            ["ggeur.closed_form", "mixture", "ggeur.init", "closed_form"],
             r"ggeur\.init: cannot",
         ),
         (
@@ -238,7 +238,7 @@ def test_a_stopped_run_that_began_in_closed_form_goes_on(config, tmp_path):
         ),
         (["ggeur.statistics", "summed"], r"ggeur\.statistics: summed is for"),
         (
-            ["ggeur.closed_form", "qda", "ggeur.statistics", "summed"],
+            ["ggeur.closed_form", "fisher", "ggeur.statistics", "summed"],
             r"ggeur\.statistics: must be class",
         ),
         (
@@ -256,8 +256,8 @@ def test_a_stopped_run_that_began_in_closed_form_goes_on(config, tmp_path):
             r"ggeur\.closed_form: lda, for which the scatter within classes is needed",
         ),
         (
-            ["ggeur.closed_form", "qda", "ggeur.statistics", "compressed"],
-            r"ggeur\.statistics: must be class with ggeur\.closed_form: qda",
+            ["ggeur.closed_form", "fisher", "ggeur.statistics", "compressed"],
+            r"ggeur\.statistics: must be class with ggeur\.closed_form: fisher",
         ),
         (
             [

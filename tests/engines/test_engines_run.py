@@ -61,7 +61,7 @@ def test_the_dimensions_that_were_asked_for_are_checked(config):
         [],
         ["ggeur.mlp_hidden_dim", 8],
         ["ggeur.calibrate", "ccvr"],
-        ["ggeur.closed_form", "qda", "ggeur.privacy.min_samples", 1],
+        ["ggeur.closed_form", "mixture", "ggeur.privacy.min_samples", 1],
         ["ggeur.base_method", "centralised", "ggeur.steps", "[]"],
     ],
     ids=["linear", "mlp", "calibrated", "closed_form", "centralised"],

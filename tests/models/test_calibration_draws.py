@@ -157,8 +157,8 @@ class TestRefusals:
         with pytest.raises(ConfigError, match="a last layer of 3 classes"):
             put_last_layer(model, params, CLASSES, vector)
 
-    def test_a_quadratic_head(self):
-        model = build_model(4, 6, ModelSettings(closed_form="qda"))
+    def test_a_mixture_head(self):
+        model = build_model(4, 6, ModelSettings(closed_form="mixture"))
         params = torch.zeros(num_parameters(model))
         with pytest.raises(ConfigError, match="no last layer"):
             take_last_layer(model, params, CLASSES)

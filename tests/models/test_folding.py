@@ -10,7 +10,6 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.geometry import ClassStatistics, Space, Totals
 from federatedscope_ggeur.models import (
     ModelSettings,
-    QuadraticHead,
     build_model,
     fold,
     named_tensors,
@@ -119,8 +118,8 @@ def test_what_is_given_stays_and_raw_gives_it_back():
 
 
 def test_a_model_without_a_linear_first_layer_is_refused():
-    model = QuadraticHead(3, 2)
+    model = build_model(3, 2, ModelSettings(closed_form="mixture"))
     space = Space.standard(Totals.of_rows(torch.eye(3)))
     for turn in (fold, unfold):
-        with pytest.raises(ConfigError, match="QuadraticHead"):
+        with pytest.raises(ConfigError, match="MixtureHead"):
             turn(model, to_vector(model), space)

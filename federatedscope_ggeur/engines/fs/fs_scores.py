@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from federatedscope_ggeur.federation import Score
 from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
+from federatedscope_ggeur.federation.exchanges.evaluation.scores import METRICS
 from federatedscope_ggeur.reporting import RoundRecord
 
 _AVG, _STD = "test_domain_avg_acc", "test_domain_std_acc"
@@ -20,8 +21,8 @@ def domain_metrics(
     """FS's metrics of a round: over all rows of each split, and of the test rows also
     for each domain and over domains.
 
-    FS finds its key for best results by the first part of a name that fits. A domain
-    whose metric would fit too is spelt with a hyphen.
+    FS finds its key for best results by any part of a name that fits. A domain whose
+    metric would fit too is spelt with a hyphen.
     """
     metrics = {}
     for split, domains in scores.items():
@@ -40,17 +41,24 @@ def _metric_name(domain: str, update_key: str) -> str:
     # FS's reader of these lines makes a JSON quote of every apostrophe.
     name = f"test_{domain}_acc".replace("'", "-").replace('"', "-")
     clash = update_key in name or name in (_AVG, _STD)
-    return name.replace("_acc", "-acc") if clash else name
+    name = name.replace("_acc", "-acc") if clash else name
+    return name.replace(update_key, update_key.replace("_", "-"))
 
 
-def settle_monitor(monitor) -> None:
+def settle_monitor(monitor, is_left: Callable[[], bool]) -> None:
     """Have FS's monitor hand out Python floats, and do without what is not known.
 
     With numpy 2 FS's lines hold ``np.float64(...)`` and with fewer than ten clients
     NaN; neither FS's own reader of these lines nor JSON takes them.
+
+    Where there is no metric of FS's key, as ``val_loss`` without rows for validation,
+    FS would fail. Nothing is selected then: the scores of the model that the run leaves
+    stand as the best ones. `is_left` says whether what was just scored is that model,
+    if the run ends here.
     """
     original = monitor.format_eval_res
     original_update = monitor.update_best_result
+    key, selects = monitor.round_wise_update_key, False
 
     def format_eval_res(*args, **kwargs):
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -59,12 +67,28 @@ def settle_monitor(monitor) -> None:
             return _plain(original(*args, **kwargs))
 
     def update_best_result(best_results, new_results, results_type):
-        # Without rows for validation there is no val_loss, where FS would fail.
-        if any(monitor.round_wise_update_key in name for name in new_results):
+        nonlocal selects
+        if any(key in name for name in new_results):
+            selects = True
             original_update(best_results, new_results, results_type)
+        elif not selects and is_left():
+            best_results[results_type] = _single(new_results)
 
     monitor.format_eval_res = format_eval_res
     monitor.update_best_result = update_best_result
+
+
+def _single(metrics: Mapping[str, float | Sequence[float]]) -> dict[str, float]:
+    """Metrics, of clients' lists of them that of the best client, as FS has it."""
+
+    def best(name: str, values: Sequence[float]) -> float:
+        larger = METRICS[name.partition("_")[2]]
+        return max(values) if larger else min(values)
+
+    return {
+        name: best(name, value) if isinstance(value, list) else value
+        for name, value in metrics.items()
+    }
 
 
 def _plain(value):

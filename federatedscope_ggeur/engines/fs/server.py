@@ -74,7 +74,7 @@ class GGEURServer(FSServer):
         if config is None:
             return
         self._cfg, self.mode = config, config.federate.mode.lower()
-        settle_monitor(self._monitor)
+        settle_monitor(self._monitor, self._scored_what_is_left)
         self.federation = Federation(config, data, self._dismiss)
         deadlines = {kind: config.ggeur.deadline[kind.deadline] for kind in all_kinds()}
         self.driver = Driver(self._send_request, deadlines)
@@ -337,8 +337,18 @@ class GGEURServer(FSServer):
             self.history_results = merge_dict_of_results(self.history_results, merged)
         self.check_and_save()
 
+    def _scored_what_is_left(self) -> bool:
+        """Whether what was scored last is the model that the run would leave now."""
+        history = self.federation.history
+        closed_form = history.round0.closed_form
+        return not history.leaves_closed_form or history.last_scored is closed_form
+
     def save_best_results(self):
         """The end of FS's own result files; checkpoints are written every round."""
+        key = self._cfg.eval.best_res_update_round_wise_key
+        found = (name for best in self.best_results.values() for name in best)
+        if not any(key in name for name in found):
+            logger.info("there is no %s: Final holds the last scores", key)
         self._format(self.best_results, "Final")
 
     def save_client_eval_results(self):

@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path, PurePath
 
 from federatedscope_ggeur.cfg_ggeur import get_key
+from federatedscope_ggeur.cfg_ggeur.keys import removed_key
 from federatedscope_ggeur.cfg_ggeur.load import not_of_type
 from federatedscope_ggeur.cfg_ggeur.plugins import settings_of
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
@@ -154,6 +155,8 @@ def _problem(cfg, key: str, value: object) -> str:
     try:
         default = get_key(cfg, key)
     except (KeyError, TypeError):
+        if gone := removed_key(key):
+            return gone
         known = [name for name, _ in flatten(cfg) if "__" not in name]
         close = get_close_matches(key, known, n=1, cutoff=0.75)
         return "there is no such key" + (f"; did you mean {close[0]}?" if close else "")

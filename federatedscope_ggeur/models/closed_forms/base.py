@@ -32,7 +32,11 @@ NEEDS = ("means", "pooled", "class")
 
 Part = TypeVar("Part", bound="type[ClosedForm]")
 
-CLOSED_FORMS: Registry[type[ClosedForm]] = Registry("closed form", "closed_form")
+CLOSED_FORMS: Registry[type[ClosedForm]] = Registry(
+    "closed form",
+    "closed_form",
+    removed={"qda": "take lda, or mixture, than which it was nowhere better"},
+)
 
 
 def register_closed_form(name: str) -> Callable[[Part], Part]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
+from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
     ClosedForm,
@@ -20,6 +22,14 @@ from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
 from federatedscope_ggeur.rng import torch_generator
 from federatedscope_ggeur.settings import Key, fraction, positive, whole
 
+#: The column that biases belong to: by itself their part of the loss is so flat, beside
+#: that of the weights, that L-BFGS takes ten times as many steps.
+_BIAS_COLUMN = 10.0
+#: Training ends where the gradient is no larger than this in any number; a line search
+#: that rounding ends before that is taken up to the second.
+_TOLERANCE, _STILL_OPTIMAL = 1e-9, 1e-6
+_MOST_STEPS = 3000
+
 
 @register_closed_form("fisher")
 class FisherSynthesis(ClosedForm):
@@ -27,8 +37,8 @@ class FisherSynthesis(ClosedForm):
 
     ``V = S^-1/2 U`` with LDA's common covariance S, shrunk, and the leading directions
     U of the class means in ``S^-1/2 x``, which hold a share of their scatter. It is
-    trained to its one optimum, by L-BFGS on all draws; the squared norm of the weights
-    counts with a thousandth.
+    trained to its one optimum, by L-BFGS on all draws, with a penalty on the squared
+    norm of the weights.
 
     Parameters
     ----------
@@ -38,8 +48,8 @@ class FisherSynthesis(ClosedForm):
         tau.
     samples : int
         Draws of each class.
-    steps : int
-        Of training, on all draws at once.
+    penalty : float
+        What the squared norm of the weights counts for beside the cross-entropy.
     shrinkage : float
         Of S, as LDA's.
     priors : {"counts", "none"}
@@ -68,10 +78,11 @@ class FisherSynthesis(ClosedForm):
         ),
         Key("samples", 100.0, "Fisher: draws of each class.", whole(1, maximum=10**6)),
         Key(
-            "steps",
-            100.0,
-            "Fisher: steps of training, on all draws.",
-            whole(0, maximum=10**6),
+            "penalty",
+            0.001,
+            "Fisher: what the squared norm of the weights counts for beside the mean "
+            "cross-entropy of draws.",
+            positive,
         ),
         Key(
             "shrinkage",
@@ -86,7 +97,7 @@ class FisherSynthesis(ClosedForm):
     energy: float
     spread: float
     samples: int
-    steps: int
+    penalty: float
     shrinkage: float
     priors: str
 
@@ -102,10 +113,8 @@ class FisherSynthesis(ClosedForm):
             self._draw(seen, i, directions, space) for i in range(len(seen.classes))
         ]
         log_priors = seen.log_priors(self.priors)
-        means = seen.offsets @ space
-        bias = log_priors - means.square().sum(dim=1) / 2
         shares = log_priors.softmax(dim=0)
-        weight, bias = train(means, bias, torch.stack(draws), shares, self.steps)
+        weight, bias = train(torch.stack(draws), shares, self.penalty)
         weight = weight @ space.T
         head = linear_head(weight, bias - weight @ seen.origin, seen)
         return head, {
@@ -140,30 +149,49 @@ class FisherSynthesis(ClosedForm):
         return seen.offsets[i] @ space + self.spread * around
 
 
-def train(
-    weight: Tensor, bias: Tensor, draws: Tensor, shares: Tensor, steps: int
-) -> tuple[Tensor, Tensor]:
-    """Weights [C, r] and biases [C] after `steps` on the cross-entropy of draws
-    [C, m, r], of which those of a class count for its share [C].
+def train(draws: Tensor, shares: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
+    """Weights [C, r] and biases [C] at the least cross-entropy of draws [C, m, r], of
+    which those of a class count for its share [C], plus `penalty` |weights|^2.
 
-    By Nesterov's method at the largest step that cannot diverge, 1/L, with L half the
-    largest eigenvalue of the second moments of [x; 1] (Boehning, 1992). Nothing in it
-    is decided by rounding, as a line search is.
+    Raises
+    ------
+    StatisticsError
+        L-BFGS does not come to it.
     """
     classes, samples, dim = draws.shape
-    rows, ones = draws.flatten(0, 1), draws.new_ones(classes * samples, 1)
-    rows = torch.cat([rows, ones], dim=1)
-    counts = (shares / samples).repeat_interleave(samples)[:, None]
+    rows = torch.cat(
+        [draws.flatten(0, 1), draws.new_full((classes * samples, 1), _BIAS_COLUMN)],
+        dim=1,
+    )
+    counts = (shares / samples).repeat_interleave(samples)
     labels = torch.arange(classes).repeat_interleave(samples)
-    rate = 2 / float(torch.linalg.eigvalsh(rows.T @ (counts * rows))[-1])
-    now = torch.cat([weight, bias[:, None]], dim=1)
-    ahead = now
-    for step in range(steps):
-        residual = (rows @ ahead.T).softmax(dim=1)
-        residual[torch.arange(len(rows)), labels] -= 1
-        before, now = now, ahead - rate * (counts * residual).T @ rows
-        ahead = now + step / (step + 3) * (now - before)
-    return now[:, :dim], now[:, dim]
+    weight = draws.new_zeros(classes, dim + 1).requires_grad_()
+    optimizer = torch.optim.LBFGS(
+        [weight],
+        max_iter=_MOST_STEPS,
+        tolerance_grad=_TOLERANCE,
+        tolerance_change=0.0,
+        history_size=100,
+        line_search_fn="strong_wolfe",
+    )
+
+    def loss_with_gradient() -> Tensor:
+        optimizer.zero_grad()
+        losses = cross_entropy(rows @ weight.T, labels, reduction="none")
+        loss = counts @ losses + penalty * weight[:, :dim].square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(loss_with_gradient)
+    loss_with_gradient()
+    steepest = float(weight.grad.abs().max())  # type: ignore[union-attr]  # it has one
+    if not steepest <= _STILL_OPTIMAL:
+        raise StatisticsError(
+            "the fisher head does not come to its optimum: take a smaller "
+            "ggeur.fisher.spread, or a ggeur.fisher.penalty nearer to its default"
+        )
+    found = weight.detach()
+    return found[:, :dim], _BIAS_COLUMN * found[:, dim]
 
 
 def _power(matrix: Tensor, exponent: float) -> Tensor:

@@ -57,12 +57,11 @@ class LinearDiscriminant(ClosedForm):
     meaning = "linear discriminant: one common covariance"
     source = "Fisher; FedCGS 2025"
     SETTINGS = (
-        shrinkage_key("LDA, and what QDA shrinks to: "),
+        shrinkage_key("LDA: "),
         Key(
             "rule",
             "leave_one_out",
-            "LDA with shrinkage -1: leave_one_out, or ledoit_wolf, which QDA takes in "
-            "any case.",
+            "LDA with shrinkage -1: leave_one_out, or ledoit_wolf.",
             one_of("leave_one_out", "ledoit_wolf"),
         ),
         priors_key(

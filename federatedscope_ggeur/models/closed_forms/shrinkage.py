@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
-from federatedscope_ggeur.models.closed_forms.base import Seen
 
 
 def common_covariance(
@@ -55,33 +54,6 @@ def common_covariance(
             "ggeur.lda.shrinkage, or set it to -1 for Ledoit-Wolf's rule"
         )
     return covariance, root, {"shrinkage": float(shrinkage), "shrinkage_rule": rule}
-
-
-def class_root(seen: Seen, i: int, common: Tensor, shrinkage: float) -> Tensor:
-    """The lower Cholesky factor [D, D] of QDA's covariance of the i-th class seen.
-
-    That is ``(1 - g) W_c / (n_c - 1) + g S`` with the common covariance S [D, D] and
-    the shrinkage g, and S itself for a class of one sample.
-
-    Raises
-    ------
-    StatisticsError
-        The covariance is not positive definite.
-    """
-    c, degrees = seen.classes[i], int(seen.counts[i]) - 1
-    covariance = common
-    if degrees > 0:
-        own = seen.scatter(c) / degrees
-        covariance = (1 - shrinkage) * own + shrinkage * common
-    regular = shrinkage > 0 or degrees == 0 or degrees >= seen.dim
-    root = stable_cholesky(covariance) if regular else None
-    if root is None:
-        raise StatisticsError(
-            f"the covariance of class {c} with {degrees + 1} samples in "
-            f"{seen.dim} dimensions is not positive definite with a shrinkage of "
-            f"{shrinkage}: raise ggeur.qda.shrinkage"
-        )
-    return root
 
 
 def ledoit_wolf(covariance: Tensor, degrees: int) -> float:

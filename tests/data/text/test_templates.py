@@ -10,8 +10,10 @@ import hashlib
 import open_clip
 import pytest
 
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.data.text import TEXT_KEYS
 from federatedscope_ggeur.data.text.templates import IMAGENET80, expand, fill
+from federatedscope_ggeur.examples import find_config
 
 #: Of the templates with a line feed between two.
 DIGEST = "4f976686fb651bb5803d4689dcd849f75efe0ef19a3c801355bc9a6f03c8a5af"
@@ -32,6 +34,11 @@ def test_lists_expand_in_place_and_nothing_stands_twice():
 
 def test_underscores_in_names_are_spaces():
     assert fill("a photo of a {}.", "alarm_clock") == "a photo of a alarm clock."
+
+
+def test_fedtpgs_config_takes_bare_names_as_its_release_does():
+    templates = load_config(find_config("fedtpg_cifar100.yaml")).ggeur.text.templates
+    assert [fill(t, "sea_lion") for t in expand(templates)] == ["sea lion"]
 
 
 @pytest.mark.parametrize(

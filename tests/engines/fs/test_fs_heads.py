@@ -42,7 +42,7 @@ STANDARD, WHITENED = ["ggeur.space", "standard"], ["ggeur.space", "whitened"]
         [*POOLED, *COMPRESSED, "ggeur.compressed.dtype", "float32"],
         [*START, *POOLED, "ggeur.statistics", "summed"],
         [
-            *ALONE["qda"], *BY_SERVER,
+            *ALONE["fisher"], *BY_SERVER,
             "federate.client_num", 5, "ggeur.privacy.min_samples", 1,
         ],
         *ASKED,

@@ -19,6 +19,10 @@ from federatedscope_ggeur.commands.console import run_with_files
 from federatedscope_ggeur.reporting import Results
 from federatedscope_ggeur.reporting.plain import as_json_value
 
+BEST = [
+    "ggeur.closed_form", "auto", "ggeur.init", "closed_form", "ggeur.keep", "best",
+]  # fmt: skip
+
 
 @pytest.fixture(scope="module")
 def finished(federatedscope, tmp_path_factory, quickstart_file):
@@ -93,15 +97,63 @@ def test_each_round_has_the_scores_of_every_domain(finished):
         assert line["test_total"] == 540
 
 
-def test_the_best_round_is_kept(finished):
+def test_test_rows_select_nothing_final_is_the_last_round(finished):
     lines = rounds(finished)
-    best = max(lines, key=lambda line: line["test_acc"])
-    (final,) = [x for x in finished.lines() if x["Round"] == "Final"]
-    assert final["Results_raw"]["server_global_eval"] == best
-    assert finished.server.best_results["server_global_eval"] == best
+    assert finished.final()["server_global_eval"] == lines[-1]
+    assert finished.server.best_results["server_global_eval"] == lines[-1]
     assert finished.server.history_results["Results_raw"]["test_acc"] == [
         line["test_acc"] for line in lines
     ]
+    assert "there is no val_loss: Final holds the last scores" in finished.log
+    assert "Find new best result" not in finished.log
+
+
+@pytest.mark.parametrize(
+    ("settings", "head"),
+    [
+        ([], "trained"),
+        (["federate.make_global_eval", True], "trained"),
+        (["eval.freq", 2], "trained"),
+        (["ggeur.base_method", "local"], "trained"),
+        (["federate.unseen_clients_rate", 0.25], "trained"),
+        (["ggeur.calibrate", "ccvr", "ggeur.ccvr.samples", 20], "calibrated"),
+        (["ggeur.closed_form", "lda"], "closed_form"),
+        ([*BEST, "data.splitter", "iid", "data.splitter_args", []], "closed_form"),
+        ([*BEST, "data.splitter_args", [{"alpha": 0.01}]], "trained"),
+    ],
+    ids=str,
+)
+def test_final_holds_the_scores_of_the_model_left(fs, settings, head):
+    there = fs.run(*settings, "federate.client_num", 8, "ggeur.privacy.min_samples", 1)
+    results, final = there.results, there.final()
+    assert results.final.head == head
+    left = {
+        "trained": lambda: results.rounds[-1],
+        "calibrated": lambda: results.calibrated,
+        "closed_form": lambda: results.round0.closed_form,
+    }[head]()
+    scores = final["server_global_eval"]
+    assert scores["test_domain_avg_acc"] == left.avg
+    for domain, accuracy in left.accuracy.items():
+        assert scores[f"test_{domain}_acc"] == accuracy
+    if "federate.make_global_eval" in settings:
+        assert final.keys() == {"server_global_eval"}
+        return
+    averaged = final["client_summarized_weighted_avg"]
+    assert averaged["test_acc"] == left.metrics["test_acc"]
+    best = final["client_best_individual"]
+    assert best["test_acc"] >= averaged["test_acc"]
+    assert best["test_loss"] <= averaged["test_loss"]
+
+
+def test_a_user_s_own_test_acc_means_what_it_means_in_fs(fs):
+    there = fs.run("eval.best_res_update_round_wise_key", "test_acc",
+                   "federate.make_global_eval", True, "federate.total_round_num", 6,
+                   "train.optimizer.lr", 3.0)  # fmt: skip
+    lines = rounds(there)
+    best = max(lines, key=lambda line: line["test_acc"])
+    assert best != lines[-1]
+    assert there.final()["server_global_eval"] == best
 
 
 def test_fs_s_own_reader_takes_them(finished):
@@ -110,8 +162,8 @@ def test_fs_s_own_reader_takes_them(finished):
     with open(finished.folder / "eval_results.log") as file:
         every, ended, _, best = logfile_2_wandb_dict(file, raw_out=False)
     assert ended
-    highest = max(line["test_acc"] for line in rounds(finished))
-    assert best["server_global_eval/test_acc"] == highest
+    last = rounds(finished)[-1]["test_acc"]
+    assert best["server_global_eval/test_acc"] == last
     assert len(every) == 7  # two a round, and the end
 
 
@@ -163,7 +215,8 @@ def test_the_config_that_fs_writes_runs_again(finished):
 @pytest.mark.parametrize("name", ["x_test", "acc", "test_acc", "domain_avg", "king's"])
 def test_a_domain_s_name_cannot_pass_for_the_overall_score(fs, embeddings_folder, name):
     (embeddings_folder / "art.npz").rename(embeddings_folder / f"{name}.npz")
-    there = fs.run("federate.make_global_eval", True)
+    key = ["eval.best_res_update_round_wise_key", "test_acc"]
+    there = fs.run("federate.make_global_eval", True, *key)
     lines = rounds(there)
     best = max(lines, key=lambda line: line["test_acc"])
     found = there.server.best_results["server_global_eval"]
@@ -171,6 +224,12 @@ def test_a_domain_s_name_cannot_pass_for_the_overall_score(fs, embeddings_folder
     for record, line in zip(there.results.rounds, lines):
         assert line["test_acc"] == line["test_correct"] / line["test_total"]
         assert record.accuracy[name] in line.values()
+
+
+def test_a_domain_s_name_selects_nothing(fs, embeddings_folder):
+    (embeddings_folder / "art.npz").rename(embeddings_folder / "my_val_loss.npz")
+    there = fs.run("federate.make_global_eval", True)
+    assert there.final()["server_global_eval"] == rounds(there)[-1]
 
 
 def test_rounds_without_scores_are_in_no_file_of_fs(fs):

@@ -8,7 +8,7 @@ from early_stop_oracle import RULES, VALUES, first_stop, stops_at
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from processes import check_same_head
-from standalone import assert_same
+from standalone import assert_same, final_of, lines_at
 
 from federatedscope_ggeur.engines.run import Run
 
@@ -121,6 +121,23 @@ def test_distributed_stops_in_the_same_round(fleet, embedded):
     assert "early_stop ends the run" in server.output
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("by_server", [True, False])
+def test_distributed_without_validation_rows_selects_nothing(fleet, by_server):
+    one = fleet("federate.make_global_eval", by_server)
+    server = one.server()
+    clients = [one.client(number) for number in (1, 2, 3, 4)]
+    for worker in (server, *clients):
+        worker.wait()
+    last = server.results["rounds"][-1]
+    final = final_of(lines_at(server.run_folder))
+    assert final["server_global_eval"]["test_domain_avg_acc"] == last["avg"]
+    assert ("client_summarized_weighted_avg" in final) != by_server
+    if not by_server:
+        averaged = final["client_summarized_weighted_avg"]
+        assert averaged["test_acc"] == last["metrics"]["test_acc"]
+
+
 def test_fs_s_own_files_hold_validation(fs):
     there = fs.run(*VALIDATED, "federate.total_round_num", 4)
     averaged = [
@@ -130,8 +147,7 @@ def test_fs_s_own_files_hold_validation(fs):
     ]
     ours = [record.metrics for record in there.results.rounds]
     assert [line["val_loss"] for line in averaged] == [m["val_loss"] for m in ours]
-    (final,) = (line for line in there.lines() if line["Round"] == "Final")
-    best = final["Results_raw"]["client_summarized_weighted_avg"]
+    best = there.final()["client_summarized_weighted_avg"]
     assert best["val_loss"] == min(metrics["val_loss"] for metrics in ours)
 
 

@@ -20,6 +20,10 @@ WRONG = {
     ("federate.total_round_num", "ten"): [
         "federate.total_round_num: expected int, got str 'ten'"
     ],
+    ("ggeur.qda.shrinkage", "0.5"): [
+        "ggeur.qda.shrinkage: there is no qda any more: take lda, or mixture"
+    ],
+    ("ggeur.fisher.steps", "100"): ["ggeur.fisher.steps: the head is trained to its"],
     ("model.type", "convnet2"): [
         "model.type: the plugin has its own; write ggeur_head"
     ],

@@ -7,6 +7,7 @@ Nothing here imports the package.
 from __future__ import annotations
 
 import numpy as np
+from scipy.optimize import minimize
 
 
 def seen(labels):
@@ -94,10 +95,10 @@ def relative_ridge(rows, labels, strength):
     return weights, one_hot.mean(axis=0) - weights @ mean
 
 
-def fisher(rows, labels, noise, g, energy, spread, steps, priors=True):
+def fisher(rows, labels, noise, g, energy, spread, penalty, priors=True):
     """``(weights, biases)`` of softmax regression on draws in Fisher's space.
 
-    `noise` [C', m, D] is what the draws are made of. Nesterov's method from LDA's head.
+    `noise` [C', m, D] is what the draws are made of; scipy finds the optimum.
     """
     classes, total = seen(labels), len(rows)
     counts = np.array([(labels == c).sum() for c in classes])
@@ -120,43 +121,29 @@ def fisher(rows, labels, noise, g, energy, spread, steps, priors=True):
     one_hot = np.repeat(np.eye(len(classes)), samples, axis=0)
     prior = counts / total if priors else np.full(len(classes), 1 / len(classes))
     share = np.repeat(prior / samples, samples)[:, None]
-    rate = 2 / np.linalg.eigvalsh(x.T @ (share * x))[-1]
-    means = offsets @ space
-    bias = (np.log(prior) if priors else 0) - (means**2).sum(axis=1) / 2
-    now = ahead = np.hstack([means, bias[:, None]])
-    for step in range(steps):
-        residual = softmax(x @ ahead.T) - one_hot
-        before, now = now, ahead - rate * (share * residual).T @ x
-        ahead = now + step / (step + 3) * (now - before)
-    weights = now[:, :-1] @ space.T
-    return weights, now[:, -1] - weights @ origin
+    penalised = np.ones((len(classes), x.shape[1]))
+    penalised[:, -1] = 0  # not the biases
+
+    def loss(flat):
+        head = flat.reshape(penalised.shape)
+        likelihood = share * one_hot * np.log(softmax(x @ head.T))
+        return penalty * (penalised * head**2).sum() - likelihood.sum()
+
+    def gradient(flat):
+        head = flat.reshape(penalised.shape)
+        residual = softmax(x @ head.T) - one_hot
+        return ((share * residual).T @ x + 2 * penalty * penalised * head).ravel()
+
+    start = np.zeros(penalised.size)
+    found = minimize(loss, start, jac=gradient, method="BFGS", options={"gtol": 1e-10})
+    head = found.x.reshape(penalised.shape)
+    weights = head[:, :-1] @ space.T
+    return weights, head[:, -1] - weights @ origin
 
 
 def symmetric_power(matrix, exponent):
     values, vectors = np.linalg.eigh(matrix)
     return vectors * np.clip(values, 0, None) ** exponent @ vectors.T
-
-
-def qda(rows, labels, points, rho=None, g=0.5, priors=True):
-    """Scores [n, C'] of `points` for the classes seen."""
-    common, _ = common_covariance(rows, labels, rho)
-    scores = []
-    for c in seen(labels):
-        n, mean = (labels == c).sum(), rows[labels == c].mean(axis=0)
-        covariance = common
-        if n > 1:
-            own = class_scatter(rows, labels, c) / (n - 1)
-            covariance = (1 - g) * own + g * common
-        inverse = np.linalg.inv(covariance)
-        log_determinant = np.linalg.slogdet(covariance)[1]
-        prior = log_prior(labels, c, priors)
-        scores.append(
-            [
-                -(x - mean) @ inverse @ (x - mean) / 2 - log_determinant / 2 + prior
-                for x in points
-            ]
-        )
-    return np.array(scores).T
 
 
 def centred(values):

@@ -64,7 +64,6 @@ ASKING = [name for name, form in CLOSED_FORMS.items() if form.asks]
 CHOSEN = [CLOSED_FORMS[k]() for k in ASKING if CLOSED_FORMS[k].partition_free] + [
     LDA(shrinkage=0.1, priors="none"),
     CLOSED_FORMS["ridge"](alpha=0.01),
-    CLOSED_FORMS["qda"](shrinkage=0.1, lda=LDA(shrinkage=0.1)),
 ]
 
 
@@ -153,8 +152,8 @@ class TestSettings:
             ("lda", "shrinkage", -0.1),
             ("lda", "shrinkage", float("nan")),
             ("lda", "priors", "even"),
-            ("qda", "shrinkage", 1.5),
-            ("qda", "shrinkage", None),
+            ("fisher", "shrinkage", 1.5),
+            ("fisher", "shrinkage", None),
             ("ridge", "alpha", 0.0),
         ],
     )
@@ -170,12 +169,14 @@ class TestSettings:
 
     def test_are_read_from_the_sections_of_a_config(self):
         sections = {
-            "lda": {"shrinkage": 0.3, "priors": "none"},
-            "qda": {"shrinkage": 0.1, "priors": "counts"},
+            **{name: {k.name: k.default for k in form.SETTINGS}
+               for name, form in CLOSED_FORMS.items()},
+            "lda": {"shrinkage": 0.3, "rule": "leave_one_out", "priors": "none"},
             "others": {"shrinkage": 7},
-        }
-        qda = build_closed_form("qda", sections)
-        assert (qda.shrinkage, qda.priors, qda.lda.shrinkage) == (0.1, "counts", 0.3)
+        }  # fmt: skip
+        auto = build_closed_form("auto", sections)
+        assert (auto.lda.shrinkage, auto.lda.priors) == (0.3, "none")
+        assert auto.mixture.shrinkage is None
         unset = {"lda": {"shrinkage": -1.0, "priors": "none"}}
         assert build_closed_form("lda", unset).shrinkage is None
 
@@ -217,7 +218,7 @@ def test_a_need_that_nothing_meets_is_refused(monkeypatch):
 
 def test_what_each_form_needs_says_what_it_takes():
     needs = {name: form.NEEDS for name, form in CLOSED_FORMS.items()}
-    known = {"ncm": "means", "lda": "pooled", "ridge": "pooled", "qda": "class"}
+    known = {"ncm": "means", "lda": "pooled", "ridge": "pooled", "fisher": "class"}
     assert needs.items() >= known.items()
     assert [name for name, form in CLOSED_FORMS.items() if form.NEEDS == "class"] == [
         name for name, need in needs.items() if need == "class"

@@ -4,7 +4,7 @@ import closed_form_oracle as oracle
 import numpy as np
 import pytest
 import torch
-from solving import OTHERS, OTHERS_LABELS, OTHERS_ROWS, stats, weights_of
+from solving import OTHERS, OTHERS_LABELS, OTHERS_ROWS, refuse, stats, weights_of
 
 from federatedscope_ggeur.models.closed_forms.fisher import FisherSynthesis
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
@@ -27,30 +27,30 @@ def noise_of(labels, dim, samples, seed=0):
 
 @pytest.mark.parametrize("priors", ["counts", "none"])
 @pytest.mark.parametrize("energy", [0.8, 0.995])
-def test_equals_the_oracle(data, priors, energy):
+@pytest.mark.parametrize("penalty", [None, 0.1])
+def test_it_is_the_optimum_that_the_oracle_finds(data, priors, energy, penalty):
     rows, labels = data
     noise = noise_of(labels, rows.shape[1], 20)
+    weighed = 1e-3 if penalty is None else penalty
     wanted = oracle.fisher(
-        rows, labels, noise, 0.3, energy, 0.9, 30, priors == "counts"
+        rows, labels, noise, 0.3, energy, 0.9, weighed, priors == "counts"
     )
-    form = FisherSynthesis(samples=20, steps=30, energy=energy, priors=priors)
-    statistics = stats(rows, labels, 5)
-    weight, bias = weights_of(form.solve(statistics).model)
+    more = {} if penalty is None else {"penalty": penalty}
+    form = FisherSynthesis(samples=20, energy=energy, priors=priors, **more)
+    weight, bias = weights_of(form.solve(stats(rows, labels, 5)).model)
     kept = oracle.seen(labels)
     oracle.assert_close(weight[kept], oracle.centred(wanted[0]), 1e-5)
     oracle.assert_close(bias[kept], oracle.centred(wanted[1]), 1e-5)
 
 
-def test_without_steps_it_is_lda_where_nothing_is_left_out():
-    form = FisherSynthesis(energy=1.0, steps=0, shrinkage=0.2)
-    wanted = LinearDiscriminant(shrinkage=0.2).solve(OTHERS).model
-    found = weights_of(form.solve(OTHERS).model)
-    for mine, theirs in zip(found, weights_of(wanted)):
-        oracle.assert_close(mine, theirs)
+@pytest.mark.parametrize("far", [{"spread": 1e6}, {"penalty": 1e15}])
+def test_an_optimum_out_of_reach_is_refused_by_what_to_set(far):
+    wanted = r"not come to its optimum: .*ggeur\.fisher\.spread.*ggeur\.fisher\.penalty"
+    refuse(FisherSynthesis(**far), OTHERS, wanted)
 
 
 def test_draws_are_the_seeds_and_each_classs_own():
-    form = FisherSynthesis(steps=5)
+    form = FisherSynthesis(samples=5)
     first, again, other = (
         weights_of(form.solve(OTHERS, seed=seed).model)[0] for seed in (1, 1, 2)
     )

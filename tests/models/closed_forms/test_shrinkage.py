@@ -1,4 +1,4 @@
-"""Ledoit and Wolf's rule beside scikit-learn's; refusals: test_lda.py, test_qda.py."""
+"""Ledoit and Wolf's rule beside scikit-learn's; refusals: test_lda.py."""
 
 import numpy as np
 import pytest

@@ -12,6 +12,7 @@ from federatedscope_ggeur.models import (
     ModelSettings,
     NetworkSettings,
     build_model,
+    num_trainable,
     to_vector,
 )
 from federatedscope_ggeur.models.networks import image_shape, register_network
@@ -42,8 +43,39 @@ def pixels(model, n=4, seed=0):
     return torch.randint(256, shape, dtype=torch.uint8, generator=generator)
 
 
+#: Of each network the weights that its source gives it, running statistics left out,
+#: with the channels and side of an image, the classes, and what else it is given there.
+WEIGHTS = {
+    # FedFA's and FedFA+'s AlexNet: 49.5 MB for the ten classes of Office-Caltech.
+    "alexnet_bn": (12_974_154, 3, 256, 10, {}),
+    # This project's, for the bundled digits:
+    # 9 x 16, 144 x 32, 288 x 64, 2 x 112 of norms, 64 x 10 + 10.
+    "digits_cnn": (24_058, 1, 8, 10, {}),
+    # FederatedScope's, for FEMNIST at 64 x 64 (`test_convnet5_is_federatedscopes`):
+    # 832 + 51,264 + 102,464 + 204,928 + 409,728, 832 of norms, 1,050,624 + 127,038.
+    "convnet5": (1_947_710, 1, 64, 62, {}),
+    # MarsFL's for CIFAR-10: 456 + 2,416 + 48,120 + 10,164 + 7,140 + 21,760 + 2,570.
+    "simple_cnn": (92_626, 3, 32, 10, {}),
+    # torchvision's tables.
+    "resnet18": (11_689_512, 3, 32, 1000, {"stem": "imagenet"}),
+    "resnet34": (21_797_672, 3, 32, 1000, {"stem": "imagenet"}),
+    "resnet50": (25_557_032, 3, 32, 1000, {"stem": "imagenet"}),
+    # torchvision's table has Swin-T, timm's the same number in millions (28.29).
+    "timm:swin_tiny_patch4_window7_224": (28_288_354, 3, 224, 1000, {}),
+}
+
+
 def test_all_of_the_table_are_tested():
-    assert {name.partition(":")[0] for name in SIDES} == set(NETWORKS)
+    for tested in (SIDES, WEIGHTS):
+        assert {name.partition(":")[0] for name in tested} == set(NETWORKS)
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_it_has_as_many_weights_as_its_source_says(name):
+    published, channels, side, classes, more = WEIGHTS[name]
+    chosen = NetworkSettings(name, **more)
+    model = build_model(channels * side**2, classes, ModelSettings(network=chosen))
+    assert num_trainable(model) == published
 
 
 @pytest.mark.slow
@@ -111,6 +143,7 @@ def test_convnet5_is_federatedscopes(federatedscope):
 
     model = network("convnet5")
     theirs = ConvNet5(3, 32, 32, class_num=5).eval()
+    assert num_trainable(theirs) == num_trainable(model)
     theirs.load_state_dict(model.state_dict(), strict=False)
     images = torch.randn(3, 3, 32, 32)
     model.eval()

@@ -83,7 +83,6 @@ def test_its_bytes_count_among_those_of_the_head():
         ("lda", {"rule": "ledoit_wolf"}),
         ("ridge", {"alpha": 1.0}),
         ("ncm", {}),
-        ("qda", {}),
         ("fisher", {}),
     ],
 )
