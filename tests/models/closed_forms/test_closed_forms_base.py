@@ -205,6 +205,19 @@ def test_one_of_your_own(monkeypatch):
         Toy(slope=0)
 
 
+def test_one_that_was_removed_says_what_to_take_and_leaves_its_name_free(monkeypatch):
+    monkeypatch.setattr(CLOSED_FORMS, "_parts", dict(CLOSED_FORMS))
+    with pytest.raises(ConfigError, match="no qda any more: take lda, or mixture"):
+        build_closed_form("qda", {})
+
+    @register_closed_form("qda")
+    class Own(ClosedForm):
+        pass
+
+    assert isinstance(build_closed_form("qda", {}), Own)
+    assert CLOSED_FORMS.removed("qda") == ""
+
+
 def test_a_need_that_nothing_meets_is_refused(monkeypatch):
     monkeypatch.setattr(CLOSED_FORMS, "_parts", dict(CLOSED_FORMS))
 
