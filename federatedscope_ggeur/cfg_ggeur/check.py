@@ -25,6 +25,7 @@ from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.federation import OptimizerSettings
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
 from federatedscope_ggeur.models import CLOSED_FORMS, build_closed_form
+from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.settings import NOT_SET
 
 _TOTALS = ("step1_size", "step2_size")
@@ -60,7 +61,9 @@ def check_ggeur_cfg(cfg) -> None:
     """
     problems = ggeur_problems(cfg)
     if problems:
-        raise ConfigError("\n  ".join(["wrong settings:", *problems]))
+        raise ConfigError(
+            Lines(["wrong settings:", *(f"  {problem}" for problem in problems)])
+        )
 
 
 def ggeur_problems(cfg) -> list[str]:

@@ -15,6 +15,7 @@ from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.engines.transcript import recorded, truth_of
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.reporting import new_run_folder
 
 PASSED, COULD_NOT, FAILED = 0, 2, 3
@@ -54,13 +55,13 @@ def audit(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return COULD_NOT
     failed = fails(found, options.level)
-    print("\n".join(table(found)))
+    say(*table(found))
     verdict = "FAILED" if failed else "passed"
     names = f" ({', '.join(one.attack for one in failed)})" if failed else ""
-    print(f"level {options.level}: {verdict}{names}\n{NO_PROOF}")
+    say(f"level {options.level}: {verdict}{names}", NO_PROOF)
     path = new_run_folder(options.out or cfg.outdir, "audit") / "audit.json"
     write_atomically(path, _json(options.level, found, not failed))
-    print(path)
+    say(path)
     return FAILED if failed else PASSED
 
 

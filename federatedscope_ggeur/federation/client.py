@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -59,9 +58,10 @@ from federatedscope_ggeur.methods import LocalContext, LocalOutcome
 from federatedscope_ggeur.methods.base import Tensors
 from federatedscope_ggeur.models import CPU, fold, trainable_part
 from federatedscope_ggeur.models.closed_forms import Rows, left_out_hits
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.rng import derive_seed
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Client:

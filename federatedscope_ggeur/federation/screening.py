@@ -7,7 +7,6 @@ clients differ by domain, by rows and by steps.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -22,8 +21,9 @@ from federatedscope_ggeur.federation.messages import (
 )
 from federatedscope_ggeur.federation.messages.declared import Declarations
 from federatedscope_ggeur.geometry import ClassStatistics, MeanStatistics
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: What becomes of what is found.
 SCREENS = ("warn", "off", "refuse")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -158,4 +157,4 @@ class StudyPlan:
 
 def slug(name: str) -> str:
     """A name as one of a folder."""
-    return re.sub(r"[^\w.=-]+", "_", name).strip("_.")[:80].lower() or "_"
+    return file_name(name).lower()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import torch
 from federatedscope.core.communication import StandaloneCommManager
 from federatedscope.core.message import Message
@@ -35,9 +33,10 @@ from federatedscope_ggeur.federation.course.requests import (
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.messages import Broadcast, Handshake, Join
 from federatedscope_ggeur.federation.messages.declared import Declared
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.transport import ConnectionLost
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class GGEURClient(FSClient):

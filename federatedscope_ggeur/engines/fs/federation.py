@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,6 +39,7 @@ from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.messages import Handshake
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models.text import ClassTexts
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import (
     NO_HEAD,
     ClientInfo,
@@ -52,7 +52,7 @@ from federatedscope_ggeur.reporting import (
     write_run,
 )
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Federation:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import torch
 from federatedscope.core.trainers.base_trainer import BaseTrainer
 
@@ -18,8 +16,9 @@ from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.course.requests import RequestKind
 from federatedscope_ggeur.federation.messages import Broadcast
 from federatedscope_ggeur.models import load_vector, to_vector
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class GGEURTrainer(BaseTrainer):

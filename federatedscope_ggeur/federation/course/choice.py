@@ -5,7 +5,6 @@ It belongs to round 0: the one request of it is made here.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -21,8 +20,9 @@ from federatedscope_ggeur.federation.messages import HitCounts, LeaveOneOut
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.models import ClosedForm
 from federatedscope_ggeur.models.closed_forms import LARGER_PART, confounded_share
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Choice(NamedTuple):

@@ -8,7 +8,6 @@ is recorded stands here, once.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -41,9 +40,10 @@ from federatedscope_ggeur.federation.sampling import windows
 from federatedscope_ggeur.federation.screening import Screen, log_largest_share
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.models import trainable_part
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Round0, RoundRecord, average
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _NOTHING_SENT = {"geometry_bytes_down": 0, "prototypes_bytes_down": 0}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 
 from federatedscope_ggeur.errors import MessageError
@@ -16,8 +15,9 @@ from federatedscope_ggeur.federation.course.requests import (
 )
 from federatedscope_ggeur.federation.sampling import in_client_order
 from federatedscope_ggeur.federation.server import Server
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Exchange:

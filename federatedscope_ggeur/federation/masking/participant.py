@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -50,8 +49,9 @@ from federatedscope_ggeur.federation.messages.masked import (
     SumKey,
     SumKeysRequest,
 )
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Participant:
