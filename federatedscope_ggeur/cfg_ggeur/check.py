@@ -61,9 +61,8 @@ def check_ggeur_cfg(cfg) -> None:
     """
     problems = ggeur_problems(cfg)
     if problems:
-        raise ConfigError(
-            Lines(["wrong settings:", *(f"  {problem}" for problem in problems)])
-        )
+        indented = (f"  {problem}" for problem in problems)
+        raise ConfigError(Lines(["wrong settings:", *indented]))
 
 
 def ggeur_problems(cfg) -> list[str]:

@@ -86,7 +86,8 @@ class StudyTable:
             self._over, self._done_now = self._over + 1, self._done_now + 1
             failed = event.kind == "failed"
             self._cells[name] = _FAILED if failed else _percent(event.score)
-            self._tell_over(name, event.problem if failed else "")
+            problem = " ".join(event.problem.split())  # an error may have lines
+            self._tell_over(name, problem if failed else "")
 
     def list(self, jobs: Sequence[Job], over: Mapping[str, float | None]) -> None:
         """Say which runs are over."""
@@ -141,9 +142,8 @@ class StudyTable:
             kept = {*open_rows[:most], *others[: max(most - len(open_rows), 0)]}
             shown = [row for row in rows if row in kept]
         for row in shown:
-            table.add_row(
-                _text(row), *(Text(rows[row].get(seed, "")) for seed in seeds)
-            )
+            cells = (Text(rows[row].get(seed, "")) for seed in seeds)
+            table.add_row(_text(row), *cells)
         more = len(rows) - len(shown)
         below = [Text(f"and {more} rows more")] if more else []
         return Group(_text(heading), table, *below)

@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from federatedscope_ggeur.printable import file_name
 from federatedscope_ggeur.reporting.study import Axis, Point
 
 

@@ -206,9 +206,13 @@ class StudyRun:
                     key = repr((kind, root, encoding, options))
                     images.setdefault(key, replace(job, folder=None, name=name))
         if wrong:
-            said = [f"{name}: {problem}" for problem, name in wrong.items()]
-            more = [f"and {len(said) - _LISTED} more"] * (len(said) > _LISTED)
-            raise ConfigError(Lines([f"{self.plan.path}:", *said[:_LISTED], *more]))
+            lines = [f"{self.plan.path}:"]
+            for problem, name in list(wrong.items())[:_LISTED]:
+                first, *others = problem.split("\n")
+                lines += [f"{name}: {first}", *others]
+            if len(wrong) > _LISTED:
+                lines.append(f"and {len(wrong) - _LISTED} more")
+            raise ConfigError(Lines(lines))
         return list(images.values())
 
     def _note_failed(self, cell: PlannedCell, problem: str) -> None:

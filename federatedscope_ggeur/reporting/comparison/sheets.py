@@ -231,7 +231,8 @@ def _study_notes(study: Study) -> list[str]:
     axes = [axis.name for axis in study.axes]
     tuned = [_tuned_note(one, name_of(one.labels, axes)) for one in study.tuned]
     return tuned + [
-        f"failed: {name_of(one.labels, axes)}, seed {one.seed}: {_one_line(one.problem)}"
+        f"failed: {name_of(one.labels, axes)}, seed {one.seed}: "
+        f"{_one_line(one.problem)}"
         for one in study.failed
     ]
 

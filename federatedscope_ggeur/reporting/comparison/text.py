@@ -80,7 +80,7 @@ def as_markdown(comparison: Comparison) -> str:
     tested."""
     parts = []
     for table in comparison.tables:
-        parts.append(f"## {as_markdown_text(table.title)}")
+        parts.append(f"## {markdown(table.title)}")
         parts += [sheet_markdown(sheet) for sheet in sheets(comparison, table)]
         if table.notes:
             parts.append(_bullets(table.notes))
@@ -93,27 +93,22 @@ def as_markdown(comparison: Comparison) -> str:
 def sheet_markdown(sheet: Sheet) -> str:
     """One sheet, under its title."""
     lines = [
-        f"### {as_markdown_text(sheet.title)}",
+        f"### {markdown(sheet.title)}",
         "",
-        _line(map(as_markdown_text, sheet.columns)),
+        _line(map(markdown, sheet.columns)),
         _line(["---", *["---:"] * (len(sheet.columns) - 1)]),
-        *(
-            _line([as_markdown_text(name), *map(_cell, cells)])
-            for name, cells in sheet.rows
-        ),
+        *(_line([markdown(name), *map(_cell, cells)]) for name, cells in sheet.rows),
         "",
     ]
     notes = [
-        re.sub(
-            "^best:", "**bold**:", re.sub("^top:", "_italic_:", as_markdown_text(note))
-        )
+        re.sub("^best:", "**bold**:", re.sub("^top:", "_italic_:", markdown(note)))
         for note in sheet.notes
     ]
     return "\n".join([*lines, "  \n".join(notes)])
 
 
 def _bullets(notes: Sequence[str]) -> str:
-    return "\n".join(f"- {as_markdown_text(note)}" for note in notes)
+    return "\n".join(f"- {markdown(note)}" for note in notes)
 
 
 def _line(cells) -> str:
@@ -122,10 +117,10 @@ def _line(cells) -> str:
 
 def _cell(cell: Cell) -> str:
     emphasis = _EMPHASIS[cell.mark]
-    return f"{emphasis}{as_markdown_text(cell.text)}{emphasis} {as_markdown_text(cell.behind)}".strip()
+    return f"{emphasis}{markdown(cell.text)}{emphasis} {markdown(cell.behind)}".strip()
 
 
-def as_markdown_text(text: str) -> str:
+def markdown(text: str) -> str:
     """`text` as Markdown shows it."""
     plain = _MARKDOWN.sub(r"\\\1", printable(text, LINE).strip())
     return _LIST.sub(r"\1\\\2", plain)
