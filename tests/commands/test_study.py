@@ -105,9 +105,7 @@ def test_off_a_terminal_there_are_lines(jobs):
     assert "\x1b" not in said
 
 
-@pytest.mark.parametrize("text", WORST)
-@pytest.mark.parametrize("terminal", [True, False])
-def test_names_and_problems_are_text_without_markup(jobs, text, terminal):
+def check_quiet(jobs, text: str, terminal: bool) -> None:
     job = replace(jobs[0], name=f"{text} / seed 0")
     events = [
         Event("killed", job, problem=text),
@@ -119,3 +117,9 @@ def test_names_and_problems_are_text_without_markup(jobs, text, terminal):
     assert not set(hidden_in(plain)) - ({"\r"} if terminal else set())
     if "[bold red]" in text and not terminal:
         assert "[bold red]rich[/]" in said
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_names_and_problems_are_text_without_markup(jobs, terminal):
+    for text in WORST:
+        check_quiet(jobs, text, terminal)
