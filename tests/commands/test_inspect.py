@@ -85,7 +85,7 @@ def test_samples_are_those_the_clients_train_on(inspect, quickstart, small, tmp_
 
 def test_a_domain_may_be_called_anything(inspect, tmp_path):
     counts = [(40, 40), (40, 40), (40, 40)]
-    names = ("plain", f"=x\n{FORGED}\x1b[2J", ".. \u202e\udce9")
+    names = ("plain", f"=x\n{FORGED}\x1b[2J", "\u202e..\udce9")
     harmless = write_domains(tmp_path / "harmless", counts)
     data = write_domains(tmp_path / "data", counts, names=names)
     evenly = ["data.splitter", "iid", "data.splitter_args", "[]"]
