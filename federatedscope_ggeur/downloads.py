@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import socket
 import threading
@@ -16,8 +15,9 @@ from urllib.request import getproxies, proxy_bypass
 import torch
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _BLOCK = 1 << 20
 _REACH = 2.0  # s

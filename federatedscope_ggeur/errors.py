@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from federatedscope_ggeur.printable import LINE, Lines, printable
+
 _KEYS: dict[str, str] = {}
 _LONG = re.compile(r"\S{301,}")
 
@@ -43,11 +45,19 @@ def _cut(found: re.Match) -> str:
 class GGEURError(Exception):
     """Base of every error that a user, a data file or a peer can cause.
 
-    A word of more than 300 characters, which only a value can be, is cut in its text.
+    Its text is printable, and one line unless it was given `Lines`. A word of more than
+    300 characters, which only a value can be, is cut.
     """
 
+    @property
+    def lines(self) -> list[str]:
+        """The lines of its text, to stand among those of another one."""
+        given = self.args[0] if len(self.args) == 1 else super().__str__()
+        lines = given.split("\n") if isinstance(given, Lines) else [given]
+        return [_LONG.sub(_cut, printable(line, LINE)) for line in lines]
+
     def __str__(self) -> str:
-        return _LONG.sub(_cut, super().__str__())
+        return "\n".join(self.lines)
 
 
 class ConfigError(GGEURError, ValueError):

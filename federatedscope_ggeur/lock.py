@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import sys
 import time
@@ -12,8 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _POLL_SECONDS = 0.2
 _TAKEN = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,8 +10,9 @@ from contextvars import ContextVar
 from tqdm import tqdm
 
 from federatedscope_ggeur.machine import peak_memory
+from federatedscope_ggeur.printable import get_logger, printable
 
-logger = logging.getLogger("federatedscope_ggeur")
+logger = get_logger("federatedscope_ggeur")
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0
 _PREFIXES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 _hidden: ContextVar[bool] = ContextVar("hidden", default=False)
@@ -47,6 +47,7 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
     ):
         self.total, self.done, self._before = total, done, done
+        what = printable(what)
         self._name = f"{what}: {unit}" if what else unit
         self._clock, self._pause = clock, _FIRST_PAUSE
         # tqdm's None: shown on a terminal only.
@@ -69,7 +70,7 @@ class Progress:
         first, self.done = self.done == self._before, self.done + parts
         self._bar.update(parts)
         if note:
-            self._bar.set_postfix_str(note)
+            self._bar.set_postfix_str(printable(note))
         now, last = self._clock(), self.done >= self.total
         if self._bar.disable and (first or last or now - self._told >= self._pause):
             if not first:

@@ -22,7 +22,8 @@ def derive_seed(seed: int, *key: int | str) -> int:
     for part in (int(seed), *key):
         kind = "s" if isinstance(part, str) else "i"
         text = part if isinstance(part, str) else str(int(part))
-        digest.update(f"{kind}{len(text)}:{text};".encode())
+        # A domain is called as its file, which may have bytes that are no UTF-8.
+        digest.update(f"{kind}{len(text)}:{text};".encode(errors="surrogatepass"))
     return int.from_bytes(digest.digest(), "little") >> 1
 
 

@@ -20,8 +20,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "federatedscope_ggeur"
 #: DESIGN, section 3, from the ground up: a room may import itself and those below it.
 GROUND = (
-    "errors", "rng", "files", "lock", "examples", "downloads", "machine", "progress",
-    "settings",
+    "printable", "errors", "rng", "files", "lock", "examples", "downloads", "machine",
+    "progress", "settings",
 )  # fmt: skip
 FLOORS = (
     *GROUND, "geometry", "models", "methods", "data", "reporting", "transport",
@@ -30,14 +30,15 @@ FLOORS = (
 )  # fmt: skip
 #: Rooms on one floor, which do not know each other.
 APART = {
-    "errors": set(),
+    "printable": set(),
+    "errors": {"printable"},
     "rng": {"errors"},
     "files": {"errors"},
-    "lock": {"errors"},
+    "lock": {"errors", "printable"},
     "examples": {"errors"},
-    "downloads": {"errors"},
+    "downloads": {"errors", "printable"},
     "machine": set(),
-    "progress": {"machine"},
+    "progress": {"machine", "printable"},
     "settings": {"errors"},
     "data": {*GROUND},
     "reporting": {*GROUND},
@@ -125,6 +126,32 @@ def test_only_the_engine_in_federatedscope_imports_it():
         for name in imports(tree):
             if name.split(".")[0] == "federatedscope":
                 assert file.parts[:2] == ("engines", "fs"), f"{file} imports {name}"
+
+
+def test_what_the_package_logs_is_made_printable():
+    """By its loggers, since handlers of others get the records too."""
+    for file, tree in trees().items():
+        for node in tree.body:
+            if (
+                isinstance(node, ast.Assign)
+                and ast.unparse(node.targets[0]) == "logger"
+            ):
+                made = ast.unparse(node.value)
+                assert made.startswith("get_logger("), f"{file}: {made}"
+
+
+def test_errors_of_several_lines_are_given_lines():
+    """A line end in any other text is escaped when the error is shown."""
+    for file, tree in trees().items():
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.Call) and node.args):
+                continue
+            made, first = ast.unparse(node.func), node.args[0]
+            if not made.endswith("Error") or ast.unparse(first).startswith("Lines("):
+                continue
+            texts = [n.value for n in ast.walk(first) if isinstance(n, ast.Constant)]
+            lines = [text for text in texts if isinstance(text, str) and "\n" in text]
+            assert not lines, f"{file}, line {node.lineno}: give {made} Lines"
 
 
 def test_transport_imports_no_torch():

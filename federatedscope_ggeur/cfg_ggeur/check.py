@@ -26,6 +26,7 @@ from federatedscope_ggeur.federation import OptimizerSettings
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
 from federatedscope_ggeur.models import CLOSED_FORMS, build_closed_form
+from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.settings import NOT_SET
 
 _TOTALS = ("step1_size", "step2_size")
@@ -61,7 +62,8 @@ def check_ggeur_cfg(cfg) -> None:
     """
     problems = ggeur_problems(cfg)
     if problems:
-        raise ConfigError("\n  ".join(["wrong settings:", *problems]))
+        indented = (f"  {problem}" for problem in problems)
+        raise ConfigError(Lines(["wrong settings:", *indented]))
 
 
 def ggeur_problems(cfg) -> list[str]:

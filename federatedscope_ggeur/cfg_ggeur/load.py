@@ -44,6 +44,7 @@ from federatedscope_ggeur.data import (
 )
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.examples import find_config
+from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import missing_package
 from federatedscope_ggeur.settings import flatten
 
@@ -98,7 +99,7 @@ def load_config(
         more = len(problems) - _LISTED
         if more > 0:
             problems[_LISTED:] = [f"  and {more} more"]
-        raise ConfigError("\n".join([f"wrong settings{place}:", *problems, _HINT]))
+        raise ConfigError(Lines([f"wrong settings{place}:", *problems, _HINT]))
     settle_switches(cfg)
     settle_defaults(cfg)
     cfg.freeze()

@@ -23,6 +23,7 @@ from federatedscope_ggeur.engines.run import Run, load_federated_data
 from federatedscope_ggeur.engines.transcript import recorded, truth_of
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.reporting import new_run_folder
 
 PASSED, COULD_NOT, FAILED = 0, 2, 3
@@ -80,10 +81,10 @@ def audit(arguments: Sequence[str]) -> int:
         for who in ADVERSARIES
         if options.own is None or who == ADVERSARIES[0]
     }
-    print("\n".join(table(found)))
-    print("\n".join(map(verdict_line, verdicts.values())))
+    say(*table(found))
+    say(*map(verdict_line, verdicts.values()))
     claimed = " and ".join(privacy_of(cfg).against) or "nobody"
-    print(f"this run claims to stand up to {claimed}\n{NO_PROOF}")
+    say(f"this run claims to stand up to {claimed}", NO_PROOF)
     status = _STATUS[verdicts[options.adversary].outcome]
     path = new_run_folder(options.out or cfg.outdir, "audit") / "audit.json"
     content = {
@@ -100,7 +101,7 @@ def audit(arguments: Sequence[str]) -> int:
     }
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"
     write_atomically(path, text)
-    print(path)
+    say(path)
     return status
 
 

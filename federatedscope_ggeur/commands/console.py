@@ -14,6 +14,7 @@ from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.progress import Progress, above_bars, no_progress
 from federatedscope_ggeur.reporting import (
     OWN_FOLDER,
@@ -26,7 +27,7 @@ from federatedscope_ggeur.reporting import (
 )
 from federatedscope_ggeur.reporting.log_file import handled_by, logging_to
 
-logger = logging.getLogger("federatedscope_ggeur")
+logger = get_logger("federatedscope_ggeur")
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 _FILE_ONLY = {"file_only": True}
 

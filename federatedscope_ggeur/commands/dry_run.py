@@ -12,6 +12,7 @@ from federatedscope_ggeur.data import Pending, find_pending, find_reader
 from federatedscope_ggeur.engines.forecast import Forecast, forecast, set_up
 from federatedscope_ggeur.engines.meter import Traffic
 from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.progress import bytes_text, duration_text
 
 #: Clients that get a line each; of more, the median and the extremes are said.
@@ -34,11 +35,11 @@ def show_forecast(cfg) -> int:
         own = options_of(find_reader(cfg.data.type), cfg.ggeur)
         pending = find_pending(cfg.data.type, cfg.data.root, encoding, own)
         if pending is not None:
-            print("\n".join(_about_images(pending, encoding.cache)))
+            say(*_about_images(pending, encoding.cache))
             return 0
         run = set_up(cfg)
-        print("\n".join([*run.describe(), *_about_rows(run)]), flush=True)
-        print("\n".join(forecast_lines(forecast(run), run)))
+        say(*run.describe(), *_about_rows(run))
+        say(*forecast_lines(forecast(run), run))
     return 0
 
 

@@ -3,7 +3,6 @@ classes where something is made of them, before its runs."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
@@ -24,8 +23,9 @@ from federatedscope_ggeur.data import (
     is_image_type,
 )
 from federatedscope_ggeur.engines.run import load_data_set
+from federatedscope_ggeur.printable import get_logger, say
 
-logger = logging.getLogger("federatedscope_ggeur")
+logger = get_logger("federatedscope_ggeur")
 
 
 def embed(arguments: Sequence[str]) -> int:
@@ -58,7 +58,7 @@ def embed(arguments: Sequence[str]) -> int:
                 cfg.ggeur.encoder.cache,
             )
             return INTERRUPTED
-    print("\n".join(lines))
+    say(*lines)
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from federatedscope_ggeur.errors import ConfigError, listed
 from federatedscope_ggeur.federation.advice import withheld_text
 from federatedscope_ggeur.federation.holdings import Withheld
 from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.printable import file_name, printable, say
 from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.crowds import draw_crowd
 from federatedscope_ggeur.reporting.formats import read_formats
@@ -76,7 +76,9 @@ def inspect(arguments: Sequence[str]) -> int:
     files = {"samples.csv": held.to_csv()}
     if alike:
         files["similarity.csv"] = similarities_csv(alike, dataset.class_names)
-    names = [f"similarity_{i}_{_safe(p.second)}" for i, p in enumerate(alike, 1)]
+    names = [
+        f"similarity_{i}_{file_name(p.second, 50)}" for i, p in enumerate(alike, 1)
+    ]
     pictures = [f"{name}.{form}" for name in ["samples", *names] for form in formats]
     folder = _folder(cfg, options.out, [*files, *pictures])
     for name, text in files.items():
@@ -95,10 +97,9 @@ def inspect(arguments: Sequence[str]) -> int:
     demands = demands_of(cfg)
     on_clients = demands.own_statistics or demands.calibrates
     threshold = int(ggeur.privacy.min_samples) if on_clients else 1
-    print("\n".join(_about_holdings(held, threshold)))
-    print("\n".join(_about_similarities(alike, dataset, form)))
-    for name in sorted([*files, *pictures]):
-        print(folder / name)
+    say(*_about_holdings(held, threshold))
+    say(*_about_similarities(alike, dataset, form))
+    say(*(folder / name for name in sorted([*files, *pictures])))
     return 0
 
 
@@ -119,11 +120,6 @@ def _folder(cfg, out: str | None, names: Sequence[str]) -> Path:
             f"--out: cannot make the folder '{folder}': {error.strerror or error}"
         ) from error
     return folder
-
-
-def _safe(name: str) -> str:
-    """A domain's name as part of a file's."""
-    return re.sub(r"[^\w.-]+", "_", name)[:60]
 
 
 def _draw_holdings(path: Path, held: Holdings) -> None:
@@ -186,6 +182,7 @@ def _about_holdings(held: Holdings, threshold: int) -> list[str]:
 
 def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
     """Names stand left, all else right."""
+    table = [list(map(printable, row)) for row in table]
     left = table[0].index("domain")
     widths = [max(map(len, column)) for column in zip(*table)]
     return [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +17,8 @@ from federatedscope_ggeur.commands.prediction import (
 from federatedscope_ggeur.commands.zero_shot import read_names, zero_shot_predictor
 from federatedscope_ggeur.data import EncoderSettings
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.printable import is_hidden, say
+from federatedscope_ggeur.reporting.tables import csv_text
 
 
 def predict(arguments: Sequence[str]) -> int:
@@ -173,7 +174,7 @@ def _naming_broken(
 ) -> Iterator[Prediction]:
     for one in found:
         if one.problem:
-            print(f"error: {one.problem}", file=sys.stderr)
+            say(f"error: {one.problem}", file=sys.stderr)
             broken.append(one)
         yield one
 
@@ -181,7 +182,7 @@ def _naming_broken(
 def _print_text(found: Iterable[Prediction]) -> None:
     for one in found:
         shown = ", ".join(f"{name} {share:.3f}" for name, share in one.classes)
-        print(f"{one.image}: {shown or 'cannot be read'}", flush=True)
+        say(f"{one.image}: {shown or 'cannot be read'}")
 
 
 def _print_json(found: Iterable[Prediction]) -> None:
@@ -193,17 +194,25 @@ def _print_json(found: Iterable[Prediction]) -> None:
         }
         for one in found
     ]
-    print(json.dumps(rows, indent=2, ensure_ascii=False))
+    # Who reads JSON gets true names: what is hidden stands as JSON escapes it.
+    said = json.dumps(rows, indent=2, ensure_ascii=False).split("\n")
+    print("\n".join("".join(map(_json_escaped, line)) for line in said))
+
+
+def _json_escaped(character: str) -> str:
+    return json.dumps(character)[1:-1] if is_hidden(character) else character
 
 
 def _print_csv(found: Iterable[Prediction]) -> None:
-    table = csv.writer(sys.stdout, lineterminator="\n")
-    table.writerow(["image", "rank", "class", "probability", "error"])
+    def show(*cells: object) -> None:
+        print(csv_text([cells]), end="", flush=True)
+
+    show("image", "rank", "class", "probability", "error")
     for one in found:
         if one.problem:
-            table.writerow([one.image, "", "", "", one.problem])
+            show(one.image, "", "", "", one.problem)
         for rank, (name, share) in enumerate(one.classes, 1):
-            table.writerow([one.image, rank, name, share, ""])
+            show(one.image, rank, name, share, "")
 
 
 _PRINTERS = {"text": _print_text, "json": _print_json, "csv": _print_csv}

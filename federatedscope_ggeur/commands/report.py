@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.commands.compare import add_choices
+from federatedscope_ggeur.printable import say
 
 if TYPE_CHECKING:
     from federatedscope_ggeur.reporting.comparison import Comparison
@@ -55,8 +56,7 @@ def report(arguments: Sequence[str]) -> int:
     print(found.to_text())
     for sheet in more:
         print(sheet_text(sheet), end="\n\n")
-    for name in files:
-        print(folder / name)
+    say(*(folder / name for name in files))
     return 0
 
 

@@ -14,6 +14,7 @@ from federatedscope_ggeur.commands import (
 )
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.examples import find_config
+from federatedscope_ggeur.printable import Lines
 
 _DRY_RUN = "--dry-run"
 _EPILOG = f"""\
@@ -85,11 +86,12 @@ def _refuse_several_seeds(base: str, given: dict, settings: Sequence[str]) -> No
 
     behind = {k: literal(v) for k, v in zip(settings[::2], settings[1::2])}
     behind.pop("seed", None)
-    raise ConfigError(
+    head = (
         f"seed: a run has one, got {shown(given['seed'])}. This study has a run for "
-        f"each; save it as my_study.yaml and run `{PROGRAM} study my_study.yaml`:\n\n"
-        f"{study_text(base, behind, seeds)}"
+        f"each; save it as my_study.yaml and run `{PROGRAM} study my_study.yaml`:"
     )
+    text = study_text(base, behind, seeds)
+    raise ConfigError(Lines([head, "", *text.split("\n")]))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,6 +13,7 @@ from federatedscope_ggeur.commands import INTERRUPTED, PROGRAM, command_parser
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import study_folder
 from federatedscope_ggeur.machine import usable_cores
+from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.reporting.study import Study
 
 if TYPE_CHECKING:
@@ -102,10 +103,8 @@ def _run(options: argparse.Namespace, workers: Workers) -> int:
         with shown, table:
             found = run.run(workers, table)
     except KeyboardInterrupt:
-        print(
-            f"interrupted; the same command goes on: what is over is in {run.folder}",
-            file=sys.stderr,
-        )
+        over = f"what is over is in {run.folder}"
+        say(f"interrupted; the same command goes on: {over}", file=sys.stderr)
         return INTERRUPTED
     return _tell_end(found, run.folder, options.quiet)
 
@@ -119,12 +118,13 @@ def _tell_end(found: Study, folder: Path, quiet: bool) -> int:
             len(a.points) for a in found.axes
         ):
             print(Comparison.of([folder]).to_text())
-        print(f"runs: {folder}\ncurves and tables: {PROGRAM} report {folder}")
+        say(f"runs: {folder}", f"curves and tables: {PROGRAM} report {folder}")
     by_problem: dict[str, list[str]] = {}
     for failed in found.failed:
         name = " / ".join([*failed.labels.values(), f"seed {failed.seed}"])
         by_problem.setdefault(failed.problem, []).append(name)
     for problem, names in by_problem.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        print(f"failed: {names[0]}{more}: {problem}", file=sys.stderr)
+        first, *others = problem.split("\n")
+        say(f"failed: {names[0]}{more}: {first}", *others, file=sys.stderr)
     return 1 if found.failed else 0

@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from federatedscope_ggeur.printable import LINE, printable
 from federatedscope_ggeur.progress import duration_text
 from federatedscope_ggeur.studies.jobs import Job
 from federatedscope_ggeur.studies.workers import Event
@@ -85,13 +86,14 @@ class StudyTable:
             self._over, self._done_now = self._over + 1, self._done_now + 1
             failed = event.kind == "failed"
             self._cells[name] = _FAILED if failed else _percent(event.score)
-            self._tell_over(name, event.problem if failed else "")
+            problem = " ".join(event.problem.split())  # an error may have lines
+            self._tell_over(name, problem if failed else "")
 
     def list(self, jobs: Sequence[Job], over: Mapping[str, float | None]) -> None:
         """Say which runs are over."""
         for name in (job.name for job in jobs):
             said = _percent(over[name]) if name in over else "to do"
-            self._console.print(Text(f"{said:>10}  {name}"))
+            self._console.print(_text(f"{said:>10}  {name}"))
 
     def _tell_over(self, name: str, problem: str) -> None:
         is_last = self._over == len(self._jobs)
@@ -105,7 +107,7 @@ class StudyTable:
 
     def _say(self, line: str) -> None:
         if not self._quiet:
-            self._console.print(Text(line), soft_wrap=True)
+            self._console.print(_text(line), soft_wrap=True)
 
     def _heading(self) -> str:
         return f"{self._stage} {self._over} of {len(self._jobs)}"
@@ -140,10 +142,16 @@ class StudyTable:
             kept = {*open_rows[:most], *others[: max(most - len(open_rows), 0)]}
             shown = [row for row in rows if row in kept]
         for row in shown:
-            table.add_row(Text(row), *(Text(rows[row].get(seed, "")) for seed in seeds))
+            cells = (Text(rows[row].get(seed, "")) for seed in seeds)
+            table.add_row(_text(row), *cells)
         more = len(rows) - len(shown)
         below = [Text(f"and {more} rows more")] if more else []
-        return Group(Text(heading), table, *below)
+        return Group(_text(heading), table, *below)
+
+
+def _text(line: str) -> Text:
+    """A line as rich shows it: without markup, and printable."""
+    return Text(printable(line, LINE))
 
 
 def _is_running(cells) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,9 @@ from federatedscope_ggeur.data.cache.index import (
 from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
 from federatedscope_ggeur.data.split import split_domain
 from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.printable import Lines, get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,11 @@ def read_carried(
         raise error
     if len({record.name + str(record.files()) for record in found}) > 1:
         roots = ", ".join(f"'{record.root}'" for record in found)
-        raise DataError(
-            f"{error}\nThe cache {folder} holds several data sets of this type and "
-            f"encoder; set data.root to one of those they were made from: {roots}"
-        ) from error
+        several = (
+            f"The cache {folder} holds several data sets of this type and encoder; set "
+            f"data.root to one of those they were made from: {roots}"
+        )
+        raise DataError(Lines([*error.lines, several])) from error
     record = found[0]
     logger.warning(
         "the features in %s (%s) are used without the images: %s",

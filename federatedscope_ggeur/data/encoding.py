@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -42,8 +41,9 @@ from federatedscope_ggeur.data.image_faults import LeftOut, warn_of_several_clas
 from federatedscope_ggeur.data.images.base import ImageDataSet, ImageReader, Images
 from federatedscope_ggeur.data.parts import filled_in
 from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)

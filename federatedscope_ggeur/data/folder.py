@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import zipfile
 from collections.abc import Sequence
@@ -21,8 +20,9 @@ from federatedscope_ggeur.data.registry import register_reader
 from federatedscope_ggeur.data.split import split_domain
 from federatedscope_ggeur.data.text.features import TEXT, is_text_file
 from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 LAYOUTS = (
     "Accepted layouts of data.root: <domain>.npz for each domain; or "

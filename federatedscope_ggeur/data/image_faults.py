@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,8 +16,9 @@ from federatedscope_ggeur.data.images.base import Images
 from federatedscope_ggeur.data.images.layout import shown
 from federatedscope_ggeur.errors import ConfigError, DataError, setting
 from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.printable import Lines, get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _FEW = 5
 
@@ -65,11 +65,13 @@ class LeftOut:
         total, keys = len(self._images), [self._images.keys[row] for row in bad]
         count = f"{len(bad)} of {total} images of {self._what} cannot be loaded"
         if not skip or len(bad) == total:
-            more = "" if len(bad) == 1 else f"\n{count}: {shown(keys)}."
-            way_out = "" if len(bad) == total else (
-                f"\nTo go on without: {setting('encoder.skip_unreadable')} True"
-            )  # fmt: skip
-            raise DataError(f"{next(iter(bad.values()))}{more}{way_out}") from first
+            lines = [next(iter(bad.values()))]
+            if len(bad) > 1:
+                lines.append(f"{count}: {shown(keys)}.")
+            if len(bad) < total:
+                way_out = f"{setting('encoder.skip_unreadable')} True"
+                lines.append(f"To go on without: {way_out}")
+            raise DataError(Lines(lines)) from first
         logger.warning("%s and are left out: %s", count, shown(keys[:_FEW]))
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

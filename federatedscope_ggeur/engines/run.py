@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +41,7 @@ from federatedscope_ggeur.engines.text import class_texts, text_key
 from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.server import unseen_clients
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import (
     Capture,
     ClientInfo,
@@ -52,7 +52,7 @@ from federatedscope_ggeur.reporting import (
     Tracking,
 )
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: What is told of round 0, of each round, and of calibration.
 Watch = Callable[["Round0 | RoundRecord"], object]

@@ -8,15 +8,15 @@ the room of its exchange.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
 import numpy as np
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.wire.declared import Declarations
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: What becomes of what is found.
 SCREENS = ("warn", "off", "refuse")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
-logger = logging.getLogger(__name__)
+from federatedscope_ggeur.printable import get_logger
+
+logger = get_logger(__name__)
 
 
 def shares(weights: Mapping[int, float]) -> dict[int, float]:

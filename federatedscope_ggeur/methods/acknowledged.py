@@ -9,7 +9,6 @@ the server sends down, for each client, the last round whose update it took.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
 import torch
@@ -21,8 +20,9 @@ from federatedscope_ggeur.methods.base import (
     Tensors,
     Update,
 )
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def first_state(context: ServerContext, **mean: Tensor) -> Tensors:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 import torch
@@ -21,9 +20,10 @@ from federatedscope_ggeur.methods.base import (
 from federatedscope_ggeur.methods.registry import register_augmentation
 from federatedscope_ggeur.methods.tensors import TensorSpec, count_problem
 from federatedscope_ggeur.models import LinearHead, Model
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import Key, not_negative, positive, whole
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @register_augmentation("fedgen")

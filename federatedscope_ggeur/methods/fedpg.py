@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import torch
 from torch import Tensor
 
@@ -34,6 +32,7 @@ from federatedscope_ggeur.methods.virtual_images import (
     virtual_accuracy,
 )
 from federatedscope_ggeur.models import Model, load_vector, to_vector
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import (
     NOT_SET,
     Key,
@@ -43,7 +42,7 @@ from federatedscope_ggeur.settings import (
     whole,
 )
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: A generator whose numbers move by less in a round is as good as not trained: those
 #: of its first layer begin within 0.04.

@@ -18,7 +18,7 @@ _FONT = 7.0
 _INCH = 1 / 72  # of a point
 _LETTER = 0.62 * _FONT * _INCH
 _LINE = 1.35 * _FONT * _INCH
-_CHARACTERS = 26
+_CHARACTERS, _TITLE = 26, 120
 _MOST_NUMBERS = 1200
 _MANY = 30
 _SMALLEST = (4.5, 2.0)
@@ -61,6 +61,9 @@ def draw_heatmap(
     """
     counts = values.dtype.kind in "iu"
     texts = _texts(values, counts)
+    title, row_title, column_title = (
+        shortened(text, _TITLE) for text in (title, row_title, column_title)
+    )
     rows, columns = (
         [shortened(name, _CHARACTERS) for name in names] for names in (rows, columns)
     )

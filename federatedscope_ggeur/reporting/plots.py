@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.printable import LINE, printable
 from federatedscope_ggeur.reporting.results import Results, RoundRecord
 
 #: Okabe and Ito's colours, told apart by colour-blind readers; black is for AVG, and
@@ -85,7 +86,9 @@ def png_bytes(canvas: FigureCanvasAgg) -> bytes:
 
 
 def shortened(name: str, characters: int) -> str:
-    """`name`, cut in the middle if it is long: names tend to differ at their ends."""
+    """`name`, printable, cut in the middle if it is long: names tend to differ at their
+    ends."""
+    name = printable(name, LINE)
     half = (characters - 3) // 2
     return f"{name[:half]}...{name[-half:]}" if len(name) > characters else name
 

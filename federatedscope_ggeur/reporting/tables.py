@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
-from html import escape
 
 from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.printable import LINE, Lines, as_html, printable
 from federatedscope_ggeur.reporting.records import (
     Divergence,
     Kept,
@@ -18,6 +19,10 @@ from federatedscope_ggeur.reporting.records import (
 )
 from federatedscope_ggeur.reporting.results import Results
 from federatedscope_ggeur.reporting.summary import average, summarise
+
+# What spreadsheets begin a formula with, also in letters of full width.
+_FORMULA = re.compile(r"\s*[-=+@\uff0d\uff1d\uff0b\uff20]")
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 #: Whose models were scored, where it was not the global one.
 _SCORED_OWN = (
@@ -148,19 +153,19 @@ def results_table(results: Results) -> str:
     that does not exist is shown as "-".
     """
     head, rows, summary = _cells(results)
-    return "\n".join([*_aligned(head, rows, summary), *_remarks(results)])
+    return Lines([*_aligned(head, rows, summary), *_remarks(results)])
 
 
 def results_html(results: Results) -> str:
     """What `results_table` says, as an HTML table and a paragraph."""
     head, rows, summary = _cells(results)
     lines = [_row("th", head), *(_row("td", row) for row in [*rows, *summary])]
-    remarks = "<br>".join(map(escape, _remarks(results)))
+    remarks = "<br>".join(map(as_html, _remarks(results)))
     return "\n".join(["<table>", *lines, "</table>", f"<p>{remarks}</p>"])
 
 
 def _row(tag: str, cells: tuple[str, ...]) -> str:
-    inner = "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)
+    inner = "".join(f"<{tag}>{as_html(cell)}</{tag}>" for cell in cells)
     return f"<tr>{inner}</tr>"
 
 
@@ -245,14 +250,26 @@ def metrics_csv(results: Results) -> str:
 
 
 def csv_text(lines: Iterable[Sequence]) -> str:
-    """Lines of cells as CSV."""
+    """Lines of cells as CSV. Texts are printable, and an apostrophe stands before one
+    that a spreadsheet would take for a formula."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
+    rows = (map(_csv_cell, line) for line in lines)
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
+def _csv_cell(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    text = printable(value, LINE)
+    if _FORMULA.match(text) and not _NUMBER.fullmatch(text):
+        return f"'{text}"
+    return text
+
+
 def _marked(domain: str, results: Results) -> str:
-    return f"{domain} *" if domain in results.unseen_domains else domain
+    star = " *" if domain in results.unseen_domains else ""
+    return f"{printable(domain)}{star}"
 
 
 def _aligned(head: tuple, rows: list, summary: list) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from federatedscope_ggeur.errors import ConfigError, setting
+from federatedscope_ggeur.printable import printable
 from federatedscope_ggeur.reporting.records import Round0, RoundRecord
 
 
@@ -51,7 +52,7 @@ def scalars(record: RoundRecord) -> dict[str, float]:
     ``test_<domain>_acc``, ``test_domain_avg_acc``, ``test_domain_std_acc``."""
     found: dict[str, float | None] = dict(record.metrics or {})
     for domain, accuracy in (record.accuracy or {}).items():
-        found[f"test_{domain}_acc"] = accuracy
+        found[f"test_{printable(domain)}_acc"] = accuracy
     found["test_domain_avg_acc"] = record.avg
     found["test_domain_std_acc"] = record.std
     return {name: value for name, value in found.items() if value is not None}

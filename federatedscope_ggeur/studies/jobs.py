@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from federatedscope_ggeur.engines.run import Run, divide, load_data_set, what_to
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.federation.course.checkpoint_files import DEFAULT_NAME
 from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.printable import Lines, get_logger
 from federatedscope_ggeur.reporting import (
     Capture,
     Origin,
@@ -31,7 +31,7 @@ from federatedscope_ggeur.reporting import (
 from federatedscope_ggeur.reporting.log_file import logging_to
 from federatedscope_ggeur.reporting.study import CELL_FILE, Cell, read_cell, to_text
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 PART = ".part"
 _TELL_SECONDS = 0.5
@@ -274,8 +274,9 @@ def _run_on_federatedscope(job: Job) -> Path:
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.strip()]
         told = [line for line in said if line.startswith("error: ")]
-        last = "\n".join(said[said.index(told[0]) :] if told else said[-1:])
-        raise ConfigError(last.removeprefix("error: ") or "FederatedScope failed")
+        first, *others = said[said.index(told[0]) :] if told else said[-1:] or [""]
+        first = first.removeprefix("error: ") or "FederatedScope failed"
+        raise ConfigError(Lines([first, *others]))
     write_atomically(part / CELL_FILE, to_text(job.cell))
     return part
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from federatedscope_ggeur.printable import file_name
 from federatedscope_ggeur.reporting.study import Axis, Point
 
 
@@ -158,4 +158,4 @@ class StudyPlan:
 
 def slug(name: str) -> str:
     """A name as one of a folder."""
-    return re.sub(r"[^\w.=-]+", "_", name).strip("_.")[:80].lower() or "_"
+    return file_name(name).lower()

@@ -15,6 +15,7 @@ from federatedscope_ggeur.engines.run import what_to_load
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.lock import locked
+from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import Origin, Results, RoundRecord, read_results
 from federatedscope_ggeur.reporting.plain import as_json_value
 from federatedscope_ggeur.reporting.study import (
@@ -205,9 +206,13 @@ class StudyRun:
                     key = repr((kind, root, encoding, options))
                     images.setdefault(key, replace(job, folder=None, name=name))
         if wrong:
-            said = [f"{name}: {problem}" for problem, name in wrong.items()]
-            more = [f"and {len(said) - _LISTED} more"] * (len(said) > _LISTED)
-            raise ConfigError("\n".join([f"{self.plan.path}:", *said[:_LISTED], *more]))
+            lines = [f"{self.plan.path}:"]
+            for problem, name in list(wrong.items())[:_LISTED]:
+                first, *others = problem.split("\n")
+                lines += [f"{name}: {first}", *others]
+            if len(wrong) > _LISTED:
+                lines.append(f"and {len(wrong) - _LISTED} more")
+            raise ConfigError(Lines(lines))
         return list(images.values())
 
     def _note_failed(self, cell: PlannedCell, problem: str) -> None:

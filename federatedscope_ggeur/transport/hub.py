@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, GGEURError
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.transport.endings import Refused
 from federatedscope_ggeur.transport.frames import (
     ALIVE,
@@ -35,7 +35,7 @@ from federatedscope_ggeur.transport.settings import (
 from federatedscope_ggeur.transport.streams import DaemonThreads, Goodbye, Stream
 from federatedscope_ggeur.transport.waiting import PLACES, SparingLog, WaitingRoom
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: Part of the reason when a number is taken.
 ALREADY_JOINED = "has joined already"

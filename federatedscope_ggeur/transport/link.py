@@ -271,5 +271,6 @@ class _Call:
     def _reason(self) -> str | None:
         for key, value in self._call.trailing_metadata() or ():
             if key == REASON:
-                return value.decode(errors="replace")
+                # In one line: what a server says is no several lines of this program.
+                return " ".join(value.decode(errors="replace").split())
         return None

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from foreign_text import FORGED, hidden_in
 from safetensors import safe_open
 
 from federatedscope_ggeur.cli import main
@@ -66,6 +67,30 @@ def test_a_run_leaves_files_that_a_person_and_a_program_can_read(short, capsys):
     assert "STD" in shown.out
     assert "art" in shown.out
     assert re.search(r"round 0: .* MB .* s\b", shown.err)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [f"=art\n{FORGED}\r\x1b[2J\u202e", "caf\udce9 <b>"],
+    ids=["controls", "not UTF-8"],
+)
+def test_a_domain_may_be_called_anything(short, embeddings_folder, capsys, name):
+    """Nothing that is shown or logged has a line more for it, and results.json has the
+    name as it is."""
+    assert main(short) == 0
+    harmless = capsys.readouterr()
+    log = (RUN / "log.txt").read_text()
+    RUN.rename("harmless")
+    (embeddings_folder / "art.npz").rename(embeddings_folder / f"{name}.npz")
+    assert main(short) == 0
+    shown = capsys.readouterr()
+    ours = (RUN / "log.txt").read_text()
+    for found, before in (
+        (shown.out, harmless.out), (shown.err, harmless.err), (ours, log),
+    ):  # fmt: skip
+        assert len(found.splitlines()) == len(before.splitlines())
+        assert not hidden_in(found)
+    assert name in Results.from_json((RUN / "results.json").read_text()).domains
 
 
 def test_nothing_is_ever_written_over(short):

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from foreign_text import FORGED, hidden_in
 from pictures import write_images
 from PIL import Image
 
@@ -80,6 +81,26 @@ def test_samples_are_those_the_clients_train_on(inspect, quickstart, small, tmp_
         words = f"{client.number} {client.domain} {len(client.train)} {share}"
         assert words in " ".join(printed.split())
     assert len(rows) == 9
+
+
+def test_a_domain_may_be_called_anything(inspect, tmp_path):
+    counts = [(40, 40), (40, 40), (40, 40)]
+    names = ("plain", f"=x\n{FORGED}\x1b[2J", "\u202e..\udce9")
+    harmless = write_domains(tmp_path / "harmless", counts)
+    data = write_domains(tmp_path / "data", counts, names=names)
+    evenly = ["data.splitter", "iid", "data.splitter_args", "[]"]
+    _, before, _ = inspect(*harmless, *evenly, out=tmp_path / "before")
+    status, printed, _ = inspect(*data, *evenly)
+    assert status == 0
+    assert len(printed.splitlines()) == len(before.splitlines())
+    assert not hidden_in(printed)
+    files = [path.name for path in (tmp_path / "out").iterdir()]
+    assert len(files) == len(list((tmp_path / "before").iterdir()))
+    assert not hidden_in("".join(files))
+    for table in ("samples.csv", "similarity.csv"):
+        cells = [cell for row in lines(tmp_path / "out" / table) for cell in row]
+        assert not [cell for cell in cells if cell.startswith("=")]
+        assert not hidden_in("".join(cells))
 
 
 def test_who_has_nothing_is_said(inspect, tmp_path):

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from foreign_text import FORGED, hidden_in
 from own_process import program
 from pictures import CLASSES, add_tiny_clip, write_images
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -147,6 +149,42 @@ def test_a_hidden_layer_and_every_form_of_output(simple, capsys):
     (row,) = json.loads(capsys.readouterr().out)
     assert len(row["classes"]) == len(CLASSES)
     assert sum(c["probability"] for c in row["classes"]) == pytest.approx(1)
+
+
+def test_classes_and_files_may_be_called_anything(simple, copied, tmp_path, capsys):
+    """On a terminal and in CSV escaped, and in JSON as they are."""
+    results = json.loads((copied / "results.json").read_text())
+    odd = ["=1+1", f"x\n{FORGED}\x1b[2J\x9b", "\u202eabc\U000e0041\ud800", "\u82b8"]
+    results["class_names"][: len(odd)] = odd[: len(results["class_names"])]
+    names = results["class_names"]
+    (copied / "results.json").write_text(json.dumps(results))
+    with safe_open(str(copied / "head.safetensors"), framework="pt") as file:
+        about = {**file.metadata(), "class_names": json.dumps(names)}
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    save_file(tensors, copied / "head.safetensors", about)
+    image = tmp_path / f"=a\n{FORGED}\x1b.jpg"
+    shutil.copy(simple.parent / "tree" / "day" / "cross" / "000.jpg", image)
+    words = ["--run", copied, image, "--top", len(names)]
+    assert predict(*words) == 0
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) == 1
+    assert not hidden_in(shown)
+    assert predict(*words, "--csv") == 0
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) == len(names) + 1
+    assert not hidden_in(shown)
+    cells = [cell for row in csv.reader(io.StringIO(shown)) for cell in row]
+    assert not [cell for cell in cells if cell.startswith("=")]
+    assert predict(*words, "--json") == 0
+    shown = capsys.readouterr().out
+    assert not hidden_in(shown)
+    (row,) = json.loads(shown)
+    assert row["image"] == str(image)
+    assert {one["class"] for one in row["classes"]} == set(names)
+    image.write_bytes(b"no picture")
+    assert predict("--run", copied, image) == 1
+    shown = capsys.readouterr()
+    assert [len(text.splitlines()) for text in shown] == [1, 1]
 
 
 def test_the_better_of_two_heads_predicts(tmp_path, capsys):

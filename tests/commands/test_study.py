@@ -1,8 +1,11 @@
 """The command around studies: what it says, and how a study looks as it goes."""
 
 import io
+import re
+from dataclasses import replace
 
 import pytest
+from foreign_text import WORST, hidden_in
 from rich.console import Console
 from study_on_disk import StudyOnDisk
 
@@ -100,3 +103,23 @@ def test_off_a_terminal_there_are_lines(jobs):
     assert "SIGKILL; it is begun again" in said
     assert "runs 1 of 2: 5 / seed 0: no data" in said
     assert "\x1b" not in said
+
+
+def check_quiet(jobs, text: str, terminal: bool) -> None:
+    job = replace(jobs[0], name=f"{text} / seed 0")
+    events = [
+        Event("killed", job, problem=text),
+        Event("failed", jobs[1], problem=f"{text}\nmore"),
+    ]
+    said = shown([job, jobs[1]], events, terminal=terminal)
+    plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", said) if terminal else said
+    # On a terminal, what is left are rich's own moves of the cursor.
+    assert not set(hidden_in(plain)) - ({"\r"} if terminal else set())
+    if "[bold red]" in text and not terminal:
+        assert "[bold red]rich[/]" in said
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_names_and_problems_are_text_without_markup(jobs, terminal):
+    for text in WORST:
+        check_quiet(jobs, text, terminal)

@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from foreign_text import FORGED, hidden_in
 
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.transport import (
@@ -70,6 +71,15 @@ def test_a_dismissed_client_learns_why(hub, joined):
     other.send(Envelope("here"))
     assert hub.receive(PATIENCE) == Event(2, Envelope("here"))
     joined(hub, 1)
+
+
+def test_a_server_writes_no_lines_of_its_client(hub, joined):
+    link = joined(hub, 1)
+    hub.dismiss(1, f"art\n{FORGED}\r\x1b[2J\u202e\ud800")
+    with pytest.raises(Refused) as caught:
+        link.receive(PATIENCE)
+    assert len(str(caught.value).splitlines()) == 1
+    assert not hidden_in(str(caught.value))
 
 
 def test_a_dismissal_without_words_is_a_refusal_too(hub, joined):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -28,9 +27,10 @@ from federatedscope_ggeur.data.extraction import ExtractionSettings, extract
 from federatedscope_ggeur.data.images.base import Images
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.lock import locked
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.progress import Progress
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _FLOAT16_LARGEST = torch.finfo(torch.float16).max
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePath
 
 from federatedscope_ggeur.data.cache.files import VERSION, write_in_cache
 from federatedscope_ggeur.data.encoders import EncoderSettings
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _FOLDER = "index"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import shutil
 import time
 from collections.abc import Iterator
@@ -17,8 +16,9 @@ from federatedscope_ggeur.data.cache.files import (
     read_tensors,
     write_tensors,
 )
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: A part is written after so many rows, and after so many seconds at the latest.
 PART_ROWS, PART_SECONDS = 2048, 60.0

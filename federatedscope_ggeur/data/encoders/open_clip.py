@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,8 +31,9 @@ from federatedscope_ggeur.data.encoders.open_clip_weights import (
 )
 from federatedscope_ggeur.data.encoders.quick_gelu import plain_name
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def _stamp(settings: EncoderSettings) -> dict[str, str | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -27,9 +26,10 @@ from federatedscope_ggeur.data.images.layout import (
     subfolders,
 )
 from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import Key, one_of
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _LAYOUT = Layout(
     name="domainnet",

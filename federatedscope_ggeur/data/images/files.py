@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,8 +13,9 @@ from PIL import Image, ImageFile
 
 from federatedscope_ggeur.data.images.base import Images
 from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 EXTENSIONS = frozenset(
     (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")

@@ -5,7 +5,6 @@ Every reader of image trees goes through `read_domain` and `data_set`.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +26,9 @@ from federatedscope_ggeur.data.images.files import (
 )
 from federatedscope_ggeur.data.images.layout import Layout, shown, subfolders
 from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: The paths of one split's image files by class, each list sorted by name.
 Files = dict[str, list[str]]

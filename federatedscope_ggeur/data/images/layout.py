@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,8 +11,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from federatedscope_ggeur.errors import DataError, listed
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _DEBRIS = frozenset(("__macosx", "@eadir", "$recycle.bin"))
 _MOST_SHOWN = 10

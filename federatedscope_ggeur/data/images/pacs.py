@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 from federatedscope_ggeur.data.images.base import ImageDataSet, register_image_reader
@@ -20,8 +19,9 @@ from federatedscope_ggeur.data.images.layout import (
     subfolders,
 )
 from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _LAYOUT = Layout(
     name="pacs",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 from torch import Tensor
 
@@ -13,9 +11,10 @@ from federatedscope_ggeur.data.splitters.base import (
     register_splitter,
 )
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import Key, whole
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _USERS_PER_CLIENT = Key(
     "users_per_client",

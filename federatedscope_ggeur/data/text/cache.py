@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path, PurePath
@@ -18,8 +17,9 @@ from federatedscope_ggeur.data.cache.files import (
 )
 from federatedscope_ggeur.data.encoders import EncoderSettings, identity_hash
 from federatedscope_ggeur.data.text.features import TextFeatures
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def text_key(

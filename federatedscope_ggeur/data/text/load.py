@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,8 +29,9 @@ from federatedscope_ggeur.data.text.features import TextFeatures, mean_features
 from federatedscope_ggeur.data.text.templates import expand, fill
 from federatedscope_ggeur.data.text.tower import TextTower
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: Prompts at a time: of like length, so that few tokens are padding.
 BATCH = 64

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import torch
 from federatedscope.core.communication import StandaloneCommManager
 from federatedscope.core.message import Message
@@ -35,10 +33,11 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting.results import Status
 from federatedscope_ggeur.transport import ConnectionLost
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class GGEURClient(FSClient):

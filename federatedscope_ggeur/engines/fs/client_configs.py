@@ -9,6 +9,7 @@ from __future__ import annotations
 from federatedscope_ggeur.engines.fs.config import problems
 from federatedscope_ggeur.engines.fs.user_errors import setting_problem
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.settings import flatten
 
 #: What FS takes the one client of a process for.
@@ -38,7 +39,7 @@ def complete(client_cfgs, cfg) -> None:
         for line in _problems(name, section, names, cfg)
     ]
     if found:
-        raise ConfigError("\n".join(["wrong settings in --client_cfg:", *found]))
+        raise ConfigError(Lines(["wrong settings in --client_cfg:", *found]))
     for name in names - client_cfgs.keys():
         client_cfgs[name] = type(client_cfgs)()
     if cfg.federate.mode == "distributed" and cfg.distribute.role == "client":

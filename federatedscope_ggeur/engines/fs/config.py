@@ -8,8 +8,6 @@ function and by the workers. Only what FS would hide is looked at during the mer
 
 from __future__ import annotations
 
-import logging
-
 from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg, get_key
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import (
     settle_defaults,
@@ -22,8 +20,9 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import divides_by_domain
 from federatedscope_ggeur.engines.fs.robust import robust_problems
 from federatedscope_ggeur.engines.fs.search import search_problems
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.printable import Lines, get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: Settings that FS's checks, or `_Merge` for their sake, rewrite. FS would keep what it
 #: wrote when a later override changes the number of clients, and would hide from
@@ -138,7 +137,7 @@ def problems(cfg) -> list[str]:
 
 
 def _refusal(found: list[str]) -> ConfigError:
-    return ConfigError("\n".join(["wrong settings:", *found]))
+    return ConfigError(Lines(["wrong settings:", *found]))
 
 
 def _value(cfg, name: str):

@@ -6,7 +6,6 @@ this process (distributed). Splits are arrays, so that a client with no rows wor
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
 from federatedscope_ggeur.cfg_ggeur.devices import device_notes
@@ -35,8 +34,9 @@ from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.course.client_handler import GeometryCache
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.models.text import ClassTexts
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Splits(dict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,6 +42,7 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models.text import ClassTexts
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import (
     ClientInfo,
     Results,
@@ -54,7 +54,7 @@ from federatedscope_ggeur.reporting import (
     write_run,
 )
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Federation:

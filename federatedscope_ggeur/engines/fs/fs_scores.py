@@ -10,6 +10,7 @@ import numpy as np
 from federatedscope_ggeur.federation import Score
 from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import METRICS
+from federatedscope_ggeur.printable import printable
 from federatedscope_ggeur.reporting import RoundRecord
 
 _AVG, _STD = "test_domain_avg_acc", "test_domain_std_acc"
@@ -39,7 +40,7 @@ def domain_metrics(
 
 def _metric_name(domain: str, update_key: str) -> str:
     # FS's reader of these lines makes a JSON quote of every apostrophe.
-    name = f"test_{domain}_acc".replace("'", "-").replace('"', "-")
+    name = f"test_{printable(domain)}_acc".replace("'", "-").replace('"', "-")
     clash = update_key in name or name in (_AVG, _STD)
     name = name.replace("_acc", "-acc") if clash else name
     return name.replace(update_key, update_key.replace("_", "-"))

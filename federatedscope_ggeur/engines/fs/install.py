@@ -51,7 +51,7 @@ _CONTENT = f"""\
 # `federatedscope-ggeur disable` removes it.
 import logging
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 try:
     from federatedscope_ggeur.engines.fs import register

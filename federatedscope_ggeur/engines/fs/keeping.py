@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 import threading
@@ -18,8 +17,9 @@ from federatedscope_ggeur.federation.course.checkpoint_writer import CheckpointW
 from federatedscope_ggeur.federation.course.checkpointing import Checkpointing
 from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.wire.handshake import Handshake
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _RESTORE = "federate.restore_from"
 #: What starts FS's main, where that is not Python with the file of `sys.argv`.

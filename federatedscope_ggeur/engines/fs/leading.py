@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
 from federatedscope.core.message import Message
 
 from federatedscope_ggeur.engines.fs.channel import JOIN, SERVER
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.transport import Event, Hub
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Leading:

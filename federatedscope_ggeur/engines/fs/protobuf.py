@@ -21,11 +21,12 @@ from pathlib import Path
 from types import ModuleType
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.printable import get_logger
 
 SWITCH = "FEDERATEDSCOPE_GGEUR_PROTOBUF"
 MODULE = "federatedscope.core.proto.gRPC_comm_manager_pb2"
 BACKEND = "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class _Rebuilt(ModuleType):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import torch
 from federatedscope.core.auxiliaries.utils import merge_dict_of_results
 from federatedscope.core.communication import StandaloneCommManager
@@ -41,9 +39,10 @@ from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.wire.handshake import Join
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.models import load_vector
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Round0, RoundRecord
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class GGEURServer(FSServer):

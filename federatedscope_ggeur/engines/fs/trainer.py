@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import torch
 from federatedscope.core.trainers.base_trainer import BaseTrainer
 
@@ -25,8 +23,9 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
 from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingClient
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.models import load_vector, to_vector
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class GGEURTrainer(BaseTrainer):

@@ -7,7 +7,6 @@ own, one that diverges counts as the worst, and values are Python's.
 
 from __future__ import annotations
 
-import logging
 import math
 import sys
 import threading
@@ -24,8 +23,9 @@ from federatedscope_ggeur.engines.run import load_federated_data
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 from federatedscope_ggeur.federation.course.checkpoint_files import round0_path
+from federatedscope_ggeur.printable import Lines, get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _ALGOS = "federatedscope.autotune.algos"
 
@@ -89,7 +89,7 @@ def check_search(cfg, client_cfgs=None) -> None:
     check(cfg)
     found = list(dict.fromkeys(_space_problems(cfg)))
     if found:
-        raise ConfigError("\n".join(["wrong settings:", *found]))
+        raise ConfigError(Lines(["wrong settings:", *found]))
     clients, split = load_federated_data(cfg).clients, metric_split(cfg)
     if client_cfgs is not None:
         divided = cfg.clone()

@@ -21,6 +21,7 @@ from federatedscope_ggeur.cfg_ggeur.plugins import settings_of
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
 from federatedscope_ggeur.engines.fs.config import problems
 from federatedscope_ggeur.errors import ConfigError, GGEURError
+from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.settings import flatten
 
 _CONFIGS = ("federatedscope", "core", "configs", "")
@@ -81,7 +82,7 @@ def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | N
             "  FederatedScope takes words that begin with 'client' for settings of one "
             f"client; write \"'{words[0]}'\", with both pairs of quotes"
         )
-    return ConfigError("\n".join(["wrong settings:", *found]))
+    return ConfigError(Lines(["wrong settings:", *found]))
 
 
 def _while_reading_settings(error: BaseException) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,8 +17,9 @@ from federatedscope_ggeur.federation.exchanges.base import (
     Spent,
 )
 from federatedscope_ggeur.federation.sampling import in_client_order
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Asking:

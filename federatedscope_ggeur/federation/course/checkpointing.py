@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +12,10 @@ from federatedscope_ggeur.federation.course.checkpoint_writer import (
     Snapshot,
 )
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Round0, RoundRecord
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Checkpointing:

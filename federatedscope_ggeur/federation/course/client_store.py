@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,8 +16,9 @@ from federatedscope_ggeur.federation.course.checkpoint_files import (
     unwritable,
 )
 from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class ClientStore:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,8 +10,9 @@ from federatedscope_ggeur.federation.course.agreement import Agreement
 from federatedscope_ggeur.federation.course.strikes import Conduct
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Membership:

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
+from federatedscope_ggeur.printable import LINE, printable
 from federatedscope_ggeur.reporting.comparison.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.runs import FoundRun
 from federatedscope_ggeur.reporting.comparison.sheets import settings_text
 from federatedscope_ggeur.reporting.comparison.table import Table, name_of
+from federatedscope_ggeur.reporting.comparison.text import markdown
 from federatedscope_ggeur.reporting.provenance import Provenance
 from federatedscope_ggeur.settings import flatten
 
@@ -100,6 +102,12 @@ def as_checklist(comparison: Comparison) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _code(text: str) -> str:
+    """`text` as a span of code, which a backtick would end."""
+    inner = printable(text, LINE).replace("`", "'")
+    return f"`{inner}`"
+
+
 def _lower(text: str) -> str:
     return text[0].lower() + text[1:]
 
@@ -114,9 +122,9 @@ def _each(
         value = value_of(run)
         values[value] = values.get(value, 0) + 1
     if len(values) == 1:
-        return [f"{title}: {next(iter(values))}"]
+        return [f"{title}: {markdown(next(iter(values)))}"]
     return [
-        f"{title}: {value} ({count} of {len(runs)} runs)"
+        f"{title}: {markdown(value)} ({count} of {len(runs)} runs)"
         for value, count in values.items()
     ]
 
@@ -131,8 +139,9 @@ def _examples(tables: Sequence[Table]) -> list[str]:
             if run.results.provenance and run.results.provenance.data
         }
         lines.append(
-            f"{table.title}: {_range(sorted(counts))} rows; "
-            f"{len(table.class_names)} classes; domains {', '.join(table.domains)}"
+            f"{markdown(table.title)}: {_range(sorted(counts))} rows; "
+            f"{len(table.class_names)} classes; domains "
+            f"{markdown(', '.join(table.domains))}"
         )
     return lines
 
@@ -180,7 +189,7 @@ def _hashes(tables: Sequence[Table]) -> list[str]:
                 seeds.append(f"{run.results.seed}")
     return _some(
         [
-            f"`{data}`: seeds {', '.join(dict.fromkeys(seeds))}"
+            f"{_code(data)}: seeds {', '.join(dict.fromkeys(seeds))}"
             for data, seeds in found.items()
         ]
     )
@@ -194,7 +203,7 @@ def _commits(known: Sequence[Provenance]) -> list[str]:
     states = dict.fromkeys(
         "no git repository"
         if one.git_commit is None
-        else f"`{one.git_commit}`{', with changes' if one.git_changed else ''}"
+        else f"{_code(one.git_commit)}{', with changes' if one.git_changed else ''}"
         for one in known
     )
     return [f"commit of the folder that runs were started in: {s}" for s in states]
@@ -202,7 +211,7 @@ def _commits(known: Sequence[Provenance]) -> list[str]:
 
 def _commands(known: Sequence[Provenance]) -> list[str]:
     lines = dict.fromkeys(" ".join(one.command) for one in known if one.command)
-    return _some([f"`{line}`" for line in lines])
+    return _some(list(map(_code, lines)))
 
 
 def _tuned(comparison: Comparison) -> list[str]:
@@ -211,10 +220,11 @@ def _tuned(comparison: Comparison) -> list[str]:
         axes = [axis.name for axis in study.axes]
         for one in study.tuned:
             tried = "; ".join(settings_text(t.settings) for t in one.tried)
-            lines.append(
+            tuned = (
                 f"{name_of(one.labels, axes)}: {settings_text(one.chosen)} of {tried}; "
                 f"chosen on the validation split of seed {one.seed} by {one.metric}"
             )
+            lines.append(markdown(tuned))
     return lines or ["Nothing was tuned by these studies; whether by hand before: "
                      f"{_lower(_AUTHORS)}"]  # fmt: skip
 
@@ -226,7 +236,7 @@ def _settings(runs: Sequence[FoundRun]) -> list[str]:
             if key.startswith(_GIVEN):
                 values.setdefault(key, {})[_value(value)] = None
     return [
-        f"`{key}`: {', '.join(list(found)[:_MOST_VALUES])}"
+        f"{_code(key)}: {markdown(', '.join(list(found)[:_MOST_VALUES]))}"
         + (f" and {len(found) - _MOST_VALUES} more" * (len(found) > _MOST_VALUES))
         for key, found in values.items()
     ] + ["All settings of a run: its `config.yaml`."]
@@ -241,14 +251,17 @@ def _counts(comparison: Comparison) -> list[str]:
     for table in comparison.tables:
         for name, row in table.rows.items():
             seeds = ", ".join(map(str, row.runs))
-            lines.append(f"{name} ({table.title}): {len(row.runs)} runs, seeds {seeds}")
+            runs = f"{name} ({table.title}): {len(row.runs)} runs, seeds {seeds}"
+            lines.append(markdown(runs))
     for study in comparison.studies:
         tried = sum(len(one.tried) for one in study.tuned)
         if tried:
-            lines.append(f"study {study.name}: {tried} runs to tune, beside these")
+            tuning = f"study {study.name}: {tried} runs to tune, beside these"
+            lines.append(markdown(tuning))
         if study.failed:
-            lines.append(f"study {study.name}: {len(study.failed)} runs failed")
-    return lines + comparison.notes
+            failed = f"study {study.name}: {len(study.failed)} runs failed"
+            lines.append(markdown(failed))
+    return lines + list(map(markdown, comparison.notes))
 
 
 def _times(tables: Sequence[Table]) -> list[str]:
@@ -260,7 +273,8 @@ def _times(tables: Sequence[Table]) -> list[str]:
             if known:
                 wall = fmean(one.wall_seconds for one in known)
                 cpu = fmean(one.cpu_seconds for one in known)
-                lines.append(f"{name} ({table.title}): {wall:.1f} s, CPU {cpu:.1f} s")
+                times = f"{name} ({table.title}): {wall:.1f} s, CPU {cpu:.1f} s"
+                lines.append(markdown(times))
     return lines
 
 
@@ -271,7 +285,7 @@ def _machines(known: Sequence[Provenance], runs: Sequence[FoundRun]) -> list[str
         for one in known
     )
     peaks = [one.peak_memory for one in known if one.peak_memory is not None]
-    lines = list(machines)
+    lines = list(map(markdown, machines))
     if peaks:
         lines.append(f"largest peak memory of a run: {max(peaks) / 1e9:.2f} GB")
     if known:

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from federatedscope_ggeur.reporting.comparison.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.figures import panels_of
 from federatedscope_ggeur.reporting.comparison.pictures import (
+    TITLE_CHARACTERS,
     WIDTHS,
     Picture,
     add_legend,
@@ -113,7 +114,7 @@ def _classes(table: Table, known, width: str, name: str, number: int) -> Picture
     sized = len(table.class_names) > _MOST_NAMES[width]
     order = np.argsort(-first, kind="stable") if sized else np.arange(len(first))
     for axes, (title, group) in zip(grid, groups):
-        axes.set_title(title, parse_math=False)
+        axes.set_title(shortened(title, TITLE_CHARACTERS), parse_math=False)
         for place, row_name in enumerate(group):
             means, deviations = _over_seeds(known[row_name].values())
             shift = 0.0 if sized else 0.7 * ((place + 0.5) / len(group) - 0.5)
@@ -131,7 +132,8 @@ def _classes(table: Table, known, width: str, name: str, number: int) -> Picture
         tidy(axes)
         axes.grid(False, axis="x")
         if sized:
-            axes.set_xlabel(f"classes, by accuracy of {names[0]}", parse_math=False)
+            about = f"classes, by accuracy of {names[0]}"
+            axes.set_xlabel(shortened(about, TITLE_CHARACTERS), parse_math=False)
         else:
             _name_classes(axes.xaxis, [table.class_names[i] for i in order])
     looks = [{**look(i), "linestyle": ""} for i in range(len(legend))]

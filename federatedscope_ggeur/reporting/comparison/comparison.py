@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting.comparison.labels import Labelled, label
 from federatedscope_ggeur.reporting.comparison.runs import FoundRun, find_runs
 from federatedscope_ggeur.reporting.comparison.table import Row, Table, name_of
@@ -254,10 +255,8 @@ def _no_baseline(asked: str, tables: Sequence[Table]) -> ConfigError:
         for table in tables
         for name in [*table.rows, *(p for axis in table.axes for p in axis.points)]
     )
-    listed = "\n".join(f"  {name}" for name in names)
-    return ConfigError(
-        f"baseline: there is no row or point '{asked}'; there are\n{listed}"
-    )
+    head = f"baseline: there is no row or point '{asked}'; there are"
+    return ConfigError(Lines([head, *(f"  {name}" for name in names)]))
 
 
 def _title(runs: Sequence[FoundRun], axes: Sequence[Axis]) -> str:

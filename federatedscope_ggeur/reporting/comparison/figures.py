@@ -16,6 +16,8 @@ from federatedscope_ggeur.reporting.comparison.measures import (
     scored,
 )
 from federatedscope_ggeur.reporting.comparison.pictures import (
+    LABEL_CHARACTERS,
+    TITLE_CHARACTERS,
     Picture,
     add_legend,
     check_width,
@@ -28,6 +30,7 @@ from federatedscope_ggeur.reporting.comparison.pictures import (
     tidy,
 )
 from federatedscope_ggeur.reporting.comparison.table import Row, Table, name_of
+from federatedscope_ggeur.reporting.plots import shortened
 
 _PANEL = {"one": 2.3, "two": 2.5}  # inches high
 _BAND = "bands: ± standard deviation over seeds"
@@ -199,8 +202,8 @@ def domains(table: Table, width: str, name: str, number: int) -> Picture | None:
                 error_kw={"elinewidth": 0.7, "capsize": 1.5},
                 **fill(legend.index(shown[row_name])),
             )
-        axes.set_title(title, parse_math=False)
-        titles = [measure.title for measure in measures]
+        axes.set_title(shortened(title, TITLE_CHARACTERS), parse_math=False)
+        titles = [shortened(m.title, LABEL_CHARACTERS) for m in measures]
         axes.set_xticks(range(len(titles)))
         axes.set_xticklabels(titles, parse_math=False, **_turned(titles, width))
         axes.set_ylabel("accuracy (%)")
@@ -248,7 +251,7 @@ def _curves(
             if all(curves[n].is_flat for n in names):
                 axes.set_xlim(0, 1)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-        axes.set_title(title, parse_math=False)
+        axes.set_title(shortened(title, TITLE_CHARACTERS), parse_math=False)
         axes.set_xlabel(x_label)
         tidy(axes)
         axes.set_ylabel("AVG, test accuracy (%)")

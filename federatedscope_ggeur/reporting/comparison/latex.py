@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from federatedscope_ggeur.printable import LINE, printable
 from federatedscope_ggeur.reporting.comparison.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.sheets import (
     Cell,
@@ -71,7 +72,7 @@ def as_latex(comparison: Comparison) -> str:
 
 def escaped(text: str) -> str:
     """`text` as LaTeX prints it."""
-    composed = unicodedata.normalize("NFC", " ".join(text.split()))
+    composed = unicodedata.normalize("NFC", printable(text, LINE))
     # Two hyphens would be printed as one dash.
     return "".join(map(_letter, composed)).replace("--", "-{}-")
 
@@ -92,7 +93,7 @@ def _letter(character: str) -> str:
 
 
 def _comment(text: str) -> str:
-    return " ".join(text.split()).encode("ascii", "replace").decode()
+    return printable(text, LINE).encode("ascii", "replace").decode()
 
 
 def _environment(sheet: Sheet) -> str:

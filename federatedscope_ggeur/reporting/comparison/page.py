@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from html import escape
 
+from federatedscope_ggeur.printable import as_html
 from federatedscope_ggeur.reporting.comparison.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.pictures import Picture, inline_svg
 from federatedscope_ggeur.reporting.comparison.sheets import (
@@ -61,9 +61,9 @@ def as_page(
     """
     title = " and ".join(study.title for study in comparison.studies)
     title = title or "Comparison of runs"
-    parts = [f"<h1>{escape(title)}</h1>"]
+    parts = [f"<h1>{as_html(title)}</h1>"]
     for number, table in enumerate(comparison.tables):
-        parts.append(f"<section><h2>{escape(table.title)}</h2>")
+        parts.append(f"<section><h2>{as_html(table.title)}</h2>")
         parts.append(_tables(comparison, table))
         parts += [_figure(p) for p in pictures if p.table == number]
         parts.append("</section>")
@@ -79,7 +79,7 @@ def as_page(
         '<meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(title)}</title>",
+        f"<title>{as_html(title)}</title>",
         '<link rel="icon" href="data:,">',
         f"<style>\n{_STYLE}\n</style>",
         "</head>",
@@ -97,23 +97,23 @@ def as_fragment(comparison: Comparison) -> str:
 
 def sheet_html(sheet: Sheet) -> str:
     """One sheet as a table with a caption and what stands below it."""
-    head = "".join(f'<th scope="col">{escape(title)}</th>' for title in sheet.columns)
+    head = "".join(f'<th scope="col">{as_html(title)}</th>' for title in sheet.columns)
     rows = [
-        f'<tr><th scope="row">{escape(name)}</th>{"".join(map(_cell, cells))}</tr>'
+        f'<tr><th scope="row">{as_html(name)}</th>{"".join(map(_cell, cells))}</tr>'
         for name, cells in sheet.rows
     ]
     notes = [
         re.sub(
             "^best:",
             "<strong>bold</strong>:",
-            re.sub("^top:", "<em>italic</em>:", escape(note)),
+            re.sub("^top:", "<em>italic</em>:", as_html(note)),
         )
         for note in sheet.notes
     ]
     return "\n".join(
         [
             '<div class="wide"><table>',
-            f"<caption>{escape(sheet.title)}</caption>",
+            f"<caption>{as_html(sheet.title)}</caption>",
             f"<thead><tr>{head}</tr></thead>",
             "<tbody>",
             *rows,
@@ -133,27 +133,27 @@ def _tables(comparison: Comparison, table: Table) -> str:
 
 def _cell(cell: Cell) -> str:
     before, after = _TAGS[cell.mark]
-    behind = f" <small>{escape(cell.behind)}</small>" if cell.behind else ""
-    return f"<td>{before}{escape(cell.text)}{after}{behind}</td>"
+    behind = f" <small>{as_html(cell.behind)}</small>" if cell.behind else ""
+    return f"<td>{before}{as_html(cell.text)}{after}{behind}</td>"
 
 
 def _list(notes: Sequence[str]) -> str:
-    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    items = "".join(f"<li>{as_html(note)}</li>" for note in notes)
     return f'<ul class="notes">{items}</ul>' if items else ""
 
 
 def _figure(picture: Picture) -> str:
     return (
         f"<figure>\n{inline_svg(picture)}\n"
-        f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
+        f"<figcaption>{as_html(picture.caption)}</figcaption></figure>"
     )
 
 
 def _runs(comparison: Comparison) -> str:
     """Where every number is from."""
     rows = [
-        f'<tr><th scope="row">{escape(row.name)}</th><td>{seed}</td>'
-        f"<td><code>{escape(str(run.folder))}</code></td></tr>"
+        f'<tr><th scope="row">{as_html(row.name)}</th><td>{seed}</td>'
+        f"<td><code>{as_html(run.folder)}</code></td></tr>"
         for table in comparison.tables
         for row in table.rows.values()
         for seed, run in row.runs.items()

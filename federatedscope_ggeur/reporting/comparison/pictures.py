@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from html import escape
 
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -14,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.printable import as_html
 from federatedscope_ggeur.reporting.formats import figure_bytes
 from federatedscope_ggeur.reporting.plots import COLOURS, MARKERS, shortened
 
@@ -22,6 +22,8 @@ WIDTHS = {"one": 3.35, "two": 6.9}
 #: Lines and groups of bars that one panel holds; more of them take more panels.
 MOST_ROWS = 8
 _LEGEND_CHARACTERS = 44
+#: Of a panel's title, and of a label along an axis.
+TITLE_CHARACTERS, LABEL_CHARACTERS = 100, 44
 _LEGEND_LINE, _LETTER, _HANDLE = 0.16, 0.058, 0.5  # inches
 _HASHES = 300  # dots an inch, of PNG
 _DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
@@ -102,7 +104,7 @@ def inline_svg(picture: Picture) -> str:
     # Selectors of a <style> within would hold for the whole page: there is but `*`.
     text = re.sub(r"<style[^>]*>\*\{([^}]*)\}</style>", "", text)
     text = re.sub(r"<defs>\s*</defs>", "", text)
-    label = escape(picture.caption, quote=True)
+    label = as_html(picture.caption)
     return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).strip()
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting.results import Results
 from federatedscope_ggeur.reporting.run import RESULTS_FILE, read_results
 from federatedscope_ggeur.reporting.study import (
@@ -88,10 +89,10 @@ def find_runs(folders: Sequence[str | os.PathLike]) -> FoundRuns:
     if problems:
         more = len(problems) - _LISTED
         lines = problems[:_LISTED] + [f"and {more} more"] * (more > 0)
-        raise DataError(
+        head = (
             "results that cannot be read (take them out, or run them again with this "
-            "version):\n" + "\n".join(f"  {line}" for line in lines)
         )
+        raise DataError(Lines([head + "version):", *(f"  {line}" for line in lines)]))
     for folder in map(Path, folders):
         if folder.is_dir():
             _add(studies, folder)

@@ -231,14 +231,15 @@ def _study_notes(study: Study) -> list[str]:
     axes = [axis.name for axis in study.axes]
     tuned = [_tuned_note(one, name_of(one.labels, axes)) for one in study.tuned]
     return tuned + [
-        f"failed: {name_of(one.labels, axes)}, seed {one.seed}: {one.problem}"
+        f"failed: {name_of(one.labels, axes)}, seed {one.seed}: "
+        f"{_one_line(one.problem)}"
         for one in study.failed
     ]
 
 
 def _tuned_note(tuned: Tuned, name: str) -> str:
     tried = "; ".join(
-        f"{settings_text(one.settings)} ({one.problem or _value(one.value)})"
+        f"{settings_text(one.settings)} ({_one_line(one.problem) or _value(one.value)})"
         for one in tuned.tried
     )
     if not tuned.chosen:
@@ -247,6 +248,11 @@ def _tuned_note(tuned: Tuned, name: str) -> str:
         f"{name}: {settings_text(tuned.chosen)}, chosen on the validation split of "
         f"seed {tuned.seed} by {tuned.metric} among {tried}"
     )
+
+
+def _one_line(problem: str) -> str:
+    """An error's lines in one."""
+    return " ".join(problem.split())
 
 
 def settings_text(settings: dict) -> str:

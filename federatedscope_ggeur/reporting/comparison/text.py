@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from textwrap import wrap
 
+from federatedscope_ggeur.printable import LINE, printable
 from federatedscope_ggeur.reporting.comparison.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.sheets import (
     Cell,
@@ -19,7 +20,9 @@ from federatedscope_ggeur.reporting.comparison.sheets import (
 _STARS = {"": " ", "best": "*", "top": "~"}
 _EMPHASIS = {"": "", "best": "**", "top": "_"}
 _WIDE = 88  # letters of a line of notes
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$])")
+# Marks within a line and what makes a link; what makes a list or a rule.
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$]|&(?=#?\w+;)|:(?=//)|(?<=www)\.)")
+_LIST = re.compile(r"^(\d*)([-+.)])(?=\s|--)")
 
 
 def as_text(comparison: Comparison) -> str:
@@ -44,17 +47,21 @@ def _listed(notes: Sequence[str]) -> list[str]:
 
 
 def _wrapped(note: str) -> list[str]:
-    return wrap(note, _WIDE, subsequent_indent="  ")
+    return wrap(printable(note, LINE), _WIDE, subsequent_indent="  ")
 
 
 def sheet_text(sheet: Sheet) -> str:
     """One sheet, aligned."""
     marked = any(cell.mark for _, cells in sheet.rows for cell in cells)
     rows = [
-        [name, *(f"{cell}{_STARS[cell.mark] if marked else ''}" for cell in cells)]
+        [
+            printable(name),
+            *(f"{printable(c)}{_STARS[c.mark] if marked else ''}" for c in cells),
+        ]
         for name, cells in sheet.rows
     ]
-    titles = [sheet.columns[0], *(t + " " * marked for t in sheet.columns[1:])]
+    first, *others = map(printable, sheet.columns)
+    titles = [first, *(title + " " * marked for title in others)]
     widths = [max(map(len, column)) for column in zip(titles, *rows)]
 
     def line(cells: Sequence[str]) -> str:
@@ -65,7 +72,7 @@ def sheet_text(sheet: Sheet) -> str:
     notes = [re.sub("^best:", "*:", re.sub("^top:", "~:", n)) for n in sheet.notes]
     notes = [line for note in notes for line in _wrapped(note)]
     body = [line(titles), rule, *map(line, rows), rule, *notes]
-    return "\n".join([sheet.full_title, *body])
+    return "\n".join([printable(sheet.full_title, LINE), *body])
 
 
 def as_markdown(comparison: Comparison) -> str:
@@ -73,7 +80,7 @@ def as_markdown(comparison: Comparison) -> str:
     tested."""
     parts = []
     for table in comparison.tables:
-        parts.append(f"## {_escaped(table.title)}")
+        parts.append(f"## {markdown(table.title)}")
         parts += [sheet_markdown(sheet) for sheet in sheets(comparison, table)]
         if table.notes:
             parts.append(_bullets(table.notes))
@@ -86,22 +93,23 @@ def as_markdown(comparison: Comparison) -> str:
 def sheet_markdown(sheet: Sheet) -> str:
     """One sheet, under its title."""
     lines = [
-        f"### {_escaped(sheet.title)}",
+        f"### {markdown(sheet.title)}",
         "",
-        _line(map(_escaped, sheet.columns)),
+        _line(map(markdown, sheet.columns)),
         _line(["---", *["---:"] * (len(sheet.columns) - 1)]),
-        *(_line([_escaped(name), *map(_cell, cells)]) for name, cells in sheet.rows),
+        *(_line([markdown(name), *map(_cell, cells)]) for name, cells in sheet.rows),
         "",
     ]
     notes = [
-        re.sub("^best:", "**bold**:", re.sub("^top:", "_italic_:", _escaped(note)))
+        re.sub("^best:", "**bold**:", re.sub("^top:", "_italic_:", markdown(note)))
         for note in sheet.notes
     ]
     return "\n".join([*lines, "  \n".join(notes)])
 
 
 def _bullets(notes: Sequence[str]) -> str:
-    return "\n".join(f"- {_escaped(note)}" for note in notes)
+    # An empty bullet would make the lines below it part of the one above.
+    return "\n".join(f"- {markdown(note) or '&nbsp;'}" for note in notes)
 
 
 def _line(cells) -> str:
@@ -110,8 +118,10 @@ def _line(cells) -> str:
 
 def _cell(cell: Cell) -> str:
     emphasis = _EMPHASIS[cell.mark]
-    return f"{emphasis}{_escaped(cell.text)}{emphasis} {_escaped(cell.behind)}".strip()
+    return f"{emphasis}{markdown(cell.text)}{emphasis} {markdown(cell.behind)}".strip()
 
 
-def _escaped(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
+def markdown(text: str) -> str:
+    """`text` as Markdown shows it."""
+    plain = _MARKDOWN.sub(r"\\\1", printable(text, LINE).strip())
+    return _LIST.sub(r"\1\\\2", plain)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from foreign_text import FORGED, hidden_in
 from processes import ROOT, check_same_head
 from rogues import Member, handshake_of
 
@@ -48,6 +49,28 @@ def test_whoever_joins_first_with_an_absurd_dimension_keeps_nobody_out(
     clients.append(one.client(4))
     check_same_head(server, clients, embedded())
     assert "message from client 4 refused: field 'handshake': dim is" in server.output
+
+
+def test_nobody_writes_lines_of_others(fleet, handshake):
+    """Neither by a domain's name, nor by an error, nor by an encoder's name."""
+    one = fleet("ggeur.quorum", 2)
+    server = one.server("ggeur.deadline.join", 8)
+    server.wait_for("listening on")
+    text = f"art\n{FORGED}\r\x1b[2J\u202e{'x' * 20_000}"
+    rogue = Member(one.port, 4, handshake, domain=text)
+    server.wait_for("client 4 (domain art")
+    rogue.say("failed", 0, text.encode())
+    server.wait_for("client 4 is gone")
+    other = Member(one.port, 3, replace(handshake, encoder=text))
+    clients = [one.client(number) for number in (1, 2)]
+    assert not hidden_in(other.end())
+    assert [worker.wait() for worker in (server, *clients)] == [0, 0, 0]
+    for worker in (server, *clients):
+        said = re.sub(r"\x1b\[[\d;]+m", "", worker.output)  # FS's own colours
+        assert not hidden_in(said)
+        lines = said.splitlines()
+        assert not [line for line in lines if line.startswith(FORGED)]
+        assert max(map(len, lines)) < 12_000
 
 
 def test_silent_streams_keep_nobody_out(fleet, embedded):

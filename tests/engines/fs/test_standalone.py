@@ -6,6 +6,7 @@ import re
 
 import pytest
 from every_method import ON_HEADS, words
+from foreign_text import FORGED, hidden_in
 from standalone import assert_same, outcome, set_up
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import switch_of
@@ -57,6 +58,21 @@ SIX = ["federate.client_num", 6]
 )  # fmt: skip
 def test_both_engines_give_the_same_numbers(fs, config, settings):
     assert_same(fs.run(*settings), Run(config(*settings)))
+
+
+def test_a_domain_may_be_called_anything(fs, embeddings_folder):
+    """FS's log has no line more for it, and FS's reader of scores reads it."""
+    harmless = fs.run()
+    name = f"=art\n{FORGED}\x1b[2J"
+    (embeddings_folder / "art.npz").rename(embeddings_folder / f"{name}.npz")
+    there = fs.run()
+    # FS prints the config's path, which is another one.
+    assert len(there.log.splitlines()) == len(harmless.log.splitlines())
+    assert not hidden_in(there.log)
+    assert not [line for line in there.log.splitlines() if line.startswith(FORGED)]
+    assert name in there.results.domains
+    said = {key for line in there.lines() for key in line.get("Results_raw", ())}
+    assert rf"test_=art\n{FORGED}\x1b[2J_acc" in said
 
 
 @pytest.mark.slow

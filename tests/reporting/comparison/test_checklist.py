@@ -48,7 +48,7 @@ def test_hyper_parameters_and_how_they_were_chosen(filled):
     lines = point(filled, "range of hyper-parameters")
     assert lines[0] == (
         "FedAvg, 0.1: lr 0.1 of lr 0.1; lr 10.0; chosen on the validation split of "
-        "seed 1 by val_acc"
+        "seed 1 by val\\_acc"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -50,9 +49,10 @@ from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.geometry import Space, augment
 from federatedscope_ggeur.models import trainable_part
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.rng import derive_seed
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class AugmentationClient(ClientSide):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,8 +11,9 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
     HitCounts,
 )
 from federatedscope_ggeur.models import ClosedForm
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Choice(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -53,8 +52,9 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.vectors import (
     ClientRows,
     Named,
 )
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class Participant:

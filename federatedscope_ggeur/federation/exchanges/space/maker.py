@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -10,8 +9,9 @@ from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.exchanges.space.messages import TotalsUpload
 from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.geometry import Space, SpaceSettings, Totals
+from federatedscope_ggeur.printable import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class SpaceMaker:

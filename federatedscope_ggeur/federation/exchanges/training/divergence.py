@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
@@ -16,10 +15,11 @@ from federatedscope_ggeur.federation.exchanges.training.messages import (
     ClientUpdate,
 )
 from federatedscope_ggeur.methods import Method
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Divergence, divergence_line
 from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 #: The loss may be so many times that of the first round.
 GROWTH = 10.0

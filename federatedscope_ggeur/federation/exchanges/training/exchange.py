@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -49,9 +48,10 @@ from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.methods import LocalOutcome, Update
 from federatedscope_ggeur.methods.base import Tensors
 from federatedscope_ggeur.models import CPU, negative_variance, trainable_part
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.rng import derive_seed
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)

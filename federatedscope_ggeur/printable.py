@@ -1,0 +1,120 @@
+"""Text of others, made printable: `printable`, and the sinks that all rooms share.
+
+Names, notes and errors may come from a peer, a results file or a folder. Whatever is
+written for a person passes `printable` where it enters its sink: the log by
+`get_logger`, the terminal by `say`, a page by `as_html`, a folder by `file_name`.
+CSV, Markdown and LaTeX have marks of their own beside; `reporting` knows those.
+"""
+
+from __future__ import annotations
+
+import html
+import logging
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping
+from numbers import Number
+from typing import TextIO
+
+#: The most characters of a name, and of a line with names in it.
+NAME, LINE = 300, 10_000
+# Letters and marks to Unicode, and nothing to the eye.
+_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
+_MOST_BYTES = 240  # file systems take 255, with an ending
+
+
+def is_hidden(character: str) -> bool:
+    """Whether a character does something other than to stand in its line: controls,
+    line ends, bidi marks, zero-width characters, lone surrogates, and what Unicode
+    does not assign."""
+    if character.isprintable():
+        return character in _INVISIBLE
+    return unicodedata.category(character) != "Zs"  # spaces of other widths
+
+
+def printable(text: object, most: int = NAME) -> str:
+    """`text` in one line of at most `most` characters; hidden ones stand as Python
+    escapes them, such as ``\\n`` and ``\\x1b``.
+
+    A second call changes nothing. `most` is 40 or more.
+    """
+    whole = str(text)
+    shown = "".join(map(_shown, whole[: most + 1]))
+    if max(len(whole), len(shown)) <= most:
+        return shown
+    end = f"... ({len(whole)} characters)"
+    return shown[: most - len(end)] + end
+
+
+def _shown(character: str) -> str:
+    if is_hidden(character):
+        return character.encode("unicode_escape").decode("ascii")
+    return character
+
+
+class Lines(str):
+    """Several lines, each printable: the only text whose line ends the sinks keep.
+
+    Parameters
+    ----------
+    lines : iterable of str
+    """
+
+    def __new__(cls, lines: Iterable[object]) -> Lines:
+        return super().__new__(cls, "\n".join(printable(line, LINE) for line in lines))
+
+    def __getnewargs__(self) -> tuple:
+        return (self.split("\n"),)
+
+
+def say(*lines: object, file: TextIO | None = None) -> None:
+    """Print for a person, each of `lines` as one line."""
+    for line in lines:
+        print(_text(line), file=file or sys.stdout, flush=True)
+
+
+def get_logger(name: str) -> logging.Logger:
+    """The logger `name`; what it says is printable, whoever handles it.
+
+    A message is one line, whatever its arguments hold. Line ends stay in the message's
+    own text where it has arguments, in `Lines` and in the errors of this package.
+    """
+    logger = logging.getLogger(name)
+    logger.addFilter(_make_printable)
+    return logger
+
+
+def _make_printable(record: logging.LogRecord) -> bool:
+    if not record.args:
+        record.msg = _text(record.msg)
+    elif isinstance(record.args, tuple):
+        record.args = tuple(map(_text, record.args))
+    if record.exc_info and record.exc_info[0] and not record.exc_text:
+        trace = logging.Formatter().formatException(record.exc_info)
+        # Indented, so that no line of an error's text passes for one of the log.
+        record.exc_text = Lines(f"  {line}" for line in trace.split("\n"))
+    return True
+
+
+def _text(value: object) -> object:
+    """A value as a sink of whole lines takes it."""
+    # Lists and dicts show their texts by repr, which escapes them.
+    if isinstance(value, (Lines, Number, Mapping, list, tuple, type(None))):
+        return value
+    if isinstance(value, BaseException):
+        return Lines(getattr(value, "lines", [value]))
+    return printable(value, LINE)
+
+
+def as_html(text: object) -> str:
+    """`text` between the tags of a page, or in the quotes of an attribute."""
+    return html.escape(printable(text, LINE))
+
+
+def file_name(name: str, most: int = 80) -> str:
+    """`name` as one of a file or folder: word characters, ".", "=" and "-"; "_" if
+    nothing is left of it."""
+    plain = "".join("_" if is_hidden(character) else character for character in name)
+    kept = re.sub(r"[^\w.=-]+", "_", plain).strip("_.")[:most]
+    return kept.encode()[:_MOST_BYTES].decode(errors="ignore") or "_"
