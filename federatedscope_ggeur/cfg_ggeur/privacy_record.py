@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.cfg_ggeur.method_settings import parts_in_use
+from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, parts_in_use
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     asks_for_statistics,
     augmentation_steps,
@@ -14,12 +14,23 @@ from federatedscope_ggeur.reporting import Privacy
 
 _TRAINING = "training rounds escape the masks: each client's update is seen"
 _COUNTS_FOR = "what a client counts for escapes them, too"
+_POOLED = "the rows of all clients are pooled in one place, which sees each of them"
 _TOTALS = "rows of each class over all clients are seen by everyone"
 
 
 def privacy_of(cfg) -> Privacy:
     """What docs/privacy.md says of the modes of `cfg`."""
     ggeur = cfg.ggeur
+    if base_method(cfg).pools_data:
+        return Privacy(
+            guarantee="none",
+            covers=[],
+            threshold=int(ggeur.privacy.min_samples),
+            threshold_on="client",
+            server_sees=["the rows of all clients"],
+            clients_see=["the head"],
+            warnings=[_POOLED],
+        )
     sums, trains = sums_on(ggeur), not only_closed_form(ggeur)
     server = _server_sees(cfg, sums, trains)
     clients = ["the head"]

@@ -26,6 +26,7 @@ from federatedscope_ggeur.federation.holdings import (
     median_rows,
     sources,
 )
+from federatedscope_ggeur.federation.screening import BLIND_TO_SUMS
 
 
 def start_notes(
@@ -52,6 +53,8 @@ def start_notes(
         kind = server.prototypes
         own = sources(list(client_domains.values()), kind)
         notes.append(step2_note(own, kind, base_method(cfg).pools_data))
+    if settings.client.sums is not None:
+        notes.append(BLIND_TO_SUMS)
     if held is not None:
         if asks_for_statistics(cfg.ggeur):
             threshold, on_sums = settings.client.min_samples, settings.client.sums

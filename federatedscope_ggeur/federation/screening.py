@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
@@ -22,6 +23,8 @@ from federatedscope_ggeur.federation.messages import (
 )
 from federatedscope_ggeur.federation.messages.declared import Declarations
 from federatedscope_ggeur.geometry import ClassStatistics, MeanStatistics
+from federatedscope_ggeur.reporting import Finding
+from federatedscope_ggeur.reporting.records import About
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +44,12 @@ _KEPT = 64
 
 Findings = dict[int, str]
 
+#: What secure sums keep from everyone who screens.
+BLIND_TO_SUMS = (
+    "secure sums: nobody sees a single client's statistics, so none can be screened: "
+    "one client can spoil the sum, and nobody can tell which"
+)
+
 
 class Screen:
     """Compares what clients send, over one run.
@@ -48,12 +57,26 @@ class Screen:
     Parameters
     ----------
     mode : {"warn", "off", "refuse"}
+
+    Attributes
+    ----------
+    round : int
+        The round that is under way; 0 before training.
     """
 
     def __init__(self, mode: str = "warn"):
-        self._mode = mode
+        self._mode, self.round = mode, 0
         self._lengths: deque[tuple[int, np.ndarray]] = deque(maxlen=_KEPT)
-        self._said: set[tuple[int, str]] = set()
+        self._known: dict[tuple[int, str], Finding] = {}
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All that was found by now, by client."""
+        return [self._known[key] for key in sorted(self._known)]
+
+    def load(self, findings: Iterable[Finding]) -> None:
+        """Go on where a run that was cut off had found these."""
+        self._known = {(f.client, f.about): f for f in findings}
 
     def declared(self, declared: Declarations) -> Findings:
         """Of rows and norms declared by clients that joined."""
@@ -105,18 +128,21 @@ class Screen:
         found = {k: reason for k, reason in found.items() if lengths[k] > start}
         return self._found("update", found)
 
-    def _found(self, about: str, found: Findings) -> Findings:
+    def _found(self, about: About, found: Findings) -> Findings:
         """What is to be refused of `found`; all is said, once for each client."""
         if self._mode == "off":
             return {}
+        refuses = self._mode == "refuse"
+        hint = f"; {setting('screen')}: refuse would leave it out"
         for k, reason in found.items():
-            if (k, about) not in self._said:
-                self._said.add((k, about))
-                refuses = self._mode == "refuse"
-                hint = f"; {setting('screen')}: refuse would leave it out"
-                rest = "" if refuses else hint
-                logger.warning("client %d: %s%s", k, reason, rest)
-        return found if self._mode == "refuse" else {}
+            known = self._known.get((k, about))
+            if known is None:
+                logger.warning("client %d: %s%s", k, reason, "" if refuses else hint)
+                known = Finding(k, about, reason, self.round, 1, refuses)
+            elif about == "update":  # once a round; what else there is stays as it is
+                known = replace(known, rounds=known.rounds + 1)
+            self._known[k, about] = known
+        return found if refuses else {}
 
 
 def _beyond(values: Mapping[int, float], factor: float, what: str) -> Findings:

@@ -18,15 +18,17 @@ from federatedscope_ggeur.reporting.records import (
     ClientInfo,
     Divergence,
     Final,
+    PooledRows,
     Privacy,
     Round0,
     RoundRecord,
+    Screening,
 )
 
 if TYPE_CHECKING:
     import numpy as np
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 Status = Literal["finished", "interrupted", "failed"]
 _REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")
@@ -67,6 +69,10 @@ class Results:
         The round after which ``early_stop`` ended the run.
     privacy : Privacy or None
         Which guarantee it gives, and who sees what; None where nobody said.
+    screening : Screening
+        What clients sent that is unlike all that the others sent.
+    pooled : PooledRows or None
+        The rows that were pooled to train on; None where they stay with the clients.
     notes : list of str
         What the run said, at its start and in round 0, that a person might expect
         otherwise.
@@ -95,6 +101,8 @@ class Results:
     diverged: Optional[Divergence] = None
     stopped_early: Optional[int] = None
     privacy: Optional[Privacy] = None
+    screening: Screening = field(default_factory=Screening)
+    pooled: Optional[PooledRows] = None
     notes: list[str] = field(default_factory=list)
     provenance: Optional[Provenance] = None
     model: Any = field(default=None, repr=False, compare=False)

@@ -127,7 +127,7 @@ def far(reply, carrier):
 def test_the_course_puts_out_whom_it_refuses(mode, caplog):
     carried = carrier(quorum=2)
     coordinator = carried.coordinator
-    coordinator._screen = Screen(mode)
+    coordinator.screen = Screen(mode)
     carried.round0()
     carried.faults["train", 1, 2] = far
     everyone, others = [1, 2, 3, 4], [1, 3, 4]
@@ -142,7 +142,7 @@ def test_nothing_of_an_honest_run_changes():
     heads = []
     for mode in SCREENS:
         carried = carrier(quorum=2)
-        carried.coordinator._screen = Screen(mode)
+        carried.coordinator.screen = Screen(mode)
         carried.run(3)
         heads.append(carried.server.params)
     assert all(head.equal(heads[0]) for head in heads)

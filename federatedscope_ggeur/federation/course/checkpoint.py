@@ -24,7 +24,7 @@ from federatedscope_ggeur.federation.course.places import (
 from federatedscope_ggeur.federation.messages import Handshake, PrepareReply, wire
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import Model, to_vector
-from federatedscope_ggeur.reporting import Round0, RoundRecord
+from federatedscope_ggeur.reporting import Finding, Round0, RoundRecord
 from federatedscope_ggeur.reporting.plain import from_json_value
 
 logger = logging.getLogger(__name__)
@@ -105,6 +105,8 @@ def _restore(
         progress.text("run"),
     )
     coordinator.divergence.load(records["divergence"])
+    found = records.get("findings", [])  # a file of before has none
+    coordinator.screen.load(from_json_value(list[Finding], found, "findings"))
     last, wanted = len(done.rounds), server.settings.total_rounds
     if last > wanted:
         problem = f"it is of round {last} and {setting('total_rounds')} is {wanted}"

@@ -31,7 +31,7 @@ from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.places import round0_path, unwritable
 from federatedscope_ggeur.federation.messages import Handshake, wire
 from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.reporting import Round0, RoundRecord
+from federatedscope_ggeur.reporting import Finding, Round0, RoundRecord
 from federatedscope_ggeur.reporting.plain import as_json_value
 
 
@@ -42,6 +42,7 @@ class Snapshot:
     round0: Round0
     rounds: list[RoundRecord]
     divergence: dict
+    findings: list[Finding]
     tensors: dict[str, Tensor]
 
     @classmethod
@@ -56,7 +57,8 @@ class Snapshot:
             tensors.update(closed_form=server.head_params(closed_form=True))
         # Copies: an optimiser may change its own in the next round.
         own = {name: t.detach().clone() for name, t in tensors.items()}
-        return cls(round0, list(rounds), coordinator.divergence.state(), own)
+        diverged, findings = coordinator.divergence.state(), coordinator.screen.findings
+        return cls(round0, list(rounds), diverged, findings, own)
 
 
 class CheckpointWriter:
@@ -102,6 +104,7 @@ class CheckpointWriter:
             "round0": as_json_value(snapshot.round0, "round0"),
             "rounds": as_json_value(snapshot.rounds, "rounds"),
             "divergence": snapshot.divergence,
+            "findings": as_json_value(snapshot.findings, "findings"),
         }
         numbers = {"run": self._run, "records": json.dumps(records)}
         numbers = wire.sealed(numbers, snapshot.tensors)

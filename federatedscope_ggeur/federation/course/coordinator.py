@@ -38,10 +38,14 @@ from federatedscope_ggeur.federation.messages import (
     ScoreReport,
 )
 from federatedscope_ggeur.federation.sampling import windows
-from federatedscope_ggeur.federation.screening import Screen, log_largest_share
+from federatedscope_ggeur.federation.screening import (
+    BLIND_TO_SUMS,
+    Screen,
+    log_largest_share,
+)
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.models import trainable_part
-from federatedscope_ggeur.reporting import Round0, RoundRecord, average
+from federatedscope_ggeur.reporting import Round0, RoundRecord, Screening, average
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +77,8 @@ class Coordinator:
         What round 0 sends to everyone; empty where there is none.
     divergence : DivergenceWatch
         Whether training has diverged by now.
+    screen : Screen
+        What was found of clients by now.
     """
 
     def __init__(
@@ -98,11 +104,11 @@ class Coordinator:
             server.task.num_classes, server.task.method, settings.rate
         )
         self._rows = rows
-        self._screen = Screen(plan.screen)
+        self.screen = Screen(plan.screen)
         self._exchange = Exchange(server, membership, dismiss)
         self._ask = self._exchange.ask
         self._gathering = Gathering(
-            server, membership, self._exchange, self._screen, plan.round0_window
+            server, membership, self._exchange, self.screen, plan.round0_window
         )
 
     # the course
@@ -111,7 +117,7 @@ class Coordinator:
         """Statistics and totals up, geometry, prototypes and the space down, readiness
         up; where there is one, the head in closed form, scored."""
         started, server = time.perf_counter(), self.server
-        found = self._screen.declared(self.membership.declared)
+        found = self.screen.declared(self.membership.declared)
         self._exchange.put_out(found, "round 0, joining")
         sizes: dict[str, int] = {}
         pairs = yield from self._gathering.statistics(sizes)
@@ -156,12 +162,13 @@ class Coordinator:
     def round(self, number: int) -> Requests[RoundRecord]:
         """One round of training and, where it is due, of evaluation."""
         record, members = self._start_record(number), self.membership
+        self.screen.round = number
         yield from self.welcome_back()
         out = members.absent.keys() | members.unprepared
         drawn = self.server.sample(number, out)
         asked = self._to_all(drawn, self.server.broadcast(number))
         updates = yield from self._ask(TRAIN, number, asked, welcome=self.welcome_back)
-        found = self._screen.updates(updates, self.server.params, self._trained)
+        found = self.screen.updates(updates, self.server.params, self._trained)
         updates = self._but(updates, found, f"round {number}, train")
         clients = [update.client for update in updates]
         weights = {u.client: largest(self._trained(u.params)) for u in updates}
@@ -211,6 +218,11 @@ class Coordinator:
             prepared = [k for k in numbers if k not in members.unprepared]
             self._exchange.down += yield from self._send_init_broadcast(prepared)
 
+    def screening(self) -> Screening:
+        """What was found of clients by now, and what nobody could look at."""
+        summed = self.server.settings.sums is not None
+        return Screening(self.screen.findings, [BLIND_TO_SUMS] if summed else [])
+
     # round 0
 
     def _begin(self) -> Requests[dict[str, int]]:
@@ -251,7 +263,7 @@ class Coordinator:
                 self.server.add_prepare_reply(reply)
                 self.membership.note_prepared(reply.client)
         replies = self.server.prepare_replies
-        found = self._screen.weights(replies.values())
+        found = self.screen.weights(replies.values())
         for k in found:
             del replies[k]
         self._exchange.put_out(found, "round 0, prepare")

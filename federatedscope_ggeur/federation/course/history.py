@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -153,7 +154,15 @@ class History:
 
     def results(self, status: Status = "finished") -> Results:
         """What is known so far; `status` is finished, interrupted or failed."""
-        final = summarise(self.rounds, self.round0, self.calibrated, kept=self.kept)
+        final = summarise(
+            self.rounds,
+            self.round0,
+            self.calibrated,
+            kept=self.kept,
+            pooled=self._results.pooled,
+        )
+        head = self.head_bytes()
+        digest = None if head is None else hashlib.sha256(head).hexdigest()
         return replace(
             self._results,
             status=status,
@@ -161,9 +170,10 @@ class History:
             round0=self.round0,
             rounds=list(self.rounds),
             calibrated=self.calibrated,
-            final=replace(final, chosen=self._chosen()),
+            final=replace(final, chosen=self._chosen(), head_sha256=digest),
             stopped_early=self.rounds[-1].round if self.stopped_early else None,
             diverged=self._coordinator.divergence.found,
+            screening=self._coordinator.screening(),
             provenance=self._capture.provenance(),
             model=self.model(),
         )
