@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
-from federatedscope_ggeur.cfg_ggeur.method_settings import parts_in_use
+from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, parts_in_use
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.reporting import Privacy
 
 _TRAINING = "training rounds escape the masks: each client's update is seen"
 _COUNTS_FOR = "what a client counts for escapes them, too"
+_POOLED = "the rows of all clients are pooled in one place, which sees each of them"
 _TOTALS = "rows of each class over all clients are seen by everyone"
 _CURIOUS = ["a curious server", "curious clients"]
 _LIAR = "a client that lies about its rows can learn those of others"
@@ -18,6 +19,16 @@ _LIAR = "a client that lies about its rows can learn those of others"
 def privacy_of(cfg) -> Privacy:
     """What docs/privacy.md says of the modes of `cfg`."""
     ggeur, demands = cfg.ggeur, demands_of(cfg)
+    if base_method(cfg).pools_data:
+        return Privacy(
+            guarantee="none",
+            covers=[],
+            threshold=int(ggeur.privacy.min_samples),
+            threshold_on="client",
+            server_sees=["the rows of all clients"],
+            clients_see=["the head"],
+            warnings=[_POOLED],
+        )
     sums, trains, steps = demands.sums, demands.trains, demands.steps
     server = _server_sees(cfg, demands)
     clients = ["the head"]

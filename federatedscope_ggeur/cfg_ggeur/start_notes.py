@@ -28,6 +28,7 @@ from federatedscope_ggeur.federation.holdings import (
     median_rows,
     sources,
 )
+from federatedscope_ggeur.federation.screening import BLIND_TO_SUMS
 
 
 def start_notes(
@@ -55,6 +56,8 @@ def start_notes(
         kind = role.of(SetSettings).prototypes
         own = sources(list(client_domains.values()), kind)
         notes.append(step2_note(own, kind, base_method(cfg).pools_data))
+    if demands.summed_statistics:
+        notes.append(BLIND_TO_SUMS)
     if held is not None:
         if demands.summed_statistics:
             notes.append(_summed_note(held, role.min_samples))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
 from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.method_settings import options_of
+from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.data import Pending, find_pending, find_reader
 from federatedscope_ggeur.engines.forecast import Forecast, forecast, set_up
@@ -14,6 +15,7 @@ from federatedscope_ggeur.engines.meter import Traffic
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.progress import bytes_text, duration_text
+from federatedscope_ggeur.reporting import privacy_line
 
 #: Clients that get a line each; of more, the median and the extremes are said.
 _MOST_CLIENTS = 12
@@ -38,7 +40,8 @@ def show_forecast(cfg) -> int:
             say(*_about_images(pending, encoding.cache))
             return 0
         run = set_up(cfg)
-        say(*run.describe(), *_about_rows(run))
+        privacy = privacy_line(privacy_of(run.cfg))
+        say(*run.describe(), *_about_rows(run), privacy)
         say(*forecast_lines(forecast(run), run))
     return 0
 
@@ -83,6 +86,9 @@ def _about_rows(run: Run) -> list[str]:
 
 def _about_bytes(found: Forecast, run: Run) -> list[str]:
     cells: list[tuple[str, str, str]] = [("bytes", "up", "down")]
+    if found.pooled is not None:
+        title = f"rows of {found.pooled.clients} clients, pooled"
+        cells.append((title, bytes_text(found.pooled.bytes_up), bytes_text(0)))
     cells += _cells("round 0", found.round0)
     many = f"{found.drawn} client{'s' if found.drawn > 1 else ''}"
     cells += _cells(f"a round, of {many}", found.round)

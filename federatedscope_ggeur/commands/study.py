@@ -79,8 +79,10 @@ def _list(options: argparse.Namespace) -> int:
     from federatedscope_ggeur.studies.study_file import load_study
 
     plan = load_study(options.file, options.settings)
-    jobs = StudyRun(plan, options.out).jobs()
+    run = StudyRun(plan, options.out)
+    jobs = run.jobs()
     StudyTable(plan.name, 0).list(jobs, averages(jobs))
+    _say(run.notes)
     tuned = len(plan.cells()) - len(jobs)
     if tuned:
         print(f"{tuned} more once they are tuned")
@@ -97,6 +99,8 @@ def _run(options: argparse.Namespace, workers: Workers) -> int:
     if options.workers is None and plan.workers is not None:
         workers.resize(plan.workers)
     run = StudyRun(plan, options.out)
+    if not options.quiet:
+        _say(run.notes)
     table = StudyTable(plan.name, len(workers), quiet=options.quiet)
     try:
         shown = shown_on_console("warning" if options.quiet else "info")
@@ -107,6 +111,11 @@ def _run(options: argparse.Namespace, workers: Workers) -> int:
         say(f"interrupted; the same command goes on: {over}", file=sys.stderr)
         return INTERRUPTED
     return _tell_end(found, run.folder, options.quiet)
+
+
+def _say(notes: Sequence[str]) -> None:
+    for note in notes:
+        print(f"note: {note}", flush=True)
 
 
 def _tell_end(found: Study, folder: Path, quiet: bool) -> int:

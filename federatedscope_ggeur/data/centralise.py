@@ -30,4 +30,6 @@ def centralise(data: FederatedData) -> FederatedData:
     train = Embeddings.concatenate(parts, ALL_DOMAINS)
     pooled = ClientData(1, ALL_DOMAINS, train, train.select([]))
     apart = {split: data.rows(split) for split in ("val", "test")}
-    return replace(data, clients=(pooled,), pooled=apart)
+    return replace(
+        data, clients=(pooled,), pooled=apart, pooled_clients=len(data.clients)
+    )

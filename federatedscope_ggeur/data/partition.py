@@ -67,6 +67,8 @@ class FederatedData:
         domains' rows (see `centralise`); None elsewhere.
     identity : mapping, optional
         All that embeddings depend on of the encoder, where that is known.
+    pooled_clients : int
+        How many clients the rows were dealt to before one got them all; 0 elsewhere.
     """
 
     clients: tuple[ClientData, ...]
@@ -76,6 +78,7 @@ class FederatedData:
     encoder: str
     pooled: Mapping[str, Mapping[str, Embeddings]] | None = None
     identity: Mapping[str, object] | None = None
+    pooled_clients: int = 0
 
     @property
     def is_centralised(self) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from federatedscope_ggeur.data import torch_threads
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine
 from federatedscope_ggeur.engines.meter import Meter, Traffic, timed
-from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.engines.run import Run, pooled_rows
 from federatedscope_ggeur.federation.exchanges import Requests
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.training.exchange import (
@@ -24,6 +24,7 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TrainingExchange,
 )
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
+from federatedscope_ggeur.reporting import PooledRows
 
 #: Mini-batches that the time of one is the mean of.
 _TIMED = 32
@@ -59,6 +60,8 @@ class Forecast:
 
     Attributes
     ----------
+    pooled : PooledRows or None
+        Rows that must be in one place before.
     round0, round, calibration : dict from phase to Traffic
         By what is sent; `round` is the first round, with its scores. Phases without a
         byte are left out.
@@ -81,6 +84,7 @@ class Forecast:
     seconds : Seconds
     """
 
+    pooled: PooledRows | None
     round0: dict[str, Traffic]
     round: dict[str, Traffic]
     calibration: dict[str, Traffic]
@@ -159,7 +163,11 @@ class _Rehearsal:
         times = Seconds(round0_seconds, calibration=calibration)
         if rounds:
             times = self._times(times, stages, walls, steps)
+        pooled = pooled_rows(self.run.data)
+        if pooled is not None:
+            total += Traffic(up=pooled.bytes_up)
         return Forecast(
+            pooled=pooled,
             round0=before.shown(),
             round=self._first_round(stages),
             calibration=after.shown(),

@@ -46,6 +46,7 @@ from federatedscope_ggeur.reporting import (
     Capture,
     ClientInfo,
     DataFingerprint,
+    PooledRows,
     Results,
     Round0,
     RoundRecord,
@@ -265,6 +266,17 @@ def _pooled(cfg, data: FederatedData) -> FederatedData:
     return centralise(data) if base_method(cfg).pools_data else data
 
 
+def pooled_rows(data: FederatedData) -> PooledRows | None:
+    """The rows that clients would have to send to one place, which trains on them and
+    validates; None where rows stay with the clients."""
+    if not data.is_centralised:
+        return None
+    train, val = (list(data.rows(split).values()) for split in ("train", "val"))
+    held = [(rows.features, rows.labels) for rows in [*train, *val]]
+    sent = sum(x.numel() * x.element_size() for pair in held for x in pair)
+    return PooledRows(data.pooled_clients, sum(len(y) for _, y in held), sent)
+
+
 def _pooled_lines(data: FederatedData) -> list[str]:
     rows = len(data.clients[0].train)
     lines = [f"all domains' rows in one place: 1 client, {rows} rows to train on"]
@@ -303,6 +315,7 @@ def _begun(cfg, data: FederatedData, notes: list[str]) -> Results:
     return Results.begun(
         notes=notes,
         privacy=privacy_of(cfg),
+        pooled=pooled_rows(data),
         engine="embedded",
         config=to_plain(cfg),
         seed=cfg.seed,

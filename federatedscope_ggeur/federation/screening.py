@@ -8,13 +8,16 @@ the room of its exchange.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.wire.declared import Declarations
 from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting import Finding
+from federatedscope_ggeur.reporting.records import About
 
 logger = get_logger(__name__)
 
@@ -28,6 +31,12 @@ NORM = 8.0
 #: By client number, why what it sent is unlike the others'.
 Findings = dict[int, str]
 
+#: What secure sums keep from everyone who screens.
+BLIND_TO_SUMS = (
+    "secure sums: nobody sees a single client's statistics, so none can be screened: "
+    "one client can spoil the sum, and nobody can tell which"
+)
+
 
 class Screen:
     """Says what is found of clients' answers over one run, or refuses it.
@@ -35,24 +44,41 @@ class Screen:
     Parameters
     ----------
     mode : {"warn", "off", "refuse"}
+
+    Attributes
+    ----------
+    round : int
+        The round that is under way; 0 before training.
     """
 
     def __init__(self, mode: str = "warn"):
-        self._mode = mode
-        self._said: set[tuple[int, str]] = set()
+        self._mode, self.round = mode, 0
+        self._known: dict[tuple[int, str], Finding] = {}
 
-    def refused(self, about: str, found: Findings) -> Findings:
+    @property
+    def findings(self) -> list[Finding]:
+        """All that was found by now, by client."""
+        return [self._known[key] for key in sorted(self._known)]
+
+    def load(self, findings: Iterable[Finding]) -> None:
+        """Go on where a run that was cut off had found these."""
+        self._known = {(f.client, f.about): f for f in findings}
+
+    def refused(self, about: About, found: Findings) -> Findings:
         """What is to be refused of `found`; all is said, once for each client."""
         if self._mode == "off":
             return {}
+        refuses = self._mode == "refuse"
+        hint = f"; {setting('screen')}: refuse would leave it out"
         for k, reason in found.items():
-            if (k, about) not in self._said:
-                self._said.add((k, about))
-                refuses = self._mode == "refuse"
-                hint = f"; {setting('screen')}: refuse would leave it out"
-                rest = "" if refuses else hint
-                logger.warning("client %d: %s%s", k, reason, rest)
-        return found if self._mode == "refuse" else {}
+            known = self._known.get((k, about))
+            if known is None:
+                logger.warning("client %d: %s%s", k, reason, "" if refuses else hint)
+                known = Finding(k, about, reason, self.round, 1, refuses)
+            elif about == "update":  # once a round; what else there is stays as it is
+                known = replace(known, rounds=known.rounds + 1)
+            self._known[k, about] = known
+        return found if refuses else {}
 
 
 def declared_findings(declared: Declarations) -> Findings:

@@ -14,10 +14,13 @@ from federatedscope_ggeur.reporting.records import (
     CompressionRecord,
     Divergence,
     Final,
+    Finding,
     Kept,
+    PooledRows,
     Privacy,
     Round0,
     RoundRecord,
+    Screening,
     SumsRecord,
 )
 from federatedscope_ggeur.reporting.results import SCHEMA_VERSION, Results, numbers
@@ -39,6 +42,7 @@ from federatedscope_ggeur.reporting.tables import (
     privacy_line,
     record_lines,
     results_table,
+    screening_lines,
 )
 from federatedscope_ggeur.reporting.tracking import (
     Tracking,

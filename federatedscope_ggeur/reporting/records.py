@@ -3,7 +3,7 @@
 docs/results.md describes every field.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Optional
 
 
@@ -177,6 +177,72 @@ class Privacy:
     warnings: list[str]
 
 
+#: What of a client screening looks at.
+About = Literal["declared", "statistics", "weight", "update"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What screening has found of one client (``ggeur.screen``).
+
+    Attributes
+    ----------
+    client : int
+    about : About
+        What it sent that is unlike all that the others sent.
+    problem : str
+        As it was first found.
+    round : int
+        The first round that it was found in; 0 before training.
+    rounds : int
+        How many rounds it was found in.
+    refused : bool
+        Whether the client was put out for it.
+    """
+
+    client: int
+    about: About
+    problem: str
+    round: int
+    rounds: int
+    refused: bool
+
+
+@dataclass(frozen=True)
+class Screening:
+    """What clients sent that is unlike all that the others sent (``ggeur.screen``).
+
+    Attributes
+    ----------
+    findings : list of Finding
+        By client.
+    blind_to : list of str
+        What could not be screened, and what that means.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    blind_to: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PooledRows:
+    """The rows that one place trains on (``centralised``), before they were pooled.
+
+    Attributes
+    ----------
+    clients : int
+        That would have to send them.
+    rows : int
+        To train on and to validate.
+    bytes_up : int
+        Of their features and labels.
+    """
+
+    clients: int
+    rows: int
+    bytes_up: int
+
+
 @dataclass(frozen=True)
 class Round0:
     """What travelled before the first round of training.
@@ -304,7 +370,7 @@ class Final:
     avg, std : float or None
         `average` of `accuracy`.
     bytes_up, bytes_down : int
-        Totals of the run, round 0 included.
+        Totals of the run, round 0 and rows that are pooled included.
     seconds : float
         Total of round 0 and all rounds.
     chosen : Chosen or None
@@ -314,6 +380,9 @@ class Final:
     scored : {"global", "clients"}
         Whose models the scores are of, and which are left: the global one, or each
         client's own on its own rows. Unseen domains are scored by the global one.
+    head_sha256 : str or None
+        Of the file of the head that is left: two runs with the same one left one head.
+        None where every client keeps its own.
     """
 
     head: Literal["trained", "calibrated", "closed_form"]
@@ -327,6 +396,7 @@ class Final:
     chosen: Optional[Chosen] = None
     kept: Optional[Kept] = None
     scored: Literal["global", "clients"] = "global"
+    head_sha256: Optional[str] = None
 
 
 @dataclass(frozen=True)

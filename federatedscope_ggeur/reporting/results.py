@@ -18,9 +18,11 @@ from federatedscope_ggeur.reporting.records import (
     ClientInfo,
     Divergence,
     Final,
+    PooledRows,
     Privacy,
     Round0,
     RoundRecord,
+    Screening,
 )
 from federatedscope_ggeur.reporting.whose import numbers_of_rows
 
@@ -68,6 +70,10 @@ class Results:
         The round after which ``early_stop`` ended the run.
     privacy : Privacy or None
         Which guarantee it gives, and who sees what; None where nobody said.
+    screening : Screening
+        What clients sent that is unlike all that the others sent.
+    pooled : PooledRows or None
+        The rows that were pooled to train on; None where they stay with the clients.
     notes : list of str
         What the run said, at its start and in round 0, that a person might expect
         otherwise.
@@ -99,6 +105,8 @@ class Results:
     diverged: Optional[Divergence] = None
     stopped_early: Optional[int] = None
     privacy: Optional[Privacy] = None
+    screening: Screening = field(default_factory=Screening)
+    pooled: Optional[PooledRows] = None
     notes: list[str] = field(default_factory=list)
     provenance: Optional[Provenance] = None
     model: Any = field(default=None, repr=False, compare=False)

@@ -10,6 +10,7 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.reporting.records import (
     Final,
     Kept,
+    PooledRows,
     Round0,
     RoundRecord,
 )
@@ -37,6 +38,7 @@ def summarise(
     calibrated: RoundRecord | None = None,
     last: int = 5,
     kept: Kept | None = None,
+    pooled: PooledRows | None = None,
 ) -> Final:
     """The score of a run: that of the head it leaves.
 
@@ -55,6 +57,8 @@ def summarise(
         How many evaluated rounds to take; fewer where there are fewer.
     kept : Kept, optional
         Which head the run leaves, where there was a choice.
+    pooled : PooledRows, optional
+        Rows that are pooled count as sent.
 
     Raises
     ------
@@ -66,6 +70,7 @@ def summarise(
     used = [record for record in rounds if record.evaluated][-last:]
     closed_form = round0.closed_form if round0 is not None else None
     parts = [p for p in (*rounds, round0, closed_form, calibrated) if p is not None]
+    pools = [] if pooled is None else [pooled]
     single, head = None, "trained"
     if calibrated is not None:
         single, head = calibrated, "calibrated"
@@ -81,7 +86,7 @@ def summarise(
         accuracy=accuracy,
         avg=avg,
         std=std,
-        bytes_up=sum(part.bytes_up for part in parts),
+        bytes_up=sum(part.bytes_up for part in (*parts, *pools)),
         bytes_down=sum(part.bytes_down for part in parts),
         seconds=math.fsum(part.seconds for part in parts),
         kept=kept,

@@ -11,10 +11,13 @@ from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.printable import LINE, Lines, as_html, printable
 from federatedscope_ggeur.reporting.records import (
     Divergence,
+    Finding,
     Kept,
+    PooledRows,
     Privacy,
     Round0,
     RoundRecord,
+    Screening,
     SumsRecord,
 )
 from federatedscope_ggeur.reporting.results import Results
@@ -23,6 +26,7 @@ from federatedscope_ggeur.reporting.summary import average, summarise
 # What spreadsheets begin a formula with, also in letters of full width.
 _FORMULA = re.compile(r"\s*[-=+@\uff0d\uff1d\uff0b\uff20]")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_MOST_FINDINGS = 10  # in lines for a person
 
 #: Whose models were scored, where it was not the global one.
 _SCORED_OWN = (
@@ -76,10 +80,9 @@ def _sums_line(record: Round0, sums: SumsRecord, up: int) -> str:
 def privacy_line(privacy: Privacy) -> str:
     """Which guarantee a run gives, in one line for a person."""
     if privacy.guarantee == "none":
-        return (
-            f"privacy: no guarantee; a min-count threshold of {privacy.threshold} on "
-            f"each {privacy.threshold_on}"
-        )
+        threshold = f"a min-count threshold of {privacy.threshold} on each "
+        said = privacy.warnings or [threshold + privacy.threshold_on]
+        return f"privacy: no guarantee; {'; '.join(said)}"
     return (
         f"privacy: {privacy.guarantee}, of {', '.join(privacy.covers)} only, against "
         f"{' and '.join(privacy.against)} only (threshold {privacy.threshold} on the "
@@ -123,6 +126,32 @@ def divergence_line(found: Divergence) -> str:
     if found.largest_weight is not None:
         seen.append(f"largest weight {found.largest_weight:.3g}")
     return f"training diverged in round {found.round} ({who}): {'; '.join(seen)}"
+
+
+def pooled_line(pooled: PooledRows) -> str:
+    """What was pooled to train on, in one line for a person."""
+    return (
+        f"of that up, {pooled.bytes_up / 1e6:.2f} MB are the {pooled.rows} rows of "
+        f"{pooled.clients} clients, which one place must have to train on them"
+    )
+
+
+def screening_lines(screening: Screening) -> list[str]:
+    """What screening found of clients, and what it could not look at, in lines for a
+    person."""
+    lines = [_finding_line(f) for f in screening.findings[:_MOST_FINDINGS]]
+    more = len(screening.findings) - _MOST_FINDINGS
+    if more > 0:
+        lines.append(f"and {more} findings more, in results.json")
+    return [f"screening: {line}" for line in [*lines, *screening.blind_to]]
+
+
+def _finding_line(found: Finding) -> str:
+    when = f"round {found.round}"
+    if found.rounds > 1:
+        when += f", and {found.rounds - 1} later"
+    fate = "; it was put out" if found.refused else ""
+    return f"client {found.client} ({when}): {found.problem}{fate}"
 
 
 def kept_line(kept: Kept) -> str:
@@ -193,12 +222,15 @@ def _remarks(results: Results) -> list[str]:
         f"sent {final.bytes_up / 1e6:.2f} MB up, {final.bytes_down / 1e6:.2f} MB down"
         f"{' (round 0 included)' if results.round0 else ''}; {final.seconds:.1f} s"
     )
+    if results.pooled is not None:
+        lines.append(pooled_line(results.pooled))
     if final.kept is not None:
         lines.append(kept_line(final.kept))
     if final.scored == "clients":
         lines.append(_SCORED_OWN)
     if results.privacy is not None:
         lines.append(privacy_line(results.privacy))
+    lines += screening_lines(results.screening)
     if results.diverged is not None:
         lines.append(divergence_line(results.diverged))
     if results.stopped_early is not None:

@@ -9,6 +9,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Protocol
 
+from federatedscope_ggeur.cfg_ggeur.left_heads import (
+    LeftHead,
+    left_head,
+    same_head_notes,
+)
 from federatedscope_ggeur.cfg_ggeur.load import read_settings
 from federatedscope_ggeur.data import is_image_type
 from federatedscope_ggeur.engines.run import what_to_load
@@ -63,6 +68,11 @@ class StudyRun:
     ------
     ConfigError
         Settings of a cell are wrong; a folder of a cell holds another run.
+
+    Attributes
+    ----------
+    notes : list of str
+        What a person might expect otherwise of the runs, before they begin.
     """
 
     def __init__(self, plan: StudyPlan, folder: str | os.PathLike | None = None):
@@ -72,7 +82,8 @@ class StudyRun:
         if folder is None:
             folder = Path(self._said_in(plan.base).get("outdir", "exp"), plan.name)
         self.folder = Path(folder)
-        self._images = self._check() if plan.engine == "embedded" else []
+        self.notes: list[str] = []
+        self._images = self._check()
         self._tuned: dict[Path, Tuned] = {}
         self._failed: dict[str, Failed] = {}
 
@@ -180,8 +191,10 @@ class StudyRun:
         return replace(job, name=f"{job.name} / {values}")
 
     def _check(self) -> list[Job]:
-        """Refuse wrong settings before anything runs; of one seed, since all others
-        differ in that alone.
+        """Refuse wrong settings before anything runs, and note rows that would leave
+        one head; of one seed, since all others differ in that alone.
+
+        On FederatedScope a cell's own process says what is wrong with it.
 
         Returns
         -------
@@ -190,8 +203,10 @@ class StudyRun:
         """
         wrong: dict[str, str] = {}
         images: dict[str, Job] = {}
+        heads: dict[LeftHead, list[str]] = {}
         for cell in self.plan.cells(self.plan.seeds[0]):
             tries = [self._try(candidate) for candidate in cell.candidates()]
+            left: set[LeftHead | None] = set()
             for job in tries if cell.tune else [self._job(cell)]:
                 try:
                     cfg = job.config()
@@ -205,6 +220,12 @@ class StudyRun:
                     name = f"{kind} {root}".strip()
                     key = repr((kind, root, encoding, options))
                     images.setdefault(key, replace(job, folder=None, name=name))
+                left.add(left_head(cfg))
+            if len(left) == 1 and (head := left.pop()) is not None:
+                heads.setdefault(head, []).append(" / ".join(cell.labels.values()))
+        self.notes = same_head_notes(heads)
+        if self.plan.engine != "embedded":
+            return []
         if wrong:
             lines = [f"{self.plan.path}:"]
             for problem, name in list(wrong.items())[:_LISTED]:

@@ -26,7 +26,11 @@ from federatedscope_ggeur.engines.fs.config import check
 from federatedscope_ggeur.engines.fs.search import is_search
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging
 from federatedscope_ggeur.engines.fs.trials import settle_trial
-from federatedscope_ggeur.engines.run import load_data_set, load_federated_data
+from federatedscope_ggeur.engines.run import (
+    load_data_set,
+    load_federated_data,
+    pooled_rows,
+)
 from federatedscope_ggeur.engines.text import class_texts
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.federation import Client, MemoryBudget
@@ -116,6 +120,7 @@ class ServerSplits(Splits):
         self.unseen = [domain.name for domain in data.unseen]
         self.domains = [*data.domains, *self.unseen]
         self.client_num, self.held, self.roles = client_num, held, roles
+        self.pooled = pooled_rows(data)
 
 
 def load_fs_data(config, client_cfgs=None):

@@ -214,6 +214,7 @@ class Federation:
         return Results.begun(
             notes=notes,
             privacy=privacy_of(cfg),
+            pooled=None if data is None else data.pooled,
             engine=f"federatedscope {cfg.federate.mode}",
             config=config,
             seed=cfg.seed,

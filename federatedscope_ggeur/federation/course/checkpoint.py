@@ -25,7 +25,7 @@ from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import Model, to_vector
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import Round0, RoundRecord
+from federatedscope_ggeur.reporting import Finding, Round0, RoundRecord
 from federatedscope_ggeur.reporting.plain import from_json_value
 
 logger = get_logger(__name__)
@@ -99,6 +99,8 @@ def _restore(
         from_json_value(list[RoundRecord], records["rounds"], "rounds"),
         progress.text("run"),
     )
+    found = records.get("findings", [])  # older files have none
+    coordinator.screen.load(from_json_value(list[Finding], found, "findings"))
     last, wanted = len(done.rounds), server.settings.demands.rounds
     if last > wanted:
         problem = f"it is of round {last} and {setting('total_rounds')} is {wanted}"

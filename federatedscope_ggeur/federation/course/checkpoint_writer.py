@@ -32,7 +32,7 @@ from federatedscope_ggeur.federation.course.checkpoint_files import (
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.reporting import Round0, RoundRecord
+from federatedscope_ggeur.reporting import Finding, Round0, RoundRecord
 from federatedscope_ggeur.reporting.plain import as_json_value
 
 
@@ -43,6 +43,7 @@ class Snapshot:
     round0: Round0
     rounds: list[RoundRecord]
     progress: dict[str, dict]
+    findings: list[Finding]
     tensors: dict[str, Tensor]
 
     @classmethod
@@ -56,7 +57,7 @@ class Snapshot:
         # Copies: an optimiser may change its own in the next round.
         own = {name: t.detach().clone() for name, t in tensors.items()}
         progress = {e.name: e.progress() for e in coordinator.exchanges}
-        return cls(round0, list(rounds), progress, own)
+        return cls(round0, list(rounds), progress, coordinator.screen.findings, own)
 
 
 class CheckpointWriter:
@@ -102,6 +103,7 @@ class CheckpointWriter:
             "round0": as_json_value(snapshot.round0, "round0"),
             "rounds": as_json_value(snapshot.rounds, "rounds"),
             "progress": snapshot.progress,
+            "findings": as_json_value(snapshot.findings, "findings"),
         }
         numbers = {"run": self._run, "records": json.dumps(records)}
         numbers = wire.sealed(numbers, snapshot.tensors)

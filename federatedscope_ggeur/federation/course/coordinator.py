@@ -33,9 +33,13 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
     TrainingExchange,
 )
 from federatedscope_ggeur.federation.release import Release
-from federatedscope_ggeur.federation.screening import Screen, declared_findings
+from federatedscope_ggeur.federation.screening import (
+    BLIND_TO_SUMS,
+    Screen,
+    declared_findings,
+)
 from federatedscope_ggeur.federation.server import Server
-from federatedscope_ggeur.reporting import Divergence, Round0, RoundRecord
+from federatedscope_ggeur.reporting import Divergence, Round0, RoundRecord, Screening
 
 E = TypeVar("E", bound=Exchange)
 
@@ -120,6 +124,7 @@ class Coordinator:
     def round(self, number: int) -> Requests[RoundRecord]:
         """One round of training and, where it is due, of evaluation."""
         started, known = self.spent(), dict(_NOT_SCORED)
+        self.screen.round = number
         yield from self.welcome_back()
         for exchange in self.exchanges:
             known.update((yield from exchange.round(number)))
@@ -217,6 +222,12 @@ class Coordinator:
         if not self._demands.trains:
             return None
         return self.find(TrainingExchange).divergence.found
+
+    @property
+    def screening(self) -> Screening:
+        """What was found of clients by now, and what nobody could look at."""
+        blind_to = [BLIND_TO_SUMS] if self._demands.summed_statistics else []
+        return Screening(self.screen.findings, blind_to)
 
     def largest_answer(self, kind: RequestKind) -> int | None:
         """See `Asking.largest_answer`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -193,8 +194,20 @@ class History:
 
     def results(self, status: Status = "finished") -> Results:
         """What is known so far; `status` is finished, interrupted or failed."""
-        final = summarise(self.rounds, self.round0, self.calibrated, kept=self.kept)
-        final = replace(final, scored="clients" if self.leaves_own else "global")
+        final = summarise(
+            self.rounds,
+            self.round0,
+            self.calibrated,
+            kept=self.kept,
+            pooled=self._results.pooled,
+        )
+        head = self.head_bytes()
+        final = replace(
+            final,
+            chosen=self._chosen(),
+            scored="clients" if self.leaves_own else "global",
+            head_sha256=None if head is None else hashlib.sha256(head).hexdigest(),
+        )
         return replace(
             self._results,
             status=status,
@@ -202,9 +215,10 @@ class History:
             round0=self.round0,
             rounds=list(self.rounds),
             calibrated=self.calibrated,
-            final=replace(final, chosen=self._chosen()),
+            final=final,
             stopped_early=self.rounds[-1].round if self.stopped_early else None,
             diverged=self._coordinator.diverged,
+            screening=self._coordinator.screening,
             provenance=self._capture.provenance(),
             model=self.model(),
             own_models=self.own_models(),

@@ -128,9 +128,10 @@ def _figures(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
             theirs.append(Cell(NONE if given is None else f"{given:.2f}"))
             both = spread is not None and given is not None
             differences.append(Cell(f"{spread[0] - given:+.2f}" if both else NONE))
-        rows.append((place.row.name, [Cell(str(len(place.row.runs))), *ours]))
-        rows.append((f"paper: {place.paper_row}", [Cell(NONE), *theirs]))
-        rows.append(("difference", [Cell(NONE), *differences]))
+        about, nothing = [str(len(place.row.runs)), place.row.head], [Cell(NONE)] * 2
+        rows.append((place.row.name, [*map(Cell, about), *ours]))
+        rows.append((f"paper: {place.paper_row}", [*nothing, *theirs]))
+        rows.append(("difference", [*nothing, *differences]))
     unit = "seconds" if paper.unit == "s" else "%"
     notes = [
         f"{paper.source}; in {unit}; ours: mean ± standard deviation over seeds; "
@@ -145,7 +146,7 @@ def _figures(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
     return Sheet(
         f"Beside the paper's Table {paper.name[5:]}",
         paper.title,
-        ["row", "seeds", *shown],
+        ["row", "seeds", "head", *shown],
         rows,
         [*notes, *paper.notes, *doubts],
     )

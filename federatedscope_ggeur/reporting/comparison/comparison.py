@@ -13,10 +13,12 @@ from federatedscope_ggeur.reporting.comparison.runs import FoundRun, find_runs
 from federatedscope_ggeur.reporting.comparison.table import Row, Table, name_of
 from federatedscope_ggeur.reporting.results import numbers
 from federatedscope_ggeur.reporting.study import Axis, Study
+from federatedscope_ggeur.reporting.tables import screening_lines
 
 #: Of results, what may differ between two of one cell and seed: where their files are,
 #: and what was said on the way.
 _NOT_COMPARED = ("config", "notes")
+_MOST_SCREENED = 20  # lines of what screening found
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +153,12 @@ def _table(
         columns=columns,
         rows=rows,
         baselines=baselines,
-        notes=[*named.notes, *notes, *_notes_on_data(rows, baselines)],
+        notes=[
+            *named.notes,
+            *notes,
+            *_notes_on_data(rows, baselines),
+            *_notes_on_clients(rows),
+        ],
     )
 
 
@@ -301,6 +308,22 @@ def _notes_on_data(rows: dict[str, Row], baselines: dict[str, str]) -> list[str]
             "not on the same embeddings and splits as the baseline, so that "
             f"differences are not of the method alone: {'; '.join(others)}"
         )
+    return notes
+
+
+def _notes_on_clients(rows: dict[str, Row]) -> list[str]:
+    """What screening found of the clients of these runs, each line once a row."""
+    seeds: dict[tuple[str, str], list[str]] = {}
+    for row in rows.values():
+        for seed, run in row.runs.items():
+            for line in screening_lines(run.results.screening):
+                seeds.setdefault((row.name, line), []).append(str(seed))
+    notes = [
+        f"{line} ({name}, seed {', '.join(on)})" for (name, line), on in seeds.items()
+    ]
+    more = len(notes) - _MOST_SCREENED
+    if more > 0:
+        notes[_MOST_SCREENED:] = [f"screening: {more} lines more, in the runs' results"]
     return notes
 
 

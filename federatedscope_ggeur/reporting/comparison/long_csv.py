@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from federatedscope_ggeur.reporting.comparison.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.measures import COSTS
+from federatedscope_ggeur.reporting.comparison.runs import FoundRun
 from federatedscope_ggeur.reporting.comparison.statistics import Spread
-from federatedscope_ggeur.reporting.comparison.table import Table
+from federatedscope_ggeur.reporting.comparison.table import Table, heads_text
 from federatedscope_ggeur.reporting.tables import csv_text
 
 COLUMNS = (
-    "table", "row", "measure", "domain", "seed", "n", "value", "sd", "low", "high",
-    "baseline", "p", "p_holm", "p_wilcoxon", "p_wilcoxon_holm", "best",
+    "table", "row", "head", "head_sha256", "measure", "domain", "seed", "n", "value",
+    "sd", "low", "high", "baseline", "p", "p_holm", "p_wilcoxon",
+    "p_wilcoxon_holm", "best",
 )  # fmt: skip
 
 
 def as_csv(comparison: Comparison) -> str:
     """Every number of every table, floats to the bit, fractions and bytes.
 
-    A line with a seed is that run's number; one without is the mean over seeds, with
-    `sd` and the 95% interval `low` to `high`; one with a baseline is the mean of the
-    differences to it, with their p-values. `best` is ``best`` where others were tested
+    A line with a seed is that run's number, and has the hash of the head that the run
+    left; one without is the mean over seeds, with `sd` and the 95% interval `low` to
+    `high`; one with a baseline is the mean of the differences to it, with their
+    p-values. `best` is ``best`` where others were tested
     and ``top`` where they were not. The columns behind `table` and `row` are, for each
-    axis, the row's point.
+    axis, the row's point; `head` is which head the line's runs left.
     """
     axes = dict.fromkeys(
         axis.name for table in comparison.tables for axis in table.axes
@@ -42,7 +45,7 @@ def as_csv(comparison: Comparison) -> str:
 def _lines(table: Table, target: float | None) -> list[dict]:
     lines = []
     about = {
-        name: {**row.labels, "table": table.title, "row": name}
+        name: {**row.labels, "table": table.title, "row": name, "head": row.head}
         for name, row in table.rows.items()
     }
     for measure in [*table.scores, *COSTS]:
@@ -51,7 +54,7 @@ def _lines(table: Table, target: float | None) -> list[dict]:
         for name, row in table.rows.items():
             line = {**about[name], "measure": measure.key, "domain": measure.domain}
             lines += [
-                {**line, "seed": seed, "n": 1, "value": value}
+                {**line, **_of_run(row.runs[seed]), "n": 1, "value": value}
                 for seed, value in row.numbers(measure).items()
             ]
             spread = row.spread(measure)
@@ -72,15 +75,21 @@ def _lines(table: Table, target: float | None) -> list[dict]:
                         "p_wilcoxon_holm": found.p_wilcoxon_holm,
                     }
                 )
-    for name in table.rows:
+    for name, row in table.rows.items():
         goal = table.target(name, target)
         if goal is not None:
             line = {**about[name], "measure": f"rounds to AVG {goal:g}"}
             lines += [
-                {**line, "seed": seed, "n": 1, "value": number}
+                {**line, **_of_run(row.runs[seed]), "n": 1, "value": number}
                 for seed, number in table.rounds(name, goal).items()
             ]
     return lines
+
+
+def _of_run(run: FoundRun) -> dict:
+    final = run.results.final
+    head = heads_text([run])
+    return {"seed": run.results.seed, "head": head, "head_sha256": final.head_sha256}
 
 
 def _spread(spread: Spread) -> dict:

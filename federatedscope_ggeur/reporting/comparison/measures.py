@@ -48,8 +48,14 @@ class Measure:
         return _NUMBERS[self.key](results)
 
 
+def _senders(results: Results) -> int:
+    """How many clients send, rows that are pooled among what they send."""
+    return len(results.clients) if results.pooled is None else results.pooled.clients
+
+
 def _a_client(total: int, results: Results) -> float | None:
-    return total / len(results.clients) if results.clients else None
+    senders = _senders(results)
+    return total / senders if senders else None
 
 
 _SCORES = ("accuracy", "avg", "std")
@@ -92,8 +98,8 @@ def rounds_to(results: Results, target: float) -> int | None:
 
 def bytes_so_far(results: Results) -> Iterator[tuple[RoundRecord, float]]:
     """Each state that was scored, with the bytes a client, up and down, until then."""
-    clients = len(results.clients) or 1
-    total = 0
+    clients = _senders(results) or 1
+    total = 0 if results.pooled is None else results.pooled.bytes_up
     if results.round0 is not None:
         total += results.round0.bytes_up + results.round0.bytes_down
     heads = [results.closed_form] if results.closed_form is not None else []

@@ -19,6 +19,7 @@ from federatedscope_ggeur.reporting.comparison.table import (
     CLAIM_FROM,
     Best,
     Table,
+    heads_text,
     name_of,
 )
 from federatedscope_ggeur.reporting.study import Study, Tuned
@@ -86,6 +87,7 @@ def scores_sheet(table: Table) -> Sheet:
             name,
             [
                 Cell(str(len(row.runs))),
+                Cell(row.head),
                 *(
                     _percents(row.spread(measure), _mark(name, best))
                     for measure, best in zip(measures, bests)
@@ -103,10 +105,9 @@ def scores_sheet(table: Table) -> Sheet:
         notes.append(
             "AVG: mean over domains; STD: their deviation (ddof 0), less is better"
         )
-    notes += _best_notes(table, bests)
-    return Sheet(
-        "Accuracy", table.title, [_rows_title(table), "seeds", *titles], rows, notes
-    )
+    notes += [*_best_notes(table, bests), *_head_notes(table)]
+    columns = [_rows_title(table), "seeds", "head", *titles]
+    return Sheet("Accuracy", table.title, columns, rows, notes)
 
 
 def _grid(table: Table) -> Sheet:
@@ -121,16 +122,21 @@ def _grid(table: Table) -> Sheet:
         spread = table.rows[row].spread(AVG)
         return _percents(spread, _mark(row, best))
 
+    def heads(name: str) -> Cell:
+        rows = [table.rows[r] for (there, _), r in cells.items() if there == name]
+        return Cell(heads_text(run for row in rows for run in row.runs.values()))
+
     counts = sorted({len(row.runs) for row in table.rows.values()})
     seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return Sheet(
         f"AVG by {', '.join(table.columns)}",
         table.title,
-        [_rows_title(table, table.columns), *columns],
-        [(name, [cell(name, column) for column in columns]) for name in names],
+        [_rows_title(table, table.columns), "head", *columns],
+        [(n, [heads(n), *(cell(n, column) for column in columns)]) for n in names],
         [
             f"AVG in %: mean ± standard deviation over seeds; seeds a cell: {seeds}",
             *_best_notes(table, [best]),
+            *_head_notes(table),
         ],
     )
 
@@ -155,7 +161,7 @@ def differences_sheet(table: Table) -> Sheet:
     rows = []
     for name, row in table.rows.items():
         spread, difference = row.spread(AVG), found.get(name)
-        cells = [Cell(NONE if spread is None else interval(spread))]
+        cells = [Cell(row.head), Cell(NONE if spread is None else interval(spread))]
         other = table.baselines.get(name, NONE)
         if several:
             cells.append(Cell("baseline" if other == name else other))
@@ -164,7 +170,7 @@ def differences_sheet(table: Table) -> Sheet:
         else:
             cells += [Cell(text(difference)) for _, text in columns]
         rows.append((name, cells))
-    titles = ["AVG, 95% interval", *["compared with"] * several]
+    titles = ["head", "AVG, 95% interval", *["compared with"] * several]
     titles += [title for title, _ in columns]
     compared = sum(1 for name, other in table.baselines.items() if name != other)
     compared_with = "the baseline" if several else baselines.pop()
@@ -179,6 +185,7 @@ def differences_sheet(table: Table) -> Sheet:
             f"({compared})",
             f"{NONE}: does not exist: one seed, the same difference on every seed, or "
             f"fewer than {WILCOXON_FROM} seeds (Wilcoxon)",
+            *_head_notes(table),
         ],
     )
 
@@ -197,9 +204,9 @@ def _costs(table: Table, asked: float | None) -> Sheet:
             reached = Cell(text, behind)
         shown = NONE if target is None else f"{100 * target:g}"
         cells[2:2] = [Cell(shown), reached]
-        rows.append((name, cells))
+        rows.append((name, [Cell(row.head), *cells]))
     up, down, seconds = (measure.title for measure in COSTS)
-    titles = [up, down, "to AVG (%)", "rounds to it", seconds]
+    titles = ["head", up, down, "to AVG (%)", "rounds to it", seconds]
     why = (
         "as asked for"
         if asked is not None
@@ -315,6 +322,18 @@ def _best_notes(table: Table, bests: Sequence[Best]) -> list[str]:
         notes.append(
             f"top: the best mean of a column{among}; with fewer than {CLAIM_FROM} "
             "common seeds no row is claimed to be better than another"
+        )
+    return notes
+
+
+def _head_notes(table: Table) -> list[str]:
+    """Rows that left one and the same head, whatever they trained."""
+    notes = []
+    for names, seeds in table.same_heads():
+        on = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+        notes.append(
+            f"equal heads, to the bit, on {on}: {'; '.join(names)}. These rows share "
+            "one head: their scores do not compare what they trained"
         )
     return notes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -42,6 +43,11 @@ class Row:
     name: str
     labels: dict[str, str]
     runs: dict[int, FoundRun]
+
+    @property
+    def head(self) -> str:
+        """Which head its runs left; see `heads_text`."""
+        return heads_text(self.runs.values())
 
     def numbers(self, measure: Measure) -> dict[int, float]:
         """From each seed that has it to the number."""
@@ -117,6 +123,20 @@ class Table:
                 if name != other
             }
         )
+
+    def same_heads(self) -> list[tuple[list[str], list[int]]]:
+        """Rows whose runs left heads of the same bits, and the seeds of these runs."""
+        rows: dict[tuple[int, str], list[str]] = {}
+        for name, row in self.rows.items():
+            for seed, run in row.runs.items():
+                digest = run.results.final.head_sha256
+                if digest is not None:
+                    rows.setdefault((seed, digest), []).append(name)
+        seeds: dict[tuple[str, ...], list[int]] = {}
+        for (seed, _), names in rows.items():
+            if len(names) > 1:
+                seeds.setdefault(tuple(names), []).append(seed)
+        return [(list(names), sorted(found)) for names, found in seeds.items()]
 
     def best(self, measure: Measure) -> Best:
         """Which rows are best among those that differ on the first axis alone.
@@ -209,6 +229,15 @@ class Table:
         columns = [column for column in ordered if column in there]
         columns += sorted(there - set(columns))
         return list(dict.fromkeys(row for row, _ in cells)), columns, cells
+
+
+def heads_text(runs: Iterable[FoundRun]) -> str:
+    """Which head runs left: "trained", "closed form" or "calibrated"; where they
+    differ, how many left which."""
+    heads = Counter(run.results.final.head.replace("_", " ") for run in runs)
+    if len(heads) == 1:
+        return next(iter(heads))
+    return ", ".join(f"{count} {head}" for head, count in heads.most_common())
 
 
 def name_of(labels: dict[str, str], axes: Sequence[str]) -> str:

@@ -296,13 +296,15 @@ def _methods() -> dict[str, dict[str, str]]:
 
 
 def _row_said(rows) -> dict[str, dict[str, Said]]:
-    """Table 9 for the rows of its methods."""
-    table9 = _read("table9")[1]
-    return {
-        row: {key: Said(v, TABLE_9) for key, v in table9[row.split(" ")[0]].items()}
-        for row in rows
-        if row.split(" ")[0] in table9
-    }
+    """Table 9 for the rows of its methods, and the head of those in closed form."""
+    table9, form = _read("table9")[1], "ggeur.closed_form"
+    found: dict[str, dict[str, Said]] = {}
+    for row in rows:
+        own = table9.get(row.split(" ")[0], {})
+        found[row] = {key: Said(value, TABLE_9) for key, value in own.items()}
+        if form in _methods().get(row, {}):
+            found[row][form] = Said(_methods()[row][form], "the row's name")
+    return {row: said for row, said in found.items() if said}
 
 
 def _plain(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -50,9 +50,9 @@ def test_rows_are_found_by_their_settings(runs):
     assert names[1::3] == [f"paper: {PLAIN}", f"paper: {GGEUR}"]
     assert names[2::3] == ["difference"] * 2
     paper = paper_table("table7")
-    assert figures.columns == ["row", "seeds", *paper.columns]
+    assert figures.columns == ["row", "seeds", "head", *paper.columns]
     ours, theirs, difference = (cells for _, cells in figures.rows[:3])
-    place = 1 + paper.columns.index("AVG")
+    place = 2 + paper.columns.index("AVG")
     printed = paper.rows[PLAIN]["AVG"]
     assert str(ours[0]) == "2"
     assert ours[place].text == "63.00"  # the mean of 61, 62, 63, 64 and the same + 1
@@ -104,9 +104,11 @@ def test_columns_of_alpha_are_found_by_settings(tmp_path):
         results = made([{"cifar100": 0.8}], 1, config)
         write(tmp_path / str(alpha), results)
     figures, settings = beside_paper(Comparison.of(tmp_path), "table1")
-    assert figures.columns == ["row", "seeds", "CIFAR-100 0.5", "CIFAR-100 0.1"]
+    assert figures.columns == [
+        "row", "seeds", "head", "CIFAR-100 0.5", "CIFAR-100 0.1",
+    ]  # fmt: skip
     first, second = (cells for _, cells in figures.rows[::3])
-    assert sorted(map(str, first[1:])) == sorted(map(str, second[1:])) == ["-", "80.00"]
+    assert sorted(map(str, first[2:])) == sorted(map(str, second[2:])) == ["-", "80.00"]
     paper = paper_table("table1").rows[PLAIN]
     shown = {str(cell) for _, cells in figures.rows[1::3] for cell in cells}
     assert {f"{paper['CIFAR-100 0.5']:.2f}", f"{paper['CIFAR-100 0.1']:.2f}"} <= shown
@@ -119,7 +121,7 @@ def test_table_11_is_of_seconds_a_round(tmp_path):
     slower = [replace(record, seconds=1.5) for record in results.rounds]
     write(tmp_path / "1", replace(results, rounds=slower))
     figures, _ = beside_paper(Comparison.of(tmp_path), "table11")
-    ours, theirs, difference = (cells[1].text for _, cells in figures.rows)
+    ours, theirs, difference = (cells[2].text for _, cells in figures.rows)
     assert (ours, theirs, difference) == ("1.50", "28.20", "-26.70")
 
 

@@ -90,7 +90,7 @@ def test_all_of_them_are_listed_with_the_schema_that_is_read(tmp_path):
     for number in range(15):
         folder = write(tmp_path / f"run_{number:02d}", run())
         raw = json.loads((folder / "results.json").read_text())
-        raw["schema_version"] = 7
+        raw["schema_version"] = 8
         (folder / "results.json").write_text(json.dumps(raw))
     (tmp_path / "run_00" / "results.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match="and 5 more") as error:

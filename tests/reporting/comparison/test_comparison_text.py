@@ -29,11 +29,13 @@ def test_the_terminal_table(tmp_path):
     lines = Comparison.of(tmp_path).to_text().splitlines()
     head, rule, first, second, below = lines[1:6]
     assert lines[0] == "Accuracy: office, 2 domains, 2 classes"
-    assert head.split() == ["settings", "seeds", "Art", "Mug", "AVG", "STD"]
+    assert head.split() == [
+        "settings", "seeds", "head", "Art", "Mug", "AVG", "STD",
+    ]  # fmt: skip
     assert first.split("  ")[0] == "name a"
-    words = "3 60.00 ± 10.00 40.00 ± 10.00 50.00 ± 10.00 10.00 ± 0.00*"
+    words = "3 trained 60.00 ± 10.00 40.00 ± 10.00 50.00 ± 10.00 10.00 ± 0.00*"
     assert first.split()[2:] == words.split()
-    words = "3 70.33 ± 9.61* 50.33 ± 9.61* 60.33 ± 9.61* 10.00 ± 0.00*"
+    words = "3 trained 70.33 ± 9.61* 50.33 ± 9.61* 60.33 ± 9.61* 10.00 ± 0.00*"
     assert second.split()[2:] == words.split()
     assert rule == below == "-" * len(rule)
     assert first.index("10.00 ± 0.00") == second.index("10.00 ± 0.00")
@@ -61,8 +63,10 @@ def test_one_seed_has_no_deviation_and_no_claim(tmp_path):
     found = Comparison.of(tmp_path)
     sheet = scores_sheet(found.tables[0])
     _, cells = sheet.rows[1]
-    assert [str(cell) for cell in cells] == ["1", "60.00", "50.00", "55.00", "5.00"]
-    assert [cell.mark for cell in cells] == ["", "top", "top", "top", "top"]
+    about, scores = cells[:2], cells[2:]
+    assert [str(cell) for cell in about] == ["1", "trained"]
+    assert [str(cell) for cell in scores] == ["60.00", "50.00", "55.00", "5.00"]
+    assert [cell.mark for cell in cells] == ["", "", "top", "top", "top", "top"]
     assert any("no row is claimed" in note for note in sheet.notes)
     assert "_60.00_" in found.to_markdown()
     assert "55.00~" in found.to_text()
@@ -73,7 +77,7 @@ def test_domains_without_test_rows(tmp_path):
     one(tmp_path, (0.75, None), name="b")
     table = Comparison.of(tmp_path).tables[0]
     cells = dict(scores_sheet(table).rows)["name b"]
-    assert [str(cell) for cell in cells] == ["1", "75.00", "-", "75.00", "0.00"]
+    assert [str(cell) for cell in cells[2:]] == ["75.00", "-", "75.00", "0.00"]
 
 
 def test_unseen_domains_are_marked(tmp_path):
@@ -86,7 +90,7 @@ def test_markdown_escapes_names_and_marks_the_best(tmp_path, study):
     study = replace(study, title="a *title* | of_mine")
     means = {("FedAvg", "0.1"): 0.4, ("FedAvg + GGEUR_1 & 50%", "0.1"): 0.6}
     text = Comparison.of(write_study(tmp_path / "s", study, means)).to_markdown()
-    assert "| FedAvg + GGEUR\\_1 & 50% | 3 | **" in text
+    assert "| FedAvg + GGEUR\\_1 & 50% | 3 | trained | **" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     for first, second in zip(rows, rows[1:]):
         if second.startswith("| ---"):
@@ -111,17 +115,17 @@ def test_axes_side_by_side_come_first(tmp_path, study):
              ("FedAvg + GGEUR_1 & 50%", "0.1"): 0.6}  # fmt: skip
     found = Comparison.of(write_study(tmp_path / "s", study, means))
     first, *_ = sheets(found, found.tables[0])
-    assert first.columns == ["method", "0.5", "0.1"]
+    assert first.columns == ["method", "head", "0.5", "0.1"]
     (_, fedavg), (_, ggeur) = first.rows
-    assert ggeur[0].text == "-"
-    assert [cell.mark for cell in (*fedavg, ggeur[1])] == ["", "", "best"]
+    assert [ggeur[0].text, ggeur[1].text] == ["trained", "-"]
+    assert [cell.mark for cell in (*fedavg, ggeur[2])] == ["", "", "", "best"]
 
 
 def test_each_row_names_its_own_baseline_where_there_are_several(study_folder):
     found = Comparison.of(study_folder)
     sheet = sheets(found, found.tables[0])[1]
     assert sheet.title == "Differences to the baseline, seed by seed"
-    assert [cells[1].text for _, cells in sheet.rows] == [
+    assert [cells[2].text for _, cells in sheet.rows] == [
         "baseline",
         "baseline",
         "FedAvg, 0.5",
@@ -146,11 +150,11 @@ def test_rounds_to_what_the_baseline_ends_with(tmp_path):
         write(tmp_path / "b" / str(seed), b)
     found = Comparison.of(tmp_path)
     costs = dict(sheets(found, found.tables[0])[-1].rows)
-    assert [str(cell) for cell in costs["name a"][2:4]] == ["40", "2.0"]
-    assert [str(cell) for cell in costs["name b"][2:4]] == ["40", "1.0 (1 of 2 seeds)"]
+    assert [str(cell) for cell in costs["name a"][3:5]] == ["40", "2.0"]
+    assert [str(cell) for cell in costs["name b"][3:5]] == ["40", "1.0 (1 of 2 seeds)"]
     asked = Comparison.of(tmp_path, target=0.9)
     costs = dict(sheets(asked, asked.tables[0])[-1].rows)
-    assert [str(cell) for cell in costs["name b"][2:4]] == ["90", "never"]
+    assert [str(cell) for cell in costs["name b"][3:5]] == ["90", "never"]
 
 
 def test_p_values_for_a_person():

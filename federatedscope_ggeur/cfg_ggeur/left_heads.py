@@ -1,0 +1,113 @@
+"""Which runs leave a head in closed form whatever they train, and what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from federatedscope_ggeur.cfg_ggeur.demands import demands_of
+from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
+from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, options_of
+from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
+from federatedscope_ggeur.data import find_reader
+from federatedscope_ggeur.models import CLOSED_FORMS
+
+_MOST_NAMED = 20
+
+
+@dataclass(frozen=True)
+class LeftHead:
+    """A head in closed form that a run leaves.
+
+    Attributes
+    ----------
+    closed_form : str
+        Its name.
+    made_of : str
+        All settings that it depends on: runs that have them alike, and the seed, have
+        one and the same head.
+    trains : bool
+        Whether the run trains another one, and leaves this one for being the better.
+    validated : bool
+        Whether rows for validation choose between the two.
+    """
+
+    closed_form: str
+    made_of: str
+    trains: bool
+    validated: bool
+
+
+def left_head(cfg) -> LeftHead | None:
+    """The head in closed form that a run of `cfg` leaves, or may leave; None where it
+    leaves a trained or a calibrated one."""
+    demands = demands_of(cfg)
+    alone = demands.closed_form and not demands.trains
+    if demands.calibrates or not (alone or demands.keeps_best):
+        return None
+    validated = cfg.data.splits[1] > 0 and "val" in cfg.eval.split
+    return LeftHead(
+        cfg.ggeur.closed_form, repr(_made_of(cfg)), demands.trains, validated
+    )
+
+
+def same_head_notes(heads: Mapping[LeftHead, Sequence[str]]) -> list[str]:
+    """A note for each head that several runs of one seed leave.
+
+    Parameters
+    ----------
+    heads : mapping from LeftHead to names of runs
+    """
+    by_head: dict[tuple[str, str], list[tuple[LeftHead, str]]] = {}
+    for head, names in heads.items():
+        same = by_head.setdefault((head.closed_form, head.made_of), [])
+        same += [(head, name) for name in names]
+    return [
+        _same_head_note([head for head, _ in same], [name for _, name in same])
+        for same in by_head.values()
+        if len(same) > 1
+    ]
+
+
+def _same_head_note(heads: Sequence[LeftHead], names: Sequence[str]) -> str:
+    rows = f"one and the same head, in closed form ({heads[0].closed_form})"
+    named = "; ".join(names[:_MOST_NAMED])
+    if len(names) > _MOST_NAMED:
+        named += f"; and {len(names) - _MOST_NAMED} more"
+    if not any(head.trains for head in heads):
+        return (
+            f"these rows would leave {rows}, and train none: {named}. For heads that "
+            "are trained set ggeur.closed_form: none, or ggeur.init: closed_form to "
+            "train from this one"
+        )
+    when = "unless labels and domains are confounded"
+    if any(head.validated for head in heads):
+        when = "wherever rows for validation prefer it to the one that is trained"
+    return (
+        f"these rows would keep {rows}, {when}: {named}. To compare what they train, "
+        "set ggeur.keep: trained; for heads that are trained alone set "
+        "ggeur.closed_form: none and ggeur.init: random, too"
+    )
+
+
+def _made_of(cfg) -> list:
+    """What rows there are, who holds them, what is told of them, what is made of it."""
+    ggeur, federate = cfg.ggeur, cfg.federate
+    reader = find_reader(cfg.data.type)
+    rows = [to_plain(cfg.data), encoding_settings(ggeur), options_of(reader, ggeur)]
+    held_by = [
+        *(federate.client_num, federate.unseen_clients_rate),
+        *(list(ggeur.unseen_domains), base_method(cfg).pools_data),
+    ]
+    told = [to_plain(ggeur.privacy), to_plain(ggeur.compressed), ggeur.statistics]
+    forms = [(name, to_plain(ggeur[name])) for name in _forms(ggeur.closed_form)]
+    return [*rows, *held_by, *told, forms, to_plain(ggeur.text)]
+
+
+def _forms(name: str) -> Iterator[str]:
+    """The closed form `name` and all whose settings it takes, if they have any."""
+    form = CLOSED_FORMS.find(name)
+    if form.SETTINGS:
+        yield name
+    for other in form.READS:
+        yield from _forms(other)

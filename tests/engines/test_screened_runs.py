@@ -1,0 +1,109 @@
+"""What screening finds in a whole run, and where the run says it; embedded."""
+
+import numpy as np
+import pytest
+
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.federation.screening import BLIND_TO_SUMS
+from federatedscope_ggeur.reporting import (
+    Results,
+    Screening,
+    results_table,
+    screening_lines,
+    write_run,
+)
+from federatedscope_ggeur.reporting.comparison import Comparison
+
+SUMS = ["ggeur.privacy.secure_sums", "statistics", "ggeur.privacy.secure_sums_radius"]
+SUMS += [4000, "ggeur.privacy.secure_sums_max_rows", 4096]
+SUMS += ["ggeur.privacy.secure_sums_fraction_bits", 24, "ggeur.geometry", "pooled"]
+SUMS += ["ggeur.prototypes", "others"]
+
+
+@pytest.fixture
+def far(config, embeddings_folder):
+    """A config in which client 3 holds rows that are far longer than the others'."""
+    path = embeddings_folder / "sketch.npz"
+    with np.load(path) as file:
+        features, labels = file["features"], file["labels"]
+    np.savez(path, features=100 * features, labels=labels)
+
+    def load(*settings):
+        even = ["data.splitter", "iid", "data.splitter_args", []]
+        return config("train.optimizer.lr", 1e-5, *even, *settings)
+
+    return load
+
+
+def finished(cfg) -> Results:
+    return Run(cfg).follow(lambda record: None)
+
+
+def test_what_warn_finds_is_in_the_results_and_below_the_table(far, tmp_path):
+    results = finished(far())
+    by_kind = {found.about: found for found in results.screening.findings}
+    assert {found.client for found in by_kind.values()} == {3}
+    statistics, update = by_kind["statistics"], by_kind["update"]
+    assert "the mean of its class" in statistics.problem
+    assert (statistics.round, statistics.rounds, statistics.refused) == (0, 1, False)
+    assert (update.round, update.rounds) == (1, 3)
+    assert results.screening.blind_to == []
+    lines = results_table(results).splitlines()
+    assert [line for line in lines if line in screening_lines(results.screening)] == [
+        f"screening: client 3 (round 0): {statistics.problem}",
+        f"screening: client 3 (round 1, and 2 later): {update.problem}",
+    ]
+    assert Results.from_json(results.to_json()).screening == results.screening
+    write_run(tmp_path, results)
+    found = Comparison.of(tmp_path)
+    for text in (found.to_text(), found.to_markdown(), found.to_html()):
+        assert "screening: client 3" in text
+    assert "screening: client 3" in found.to_latex()
+
+
+def test_who_is_put_out_is_said_too(far):
+    results = finished(far("ggeur.screen", "refuse", "ggeur.quorum", 2))
+    (found,) = results.screening.findings
+    assert (found.client, found.about, found.refused) == (3, "statistics", True)
+    assert "; it was put out" in results_table(results)
+
+
+def test_nothing_is_said_where_nothing_is_found(config):
+    results = finished(config())
+    assert results.screening == Screening()
+    assert "screening" not in results_table(results)
+
+
+def test_off_finds_nothing(far):
+    results = finished(far("ggeur.screen", "off"))
+    assert results.screening == Screening()
+    assert "screening" not in results_table(results)
+
+
+def test_a_run_that_goes_on_has_what_was_found_before(far, tmp_path):
+    kept = ["federate.save_to", tmp_path / "checkpoint"]
+    finished(far(*kept, "federate.total_round_num", 1))
+    restored = finished(far("federate.restore_from", tmp_path / "checkpoint"))
+    assert restored.screening == finished(far()).screening
+
+
+def test_sums_say_at_their_start_that_one_client_can_spoil_them(far, tmp_path):
+    cfg = far(*SUMS)
+    going = Run(cfg)
+    assert f"note: {BLIND_TO_SUMS}" in going.describe()
+    results = going.follow(lambda record: None)
+    assert BLIND_TO_SUMS in results.notes
+    assert results.screening.blind_to == [BLIND_TO_SUMS]
+    assert all(found.about != "statistics" for found in results.screening.findings)
+    assert f"screening: {BLIND_TO_SUMS}" in results_table(results).splitlines()
+    assert "one client can spoil the sum" in BLIND_TO_SUMS
+    write_run(tmp_path, results)
+    assert "one client can spoil the sum" in " ".join(
+        Comparison.of(tmp_path).to_text().split()
+    )
+
+
+def test_runs_without_sums_say_nothing_of_them(quickstart):
+    results = finished(load_config(quickstart, ["federate.total_round_num", 1]))
+    assert BLIND_TO_SUMS not in results.notes
