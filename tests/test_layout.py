@@ -56,6 +56,7 @@ ELSEWHERE = {
     "engines/fs/client.py": "engines/fs/test_fs_workers.py",
     "engines/fs/federation.py": "engines/fs/test_fs_outputs.py",
     "engines/fs/fs_scores.py": "engines/fs/test_fs_outputs.py",
+    "engines/fs/loader.py": "engines/fs/test_install.py",
     "engines/fs/model.py": "engines/fs/test_fs_data.py",
     "engines/fs/registration.py": "engines/fs/test_fs_config.py",
     "engines/fs/server.py": "engines/fs/test_fs_workers.py",

@@ -83,7 +83,7 @@ def settings_of(arguments: Sequence[str]) -> list[tuple[str, object]]:
 
 
 def asks_for_the_plugin(given: Iterable[tuple[str, object]]) -> bool:
-    """Whether keys and values are those of a run of the plugin in FS, wrong ones too."""
+    """Whether keys and values, right or wrong, are of a run of the plugin in FS."""
     values = dict(given)
     return (
         literal(values.get("ggeur.use")) is True

@@ -3,8 +3,9 @@
 FS runs every registered check after each merge (file, command line, data) and rewrites
 some values in its own checks. A setting of the file may still be overridden by the
 command line, so refusals wait until all of it is there: after a file of the plugin's
-nothing is checked (`_wait_for_command_line`), and `check` is called by the data function
-and by the workers. Only what FS would hide is looked at during the other merges.
+nothing is checked (`_wait_for_command_line`), and `check` is called by the data
+function and by the workers. Only what FS would hide is looked at during the other
+merges.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_by_domain,
     divides_nothing,
 )
+from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
 from federatedscope_ggeur.engines.fs.robust import robust_problems
 from federatedscope_ggeur.engines.fs.search import search_problems
 from federatedscope_ggeur.errors import ConfigError, shown
-from federatedscope_ggeur.settings import flatten
 
 logger = logging.getLogger(__name__)
 
@@ -114,9 +115,9 @@ def _wait_for_command_line(kind: type) -> None:
         return
 
     def merge_from_file(cfg, cfg_filename, check_cfg=True):
-        with open(cfg_filename, encoding="utf-8") as file:
-            given = list(flatten(cfg.load_cfg(file)))
-        with suppress(ConfigError):  # this process has another command line than FS's
+        given: list[tuple[str, object]] = []
+        with suppress(Exception):  # FS's own runs go on; it says what is wrong itself
+            given += read_yaml(cfg_filename)
             given += settings_of(sys.argv[1:])
         if not asks_for_the_plugin(given):
             return merge(cfg, cfg_filename, check_cfg)

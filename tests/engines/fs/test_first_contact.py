@@ -119,7 +119,10 @@ def test_federatedscope_s_own_main(enabled, common, own, tmp_path):
     ("role", "refused"),
     [
         (["distribute.role", "server"], ""),
-        (["distribute.role", "server", "federate.make_global_eval", "True"], "splitter"),
+        (
+            ["distribute.role", "server", "federate.make_global_eval", "True"],
+            "splitter",
+        ),
         (["distribute.role", "server", "ggeur.unseen_domains", "['art']"], "splitter"),
         (["distribute.data_idx", "2"], "splitter"),
         (["distribute.role", "server", "data.splitter", "diagonal"], "splitter"),
@@ -129,9 +132,7 @@ def test_federatedscope_s_own_main(enabled, common, own, tmp_path):
     ],
     ids=str,
 )
-def test_a_splitter_is_asked_of_who_divides_rows(
-    federatedscope, common, role, refused
-):
+def test_a_splitter_is_asked_of_who_divides_rows(federatedscope, common, role, refused):
     with as_before():
         if not refused:
             check(merged(common(), role))
