@@ -113,6 +113,7 @@ HONOURED = (
     FSKey("federate.ignore_weight", False, _anything),
     FSKey("federate.make_global_eval", False, _anything),
     FSKey("federate.method", "FedAvg", _only("ggeur")),
+    FSKey("distribute.use", False, _anything),  # federate.mode says it
     FSKey("data.root", "data", _anything),
     FSKey("data.type", "toy", _anything),
     FSKey("data.splitter", "", _anything),
@@ -178,12 +179,14 @@ FIXED = (
     FSKey(
         "federate.mode",
         "standalone",
-        _only("standalone"),
+        rule_of(
+            "must be standalone without --engine federatedscope",
+            lambda value: value == "standalone",
+        ),
         one_of("standalone", "distributed"),
     ),
     FSKey("federate.use_diff", False, _only(False), _anything),
     FSKey("federate.process_num", 1, _only(1), _one_process),
-    FSKey("distribute.use", False, _only(False), _anything),
     # FS's default stands for the plugin's own; see `fs_defaults`.
     FSKey("model.type", "lr", _own(HEAD, "lr")),
     FSKey("criterion.type", "MSELoss", _own("CrossEntropyLoss", "MSELoss")),

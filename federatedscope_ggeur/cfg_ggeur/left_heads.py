@@ -1,4 +1,4 @@
-"""Which runs leave a head in closed form whatever they train, and what it is made of."""
+"""Which runs leave a one-shot head whatever they train, and what it is made of."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ from federatedscope_ggeur.cfg_ggeur.networks import network_problems
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins, plugins_in
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_by_domain,
+    divides_nothing,
 )
 from federatedscope_ggeur.cfg_ggeur.schedule import schedule_problems
 from federatedscope_ggeur.cfg_ggeur.text import text_problems
@@ -64,6 +65,8 @@ def default_config() -> CfgNode:
 def load_config(
     source: str | Path | Mapping | None = None,
     overrides: Sequence | Mapping = (),
+    *,
+    on_fs: bool = False,
 ) -> CfgNode:
     """A checked config: what `source` says, and then `overrides`.
 
@@ -76,6 +79,8 @@ def load_config(
     overrides : sequence or mapping
         ``["federate.total_round_num", "5", ...]``, as on the command line, or
         ``{"federate.total_round_num": 5}``. Texts are read as Python literals.
+    on_fs : bool
+        Whether what FS's engines alone can do is taken too, distributed mode first.
 
     Raises
     ------
@@ -90,7 +95,7 @@ def load_config(
     # A key that could not be set still has its default, which is not the user's.
     problems += (
         problem
-        for problem in config_problems(cfg)
+        for problem in config_problems(cfg, on_fs)
         if problem.partition(":")[0].strip() not in unset
     )
     if problems:
@@ -154,10 +159,7 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
         lambda: find_reader(cfg.data.type),
         lambda: cfg.ggeur.use and check_encoder(encoder_settings(cfg.ggeur)),
         lambda: check_splits(cfg.data.splits),
-        lambda: (
-            divides_by_domain(cfg)
-            or read_arguments(cfg.data.splitter, cfg.data.splitter_args)
-        ),
+        lambda: _check_splitter(cfg),
     )
     problems += filter(None, map(_refusal, checks))
     problems += _optimizer_problems(cfg.train.optimizer)
@@ -181,6 +183,11 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
     said = {problem.partition(":")[0] for problem in problems}
     problems += (p for p in text_problems(cfg) if p.partition(":")[0] not in said)
     return [f"  {problem}" for problem in problems]
+
+
+def _check_splitter(cfg: CfgNode) -> None:
+    if cfg.data.splitter or not (divides_by_domain(cfg) or divides_nothing(cfg)):
+        read_arguments(cfg.data.splitter, cfg.data.splitter_args)
 
 
 def _tracking_problems(cfg: CfgNode) -> Iterator[str]:

@@ -82,6 +82,16 @@ def settings_of(arguments: Sequence[str]) -> list[tuple[str, object]]:
     return _parsed(arguments)[1]
 
 
+def asks_for_the_plugin(given: Iterable[tuple[str, object]]) -> bool:
+    """Whether keys and values, right or wrong, are of a run of the plugin in FS."""
+    values = dict(given)
+    return (
+        literal(values.get("ggeur.use")) is True
+        or str(values.get("federate.method")).lower() == "ggeur"
+        or str(values.get("data.type")).lower().endswith("@ggeur")
+    )
+
+
 def _parsed(arguments: Sequence[str]) -> tuple[Path | None, list[tuple[str, object]]]:
     parser = _Parser(add_help=False)
     parser.add_argument("--cfg")

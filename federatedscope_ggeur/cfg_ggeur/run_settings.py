@@ -177,6 +177,17 @@ def divides_by_domain(cfg) -> bool:
     return unsaid and cfg.federate.mode == "standalone"
 
 
+def divides_nothing(cfg) -> bool:
+    """Whether this process of a distributed run divides no rows: a client with data of
+    its own, or a server that reads none."""
+    if cfg.federate.mode != "distributed":
+        return False
+    distribute = cfg.distribute  # on the embedded engine only what is set is there
+    if distribute.get("role", "client") == "server":
+        return not (server_evaluates(cfg) or cfg.ggeur.unseen_domains)
+    return distribute.get("data_idx", -1) == -1
+
+
 def server_evaluates(cfg) -> bool:
     """Whether the server scores its own test sets; else every client scores its own.
 

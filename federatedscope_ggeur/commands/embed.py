@@ -37,7 +37,8 @@ def embed(arguments: Sequence[str]) -> int:
     )
     add_console_options(parser)
     options = parser.parse_intermixed_args(arguments)
-    cfg = load_config(options.cfg, options.settings)
+    # A client of a distributed run embeds its images beforehand, too.
+    cfg = load_config(options.cfg, options.settings, on_fs=True)
     data, encoding = cfg.data, encoding_settings(cfg.ggeur, encoder_device(cfg))
     with shown_on_console(options.log_level or cfg.verbose > 0):
         try:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
 from federatedscope_ggeur.commands import command_parser
-from federatedscope_ggeur.transport.security import Security, make_secret, make_token
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.transport.security import (
+    Security,
+    make_secret,
+    make_token,
+    write_private,
+)
 
 
 def token(arguments: Sequence[str]) -> int:
-    """Print the join token of one client."""
+    """Print the join token of one client, or write it into a file of its own."""
     parser = command_parser(
         "token",
         "Put it into a file on the client and name that in ggeur.join_token.",
@@ -19,10 +26,23 @@ def token(arguments: Sequence[str]) -> int:
         "secret", help="the server's secret file (ggeur.join_secret); made if missing"
     )
     parser.add_argument("number", type=int, help="the client's number")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="write it into a new file that only you can read, in place of printing it",
+    )
     options = parser.parse_args(arguments)
     if options.number < 1:
         parser.error(f"clients are numbered from 1, got {options.number}")
+    if options.out is not None and os.path.lexists(options.out):
+        raise ConfigError(
+            f"--out: '{options.out}' exists; nothing is written over, take another name"
+        )
     if make_secret(options.secret):
         print(f"made the secret {options.secret}", file=sys.stderr)
-    print(make_token(Security(join_secret=options.secret).secret(), options.number))
+    made = make_token(Security(join_secret=options.secret).secret(), options.number)
+    if options.out is None:
+        print(made)
+    elif not write_private("--out", options.out, f"{made}\n"):
+        raise ConfigError(f"--out: '{options.out}' exists by now; take another name")
     return 0

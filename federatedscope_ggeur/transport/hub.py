@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -67,12 +68,15 @@ class Event:
         Why it is gone.
     refused : bool
         It is gone because what it sent was refused here.
+    connection : int
+        Which of the streams that have joined it was, from 1.
     """
 
     number: int
     envelope: Envelope | None
     reason: str = ""
     refused: bool = field(default=False, compare=False)
+    connection: int = field(default=0, compare=False)
 
 
 class Hub:
@@ -118,6 +122,7 @@ class Hub:
         self._log = SparingLog(logger)
         self._open: set[Stream] = set()
         self._joined: dict[int, Stream] = {}
+        self._connections = count(1)
         self._events: SimpleQueue[tuple[Event, Stream | None] | None] = SimpleQueue()
         credentials = settings.security.server_credentials()
         if self._secret and credentials is None:
@@ -188,14 +193,15 @@ class Hub:
             if stream is not None:
                 stream.due = self._settings.max_message if size is None else size
 
-    def dismiss(self, number: int, reason: str) -> None:
-        """End the stream of client `number` at once, if it has one.
+    def dismiss(self, number: int, reason: str, connection: int | None = None) -> None:
+        """End the stream of client `number` at once, if it has one, and if it is this
+        `connection`, where one is named.
 
         What is queued for it is dropped; its gone event follows what has arrived.
         """
         with self._lock:
             stream = self._joined.get(number)
-        if stream is not None:
+        if stream is not None and connection in (None, stream.connection):
             self._retire(stream, Goodbye(reason, refused=True), is_dismissed=True)
 
     def close(self, reason: str = "", grace: float = 10.0) -> None:
@@ -301,7 +307,7 @@ class Hub:
                 stream.unread.take(envelope.size)
                 with self._lock:
                     if self._joined.get(stream.number) is stream:
-                        self._events.put((Event(stream.number, envelope), stream))
+                        self._put(stream, envelope)
         except GGEURError as error:
             goodbye = Goodbye(str(error), refused=True)
         except self._grpc.RpcError:
@@ -331,12 +337,16 @@ class Hub:
                     f"client {who.number}, but this server has {self._expected} "
                     f"clients, and {unknown} others are here already"
                 )
-            stream.number = who.number
+            stream.number, stream.connection = who.number, next(self._connections)
             self._waiting.leave(stream)
             self._joined[who.number] = stream
             stream.send(to_frames(Envelope(WELCOME), self._settings))
             stream.unread.take(join.size)
-            self._events.put((Event(who.number, join), stream))
+            self._put(stream, join)
+
+    def _put(self, stream: Stream, envelope: Envelope) -> None:
+        event = Event(stream.number, envelope, connection=stream.connection)
+        self._events.put((event, stream))
 
     def _retire(
         self, stream: Stream, goodbye: Goodbye, is_dismissed: bool = False

@@ -152,15 +152,26 @@ def make_secret(path: str) -> bool:
     ConfigError
         The file cannot be written.
     """
+    return write_private(SECRET, path, secrets.token_hex(32) + "\n")
+
+
+def write_private(name: str, path: str, text: str) -> bool:
+    """Write a new file that only its owner can read; False where `path` exists.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be written; names the setting `name`.
+    """
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return False
     except OSError as error:
         problem = error.strerror or error
-        raise ConfigError(f"{SECRET}: cannot write '{path}': {problem}") from error
+        raise ConfigError(f"{name}: cannot write '{path}': {problem}") from error
     with os.fdopen(handle, "w") as file:
-        file.write(secrets.token_hex(32) + "\n")
+        file.write(text)
     return True
 
 

@@ -74,10 +74,12 @@ class Stream:
     ----------
     number : int
         The client's; 0 until it has joined.
+    connection : int
+        Its own, of all streams that have joined.
     """
 
     def __init__(self, context: Any, limit: int, due: int):
-        self.number, self.due = 0, due
+        self.number, self.connection, self.due = 0, 0, due
         self.peer = context.peer()
         self.unread = Allowance(limit)
         self.goodbye: Goodbye | None = None

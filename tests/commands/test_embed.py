@@ -47,6 +47,12 @@ def test_it_says_what_it_made_and_where(arguments, capsys, tmp_path):
     assert "all of them were there already" in capsys.readouterr().out
 
 
+def test_a_client_of_a_distributed_run_embeds_before_it(arguments, capsys):
+    own = ["federate.mode", "distributed", "data.splitter", "''"]
+    assert main([*arguments, *own, "data.splitter_args", "[]"]) == 0
+    assert "72 images" in capsys.readouterr().out
+
+
 def test_embeddings_need_none(quickstart, capsys):
     assert main(["embed", "--cfg", str(quickstart)]) == 1
     assert "holds embeddings already" in capsys.readouterr().err

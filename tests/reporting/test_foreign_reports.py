@@ -56,10 +56,10 @@ def run_of(names, scores=(0.5, 0.25)):
     """A run on two domains and two classes with such names."""
     one, two, other = names
     found = made(
-        [dict(zip((f"{one}.", f"{two}.."), scores))],
+        [dict(zip((f"{one}.a", f"{two}.b"), scores))],
         1,
         {"name": other, "data": {"type": one}},
-        unseen_domains=[f"{two}.."],
+        unseen_domains=[f"{two}.b"],
         class_names=[one, two],
         encoder=other,
         notes=[one, two],

@@ -28,6 +28,10 @@ def register(arguments: Sequence[str] | None = None) -> None:
         In place of that, with its text, where this process's command line names it.
     """
     # Imported here: install and doctor must work without FederatedScope and torch.
+    from federatedscope_ggeur.engines.fs.protobuf import ensure_messages
+
+    # First: FS's own experiments take it too, whatever is wrong with the plugin.
+    ensure_messages()
     # config: what it lacks must show now, not when FS calls it; FS would not run then.
     from federatedscope_ggeur.engines.fs import config
     from federatedscope_ggeur.engines.fs.registration import register as register_all

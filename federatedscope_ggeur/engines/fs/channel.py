@@ -6,6 +6,7 @@ in for ``gRPCCommManager``, which unpickles what it receives: same methods, othe
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import suppress
 
@@ -28,6 +29,8 @@ SERVER = 0
 #: Types of messages beside those of requests and answers; FS's own but the last.
 JOIN, CONVERGED, FINISH, FAILED = "join_in", "converged", "finish", "failed"
 _PAUSE = 1.0  # s, between attempts to join again
+
+logger = logging.getLogger(__name__)
 
 
 def transport_settings(cfg) -> TransportSettings:
@@ -108,12 +111,14 @@ class ClientManager(_Manager):
 
     def _join(self, message: Message) -> None:
         again = self.link is not None
+        number = message.sender
+        logger.info("client %d joins the server at %s", number, self._address)
         until = time.monotonic() + self._settings.join_deadline
         self.close()
         while True:
             try:
                 self.link = Link(
-                    self._address, message.sender, _envelope(message), self._settings
+                    self._address, number, _envelope(message), self._settings
                 )
                 return
             except Refused as error:

@@ -2,11 +2,16 @@
 
 FS runs every registered check after each merge (file, command line, data) and rewrites
 some values in its own checks. A setting of the file may still be overridden by the
-command line, so refusals wait until all of it is there: `check` is called by the data
-function and by the workers. Only what FS would hide is looked at during the merges.
+command line, so refusals wait until all of it is there: after a file of the plugin's
+nothing is checked (`_wait_for_command_line`), and `check` is called by the data
+function and by the workers. Only what FS would hide is looked at during the other
+merges.
 """
 
 from __future__ import annotations
+
+import sys
+from contextlib import suppress
 
 from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg, get_key
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import (
@@ -16,10 +21,15 @@ from federatedscope_ggeur.cfg_ggeur.fs_defaults import (
 from federatedscope_ggeur.cfg_ggeur.fs_keys import FS_RULES
 from federatedscope_ggeur.cfg_ggeur.load import config_problems, to_plain
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
-from federatedscope_ggeur.cfg_ggeur.run_settings import divides_by_domain
+from federatedscope_ggeur.cfg_ggeur.plugins import asks_for_the_plugin, settings_of
+from federatedscope_ggeur.cfg_ggeur.run_settings import (
+    divides_by_domain,
+    divides_nothing,
+)
+from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
 from federatedscope_ggeur.engines.fs.robust import robust_problems
 from federatedscope_ggeur.engines.fs.search import search_problems
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.printable import Lines, get_logger
 
 logger = get_logger(__name__)
@@ -58,6 +68,8 @@ class _Merge:
         if divides_by_domain(cfg):
             # FS will not have it of data that are not its own.
             cfg.federate.client_num, cfg.data.splitter = 1, "iid"
+        elif not found and divides_nothing(cfg):
+            cfg.data.splitter = cfg.data.splitter or "iid"
         if found:
             self._speak_first(cfg, found)
 
@@ -86,9 +98,38 @@ class _Merge:
 def extend_config(cfg) -> None:
     """Add the `ggeur.*` keys to FS's config, and the checks."""
     extend_ggeur_cfg(cfg)
+    _wait_for_command_line(type(cfg))
     merge = _Merge()
     cfg.__cfg_check_funcs__.insert(0, merge.before)
     cfg.register_cfg_check_fun(merge.after)
+
+
+def _wait_for_command_line(kind: type) -> None:
+    """Let configs of this class check a file of the plugin's only with what follows.
+
+    FS's mains merge the file and then the command line, be it empty, and check after
+    each; what is still to come, a role or the number of clients, is no mistake.
+    """
+    merge = kind.merge_from_file
+    if getattr(merge, "waits", False):
+        return
+
+    def merge_from_file(cfg, cfg_filename, check_cfg=True):
+        given: list[tuple[str, object]] = []
+        with suppress(Exception):  # FS's own runs go on; it says what is wrong itself
+            given += read_yaml(cfg_filename)
+            given += settings_of(sys.argv[1:])
+        if not asks_for_the_plugin(given):
+            return merge(cfg, cfg_filename, check_cfg)
+        checks = list(cfg.__cfg_check_funcs__)
+        cfg.__cfg_check_funcs__.clear()
+        try:
+            return merge(cfg, cfg_filename, check_cfg)
+        finally:
+            cfg.__cfg_check_funcs__.extend(checks)
+
+    merge_from_file.waits = True  # type: ignore[attr-defined]
+    kind.merge_from_file = merge_from_file
 
 
 def check(cfg) -> None:
@@ -150,20 +191,25 @@ def _value(cfg, name: str):
 
 def _identity_problems(cfg) -> list[str]:
     """Who a client of a distributed run is must be said once."""
-    if cfg.federate.mode != "distributed" or cfg.distribute.role != "client":
+    if cfg.federate.mode != "distributed" or cfg.distribute.role == "server":
         return []
+    if cfg.distribute.role != "client":
+        return [
+            "  distribute.role: must be server or client, got "
+            f"{shown(cfg.distribute.role)}"
+        ]
     index, number = cfg.distribute.data_idx, int(cfg.ggeur.client_number)
     if index == -1:
         found = []
         if number == -1:
             found.append(
-                "  ggeur.client_number: must be set with distribute.data_idx -1, to "
-                "1, 2, ... for each client its own"
+                "  ggeur.client_number: must be set with distribute.role client and "
+                "distribute.data_idx -1, to 1, 2, ... for each client its own"
             )
         if not cfg.ggeur.domain:
             found.append(
-                "  ggeur.domain: must name this client's domain with "
-                "distribute.data_idx -1"
+                "  ggeur.domain: must name this client's domain with distribute.role "
+                "client and distribute.data_idx -1"
             )
         return found
     if not 1 <= index <= cfg.federate.client_num:

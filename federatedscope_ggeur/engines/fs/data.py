@@ -12,6 +12,7 @@ from federatedscope_ggeur.cfg_ggeur.devices import device_notes
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import idle_notes
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_by_domain,
+    divides_nothing,
     server_evaluates,
 )
 from federatedscope_ggeur.data import (
@@ -179,7 +180,7 @@ def _load(config):
         }
         return {0: _server_splits(config, data, text, roles), **clients}
     if config.distribute.role == "server":
-        if not (server_evaluates(config) or config.ggeur.unseen_domains):
+        if divides_nothing(config):
             return None
         data = load_federated_data(config)
         return _server_splits(config, data, _texts(config, data))

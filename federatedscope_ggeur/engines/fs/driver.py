@@ -57,13 +57,7 @@ class Driver:
         parts: tuple[bytes, ...],
     ) -> bool:
         """Take an answer; False, and a log line, if nobody waits for it."""
-        request = self._request
-        if (
-            request is None
-            or (kind, round_number) != (request.kind, request.round_number)
-            or number not in request.parts
-            or number in self._replies
-        ):
+        if not self.waits_for(number, kind, round_number):
             logger.info(
                 "client %d: an answer (%s, round %d) that nobody waits for is ignored",
                 number,
@@ -74,22 +68,39 @@ class Driver:
         self._collect(number, parts)
         return True
 
-    def gone(self, number: int, reason: str, may_return: bool = True) -> None:
+    def waits_for(self, number: int, kind: RequestKind, round_number: int) -> bool:
+        """Whether this answer is one to the request under way."""
+        request = self._request
+        return (
+            request is not None
+            and (kind, round_number) == (request.kind, request.round_number)
+            and number in request.parts
+            and number not in self._replies
+        )
+
+    def gone(
+        self, number: int, reason: str, may_return: bool = True, is_missed: bool = False
+    ) -> None:
         """The client's connection ended; if it is waited for, no longer, unless the
-        request under way is patient and it `may_return`."""
+        request under way is patient and it `may_return`, or `is_missed`: without it
+        the run would end."""
         self._owed = {owed for owed in self._owed if owed[0] != number}
         request = self._request
         if request and number in request.parts and number not in self._replies:
-            if request.kind.patient and may_return:
+            if is_missed or (request.kind.patient and may_return):
                 logger.warning("client %d is waited for: %s", number, reason)
                 self._lost[number] = reason
                 return
             self._collect(number, Absence(reason))
 
     def back(self, number: int) -> None:
-        """The client is there again: if it is waited for, it is asked again."""
-        request = self._request
-        if self._lost.pop(number, None) is None or request is None:
+        """The client is there again: if it is waited for, it is asked again, at once
+        if the request under way is patient."""
+        request, lost = self._request, self._lost.pop(number, None)
+        if lost is None or request is None:
+            return
+        if not request.kind.patient:
+            self._collect(number, Absence(lost))
             return
         parts = {number: request.parts[number]}
         again = Request(request.kind, request.round_number, parts)

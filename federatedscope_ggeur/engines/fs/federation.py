@@ -92,6 +92,7 @@ class Federation:
             handshake,
             checkpoint_client_domains(path) if path else None,
             given_handshake(cfg.ggeur),
+            proven=cfg.federate.mode == "standalone" or bool(cfg.ggeur.join_secret),
         )
 
     def start(self, method: Method | None = None) -> None:

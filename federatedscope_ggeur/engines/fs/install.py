@@ -49,21 +49,7 @@ _MARK = "# Written by `federatedscope-ggeur enable`"
 _CONTENT = f"""\
 {_MARK}, version {federatedscope_ggeur.__version__};
 # `federatedscope-ggeur disable` removes it.
-import logging
-
-logger = get_logger(__name__)
-
-try:
-    from federatedscope_ggeur.engines.fs import register
-
-    register()
-except ImportError as error:
-    # Without the guard, no run of FederatedScope would work once the plugin is gone.
-    if error.name == "federatedscope_ggeur":
-        logger.info("federatedscope_ggeur is not installed; running without it")
-    else:
-        logger.warning("running without federatedscope_ggeur: %s", error)
-"""
+{Path(__file__).with_name("loader.py").read_text(encoding="utf-8")}"""
 _LOOK_UP = """\
 from importlib.util import find_spec
 for name in ("federatedscope", "federatedscope_ggeur"):

@@ -27,6 +27,8 @@ class Leading:
     def __init__(self, worker, hub: Hub, seconds: float):
         self._worker, self._hub, self._seconds = worker, hub, seconds
         self._members = worker.federation.membership
+        #: By client's number, the connection that was heard last.
+        self._connections: dict[int, int] = {}
 
     def run(self) -> None:
         """To the end of the run.
@@ -56,8 +58,12 @@ class Leading:
         reason = self._members.conduct.strike(number, what)
         if reason:
             logger.warning("client %d is %s", number, reason)
-            self._hub.dismiss(number, reason)
+            self.dismiss(number, reason)
         return bool(reason)
+
+    def dismiss(self, number: int, reason: str) -> None:
+        """End the connection that a client was last heard on, and no later one."""
+        self._hub.dismiss(number, reason, self._connections.get(number))
 
     def _await_clients(self) -> None:
         members, until = self._members, time.monotonic() + self._seconds
@@ -76,18 +82,20 @@ class Leading:
             worker.lose(number, event.reason)
             if event.refused and number not in barred:
                 self.strike(number, event.reason)
+            self._members.disconnect(number)
             return
-        if number in barred and envelope.kind != JOIN:
+        is_first = self._connections.get(number) != event.connection
+        if number in barred and not is_first:
             return  # what was on its way before it was put out
-        members = self._members
-        if envelope.kind == JOIN and number in set(members.connected) - barred.keys():
+        self._connections[number] = event.connection
+        if envelope.kind == JOIN and not is_first:
             self.strike(number, "a stream that joins a second time")
             return
         handler = worker.msg_handlers.get(envelope.kind)
         if handler is None:
             problem = f"unknown message type {envelope.kind!r:.80}"
             if not self.strike(number, problem):
-                self._hub.dismiss(number, problem)
+                self.dismiss(number, problem)
             return
         worker.count_download(sum(map(len, envelope.parts)))
         handler(

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Sequence
 
 from federatedscope import register as registries
+from yacs.config import CfgNode
 
+from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg
+from federatedscope_ggeur.cfg_ggeur.fs_keys import HEAD, TRAINER
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins_of
-from federatedscope_ggeur.engines.fs.protobuf import ensure_messages
 from federatedscope_ggeur.errors import ConfigError
 
 METHOD = "ggeur"
@@ -36,7 +38,6 @@ FALSE_ALARMS = (
 def register(arguments: Sequence[str] | None = None) -> None:
     """Register the plugin; a second call changes nothing, but loads what is new in
     ``ggeur.plugins``."""
-    ensure_messages()
     try:
         load_plugins_of(sys.argv[1:] if arguments is None else arguments)
     except ConfigError as error:
@@ -49,6 +50,8 @@ def register(arguments: Sequence[str] | None = None) -> None:
         install_hook()
     if "ggeur" in registries.config_dict:
         return
+    # What fails must fail now, not when FS calls it: FS would not run then.
+    extend_ggeur_cfg(CfgNode())
     # These import what this process' FS needs to be ready for: config last.
     registries.register_worker("ggeur", find_workers)
     registries.register_trainer("ggeur", find_trainer)
@@ -89,7 +92,7 @@ def find_workers(method: str) -> dict | None:
 
 def find_trainer(trainer_type: str) -> type | None:
     """The class of ``trainer.type: ggeur_trainer``."""
-    if trainer_type.lower() != "ggeur_trainer":
+    if trainer_type.lower() != TRAINER:
         return None
     from federatedscope_ggeur.engines.fs.trainer import GGEURTrainer
 
@@ -109,6 +112,8 @@ def find_data(config, client_cfgs=None):
 
 def find_model(model_config, input_shape):
     """The head of ``model.type: ggeur_head``."""
+    if model_config.type.lower() != HEAD:
+        return None
     from federatedscope_ggeur.engines.fs.model import fs_model
 
     return fs_model(model_config, input_shape)

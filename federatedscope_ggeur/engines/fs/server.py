@@ -155,6 +155,9 @@ class GGEURServer(FSServer):
         """An answer to the request under way; any other is ignored with a log line."""
         kind, parts = self._answers[message.msg_type], tuple(message.content)
         number, state = message.sender, message.state
+        if self.driver.waits_for(number, kind, state):
+            # Before it is taken: the last of all answers is used at once.
+            self.federation.membership.note_answer(number)
         if self.driver.answer(number, kind, state, parts):
             return
         if self.driver.was_owed(number, kind, state):
@@ -173,10 +176,11 @@ class GGEURServer(FSServer):
         reason = b"".join(message.content)[:1000].decode(errors="replace")
         # On one line, so that nobody writes lines of its own into the log.
         self.lose(message.sender, " ".join(reason.split()), may_return=False)
+        self._dismiss(message.sender, "this client has said that it stops")
 
     def _dismiss(self, number: int, reason: str) -> None:
         if self.mode == "distributed":
-            self.comm_manager.hub.dismiss(number, reason)
+            self._leading.dismiss(number, reason)
 
     def _send_request(self, request: Request) -> dict[int, Absence]:
         gone = self.federation.membership.gone
@@ -390,4 +394,7 @@ class GGEURServer(FSServer):
         members = self.federation.membership
         members.lose(number, reason)
         barred = number in members.conduct.barred
-        self.driver.gone(number, reason, may_return and not barred)
+        # Where numbers prove nothing, the one whose number it is may still come.
+        is_missed = barred and not members.proven and members.is_short
+        may_return = may_return and (not barred or is_missed)
+        self.driver.gone(number, reason, may_return, is_missed)

@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from federatedscope_ggeur.cfg_ggeur import get_key
 from federatedscope_ggeur.cfg_ggeur.keys import removed_key
 from federatedscope_ggeur.cfg_ggeur.load import not_of_type
-from federatedscope_ggeur.cfg_ggeur.plugins import settings_of
+from federatedscope_ggeur.cfg_ggeur.plugins import asks_for_the_plugin, settings_of
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
 from federatedscope_ggeur.engines.fs.config import problems
 from federatedscope_ggeur.errors import ConfigError, GGEURError
@@ -63,7 +63,7 @@ def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | N
         return None
     try:
         given = settings_of(arguments)
-        if not _asks_for_the_plugin(given):
+        if not asks_for_the_plugin(given):
             return None
         found = _wrong_settings(given)
     except ConfigError as unreadable:
@@ -112,15 +112,6 @@ def _mentions_the_plugin(arguments: Sequence[str]) -> bool:
         with suppress(OSError, ValueError):
             texts.append(Path(word).read_text(encoding="utf-8"))
     return any("ggeur" in text for text in texts)
-
-
-def _asks_for_the_plugin(given: Sequence[tuple[str, object]]) -> bool:
-    values = dict(given)
-    return (
-        literal(values.get("ggeur.use")) is True
-        or str(values.get("federate.method")).lower() == "ggeur"
-        or str(values.get("data.type")).lower().endswith("@ggeur")
-    )
 
 
 def _wrong_settings(given: Sequence[tuple[str, object]]) -> list[str]:

@@ -102,6 +102,7 @@ class Asking:
                 sizes[str(k)] = sum(map(len, reply))
             try:
                 answers.append(self.decode(request, k, reply))
+                members.accept(k)
             except MessageError as error:
                 self._refuse(k, error)
             del reply
@@ -151,7 +152,8 @@ class Asking:
         """
         for client, reason in findings.items():
             error = MessageError(reason, field="screen", sender=f"client {client}")
-            self._membership.conduct.bar(client, str(error))
+            if not self._membership.is_over(client):
+                self._membership.conduct.bar(client, str(error))
             self._refuse(client, error)
         if findings:
             self._membership.check_quorum(when, self._refusal)
@@ -162,6 +164,8 @@ class Asking:
     def _refuse(self, client: int, error: MessageError) -> None:
         logger.warning("%s", error)
         self._refusal = error
+        if self._membership.is_over(client):
+            return  # nobody is there to answer for it
         self._membership.leave(client, str(error))
         self._membership.conduct.strike(client, str(error))
         self._dismiss(client, str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -33,6 +34,9 @@ class Membership:
         The clients of a run that goes on: these may join, and no others.
     given : mapping, optional
         Fields of a handshake that the server knows without data, see `Agreement`.
+    proven : bool
+        Whether a number shows who somebody is: in one process, and by tokens. Otherwise
+        anyone may have taken it, and what one connection did bars no other.
 
     Attributes
     ----------
@@ -52,6 +56,7 @@ class Membership:
         handshake: Handshake | None = None,
         expected: Mapping[int, str] | None = None,
         given: Mapping[str, Any] | None = None,
+        proven: bool = True,
     ):
         self._wanted = sorted(expected or range(1, client_num + 1))
         self._quorum = len(self._wanted) if quorum is None else quorum
@@ -62,6 +67,12 @@ class Membership:
         self.gone: dict[int, str] = {}
         self.absent: dict[int, str] = {}
         self.conduct = Conduct()
+        self.proven = proven
+        # By number: how many connections have come and gone, and how many had when it
+        # last answered.
+        self._turns: Counter[int] = Counter()
+        self._answered: Counter[int] = Counter()
+        self._accepted: set[int] = set()  # who sent something that the run has used
         self.started, self._closed = False, False
         self._participants: list[int] = []
         self._prepared: set[int] = set()
@@ -126,6 +137,7 @@ class Membership:
         if self.started and self.declared.get(number, join.declared) != join.declared:
             problem = f"{join.declared}, but it began with {self.declared[number]}"
             raise MessageError(problem, field="declared", sender=sender)
+        self._turns[number] += 1
         self.joined[number] = join.domain
         self.declared[number] = join.declared
         self.gone.pop(number, None)
@@ -166,6 +178,7 @@ class Membership:
     def begin(self, participants: Iterable[int]) -> None:
         """The run starts with those that are there; `participants` train in it."""
         self.started, self._participants = True, list(participants)
+        self._answered.update(self._turns)  # by joining: what they declare is screened
         for number in self._expected.keys() - self.joined.keys():
             self.leave(number, "has not joined again")
 
@@ -180,6 +193,29 @@ class Membership:
         elif number in self.joined:
             self.gone[number] = reason
             self.leave(number, reason)
+
+    def disconnect(self, number: int) -> None:
+        """A connection is over: where its number proves nothing, who joins under it
+        next begins with a clean sheet."""
+        self._turns[number] += 1
+        if self.proven:
+            return
+        self.conduct.forgive(number)
+        if number not in self._accepted:
+            self.declared.pop(number, None)
+
+    def note_answer(self, number: int) -> None:
+        """A client has answered, on the connection that it has now."""
+        self._answered[number] = self._turns[number]
+
+    def accept(self, number: int) -> None:
+        """What a client answered is used."""
+        self._accepted.add(number)
+
+    def is_over(self, number: int) -> bool:
+        """Whether the connection that a client answered on is over, and whoever has
+        the number now may be another one."""
+        return not self.proven and self._answered[number] != self._turns[number]
 
     def leave(self, number: int, reason: str, connected: bool = False) -> None:
         """A client is asked for nothing until it comes back.
@@ -239,6 +275,12 @@ class Membership:
         """Those of `numbers` that are there."""
         return [number for number in numbers if number not in self.absent]
 
+    @property
+    def is_short(self) -> bool:
+        """Whether too few are there for the run to go on."""
+        there = len(self.client_domains) - len(self.absent)
+        return there < self._quorum or not self.here(self._participants)
+
     def check_quorum(self, when: str, refusal: MessageError | None = None) -> None:
         """Raise `GGEURError`, naming who is missing, if too few clients are there.
 
@@ -246,7 +288,7 @@ class Membership:
         """
         number, quorum = len(self.client_domains), self._quorum
         there = number - len(self.absent)
-        if there >= quorum and self.here(self._participants):
+        if not self.is_short:
             return
         missing = "; ".join(f"client {k}: {why}" for k, why in self.absent.items())
         lack = f"and {setting('quorum')} asks for {quorum}; lower it or see to"

@@ -13,7 +13,8 @@ DEADLINES = 2
 
 
 class Conduct:
-    """Counts over a whole run, by client's number: joining again forgives nothing.
+    """Counts over a whole run, by client's number: joining again forgives nothing,
+    unless `forgive` is called.
 
     Attributes
     ----------
@@ -42,6 +43,11 @@ class Conduct:
             f"put out after {DEADLINES} missed deadlines, the last: {what}; raise "
             f"{setting('deadline')} if it needs longer",
         )
+
+    def forgive(self, number: int) -> None:
+        """Forget all: who comes under this number next may be somebody else."""
+        del self._strikes[number], self._missed[number]
+        self.barred.pop(number, None)
 
     def bar(self, number: int, reason: str) -> str:
         """Put a client out at once; the reason."""

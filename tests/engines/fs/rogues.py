@@ -6,10 +6,12 @@ from processes import PATIENCE, Stuck
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings
+from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 from federatedscope_ggeur.transport import (
     Envelope,
     Link,
+    Security,
     StreamEnded,
     TransportSettings,
 )
@@ -28,11 +30,20 @@ def handshake_of(quickstart, words) -> Handshake:
 class Member:
     """One client of a run, without a client's role."""
 
-    def __init__(self, port: int, number: int, handshake: Handshake, domain="art"):
+    def __init__(
+        self,
+        port: int,
+        number: int,
+        handshake: Handshake,
+        domain="art",
+        declared=None,
+        token="",
+    ):
         self.number = number
-        join = Join(number, domain, handshake)
+        join = Join(number, domain, handshake, declared or Declared())
         envelope = Envelope("join_in", 0, (join.to_bytes(),))
-        settings = TransportSettings(2**30, join_deadline=PATIENCE)
+        security = Security(join_token=str(token))
+        settings = TransportSettings(2**30, join_deadline=PATIENCE, security=security)
         self.link = Link(f"127.0.0.1:{port}", number, envelope, settings)
 
     def asked(self, kind: str) -> Envelope:
@@ -44,6 +55,12 @@ class Member:
 
     def say(self, kind: str, state: int = 0, *parts: bytes) -> None:
         self.link.send(Envelope(kind, state, parts))
+
+    def be_put_out(self) -> None:
+        """Send what nobody asked for until the server has had enough."""
+        for _ in range(3):
+            self.say("metrics", 7, b"x")
+        assert "put out after 3 messages" in self.end()
 
     def end(self) -> str:
         """How the server ends its stream."""

@@ -67,6 +67,7 @@ def test_every_worker_leaves_its_own_log(fleet):
     assert [worker.wait() for worker in (server, *clients)] == [0] * 4
     for number, client in enumerate(clients, 1):
         log = (client.run_folder / "exp_print.log").read_text()
+        assert f"client {number} joins the server at 127.0.0.1:{one.port}" in log
         assert f"client {number}: the run is finished" in log
         assert f"client {number % 3 + 1}" not in log
         # Its own share, which the server cannot know.

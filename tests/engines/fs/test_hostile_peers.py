@@ -18,8 +18,11 @@ from foreign_text import FORGED, hidden_in
 from processes import ROOT, check_same_head
 from rogues import Member, handshake_of
 
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.engines.run import load_federated_data
 from federatedscope_ggeur.federation import wire
-from federatedscope_ggeur.transport import StreamEnded
+from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.transport import StreamEnded, make_token
 
 pytestmark = pytest.mark.slow
 
@@ -184,4 +187,108 @@ def test_a_tensor_that_nobody_asked_for_is_not_even_read(start, fleet):
     assert peak(server) < 1.3 * usual
     server.open_gate()
     rogue.end()
+    assert [worker.wait() for worker in (server, *clients)] == [0] * 4
+
+
+# Under another client's number. Only a token shows whose it is.
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_junk_before_anyone_has_joined_bars_nobody(fleet, embedded, handshake, number):
+    one = fleet()
+    server = one.server()
+    server.wait_for("listening on")
+    for _ in range(2):
+        Member(one.port, number, handshake, "moon").be_put_out()
+    clients = [one.client(k) for k in EVERYONE]
+    check_same_head(server, clients, embedded())
+
+
+def test_junk_by_who_joined_last_bars_nobody(fleet, embedded, handshake):
+    one = fleet()
+    server = one.server()
+    server.wait_for("listening on")
+    clients = [one.client(k) for k in (1, 2, 3)]
+    server.wait_for("has joined", times=3)
+    rogue = Member(one.port, 4, handshake)
+    rogue.asked("statistics_request")
+    rogue.be_put_out()
+    clients.append(one.client(4))
+    check_same_head(server, clients, embedded())
+
+
+def test_junk_under_a_number_that_is_taken_does_nothing(fleet, embedded, handshake):
+    one = fleet()
+    server, first = one.server(), one.client(4)
+    server.wait_for("client 4 (domain art) has joined")
+    for _ in range(4):
+        with pytest.raises(StreamEnded, match="client 4 has joined already"):
+            Member(one.port, 4, handshake)
+    clients = [one.client(k) for k in (1, 2, 3)]
+    check_same_head(server, [*clients, first], embedded())
+
+
+def test_junk_while_a_client_is_away_does_not_keep_it_away(
+    fleet, handshake, quickstart, words
+):
+    one = fleet("ggeur.quorum", 3, "federate.total_round_num", 4)
+    server = one.server()
+    clients = [one.client(1, actions={"train 2": "hold"})]
+    clients += [one.client(number) for number in (2, 3)]
+    lost = one.client(4, actions={"train 1": "die"})
+    server.wait_for("client 4 is gone")
+    for _ in range(4):
+        with pytest.raises(StreamEnded, match="declared"):  # it has no rows
+            Member(one.port, 4, handshake).asked("train")
+    run = load_config(quickstart, words)
+    held = load_federated_data(run).clients[3]
+    declared = Declared.of(held.train.features, len(held.val), len(held.test))
+    for _ in range(2):
+        Member(one.port, 4, handshake, declared=declared).be_put_out()
+    clients.append(one.client(4, name="client_4_again"))
+    server.wait_for("client 4 (domain art) has joined", times=4)
+    clients[0].open_gate()
+    assert [worker.wait() for worker in (server, *clients)] == [0] * 5
+    assert server.results["rounds"][-1]["clients"] == [1, 2, 3, 4]
+    assert lost.wait() == -9
+
+
+def test_deadlines_that_another_missed_bar_nobody(fleet, handshake):
+    one = fleet("ggeur.deadline.round0", 2, "ggeur.quorum", 3)
+    server = one.server("federate.total_round_num", 5)
+    server.wait_for("listening on")
+    clients = [one.client(1, actions={"train 1": "hold"})]
+    clients += [one.client(2, actions={"train 4": "hold"}), one.client(3)]
+    rogue = Member(one.port, 4, handshake)
+    rogue.asked("statistics_request")
+    server.wait_for("client 4: no answer (statistics) within 2 s")
+    clients[0].wait_for("asked train 1", "trace")
+    rogue.say("statistics", 0, b"x")
+    server.wait_for("client 4 is back")
+    clients[0].open_gate()
+    server.wait_for("client 4 is put out after 2 missed deadlines")
+    assert "put out after 2 missed deadlines" in rogue.end()
+    clients.append(one.client(4))
+    server.wait_for("client 4 (domain art) has joined", times=2)
+    clients[1].open_gate()
+    assert [worker.wait() for worker in (server, *clients)] == [0] * 5
+    assert server.results["rounds"][-1]["clients"] == [1, 2, 3, 4]
+
+
+def test_with_tokens_a_client_that_was_put_out_stays_out(fleet, handshake, tmp_path):
+    secret = b"0123456789abcdef"
+    (tmp_path / "secret").write_bytes(secret)
+    for number in EVERYONE:
+        (tmp_path / f"token{number}").write_text(make_token(secret, number))
+    one = fleet("ggeur.quorum", 3, "ggeur.deadline.join", 5)
+    server = one.server("ggeur.join_secret", tmp_path / "secret")
+    server.wait_for("listening on")
+    token = tmp_path / "token4"
+    Member(one.port, 4, handshake, token=token).be_put_out()
+    own = one.client(4, "ggeur.join_token", token)
+    assert own.wait() == 1
+    assert "client 4 refused: field 'client': takes no further part" in own.output
+    clients = [
+        one.client(k, "ggeur.join_token", tmp_path / f"token{k}") for k in (1, 2, 3)
+    ]
     assert [worker.wait() for worker in (server, *clients)] == [0] * 4

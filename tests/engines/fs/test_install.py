@@ -1,4 +1,7 @@
-"""Enabling and disabling, on folders that look like FederatedScope."""
+"""Enabling and disabling, on folders that look like FederatedScope.
+
+Tests of engines/fs/install.py and of engines/fs/loader.py, which is what FS imports.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import yaml
 from fake_checkout import FILES, write_checkout
 
 from federatedscope_ggeur.engines.fs import install
@@ -149,6 +153,86 @@ def test_federatedscope_runs_on_without_the_plugin(checkout, paths, line):
     assert said.startswith(line)
 
 
+#: What is in the place of the plugin, and the cause that is told.
+BROKEN = {
+    "def (:": "invalid syntax (SyntaxError in {file}, line 1)",
+    "import nowhere": "No module named 'nowhere' (ModuleNotFoundError in {file}, line",
+    "raise RuntimeError('one\\ntwo')": "one two (RuntimeError in {file}, line 1)",
+    "raise SystemExit": " (SystemExit in {file}, line 1)",
+    "def register():\n    assert 0": " (AssertionError in {file}, line 2)",
+}
+
+
+@pytest.fixture
+def run_file(checkout, tmp_path):
+    """Run what `enable` writes, with another plugin than this one."""
+    enable(checkout)
+    file = install.plugin_file(checkout / "federatedscope")
+    plugin = tmp_path / "plugin" / "federatedscope_ggeur" / "engines" / "fs"
+    plugin.mkdir(parents=True)
+    site = Path(yaml.__file__).parents[1]
+
+    def run(source: str, words=()) -> tuple[Path, subprocess.CompletedProcess]:
+        (plugin / "__init__.py").write_text(source)
+        start = "import runpy, sys; sys.path[:0] = sys.argv[2:4]; file = sys.argv[1]; "
+        start += "del sys.argv[1:4]; runpy.run_path(file); print('goes on')"
+        done = subprocess.run(
+            [sys.executable, "-c", start, file, plugin.parents[2], site, *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        return plugin / "__init__.py", done
+
+    return run
+
+
+@pytest.mark.parametrize("source", BROKEN)
+def test_federatedscope_runs_on_whatever_is_wrong_with_the_plugin(run_file, source):
+    words = ("--cfg", "nowhere.yaml", "outdir", "ggeur", "data.type", "toy")
+    file, done = run_file(source, words)
+    assert (done.returncode, done.stdout) == (0, "goes on\n")
+    (line,) = done.stderr.splitlines()
+    cause = BROKEN[source].format(file=file)
+    assert line.startswith(f"running without federatedscope_ggeur: {cause}")
+
+
+@pytest.mark.parametrize(
+    ("words", "content"),
+    [
+        (("--cfg", "x.yaml"), "ggeur: {use: True}"),
+        (("--cfg=x.yaml",), "seed: 1\nggeur:\n  use: True"),
+        (("--cfg", "x.yaml", "seed", "1"), "federate: {method: GGEUR}"),
+        (("--cfg", "x.yaml"), "data: {type: embeddings@ggeur}"),
+        (("--cfg", "x.yaml", "ggeur.use", "True"), "data: {type: toy}"),
+        (("federate.method", "ggeur"), ""),
+    ],
+)
+def test_a_run_that_needs_the_plugin_says_why_it_cannot_be(
+    run_file, tmp_path, words, content
+):
+    (tmp_path / "x.yaml").write_text(content)
+    file, done = run_file("def (:", words)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: this run needs the plugin federatedscope_ggeur, which cannot be "
+        f"loaded: invalid syntax (SyntaxError in {file}, line 1)\n"
+    )
+    own = (
+        "seed: 1 # ggeur: {use: True}\ndata: {root: ggeur}\nfederate: {method: FedAvg}"
+    )
+    (tmp_path / "x.yaml").write_text(own)
+    assert run_file("def (:", ("--cfg", "x.yaml"))[1].stdout == "goes on\n"
+
+
+def test_what_the_plugin_says_of_a_user_s_module_is_said_alone(run_file):
+    source = "def register():\n    raise SystemExit('error: ggeur.plugins: no')"
+    _, done = run_file(source, ("ggeur.plugins", "['no']"))
+    assert (done.returncode, done.stderr) == (1, "error: ggeur.plugins: no\n")
+
+
 TOY = """\
 data: {type: toy}
 model: {type: lr}
@@ -180,6 +264,27 @@ def test_an_enabled_federatedscope_knows_the_plugin(federatedscope, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "Server: Final evaluation is finished" in done.stderr
+    plugin = tmp_path / "broken" / "federatedscope_ggeur"
+    plugin.mkdir(parents=True)
+    (plugin / "__init__.py").write_text("def (:")
+    for words, status, said in (
+        ("", 0, "Server: Final evaluation is finished"),
+        ("ggeur.use True", 1, "error: this run needs the plugin federatedscope_ggeur"),
+    ):
+        done = subprocess.run(
+            f"{sys.executable} {copy / 'main.py'} --cfg FILE.yaml {words}",
+            shell=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": f"{plugin.parent}{os.pathsep}{tmp_path}"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == status, done.stderr
+        assert said in done.stderr
+        assert done.stderr.count("running without federatedscope_ggeur") == 1 - status
+    shutil.rmtree(plugin.parent)
     disable(tmp_path)
     left = {p for p in files_in(copy) if "__pycache__" not in p.parts}
     assert left == before

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 from by_bytes import Federation, make_client_data
-from carrier import SIZES, carrier, late, lost
+from carrier import SIZES, carrier, garbage, late, lost
 
 from federatedscope_ggeur.federation.exchanges.training.exchange import train_broadcast
 from federatedscope_ggeur.methods import FedMix
@@ -141,6 +141,29 @@ class TestComingAndGoingAtAnyTime:
         carried.meanwhile[when] = back_in_time
         carried.run(3)
         assert torch.equal(carried.server.params, undisturbed.server.params)
+
+    @pytest.mark.parametrize("proven", [False, True])
+    def test_garbage_of_another_who_had_its_number(self, proven):
+        """Where numbers prove nothing, what an earlier connection said is not held
+        against the one that is there now: it is asked, as if nothing had been said."""
+        undisturbed = carrier(FedMix(0.1), window=4)
+        undisturbed.run(3)
+        carried = carrier(FedMix(0.1), quorum=3, window=4)
+        members = carried.membership
+        members.proven = proven
+        carried.faults["train", 1, 2] = garbage
+
+        def another_comes():
+            del carried.meanwhile["train", 1], carried.faults["train", 1, 2]
+            members.note_answer(2)
+            members.disconnect(2)
+            self.returns(carried, 2)
+
+        carried.meanwhile["train", 1] = another_comes
+        carried.run(3)
+        assert [k for k, _ in carried.dismissed] == ([2] if proven else [])
+        same = torch.equal(carried.server.params, undisturbed.server.params)
+        assert same != proven
 
     def test_gone_during_round_0_after_its_answer(self):
         carried = carrier(quorum=2, window=4)

@@ -8,6 +8,7 @@ from carrier import carrier, garbage, late
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.course.membership import Membership
 from federatedscope_ggeur.federation.course.strikes import Conduct
+from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 
 
@@ -30,6 +31,39 @@ def test_joining_again_forgives_nothing():
     members.lose(3, "dismissed")
     with pytest.raises(MessageError, match="no further part: put out after 3 messages"):
         members.admit(join)
+
+
+def test_where_a_number_proves_nothing_the_next_one_begins_anew():
+    members = Membership(4, 2, proven=False)
+    handshake = Handshake(("a",), 2, "none", {})
+    members.admit(Join(3, "moon", handshake, Declared(7)))
+    for _ in range(3):
+        members.conduct.strike(3, "junk")
+    members.lose(3, "dismissed")
+    members.disconnect(3)
+    members.admit(Join(3, "art", handshake, Declared(9)))
+    assert members.joined == {3: "art"}
+    assert members.conduct.strike(3, "junk") == ""
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_what_the_run_has_used_binds_who_comes_next(used):
+    members = Membership(2, 1, proven=False)
+    handshake = Handshake(("a",), 2, "none", {})
+    members.admit(Join(1, "art", handshake, Declared(7)))
+    members.admit(Join(2, "art", handshake, Declared(7)))
+    members.begin([1, 2])
+    if used:
+        members.accept(2)
+    members.lose(2, "gone")
+    members.disconnect(2)
+    other = Join(2, "art", handshake, Declared(9))
+    if not used:
+        members.admit(other)
+        assert members.declared[2] == Declared(9)
+        return
+    with pytest.raises(MessageError, match="but it began with"):
+        members.admit(other)
 
 
 def test_a_client_that_is_always_late_costs_two_deadlines():
