@@ -23,6 +23,7 @@ def privacy_of(cfg) -> Privacy:
         return Privacy(
             guarantee="none",
             covers=[],
+            against=[],
             threshold=int(ggeur.privacy.min_samples),
             threshold_on="client",
             server_sees=["the rows of all clients"],

@@ -6,7 +6,6 @@ in for ``gRPCCommManager``, which unpickles what it receives: same methods, othe
 
 from __future__ import annotations
 
-import logging
 import time
 from contextlib import suppress
 
@@ -14,6 +13,7 @@ from federatedscope.core.message import Message
 
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.wire.limits import PLAIN
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.transport import (
     ALREADY_JOINED,
     Envelope,
@@ -30,7 +30,7 @@ SERVER = 0
 JOIN, CONVERGED, FINISH, FAILED = "join_in", "converged", "finish", "failed"
 _PAUSE = 1.0  # s, between attempts to join again
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def transport_settings(cfg) -> TransportSettings:
