@@ -139,31 +139,6 @@ def test_scaled_embeddings_are_compressed_to_the_same_numbers(held, how, power):
     )
 
 
-@settings(max_examples=100)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 2**32), st.integers(0, 40)), min_size=1, max_size=5
-    ),
-    st.sampled_from([2, 10, 24]),
-    st.sampled_from([0.0, 50.0]),
-    HOWS,
-)
-def test_the_bound_holds_for_what_many_parts_merge_to(parts, dim, offset, how):
-    exact = [make(seed, n, dim, offset=offset) for seed, n in parts]
-    found, losses = zip(*(restored(part, how) for part in exact))
-    merged, loss = sum(found), sum(losses, CompressionLoss())
-    off, pooled = merged.scatter() - sum(exact).scatter(), sum(exact)
-    limits, size = loss.limits(merged), float(pooled.scatter().norm())
-    assert float(off.norm()) <= limits.scatter * (1 + 1e-9) + 1e-9 * size
-    assert abs(float(off.trace())) <= limits.trace * (1 + 1e-9) + 1e-9 * dim * size
-    moved = (merged.means - pooled.means).square().sum(dim=1)
-    moved = float(pooled.counts.double() @ moved) ** 0.5
-    reach = float(pooled.means.abs().max()) * (1 + float(pooled.counts.sum())) ** 0.5
-    assert moved <= limits.means * (1 + 1e-9) + 1e-12 * reach
-    of_means = loss.limits(MeanStatistics.of(merged))
-    assert (of_means.scatter, of_means.means) == (0, limits.means)
-
-
 def test_order_and_grouping_of_what_is_restored_do_not_matter():
     parts = [
         restored(make(k, 30, 10), Compression(3, dtype="int8"))[0] for k in range(4)
@@ -202,22 +177,6 @@ def test_more_directions_and_finer_numbers_lose_less():
         lost = [getattr(loss, name) for loss in by_dtype]
         assert lost == sorted(lost, reverse=True)
         assert lost[0] > 0
-
-
-@pytest.mark.parametrize("rank", [0, 1, 2, 7, None])
-@pytest.mark.parametrize("n", [12, 80])
-def test_coarser_is_what_half_as_many_directions_would_have_been(n, rank):
-    held = make(n, n, 20)
-    compressed = CompressedStatistics.of(held, Compression(rank))[0]
-    half = len(compressed.factor.numbers) // 2
-    wanted, loss = restored(held, Compression(half))
-    found = compressed.coarser()
-    assert len(found.factor.numbers) == half
-    assert found.left_out == pytest.approx(loss.left_out, rel=1e-6)
-    size = float(held.scatter().norm())
-    assert (found.restore().scatter() - wanted.scatter()).norm() <= 1e-6 * size
-    alone = CompressedStatistics.of(MeanStatistics.of(held), Compression(rank))[0]
-    assert alone.coarser() is alone
 
 
 def test_rounding_to_int8_costs_no_more_than_the_last_direction_kept():

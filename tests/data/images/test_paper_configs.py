@@ -22,6 +22,7 @@ from safetensors.torch import load
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
 from federatedscope_ggeur.engines.run import Run, load_federated_data
+from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
 from federatedscope_ggeur.geometry import GeometricShape, augment
 
 EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"
@@ -172,7 +173,7 @@ def test_the_release_s_sizes_that_the_comments_name(name):
     head = path(name).read_text(encoding="utf-8").partition("\nexpname: ")[0]
     assert " ".join(words) in " ".join(head.replace("#", "").split())
     cfg = load_config(path(name), words)
-    augmentation = run_settings(cfg, 10, 2, 4).client.augmentation
+    augmentation = run_settings(cfg, 10, 2, 4).role.of(SetSettings).augmentation
     for n, rows in zip((0, 3, 700), expected):
         drawn = augment(
             torch.zeros(n, 2),

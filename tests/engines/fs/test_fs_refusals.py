@@ -38,7 +38,7 @@ WRONG = {
     "model.type": ["convnet2"],
     "trainer.type": ["cvtrainer"],
     "criterion.type": ["NLLLoss"],
-    "early_stop.patience": [5],
+    "early_stop.patience": [5, "eval.best_res_update_round_wise_key", "test_acc"],
     "ggeur.steps": ["[3]"],
     # A list in place of a number, which FS takes.
     "federate.total_round_num": ["[1]"],

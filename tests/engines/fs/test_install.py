@@ -170,6 +170,8 @@ def run_file(checkout, tmp_path):
     file = install.plugin_file(checkout / "federatedscope")
     plugin = tmp_path / "plugin" / "federatedscope_ggeur" / "engines" / "fs"
     plugin.mkdir(parents=True)
+    for package in (plugin.parent, plugin.parents[1]):
+        (package / "__init__.py").touch()
     site = Path(yaml.__file__).parents[1]
 
     def run(source: str, words=()) -> tuple[Path, subprocess.CompletedProcess]:
