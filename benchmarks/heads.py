@@ -185,9 +185,8 @@ def write_embeddings(folder: Path) -> None:
 
 def described(results: Results, head: bytes | None, params: bytes = b"") -> str:
     """The hashes of a run's head and numbers, bytes on the wire apart."""
-    kept = numbers(results)
-    for name in ("config", "engine", "notes", "privacy", "provenance"):
-        kept.pop(name, None)
+    found = numbers(results)
+    kept = {name: found[name] for name in ("round0", "rounds", "calibrated")}
     text = json.dumps(_without_bytes(kept), sort_keys=True, default=str)
     held = hashlib.sha256((head or b"") + params).hexdigest()
     return f"{held[:16]} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
