@@ -35,7 +35,7 @@ _HOMES = {
     "ClassStatistics": "geometry",
     "Comparison": "reporting.comparison",
     "GeometricShape": "geometry",
-    "Predictor": "commands.prediction",
+    "Predictor": "predictor",
     "Results": "reporting",
     "augment": "geometry",
     "load_config": "cfg_ggeur.load",
@@ -51,7 +51,6 @@ _HOMES = {
 
 if TYPE_CHECKING:
     from federatedscope_ggeur.cfg_ggeur.load import load_config
-    from federatedscope_ggeur.commands.prediction import Predictor
     from federatedscope_ggeur.data import (
         register_encoder,
         register_image_reader,
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
     from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape, augment
     from federatedscope_ggeur.methods import register_augmentation, register_method
     from federatedscope_ggeur.models import register_closed_form
+    from federatedscope_ggeur.predictor import Predictor
     from federatedscope_ggeur.reporting import Results
     from federatedscope_ggeur.reporting.comparison import Comparison
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from digits_network import digits_words
 from PIL import Image
 
-from federatedscope_ggeur.commands.prediction import Predictor
 from federatedscope_ggeur.data import FederatedData
+from federatedscope_ggeur.predictor.predictor import Predictor
 
 #: A method of a user's: a client scores what lies between the global model and its own.
 MODULE = """\

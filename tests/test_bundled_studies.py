@@ -7,7 +7,11 @@ import re
 import pytest
 from bundled_studies import STUDIES, configs, content
 
-from federatedscope_ggeur.reporting.paper import PAPER_TABLES, paper_table, said_at
+from federatedscope_ggeur.reporting.paper import (
+    PAPER_TABLES,
+    paper_table,
+    stated_at,
+)
 
 STEMS = {path.stem for path in STUDIES}
 OF_PAPER = [path for path in STUDIES if "paper" in content(path)]
@@ -125,4 +129,4 @@ def test_settings_are_those_that_the_paper_says(path):
             if value.value is not None and "." in key and key not in other
         }
         assert len(compared) > 12
-        assert {key: said_at(config, key) for key in compared} == compared
+        assert {key: stated_at(config, key) for key in compared} == compared

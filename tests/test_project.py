@@ -25,8 +25,8 @@ GROUND = (
 )  # fmt: skip
 FLOORS = (
     *GROUND, "geometry", "models", "methods", "data", "reporting", "transport",
-    "federation", "audit", "cfg_ggeur", "engines", "studies", "commands", "cli",
-    "__main__",
+    "federation", "audit", "cfg_ggeur", "predictor", "engines", "studies", "commands",
+    "cli", "__main__",
 )  # fmt: skip
 #: Rooms on one floor, which do not know each other.
 APART = {

@@ -10,10 +10,10 @@ import torch
 from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.commands.left_models import LeftModels
 from federatedscope_ggeur.data import Embeddings, FederatedData
 from federatedscope_ggeur.engines.run import load_federated_data
 from federatedscope_ggeur.errors import DataError, GGEURError, listed
+from federatedscope_ggeur.predictor.left_models import LeftModels
 from federatedscope_ggeur.reporting import HEAD_FILE, Results, RoundRecord
 from federatedscope_ggeur.reporting.comparison import FoundRun
 

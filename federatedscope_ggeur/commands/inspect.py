@@ -30,7 +30,7 @@ from federatedscope_ggeur.federation.holdings import Withheld
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import file_name, printable, say
 from federatedscope_ggeur.reporting import new_run_folder
-from federatedscope_ggeur.reporting.crowds import draw_crowd
+from federatedscope_ggeur.reporting.client_counts import draw_client_counts
 from federatedscope_ggeur.reporting.formats import read_formats
 from federatedscope_ggeur.reporting.heatmaps import draw_heatmap
 
@@ -125,7 +125,7 @@ def _folder(cfg, out: str | None, names: Sequence[str]) -> Path:
 def _draw_holdings(path: Path, held: Holdings) -> None:
     if len(held.clients) > MOST_CLIENTS:
         domains = [domain for _, domain in held.clients]
-        draw_crowd(path, held.counts, domains, held.class_names)
+        draw_client_counts(path, held.counts, domains, held.class_names)
         return
     draw_heatmap(
         path,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from federatedscope_ggeur.commands.prediction import Predictor, check_device
 from federatedscope_ggeur.data import (
     EncoderSettings,
     EncodingSettings,
@@ -17,6 +16,7 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.geometry import MeanStatistics
 from federatedscope_ggeur.models import CLOSED_FORMS
 from federatedscope_ggeur.models.text import ClassTexts
+from federatedscope_ggeur.predictor.predictor import Predictor, check_device
 
 
 def read_names(path: str) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """What a run leaves behind: the results schema, its files, the table and the curve."""
 
+from federatedscope_ggeur.reporting.model_owners import numbers_of_rows
 from federatedscope_ggeur.reporting.plots import draw_curve
 from federatedscope_ggeur.reporting.provenance import (
     Capture,
@@ -49,4 +50,3 @@ from federatedscope_ggeur.reporting.tracking import (
     TrackingSettings,
     missing_package,
 )
-from federatedscope_ggeur.reporting.whose import numbers_of_rows

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Optional
 
 import federatedscope_ggeur
 from federatedscope_ggeur.errors import DataError
-from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
+from federatedscope_ggeur.reporting.json_values import as_json_value, from_json_value
+from federatedscope_ggeur.reporting.model_owners import numbers_of_rows
 from federatedscope_ggeur.reporting.provenance import Provenance
 from federatedscope_ggeur.reporting.records import (
     ClientInfo,
@@ -24,7 +25,6 @@ from federatedscope_ggeur.reporting.records import (
     RoundRecord,
     Screening,
 )
-from federatedscope_ggeur.reporting.whose import numbers_of_rows
 
 if TYPE_CHECKING:
     import numpy as np

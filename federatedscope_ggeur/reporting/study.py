@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Optional, TypeVar, Union
 
 from federatedscope_ggeur.errors import DataError
-from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
+from federatedscope_ggeur.reporting.json_values import as_json_value, from_json_value
 
 STUDY_FILE, CELL_FILE = "study.json", "cell.json"
 STUDY_VERSION = 1

@@ -22,7 +22,7 @@ from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.lock import locked
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import Origin, Results, RoundRecord, read_results
-from federatedscope_ggeur.reporting.plain import as_json_value
+from federatedscope_ggeur.reporting.json_values import as_json_value
 from federatedscope_ggeur.reporting.study import (
     STUDY_FILE,
     Cell,

@@ -7,11 +7,11 @@ import torch
 
 from federatedscope_ggeur import run
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.commands.prediction import Predictor
 from federatedscope_ggeur.data import EncoderSettings, build_encoder
 from federatedscope_ggeur.data.encoders import encoder_stamp
 from federatedscope_ggeur.engines.run import Run, load_data_set
 from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.predictor.predictor import Predictor
 from federatedscope_ggeur.reporting import write_run
 
 CPU = torch.device("cpu")

@@ -19,7 +19,6 @@ from safetensors.torch import load_file, save_file
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
-from federatedscope_ggeur.commands.prediction import Predictor, find_images
 from federatedscope_ggeur.data.encoders import (
     ENCODERS,
     EncoderSettings,
@@ -28,6 +27,7 @@ from federatedscope_ggeur.data.encoders import (
 )
 from federatedscope_ggeur.data.images.files import load_image
 from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.predictor.predictor import Predictor, find_images
 from federatedscope_ggeur.reporting import Results
 
 RUN = [

@@ -17,12 +17,12 @@ from safetensors.torch import load_file
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.commands.console import run_with_files
-from federatedscope_ggeur.commands.left_models import LeftModels
-from federatedscope_ggeur.commands.prediction import Predictor
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.methods import METHODS as REGISTERED
 from federatedscope_ggeur.methods import Method, register_method
+from federatedscope_ggeur.predictor.left_models import LeftModels
+from federatedscope_ggeur.predictor.predictor import Predictor
 from federatedscope_ggeur.reporting import Results, read_results, results_table
 
 

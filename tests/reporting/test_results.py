@@ -1,6 +1,6 @@
 """The results schema: every field there and back, everything else refused.
 
-Tests of reporting/plain.py.
+Tests of reporting/json_values.py.
 """
 
 import json

@@ -18,8 +18,8 @@ from federatedscope_ggeur.engines.fs.channel import (
     SERVER,
     ClientManager,
 )
+from federatedscope_ggeur.engines.fs.checkpoints import check_client_place
 from federatedscope_ggeur.engines.fs.config import check
-from federatedscope_ggeur.engines.fs.keeping import check_client_place
 from federatedscope_ggeur.engines.fs.own_model import write_own_model
 from federatedscope_ggeur.engines.fs.rejoining import Rejoining
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor

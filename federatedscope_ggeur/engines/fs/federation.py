@@ -18,13 +18,13 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     server_evaluates,
 )
 from federatedscope_ggeur.cfg_ggeur.start_notes import start_notes, withheld_line
-from federatedscope_ggeur.engines.fs.config import plain_config
-from federatedscope_ggeur.engines.fs.data import ServerSplits
-from federatedscope_ggeur.engines.fs.keeping import (
+from federatedscope_ggeur.engines.fs.checkpoints import (
     command_to_go_on,
     server_checkpoints,
     take_sigterm,
 )
+from federatedscope_ggeur.engines.fs.config import plain_config
+from federatedscope_ggeur.engines.fs.data import ServerSplits
 from federatedscope_ggeur.engines.text import class_texts, text_key
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import Server

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg
 from federatedscope_ggeur.engines.fs import register
+from federatedscope_ggeur.engines.fs.checkpoints import note_start
 from federatedscope_ggeur.engines.fs.install import (
     EXTRA,
     find,
     importable_package,
     missing_packages,
 )
-from federatedscope_ggeur.engines.fs.keeping import note_start
 from federatedscope_ggeur.engines.fs.user_errors import user_error
 from federatedscope_ggeur.errors import ConfigError
 

@@ -19,6 +19,7 @@ from federatedscope_ggeur.engines.fs.channel import (
     ServerManager,
 )
 from federatedscope_ggeur.engines.fs.config import check
+from federatedscope_ggeur.engines.fs.distributed_run import DistributedRun
 from federatedscope_ggeur.engines.fs.driver import Driver
 from federatedscope_ggeur.engines.fs.federation import Federation
 from federatedscope_ggeur.engines.fs.fs_scores import (
@@ -26,7 +27,6 @@ from federatedscope_ggeur.engines.fs.fs_scores import (
     domain_metrics,
     settle_monitor,
 )
-from federatedscope_ggeur.engines.fs.leading import Leading
 from federatedscope_ggeur.engines.fs.robust import (
     RULES,
     RobustFedAvg,
@@ -86,7 +86,7 @@ class GGEURServer(FSServer):
                 kwargs["host"], kwargs["port"], self.client_num, config
             )
             seconds = config.ggeur.deadline.join
-            self._leading = Leading(self, self.comm_manager.hub, seconds)
+            self._leading = DistributedRun(self, self.comm_manager.hub, seconds)
             logger.info("listening on %s:%d", kwargs["host"], self.comm_manager.port)
 
     def _register_default_handlers(self):

@@ -7,8 +7,8 @@ from federatedscope.core.trainers.base_trainer import BaseTrainer
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import TRAINER
 from federatedscope_ggeur.cfg_ggeur.run_settings import run_settings
+from federatedscope_ggeur.engines.fs.checkpoints import checkpoint_place
 from federatedscope_ggeur.engines.fs.data import ClientSplits, ServerSplits, Splits
-from federatedscope_ggeur.engines.fs.keeping import checkpoint_place
 from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.federation import Score, evaluate
 from federatedscope_ggeur.federation.course.client_handler import ClientHandler

@@ -26,7 +26,7 @@ from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import Model, to_vector
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Finding, Round0, RoundRecord
-from federatedscope_ggeur.reporting.plain import from_json_value
+from federatedscope_ggeur.reporting.json_values import from_json_value
 
 logger = get_logger(__name__)
 

@@ -33,7 +33,7 @@ from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting import Finding, Round0, RoundRecord
-from federatedscope_ggeur.reporting.plain import as_json_value
+from federatedscope_ggeur.reporting.json_values import as_json_value
 
 
 @dataclass(frozen=True)

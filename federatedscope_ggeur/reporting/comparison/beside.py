@@ -14,9 +14,9 @@ from federatedscope_ggeur.reporting.comparison.sheets import NONE, Cell, Sheet
 from federatedscope_ggeur.reporting.comparison.table import Row, Table
 from federatedscope_ggeur.reporting.paper import (
     PaperTable,
-    Said,
+    Stated,
     paper_table,
-    said_at,
+    stated_at,
 )
 from federatedscope_ggeur.reporting.results import Results
 
@@ -179,7 +179,7 @@ def _numbers(spread: tuple[float, float | None]) -> tuple[str, str]:
 
 def _settings(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
     """What the paper says and the runs do otherwise, and what it does not say."""
-    said: dict[str, dict[str, Said]] = {}  # by setting, then by our row
+    said: dict[str, dict[str, Stated]] = {}  # by setting, then by our row
     for place in places:
         of_columns = [paper.column_said.get(c, {}) for c in place.columns]
         for source in [paper.setting, *of_columns, paper.row_said.get(place.paper_row)]:
@@ -220,7 +220,9 @@ def _ours(row: Row, key: str) -> Any:
     values = []
     for run in row.runs.values():
         value = (
-            _score(run.results) if key == "score" else said_at(run.results.config, key)
+            _score(run.results)
+            if key == "score"
+            else stated_at(run.results.config, key)
         )
         if value not in values:
             values.append(value)

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.reporting.paper.said import (
+from federatedscope_ggeur.reporting.paper.paper_settings import (
     TABLE_8,
     TABLE_9,
-    Said,
-    said_at,
+    Stated,
     said_of,
+    stated_at,
 )
 
 _FOLDER = Path(__file__).parent / "tables"
@@ -129,12 +129,12 @@ class PaperTable:
     rows : dict of str to dict of str to float
         For each method its figures by column, as printed: percent. "+ GGEUR" rows have
         the base's name in front. A column that a row lacks (Table 9) is left out.
-    setting : dict of str to Said
+    setting : dict of str to Stated
         What the paper says of the settings, by key of a config or by a word of its own
-        (``"seeds"``, ``"score"``); `Said.value` is None where it does not say.
+        (``"seeds"``, ``"score"``); `Stated.value` is None where it does not say.
     column_settings, row_settings : dict of str to dict
         Settings, by key, that tell a run in this column or row from those in others.
-    column_said, row_said : dict of str to dict of str to Said
+    column_said, row_said : dict of str to dict of str to Stated
         As `setting`, of one column or row alone.
     std_ddof : int or None
         What STD was divided by, less than the number of domains: 0 or 1.
@@ -150,11 +150,11 @@ class PaperTable:
     columns: list[str]
     labels: dict[str, str]
     rows: dict[str, dict[str, float]]
-    setting: dict[str, Said]
+    setting: dict[str, Stated]
     column_settings: dict[str, dict[str, Any]]
     row_settings: dict[str, dict[str, Any]]
-    column_said: dict[str, dict[str, Said]] = field(default_factory=dict)
-    row_said: dict[str, dict[str, Said]] = field(default_factory=dict)
+    column_said: dict[str, dict[str, Stated]] = field(default_factory=dict)
+    row_said: dict[str, dict[str, Stated]] = field(default_factory=dict)
     std_ddof: int | None = None
     doubts: list[Doubt] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -193,7 +193,9 @@ def _load(name: str) -> PaperTable:
     source = f"{_PAPER}, Table {name[5:]}"
     if name in _SETTINGS:
         labels = {column: column for column in columns}
-        said = {"encoder": Said("CLIP (ViT-B/16)", TABLE_8)} if name == "table8" else {}
+        said = (
+            {"encoder": Stated("CLIP (ViT-B/16)", TABLE_8)} if name == "table8" else {}
+        )
         return PaperTable(
             name, _TITLES[name], source, "", columns, labels, rows, said, {}, {}
         )
@@ -207,11 +209,11 @@ def _load(name: str) -> PaperTable:
     column_said = {}
     if rate not in said:
         column_said = {
-            column: {rate: Said(table8[data_set][rate], TABLE_8)}
+            column: {rate: Stated(table8[data_set][rate], TABLE_8)}
             for column, data_set in zip(columns, sets)
         }
     if len(in_table) == 1:
-        said["data.type"] = Said(_DATA_TYPES[sets[0]], "the table's title")
+        said["data.type"] = Stated(_DATA_TYPES[sets[0]], "the table's title")
     ddof, doubts = _arithmetic(name, columns, rows)
     return PaperTable(
         name,
@@ -295,15 +297,15 @@ def _methods() -> dict[str, dict[str, str]]:
     return found
 
 
-def _row_said(rows) -> dict[str, dict[str, Said]]:
+def _row_said(rows) -> dict[str, dict[str, Stated]]:
     """Table 9 for the rows of its methods, and the head of those in closed form."""
     table9, form = _read("table9")[1], "ggeur.closed_form"
-    found: dict[str, dict[str, Said]] = {}
+    found: dict[str, dict[str, Stated]] = {}
     for row in rows:
         own = table9.get(row.split(" ")[0], {})
-        found[row] = {key: Said(value, TABLE_9) for key, value in own.items()}
+        found[row] = {key: Stated(value, TABLE_9) for key, value in own.items()}
         if form in _methods().get(row, {}):
-            found[row][form] = Said(_methods()[row][form], "the row's name")
+            found[row][form] = Stated(_methods()[row][form], "the row's name")
     return {row: said for row, said in found.items() if said}
 
 
@@ -312,7 +314,7 @@ def _plain(config: Mapping[str, Any]) -> Mapping[str, Any]:
     own = config.get("ggeur")
     if not isinstance(own, Mapping):
         return config
-    network = said_at(own, "network.name")
+    network = stated_at(own, "network.name")
     if own.get("augmentation") == "none" or (
         network and own.get("augmentation") == "ggeur"
     ):
@@ -324,7 +326,7 @@ def _only(known: Mapping[str, Mapping[str, Any]], config) -> str | None:
     found = [
         name
         for name, settings in known.items()
-        if settings and all(_same(said_at(config, k), v) for k, v in settings.items())
+        if settings and all(_same(stated_at(config, k), v) for k, v in settings.items())
     ]
     return found[0] if len(found) == 1 else None
 

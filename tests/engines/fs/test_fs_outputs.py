@@ -17,7 +17,7 @@ from standalone import head_at
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.commands.console import run_with_files
 from federatedscope_ggeur.reporting import Results
-from federatedscope_ggeur.reporting.plain import as_json_value
+from federatedscope_ggeur.reporting.json_values import as_json_value
 
 BEST = [
     "ggeur.closed_form", "auto", "ggeur.init", "closed_form", "ggeur.keep", "best",

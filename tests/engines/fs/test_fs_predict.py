@@ -11,7 +11,7 @@ from standalone import as_before, set_up
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.commands.console import run_with_files
-from federatedscope_ggeur.commands.prediction import Predictor, find_images
+from federatedscope_ggeur.predictor.predictor import Predictor, find_images
 from federatedscope_ggeur.reporting import Results
 
 EXAMPLES = Path(__file__).parents[3] / "scripts" / "example_configs"

@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 from standalone import as_before, outcome, set_up
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
-from federatedscope_ggeur.commands.prediction import Predictor
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.methods import METHODS as REGISTERED
+from federatedscope_ggeur.predictor.predictor import Predictor
 from federatedscope_ggeur.reporting import read_results
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federatedscope_ggeur.reporting.paper import said_at
+from federatedscope_ggeur.reporting.paper import stated_at
 
 CONFIG = {
     "seed": 3,
@@ -26,4 +26,4 @@ CONFIG = {
     ],
 )
 def test_values(key, value):
-    assert said_at(CONFIG, key) == value
+    assert stated_at(CONFIG, key) == value

@@ -17,7 +17,7 @@ from federatedscope_ggeur.federation.exchanges.training.messages import (
 from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Divergence, divergence_line
-from federatedscope_ggeur.reporting.plain import as_json_value, from_json_value
+from federatedscope_ggeur.reporting.json_values import as_json_value, from_json_value
 
 logger = get_logger(__name__)
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.methods.soft_bins import (
+from federatedscope_ggeur.methods.networks.soft_bins import (
     SMOOTHING,
     soft_histogram,
     symmetric_divergence,

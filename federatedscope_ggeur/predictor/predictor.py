@@ -16,7 +16,6 @@ from yacs.config import CfgNode
 from federatedscope_ggeur.cfg_ggeur import all_keys
 from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
-from federatedscope_ggeur.commands.left_models import LeftModels
 from federatedscope_ggeur.data import (
     SUFFIX,
     EncodingSettings,
@@ -34,6 +33,7 @@ from federatedscope_ggeur.data.encoders import (
 from federatedscope_ggeur.data.images.files import is_image_name, load_image
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.models import Model, OwnModels
+from federatedscope_ggeur.predictor.left_models import LeftModels
 from federatedscope_ggeur.reporting import RESULTS_FILE, Results
 
 

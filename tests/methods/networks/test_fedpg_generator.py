@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from federatedscope_ggeur.methods.fedpg_generator import (
+from federatedscope_ggeur.methods.networks.fedpg_generator import (
     Generator,
     GeneratorTraining,
     generator_loss,

@@ -17,13 +17,12 @@ from federatedscope_ggeur.methods.class_means import (
     class_means_problem,
     class_means_specs,
 )
-from federatedscope_ggeur.methods.fedpg_generator import (
+from federatedscope_ggeur.methods.networks.fedpg_generator import (
     Generator,
     GeneratorTraining,
     virtual_prototypes,
 )
-from federatedscope_ggeur.methods.registry import register_augmentation
-from federatedscope_ggeur.methods.virtual_images import (
+from federatedscope_ggeur.methods.networks.virtual_images import (
     VirtualBatches,
     VirtualTerm,
     needs_images,
@@ -31,6 +30,7 @@ from federatedscope_ggeur.methods.virtual_images import (
     uniform_noise,
     virtual_accuracy,
 )
+from federatedscope_ggeur.methods.registry import register_augmentation
 from federatedscope_ggeur.models import Model, load_vector, to_vector
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import (

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from federatedscope_ggeur.methods.stages import (
+from federatedscope_ggeur.methods.networks.stages import (
     BatchDraws,
     stage_numbers,
     stage_problem,

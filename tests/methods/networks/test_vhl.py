@@ -6,7 +6,7 @@ from by_bytes import Federation
 from pictures_federation import LOCAL, NETWORKS, federate_images, image_data
 
 from federatedscope_ggeur.methods import VHL, FedAvg, build_method
-from federatedscope_ggeur.methods.vhl import noise_set
+from federatedscope_ggeur.methods.networks.vhl import noise_set
 
 SMALL = {"images_per_class": 6, "batch_size": 8}
 

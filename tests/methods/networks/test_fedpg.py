@@ -14,8 +14,11 @@ from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation.exchanges.training.exchange import head_broadcast
 from federatedscope_ggeur.methods import AUGMENTATIONS, Batch, FedAvg, build_method
 from federatedscope_ggeur.methods.alignment import alignment
-from federatedscope_ggeur.methods.fedpg import global_prototypes
-from federatedscope_ggeur.methods.virtual_images import VirtualBatches, VirtualTerm
+from federatedscope_ggeur.methods.networks.fedpg import global_prototypes
+from federatedscope_ggeur.methods.networks.virtual_images import (
+    VirtualBatches,
+    VirtualTerm,
+)
 from federatedscope_ggeur.models import to_vector
 
 SMALL = {

@@ -24,7 +24,7 @@ _BINS = 24
 _BARS = "#4A6F8A"
 
 
-def draw_crowd(
+def draw_client_counts(
     path: str | os.PathLike,
     counts: np.ndarray,
     domains: Sequence[str],
@@ -33,7 +33,7 @@ def draw_crowd(
     """Draw the rows of each client and class, and how they are spread over clients.
 
     Above, a line of colour for each client, by domain and within a domain as
-    `crowd_order` has them; below, how many clients have so many rows, and so many
+    `client_order` has them; below, how many clients have so many rows, and so many
     classes. A page whatever the number of clients, in the format that the ending of
     `path` names; the same numbers give the same bytes.
 
@@ -50,7 +50,7 @@ def draw_crowd(
     ConfigError
         If `path` cannot be written; nothing is left behind.
     """
-    order = crowd_order(counts, domains)
+    order = client_order(counts, domains)
     figure = Figure(
         _SIZE,
         dpi=150,
@@ -69,7 +69,7 @@ def draw_crowd(
     write_figure(path, figure)
 
 
-def crowd_order(counts: np.ndarray, domains: Sequence[str]) -> list[int]:
+def client_order(counts: np.ndarray, domains: Sequence[str]) -> list[int]:
     """Clients by domain, in the order in which domains come first; within one by the
     class that they hold most of, then by that class's share; those without rows last.
     """

@@ -10,7 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from federatedscope_ggeur.methods.adam import Adam
-from federatedscope_ggeur.methods.virtual_images import Shape, as_inputs, to_pixels
+from federatedscope_ggeur.methods.networks.virtual_images import (
+    Shape,
+    as_inputs,
+    to_pixels,
+)
 from federatedscope_ggeur.models import Model, bind_vector, to_vector
 
 #: Adam's betas, and how its rate falls: by a factor after so many steps.

@@ -23,9 +23,9 @@ from federatedscope_ggeur.methods import (
     ServerContext,
     Update,
 )
-from federatedscope_ggeur.methods.feature_statistics import decompose
-from federatedscope_ggeur.methods.fedfa_layers import Layers
-from federatedscope_ggeur.methods.soft_bins import soft_histogram
+from federatedscope_ggeur.methods.networks.feature_statistics import decompose
+from federatedscope_ggeur.methods.networks.fedfa_layers import Layers
+from federatedscope_ggeur.methods.networks.soft_bins import soft_histogram
 from federatedscope_ggeur.models import to_vector
 
 VARIANTS = ("l", "h", "plus", "c", "c2", "r", "direct")

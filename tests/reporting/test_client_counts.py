@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from PIL import Image
 
-from federatedscope_ggeur.reporting.crowds import crowd_order, draw_crowd
+from federatedscope_ggeur.reporting.client_counts import (
+    client_order,
+    draw_client_counts,
+)
 
 
 def crowd(clients, classes, domains=("all",), seed=0):
@@ -24,7 +27,7 @@ def crowd(clients, classes, domains=("all",), seed=0):
 def drawn(path, counts, domains, names=None):
     """The picture's grey values."""
     names = names or [f"class {i}" for i in range(counts.shape[1])]
-    draw_crowd(path, counts, domains, names)
+    draw_client_counts(path, counts, domains, names)
     return np.asarray(Image.open(io.BytesIO(path.read_bytes())).convert("L"))
 
 
@@ -40,7 +43,7 @@ def test_order_is_by_domain_then_by_largest_class_and_its_share(counts, data):
     names = data.draw(
         st.lists(st.sampled_from("abc"), min_size=len(counts), max_size=len(counts))
     )
-    order = crowd_order(counts, names)
+    order = client_order(counts, names)
     assert sorted(order) == list(range(len(counts)))
     first = list(dict.fromkeys(names))
     places = [first.index(names[k]) for k in order]
@@ -127,6 +130,6 @@ def test_same_numbers_same_bytes_and_matplotlib_is_as_it_was(tmp_path):
     for ending in ("png", "svg", "pdf"):
         files = [tmp_path / f"{name}.{ending}" for name in "ab"]
         for file in files:
-            draw_crowd(file, *crowd(50, 4, ("x", "y")), list("abcd"))
+            draw_client_counts(file, *crowd(50, 4, ("x", "y")), list("abcd"))
         assert files[0].read_bytes() == files[1].read_bytes()
     assert dict(matplotlib.rcParams) == before

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.methods.feature_statistics import (
+from federatedscope_ggeur.methods.networks.feature_statistics import (
     EPS,
     RunningStatistics,
     client_variances,

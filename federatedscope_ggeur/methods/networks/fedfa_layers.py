@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.methods.base import LocalContext
-from federatedscope_ggeur.methods.feature_statistics import (
+from federatedscope_ggeur.methods.networks.feature_statistics import (
     EPS,
     RunningStatistics,
     shaken,
 )
-from federatedscope_ggeur.methods.stages import BatchDraws
+from federatedscope_ggeur.methods.networks.stages import BatchDraws
 
 if TYPE_CHECKING:
-    from federatedscope_ggeur.methods.fedfa_plus import FedFAPlus
+    from federatedscope_ggeur.methods.networks.fedfa_plus import FedFAPlus
 
 #: Variants whose gamma stays what it is; without a variance of its own, FedFA-R's -1.
 FIXED = {"c": 0.0, "c2": 1.0, "r": -1.0}

@@ -15,17 +15,17 @@ from federatedscope_ggeur.methods.base import (
     Update,
     weighted_mean,
 )
-from federatedscope_ggeur.methods.feature_statistics import (
+from federatedscope_ggeur.methods.networks.feature_statistics import (
     client_variances,
     modulated,
 )
-from federatedscope_ggeur.methods.fedfa_layers import FIXED, Layers, pooled
-from federatedscope_ggeur.methods.registry import register_augmentation
-from federatedscope_ggeur.methods.soft_bins import (
+from federatedscope_ggeur.methods.networks.fedfa_layers import FIXED, Layers, pooled
+from federatedscope_ggeur.methods.networks.soft_bins import (
     soft_histogram,
     symmetric_divergence,
 )
-from federatedscope_ggeur.methods.stages import stage_numbers, stage_problem
+from federatedscope_ggeur.methods.networks.stages import stage_numbers, stage_problem
+from federatedscope_ggeur.methods.registry import register_augmentation
 from federatedscope_ggeur.methods.tensors import (
     TensorSpec,
     count_problem,

@@ -10,7 +10,7 @@ import sys
 import pytest
 from standalone import outcome
 
-from federatedscope_ggeur.engines.fs import keeping
+from federatedscope_ggeur.engines.fs import checkpoints
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.course.checkpoint import checkpoint_rounds
 
@@ -37,7 +37,7 @@ def stopped_after(run, last: int) -> None:
 
 @pytest.fixture(autouse=True)
 def _nobody_else_has_started_it(monkeypatch):
-    monkeypatch.setattr(keeping, "_started_by", [])
+    monkeypatch.setattr(checkpoints, "_started_by", [])
 
 
 def test_the_command_goes_on_from_the_last_checkpoint_alone(monkeypatch):
@@ -45,10 +45,10 @@ def test_the_command_goes_on_from_the_last_checkpoint_alone(monkeypatch):
     before = ["federate.restore_from", "old", "ggeur.use", "True"]
     monkeypatch.setattr(sys, "argv", ["FS/federatedscope/main.py", *words, *before])
     after = [*words, *before[2:], "federate.restore_from", "new one"]
-    told = shlex.split(keeping.command_to_go_on("new one"))
+    told = shlex.split(checkpoints.command_to_go_on("new one"))
     assert told == ["python", "FS/federatedscope/main.py", *after]
-    keeping.note_start(["federatedscope-ggeur", "--engine", "federatedscope"])
-    told = shlex.split(keeping.command_to_go_on("new one"))
+    checkpoints.note_start(["federatedscope-ggeur", "--engine", "federatedscope"])
+    told = shlex.split(checkpoints.command_to_go_on("new one"))
     assert told == ["federatedscope-ggeur", "--engine", "federatedscope", *after]
 
 

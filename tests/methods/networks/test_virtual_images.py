@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.methods.virtual_images import (
+from federatedscope_ggeur.methods.networks.virtual_images import (
     VirtualBatches,
     labels_of,
     smooth_noise,

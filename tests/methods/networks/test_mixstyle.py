@@ -8,8 +8,8 @@ from image_federations import federate_images
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.methods import Combined, FedAvg, MixStyle
-from federatedscope_ggeur.methods.feature_statistics import EPS, decompose
-from federatedscope_ggeur.methods.mixstyle import mixed
+from federatedscope_ggeur.methods.networks.feature_statistics import EPS, decompose
+from federatedscope_ggeur.methods.networks.mixstyle import mixed
 
 
 def draw(*shape, seed=0):

@@ -13,7 +13,7 @@ from federatedscope_ggeur.transport import Event, Hub
 logger = get_logger(__name__)
 
 
-class Leading:
+class DistributedRun:
     """Takes each event to the server worker, and puts out who does not behave.
 
     Parameters
