@@ -21,7 +21,7 @@ PACKAGE = ROOT / "federatedscope_ggeur"
 #: DESIGN, section 3, from the ground up: a room may import itself and those below it.
 GROUND = (
     "printable", "errors", "rng", "files", "lock", "examples", "downloads", "machine",
-    "progress", "settings",
+    "progress", "settings", "version",
 )  # fmt: skip
 FLOORS = (
     *GROUND, "geometry", "models", "methods", "data", "reporting", "transport",
@@ -45,7 +45,7 @@ APART = {
     "transport": {*GROUND},
 }
 #: Rooms that see a config.
-SEE_A_CONFIG = ("cfg_ggeur", "engines", "studies", "commands")
+SEE_A_CONFIG = ("cfg_ggeur", "predictor", "engines", "studies", "commands")
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("scripts/example_configs/*.yaml")))

@@ -10,12 +10,12 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import federatedscope_ggeur
 from federatedscope_ggeur.commands import command_parser
 from federatedscope_ggeur.engines.fs import install
 from federatedscope_ggeur.engines.fs.install import State
 from federatedscope_ggeur.engines.fs.protobuf import outlook
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.version import __version__
 
 #: package on PyPI, module, what it is for
 _CORE = (
@@ -50,8 +50,8 @@ def diagnose() -> Iterator[tuple[str, bool]]:
 
     The first lines come before anything is imported that may take long or break.
     """
-    here = Path(federatedscope_ggeur.__file__).parent
-    yield f"federatedscope_ggeur {federatedscope_ggeur.__version__} in {here}", True
+    here = Path(__file__).parents[1]
+    yield f"federatedscope_ggeur {__version__} in {here}", True
     yield f"Python {platform.python_version()} in {sys.prefix}\n", True
     for package, module, purpose in _CORE:
         state, works = _state_of(package, module)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-import federatedscope_ggeur
 from federatedscope_ggeur.commands import (
     COMMANDS,
     PROGRAM,
@@ -15,6 +14,7 @@ from federatedscope_ggeur.commands import (
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.printable import Lines
+from federatedscope_ggeur.version import __version__
 
 _DRY_RUN = "--dry-run"
 _EPILOG = f"""\
@@ -119,9 +119,7 @@ def _parser() -> argparse.ArgumentParser:
         help="only say what it will take: rows, bytes, memory, time; writes nothing",
     )
     add_console_options(parser)
-    parser.add_argument(
-        "--version", action="version", version=federatedscope_ggeur.__version__
-    )
+    parser.add_argument("--version", action="version", version=__version__)
     parser.add_argument(
         "settings",
         nargs=argparse.REMAINDER,

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal, Optional
 
-import federatedscope_ggeur
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.reporting.json_values import as_json_value, from_json_value
 from federatedscope_ggeur.reporting.model_owners import numbers_of_rows
@@ -25,6 +24,7 @@ from federatedscope_ggeur.reporting.records import (
     RoundRecord,
     Screening,
 )
+from federatedscope_ggeur.version import __version__
 
 if TYPE_CHECKING:
     import numpy as np
@@ -268,7 +268,7 @@ def _parse(text: str) -> Any:
 
 def _versions() -> dict[str, str]:
     found = {
-        "federatedscope_ggeur": federatedscope_ggeur.__version__,
+        "federatedscope_ggeur": __version__,
         "python": platform.python_version(),
     }
     for name in _REPORTED_PACKAGES:

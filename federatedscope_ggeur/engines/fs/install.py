@@ -14,9 +14,9 @@ from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
 
-import federatedscope_ggeur
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.version import __version__
 
 PLUGIN_FILE = "federatedscope_ggeur_plugin.py"
 HOME_VARIABLE = "FEDERATEDSCOPE_HOME"
@@ -47,7 +47,7 @@ _OF_FS = (
 )
 _MARK = "# Written by `federatedscope-ggeur enable`"
 _CONTENT = f"""\
-{_MARK}, version {federatedscope_ggeur.__version__};
+{_MARK}, version {__version__};
 # `federatedscope-ggeur disable` removes it.
 {Path(__file__).with_name("loader.py").read_text(encoding="utf-8")}"""
 _LOOK_UP = """\
@@ -196,7 +196,7 @@ def run_command(folder: str | os.PathLike | None = None) -> str:
     """
     package = find(folder)
     fs, plugin = _seen_from(package)
-    here = Path(federatedscope_ggeur.__file__).resolve().parent
+    here = Path(__file__).resolve().parents[2]
     lacking = [
         str(wanted.parent)
         for wanted, found in ((package, fs), (here, plugin))
