@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     open_sections,
     section_of,
@@ -13,6 +14,7 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
 from federatedscope_ggeur.cfg_ggeur.secure_sums import agreed_sums
 from federatedscope_ggeur.cfg_ggeur.text import uses_text
+from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method, build_method
 from federatedscope_ggeur.models import CLOSED_FORMS, TEXT_MODELS
 
@@ -133,6 +135,9 @@ def agreed_settings(cfg) -> dict[str, str]:
         if section in cfg.ggeur:
             for name, value in settings_in(cfg.ggeur[section]).items():
                 settings[f"ggeur.{section}.{name}"] = value
+    asked = [part.name for part in plugin_exchanges(demands_of(cfg))]
+    if asked:
+        settings["ggeur.plugins (exchanges)"] = ", ".join(asked)
     text = TEXT_MODELS.get(cfg.ggeur.text.model)
     if text is not None:
         for name, value in options_of(text, cfg.ggeur).items():

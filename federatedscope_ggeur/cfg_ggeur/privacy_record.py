@@ -6,6 +6,7 @@ from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, parts_in_use
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
 from federatedscope_ggeur.reporting import Privacy
 
 _TRAINING = "training rounds escape the masks: each client's update is seen"
@@ -43,6 +44,10 @@ def privacy_of(cfg) -> Privacy:
     if sums:
         clients.insert(0, "rows of each class over all clients")
     warnings = [_TRAINING, _COUNTS_FOR] if sums and trains else []
+    warnings += [
+        f"the exchange {part.name} of a plugin escapes the masks: {part.REVEALS}"
+        for part in plugin_exchanges(demands)
+    ]
     return Privacy(
         guarantee="sums" if sums else "none",
         covers=["the statistics of round 0"] if sums else [],
@@ -68,6 +73,10 @@ def _server_sees(cfg, demands: Demands) -> list[str]:
         ]
     if not server_evaluates(cfg):
         seen.append("each client's scores: rows, hits and the sum of their losses")
+    seen += [
+        f"of the exchange {part.name}: {part.REVEALS or 'its plugin does not say what'}"
+        for part in plugin_exchanges(demands)
+    ]
     if cfg.federate.mode == "distributed":
         seen.append("how many rows each client declares, and a bound of their norms")
     return seen

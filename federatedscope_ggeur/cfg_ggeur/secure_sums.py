@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
 from federatedscope_ggeur.federation.exchanges.secure_sums.fixed_point import (
     MOST_BITS,
     largest_fraction_bits,
@@ -204,6 +205,7 @@ def secure_sums_problems(cfg, demands: Demands) -> Iterator[str]:
     yield from _head_problems(ggeur, beside)
     yield from _step_problems(ggeur, demands, beside)
     yield from _part_problems(ggeur, beside)
+    yield from _exchange_problems(demands, beside)
 
 
 def _head_problems(ggeur, beside: str) -> Iterator[str]:
@@ -265,6 +267,16 @@ def _part_problems(ggeur, beside: str) -> Iterator[str]:
             yield (
                 f"ggeur.{field}: cannot be {part.name} {beside}: its clients send more "
                 "than weights, each its own, which tells of rows"
+            )
+
+
+def _exchange_problems(demands: Demands, beside: str) -> Iterator[str]:
+    for part in plugin_exchanges(demands):
+        if not part.REVEALS:
+            yield (
+                f"ggeur.plugins: the exchange {part.name} of {part.__module__} cannot "
+                f"be asked {beside}: it does not say what its answers tell of rows; "
+                "give its class a REVEALS, or take the plugin out"
             )
 
 

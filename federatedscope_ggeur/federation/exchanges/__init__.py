@@ -10,6 +10,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
     Request,
     RequestKind,
     Requests,
+    refusal,
     register_exchange,
 )
 
