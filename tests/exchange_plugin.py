@@ -74,8 +74,8 @@ class ClassesHeld(Exchange):
         participants = self.server.participants
         yield from self.catch_up(self.course.membership.here(participants))
 
-    def catch_up(self, here):
-        missing = [k for k in here if k not in self.found]
+    def catch_up(self, returned):
+        missing = [k for k in returned if k not in self.found]
         answers = yield from self.course.ask(ASK, 0, dict.fromkeys(missing, ()))
         self.found.update({a.client: a.classes for a in answers})
 

@@ -152,10 +152,10 @@ class Coordinator:
         Every round begins with it. After a restart it may go before, so that what is
         sent a second time does not count among the bytes of a round.
         """
-        if self._demands.trains:
-            here = self.membership.here(self.server.participants)
+        returned = self.membership.take_returned() if self._demands.trains else []
+        if returned:
             for exchange in self.exchanges:
-                yield from exchange.catch_up(here)
+                yield from exchange.catch_up(returned)
 
     # for the exchanges
 

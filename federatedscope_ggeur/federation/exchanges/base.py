@@ -206,8 +206,8 @@ class Exchange:
     def on_total(self, statistics: Any) -> None:
         """Note the statistics of all clients at once, as far as they may go down."""
 
-    def catch_up(self, here: list[int]) -> Requests[None]:
-        """Ask, or send again, what clients missed that are `here` before a round."""
+    def catch_up(self, returned: list[int]) -> Requests[None]:
+        """Ask or send what these clients may have missed; they are there again."""
         yield from ()
 
     def round(self, number: int) -> Requests[dict[str, Any]]:

@@ -283,10 +283,10 @@ class AugmentationExchange(Exchange):
             server.aggregation_weights[k] = reply.aggregation_weight
             server.init_uploads[k] = dict(reply.init_upload)
 
-    def catch_up(self, here: list[int]) -> Requests[None]:
+    def catch_up(self, returned: list[int]) -> Requests[None]:
         """Prepare clients that are there without what round 0 sent."""
         unprepared = self.course.membership.unprepared
-        missing = [k for k in here if k in unprepared]
+        missing = [k for k in returned if k in unprepared]
         if not missing:
             return
         yield from self._prepare(missing)
