@@ -1,4 +1,4 @@
-"""Which rooms statistics and a round go through, as `benchmarks/trace.py` finds them."""
+"""Which rooms statistics and a round enter, as `benchmarks/trace.py` finds them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,6 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
 )
 from federatedscope_ggeur.federation.release import Release
 from federatedscope_ggeur.federation.screening import (
-    BLIND_TO_SUMS,
     Screen,
     declared_findings,
 )
@@ -231,8 +230,8 @@ class Coordinator:
     @property
     def screening(self) -> Screening:
         """What was found of clients by now, and what nobody could look at."""
-        blind_to = [BLIND_TO_SUMS] if self._demands.summed_statistics else []
-        return Screening(self.screen.findings, blind_to)
+        unscreened = [e.UNSCREENED for e in self.exchanges if e.UNSCREENED]
+        return Screening(self.screen.findings, unscreened)
 
     def largest_answer(self, kind: RequestKind) -> int | None:
         """See `Asking.largest_answer`."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union
 
+import numpy as np
 from torch import Tensor
 
 from federatedscope_ggeur.data import Embeddings
@@ -168,6 +169,8 @@ class Exchange:
         What the answers tell of a client's rows, in a few words: the run's privacy
         line and `audit` say it. Secure sums refuse a plugin's exchange that leaves it
         empty.
+    UNSCREENED : str
+        What cannot be screened because of it, and what that means.
     apart : Spent
         The part of round 0 that a record of its own tells of.
     """
@@ -176,6 +179,7 @@ class Exchange:
     KINDS: ClassVar[tuple[RequestKind, ...]] = ()
     CLIENT: ClassVar[type[ClientSide]] = ClientSide
     REVEALS: ClassVar[str] = ""
+    UNSCREENED: ClassVar[str] = ""
     SETTINGS: ClassVar[tuple] = ()
 
     def __init__(self, course: Coordinator):
@@ -191,6 +195,17 @@ class Exchange:
     def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
         """The kinds that a client of these demands answers."""
         return cls.KINDS if cls.is_due(demands) else ()
+
+    @classmethod
+    def withheld_note(cls, counts: np.ndarray, threshold: int) -> str:
+        """What the min-count threshold keeps back of what it asks for, if that is much.
+
+        Parameters
+        ----------
+        counts : int array [K, C]
+            Rows of each class that each client holds.
+        """
+        return ""
 
     def begin(self) -> Requests[None]:
         """Its part of round 0."""
