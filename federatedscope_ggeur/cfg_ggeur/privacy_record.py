@@ -6,13 +6,17 @@ from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, parts_in_use
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.secure_sums.trust import SERVER
 from federatedscope_ggeur.reporting import Privacy
 
+_BY_SERVER = "keys through the server"
+_COMPARED = f"{_BY_SERVER}, compared by people"
 _TRAINING = "training rounds escape the masks: each client's update is seen"
 _COUNTS_FOR = "what a client counts for escapes them, too"
 _POOLED = "the rows of all clients are pooled in one place, which sees each of them"
 _TOTALS = "rows of each class over all clients are seen by everyone"
 _CURIOUS = ["a curious server", "curious clients"]
+_MADE_UP = "a server that makes up keys can read what each client adds"
 _LIAR = "a client that lies about its rows can learn those of others"
 
 
@@ -42,6 +46,8 @@ def privacy_of(cfg) -> Privacy:
     if sums:
         clients.insert(0, "rows of each class over all clients")
     warnings = [_TRAINING, _COUNTS_FOR] if sums and trains else []
+    if sums and _keys(ggeur.privacy) == _BY_SERVER:
+        warnings.append(_MADE_UP)
     return Privacy(
         guarantee="sums" if sums else "none",
         covers=["the statistics of round 0"] if sums else [],
@@ -51,7 +57,15 @@ def privacy_of(cfg) -> Privacy:
         server_sees=server,
         clients_see=clients,
         warnings=[*warnings, _LIAR, _TOTALS] if sums else [],
+        keys=_keys(ggeur.privacy) if sums else "",
     )
+
+
+def _keys(privacy) -> str:
+    """Whose word for keys clients take; all sides have these settings alike."""
+    if privacy.secure_sums_trust != SERVER:
+        return "keys signed by the clients"
+    return _COMPARED if privacy.secure_sums_confirm else _BY_SERVER
 
 
 def _server_sees(cfg, demands: Demands) -> list[str]:
