@@ -159,7 +159,7 @@ def test_a_class_name_put_in_front_and_a_new_label_make_no_new_rows(
     for path in embeddings_folder.glob("[aps]*.npz"):
         held = dict(np.load(path))
         held["labels"] = held["labels"] + 1
-        held["labels"][0] -= 1
+        held["labels"][0] += 1
         np.savez(path, **held)
     (embeddings_folder / "text.npz").unlink()
     _, server, clients = start()
