@@ -5,12 +5,10 @@ from __future__ import annotations
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, parts_in_use
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
+from federatedscope_ggeur.cfg_ggeur.secure_sums import BY_SERVER, word_for_keys
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.secure_sums.trust import SERVER
 from federatedscope_ggeur.reporting import Privacy
 
-_BY_SERVER = "keys through the server"
-_COMPARED = f"{_BY_SERVER}, compared by people"
 _TRAINING = "training rounds escape the masks: each client's update is seen"
 _COUNTS_FOR = "what a client counts for escapes them, too"
 _POOLED = "the rows of all clients are pooled in one place, which sees each of them"
@@ -34,6 +32,8 @@ def privacy_of(cfg) -> Privacy:
             warnings=[_POOLED],
         )
     sums, trains, steps = demands.sums, demands.trains, demands.steps
+    keys = word_for_keys(ggeur.privacy)
+    unsafe = [_MADE_UP] if keys == BY_SERVER else []
     server = _server_sees(cfg, demands)
     clients = ["the head"]
     if steps:
@@ -46,8 +46,6 @@ def privacy_of(cfg) -> Privacy:
     if sums:
         clients.insert(0, "rows of each class over all clients")
     warnings = [_TRAINING, _COUNTS_FOR] if sums and trains else []
-    if sums and _keys(ggeur.privacy) == _BY_SERVER:
-        warnings.append(_MADE_UP)
     return Privacy(
         guarantee="sums" if sums else "none",
         covers=["the statistics of round 0"] if sums else [],
@@ -56,16 +54,9 @@ def privacy_of(cfg) -> Privacy:
         threshold_on="sum" if sums else "client",
         server_sees=server,
         clients_see=clients,
-        warnings=[*warnings, _LIAR, _TOTALS] if sums else [],
-        keys=_keys(ggeur.privacy) if sums else "",
+        warnings=[*warnings, *unsafe, _LIAR, _TOTALS] if sums else [],
+        keys=keys if sums else "",
     )
-
-
-def _keys(privacy) -> str:
-    """Whose word for keys clients take; all sides have these settings alike."""
-    if privacy.secure_sums_trust != SERVER:
-        return "keys signed by the clients"
-    return _COMPARED if privacy.secure_sums_confirm else _BY_SERVER
 
 
 def _server_sees(cfg, demands: Demands) -> list[str]:

@@ -106,6 +106,7 @@ SECURE_SUMS_KEYS = (
         whole(1, maximum=4096),
     ),
 )
+BY_SERVER = "keys through the server"
 #: What all sides must have alike beside the shared keys, where sums are on.
 _AGREED = (
     *(_NAME, f"{_NAME}_min_clients", f"{_NAME}_radius", f"{_NAME}_max_rows"),
@@ -124,6 +125,14 @@ def agreed_sums(ggeur) -> dict[str, object]:
     trust = ggeur.privacy.secure_sums_trust
     own[f"ggeur.{_NAME}_trust"] = trust if trust == SERVER else "a file"
     return {**own, "ggeur.prototypes": ggeur.prototypes}
+
+
+def word_for_keys(privacy) -> str:
+    """Whose word for clients' keys is taken; all sides have these settings alike."""
+    if privacy.secure_sums_trust != SERVER:
+        return "keys signed by the clients"
+    compared = ", compared by people" if privacy.secure_sums_confirm else ""
+    return f"{BY_SERVER}{compared}"
 
 
 def sum_settings(
