@@ -5,6 +5,7 @@ from __future__ import annotations
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, parts_in_use
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
+from federatedscope_ggeur.cfg_ggeur.secure_sums import BY_SERVER, word_for_keys
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
 from federatedscope_ggeur.reporting import Privacy
@@ -14,6 +15,7 @@ _COUNTS_FOR = "what a client counts for escapes them, too"
 _POOLED = "the rows of all clients are pooled in one place, which sees each of them"
 _TOTALS = "rows of each class over all clients are seen by everyone"
 _CURIOUS = ["a curious server", "curious clients"]
+_MADE_UP = "a server that makes up keys can read what each client adds"
 _LIAR = "a client that lies about its rows can learn those of others"
 
 
@@ -32,6 +34,8 @@ def privacy_of(cfg) -> Privacy:
             warnings=[_POOLED],
         )
     sums, trains, steps = demands.sums, demands.trains, demands.steps
+    keys = word_for_keys(ggeur.privacy)
+    unsafe = [_MADE_UP] if keys == BY_SERVER else []
     server = _server_sees(cfg, demands)
     clients = ["the head"]
     if steps:
@@ -56,7 +60,8 @@ def privacy_of(cfg) -> Privacy:
         threshold_on="sum" if sums else "client",
         server_sees=server,
         clients_see=clients,
-        warnings=[*warnings, _LIAR, _TOTALS] if sums else [],
+        warnings=[*warnings, *unsafe, _LIAR, _TOTALS] if sums else [],
+        keys=keys if sums else "",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 
 from federatedscope_ggeur.errors import ConfigError
@@ -64,8 +64,17 @@ SECURE_SUMS_KEYS = (
         SERVER,
         "Secure sums, client: whose mask keys are believed; server, which passes them "
         "on, or a file with every client's verifying key, a line <number> <64 hex "
-        "digits> each.",
+        "digits> each. All sides must have the one or the other.",
         text,
+    ),
+    Key(
+        f"{_NAME}_confirm",
+        False,
+        "Secure sums, distributed, with secure_sums_trust: server: before anything is "
+        "sent, each client waits until its person has typed the words that another "
+        "client's person reads out by telephone. Words differ where the server made "
+        "up keys.",
+        one_of(True, False),
     ),
     Key(
         f"{_NAME}_signing_key",
@@ -98,10 +107,12 @@ SECURE_SUMS_KEYS = (
         whole(1, maximum=4096),
     ),
 )
+BY_SERVER = "keys through the server"
 #: What all sides must have alike beside the shared keys, where sums are on.
 _AGREED = (
     *(_NAME, f"{_NAME}_min_clients", f"{_NAME}_radius", f"{_NAME}_max_rows"),
-    *(f"{_NAME}_fraction_bits", "privacy.min_samples", "prototypes"),
+    *(f"{_NAME}_fraction_bits", f"{_NAME}_confirm"),
+    *("privacy.min_samples", "prototypes"),
 )
 
 
@@ -111,11 +122,27 @@ def agreed_sums(ggeur) -> dict[str, object]:
         return {}
     values = {name.partition(".")[2]: name for name in _AGREED if "." in name}
     own = {f"ggeur.{full}": ggeur.privacy[last] for last, full in values.items()}
+    # Everyone's file of keys has a name of its own.
+    trust = ggeur.privacy.secure_sums_trust
+    own[f"ggeur.{_NAME}_trust"] = trust if trust == SERVER else "a file"
     return {**own, "ggeur.prototypes": ggeur.prototypes}
 
 
+def word_for_keys(privacy) -> str:
+    """Whose word for clients' keys is taken; all sides have these settings alike."""
+    if privacy.secure_sums_trust != SERVER:
+        return "keys signed by the clients"
+    compared = ", compared by people" if privacy.secure_sums_confirm else ""
+    return f"{BY_SERVER}{compared}"
+
+
 def sum_settings(
-    cfg, demands: Demands, num_classes: int, dim: int, agreed: Mapping[str, str]
+    cfg,
+    demands: Demands,
+    num_classes: int,
+    dim: int,
+    agreed: Mapping[str, str],
+    class_names: Sequence[str],
 ) -> SumSettings:
     """The secure sums in `cfg`, whose facts are `demands`.
 
@@ -143,6 +170,8 @@ def sum_settings(
         signing_key=own.secure_sums_signing_key,
         store=own.secure_sums_store if _is_distributed(cfg) else "",
         new_roster=own.secure_sums_new_roster,
+        class_names=tuple(class_names),
+        confirm=own.secure_sums_confirm,
     )
     size = 8 * settings.longest / 1e6
     if size > own.secure_sums_max_upload_mb:
@@ -156,7 +185,8 @@ def sum_settings(
 
 def _is_distributed(cfg) -> bool:
     # The mode is hidden from what FS's constructors make, see `for_constructor`.
-    return "distribute" in cfg and bool(cfg.distribute.get("use"))
+    used = "distribute" in cfg and bool(cfg.distribute.get("use"))
+    return used or cfg.federate.mode == "distributed"
 
 
 def secure_sums_problems(cfg, demands: Demands) -> Iterator[str]:
@@ -167,6 +197,11 @@ def secure_sums_problems(cfg, demands: Demands) -> Iterator[str]:
             yield (
                 "ggeur.prototypes: others, one over all other clients, needs "
                 f"ggeur.{_NAME}: statistics"
+            )
+        if ggeur.privacy.secure_sums_confirm:
+            yield (
+                f"ggeur.{_NAME}_confirm: True needs ggeur.{_NAME}: statistics; there "
+                "are no keys to compare"
             )
         return
     own, beside = ggeur.privacy, f"with ggeur.{_NAME}: statistics"
@@ -187,6 +222,16 @@ def secure_sums_problems(cfg, demands: Demands) -> Iterator[str]:
         yield (
             f"ggeur.{_NAME}_signing_key: goes with a file in ggeur.{_NAME}_trust, "
             "which has the verifying keys"
+        )
+    if own.secure_sums_confirm and own.secure_sums_trust != SERVER:
+        yield (
+            f"ggeur.{_NAME}_confirm: must be False with a file in ggeur.{_NAME}_trust: "
+            "keys that are signed need no telephone"
+        )
+    if own.secure_sums_confirm and not _is_distributed(cfg):
+        yield (
+            f"ggeur.{_NAME}_confirm: must be False without federate.mode: distributed: "
+            "all clients are one process, and no keys travel"
         )
     clients = cfg.federate.client_num
     if 0 < clients < own.secure_sums_min_clients:

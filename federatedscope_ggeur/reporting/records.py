@@ -168,6 +168,8 @@ class Privacy:
     server_sees, clients_see : list of str
     warnings : list of str
         What a person might take for hidden and is not.
+    keys : str
+        Of sums: whose word for the clients' keys is taken; "" without.
     """
 
     guarantee: str
@@ -178,6 +180,7 @@ class Privacy:
     server_sees: list[str]
     clients_see: list[str]
     warnings: list[str]
+    keys: str = ""
 
 
 #: What of a client screening looks at.

@@ -192,7 +192,9 @@ class Collector:
         keys = [self._keys[k] for k in self.roster]
         return MaskedRequest(
             *(self.session, stage, self.roster),
-            *(tuple(k.key for k in keys), tuple(k.signature for k in keys)),
+            tuple(k.key for k in keys),
+            tuple(k.commitment for k in keys),
+            tuple(k.signature for k in keys),
             **more,
         )
 
