@@ -18,6 +18,10 @@ MOST_CLIENTS = 10_000
 _NO_CLASSES = torch.zeros(0, dtype=I64)
 
 
+#: The settings that a session is asked with.
+ASKED_SETTINGS = ("min_clients", "min_samples", "radius", "max_rows", "fraction_bits")
+
+
 @dataclass(frozen=True)
 class SumKeysRequest:
     """Round 0, down, the same for everyone: a session of secure sums begins.
@@ -114,6 +118,19 @@ class SumKey:
         )
 
 
+_TENSORS = (
+    "session",
+    "roster",
+    "keys",
+    "commitments",
+    "signatures",
+    "classes",
+    "counts",
+    "vectors",
+    "origin",
+)
+
+
 @dataclass(frozen=True)
 class MaskedRequest:
     """Round 0, down, the same for everyone: one stage of a session.
@@ -167,12 +184,7 @@ class MaskedRequest:
         cls, data: bytes, schema: MessageSchema, sender: str = "the server"
     ) -> MaskedRequest:
         message = wire.unpack(data, "masked_request", sender)
-        message.only(
-            (
-                *("session", "roster", "keys", "commitments", "signatures"),
-                *("classes", "counts", "vectors", "origin"),
-            )
-        )
+        message.only(_TENSORS)
         stage, roster = message.text("stage"), _roster_of(message)
         if stage not in ("counts", "means", "pooled"):
             raise message.refuse("stage", f"{stage!r:.80} is no stage")

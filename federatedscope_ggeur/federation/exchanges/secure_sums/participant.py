@@ -29,6 +29,7 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.journal import (
     row_digests,
 )
 from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
+    ASKED_SETTINGS,
     MaskedRequest,
     MaskedVector,
     SumKey,
@@ -165,8 +166,13 @@ class Participant:
         self._shared, self._named = {}, None
         self._journal.keep(
             Current(
-                *(request.session, request.roster, secret, key, signature, chain),
-                self._about,
+                session=request.session,
+                roster=request.roster,
+                secret=secret,
+                key=key,
+                signature=signature,
+                chain=chain,
+                about=self._about,
             )
         )
         return self._answer(self._journal.current)
@@ -206,8 +212,12 @@ class Participant:
         if stage == COUNTS and self._settings.confirm:
             confirm(self._number, request.roster, request.keys)
         masks = mask(
-            *(self._number, self._with_peers(request, now), now.session),
-            *(stage, bound, len(vector)),
+            self._number,
+            self._with_peers(request, now),
+            now.session,
+            stage,
+            bound,
+            len(vector),
         )
         sent = torch.from_numpy((vector + masks).view(np.int64))
         self._note(request, now, bound, sent)
@@ -225,7 +235,9 @@ class Participant:
             who = fingerprint(request.roster, request.keys)
             logger.info(
                 "client %d: keys of the roster %s: %s",
-                *(self._number, list(request.roster), who),
+                self._number,
+                list(request.roster),
+                who,
             )
         if stage == MEANS and self._named is not None:
             own = replace(past[-1], named=self._by_name(self._named))
@@ -328,9 +340,7 @@ class Participant:
 
     def _check_settings(self, request: SumKeysRequest) -> None:
         own = self._settings
-        for name in (
-            *("min_clients", "min_samples", "radius", "max_rows", "fraction_bits"),
-        ):
+        for name in ASKED_SETTINGS:
             asked, wanted = getattr(request, name), getattr(own, name)
             if asked != wanted:
                 raise _refusal(name, f"{asked:g}, and {wanted:g} in its own settings")
