@@ -67,6 +67,7 @@ def load_config(
     overrides: Sequence | Mapping = (),
     *,
     on_fs: bool = False,
+    beside: Path | None = None,
 ) -> CfgNode:
     """A checked config: what `source` says, and then `overrides`.
 
@@ -81,6 +82,8 @@ def load_config(
         ``{"federate.total_round_num": 5}``. Texts are read as Python literals.
     on_fs : bool
         Whether what FS's engines alone can do is taken too, distributed mode first.
+    beside : path, optional
+        A folder where plugins are sought before that of the file.
 
     Raises
     ------
@@ -88,7 +91,7 @@ def load_config(
         Everything that is wrong, a line each: unknown keys, wrong types, values that
         this engine cannot honour, contradictions. Or the file cannot be read.
     """
-    given, where = read_settings(source, overrides)
+    given, where = read_settings(source, overrides, beside)
     cfg = default_config()
     unset = {key: p for key, value in given if (p := _set(cfg, key, value))}
     problems = [f"  {key:.100}: {problem}" for key, problem in unset.items()]
@@ -112,7 +115,9 @@ def load_config(
 
 
 def read_settings(
-    source: str | Path | Mapping | None = None, overrides: Sequence | Mapping = ()
+    source: str | Path | Mapping | None = None,
+    overrides: Sequence | Mapping = (),
+    beside: Path | None = None,
 ) -> tuple[list[tuple[str, object]], Path | None]:
     """Keys, with dots, and values as `load_config` takes them, and their file if any.
 
@@ -130,7 +135,7 @@ def read_settings(
     # does not say from which folder.
     loaded = sys.modules if isinstance(source, CfgNode) else ()
     named = [module for module in plugins_in(given) if module not in loaded]
-    load_plugins(named, where and where.parent)
+    load_plugins(named, beside, where and where.parent)
     return given, where
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,10 +25,12 @@ from federatedscope_ggeur.errors import ConfigError
 #: The entry points under which an installed package names its modules.
 GROUP = "federatedscope_ggeur.plugins"
 _KEY = f"ggeur.{PLUGINS.name}"
+#: Of the environment: where a study's run on FederatedScope seeks them first.
+BESIDE = "FEDERATEDSCOPE_GGEUR_STUDY"
 
 
 def load_plugins(
-    modules: Sequence[str] = (), folder: Path | None = None, asked_by: str = _KEY
+    modules: Sequence[str] = (), *folders: Path | None, asked_by: str = _KEY
 ) -> None:
     """Import installed packages' plugins and `modules`; those that are loaded stay.
 
@@ -35,8 +38,8 @@ def load_plugins(
     ----------
     modules : sequence of str
         What ``ggeur.plugins`` names.
-    folder : Path, optional
-        Where they are sought first: that of the YAML file.
+    *folders : Path or None
+        Where they are sought first, in order: that of the YAML file.
     asked_by : str
         Who names them, for messages.
 
@@ -47,9 +50,9 @@ def load_plugins(
         module of its name is loaded already.
     """
     for name, entry_point in _installed():
-        _load(name, None, f"the entry point '{entry_point}' of {GROUP}")
+        _load(name, [], f"the entry point '{entry_point}' of {GROUP}")
     for name in modules:
-        _load(name, folder, asked_by)
+        _load(name, [folder for folder in folders if folder is not None], asked_by)
 
 
 def plugins_in(given: Iterable[tuple[str, object]]) -> list[str]:
@@ -68,7 +71,8 @@ def load_plugins_of(arguments: Sequence[str]) -> None:
         path, given = _parsed(arguments)
     except ConfigError:
         path, given = None, []
-    load_plugins(plugins_in(given), path and path.parent)
+    study = os.environ.get(BESIDE)
+    load_plugins(plugins_in(given), study and Path(study), path and path.parent)
 
 
 def settings_of(arguments: Sequence[str]) -> list[tuple[str, object]]:
@@ -123,13 +127,13 @@ def _installed() -> list[tuple[str, str]]:
     return [(module, name) for name, module in sorted(points)]
 
 
-def _load(name: str, folder: Path | None, asked_by: str) -> None:
-    if folder is None and name in sys.modules:
+def _load(name: str, folders: Sequence[Path], asked_by: str) -> None:
+    if not folders and name in sys.modules:
         return  # a config that was loaded names what stood beside its file
-    with _first(folder):
+    with _first(folders):
         spec = _find(name.partition(".")[0])
         if spec is None:
-            raise ConfigError(_not_found(name, folder, asked_by))
+            raise ConfigError(_not_found(name, folders, asked_by))
         _check_loaded(name, spec, asked_by)
         try:
             importlib.import_module(name)
@@ -137,7 +141,7 @@ def _load(name: str, folder: Path | None, asked_by: str) -> None:
         except (Exception, SystemExit) as error:
             missing = error.name if isinstance(error, ModuleNotFoundError) else None
             if missing is not None and f"{name}.".startswith(f"{missing}."):
-                raise ConfigError(_not_found(name, folder, asked_by)) from error
+                raise ConfigError(_not_found(name, folders, asked_by)) from error
             raise ConfigError(_failed(name, spec, asked_by, error)) from error
     try:
         all_keys()
@@ -146,18 +150,16 @@ def _load(name: str, folder: Path | None, asked_by: str) -> None:
 
 
 @contextmanager
-def _first(folder: Path | None) -> Iterator[None]:
-    """`folder` in front of where Python finds modules."""
-    if folder is None:
-        yield
-        return
-    place = str(folder.resolve())
+def _first(folders: Sequence[Path]) -> Iterator[None]:
+    """`folders` in front of where Python finds modules."""
+    places = [str(folder.resolve()) for folder in folders]
     importlib.invalidate_caches()  # a file may be newer than Python's list of them
-    sys.path.insert(0, place)
+    sys.path[:0] = places
     try:
         yield
     finally:
-        sys.path.remove(place)
+        for place in places:
+            sys.path.remove(place)
 
 
 def _find(name: str) -> ModuleSpec | None:
@@ -179,8 +181,8 @@ def _check_loaded(name: str, spec: ModuleSpec, asked_by: str) -> None:
         )
 
 
-def _not_found(name: str, folder: Path | None, asked_by: str) -> str:
-    beside = f"in '{folder.resolve()}' or " if folder else ""
+def _not_found(name: str, folders: Sequence[Path], asked_by: str) -> str:
+    beside = "".join(f"in '{folder.resolve()}' or " for folder in folders)
     return (
         f"{asked_by}: there is no module '{name}' {beside}where Python finds modules "
         "(sys.path); check its name, put it there, or install it"
