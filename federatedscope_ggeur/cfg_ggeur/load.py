@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -29,7 +28,11 @@ from federatedscope_ggeur.cfg_ggeur.keys import (
 )
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
 from federatedscope_ggeur.cfg_ggeur.networks import network_problems
-from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins, plugins_in
+from federatedscope_ggeur.cfg_ggeur.plugins import (
+    check_loaded,
+    load_plugins,
+    plugins_in,
+)
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_by_domain,
     divides_nothing,
@@ -93,7 +96,7 @@ def load_config(
     """
     given, where = read_settings(source, overrides, beside)
     cfg = default_config()
-    unset = {key: p for key, value in given if (p := _set(cfg, key, value))}
+    unset = {key: p for key, value in given if (p := set_key(cfg, key, value))}
     problems = [f"  {key:.100}: {problem}" for key, problem in unset.items()]
     # A key that could not be set still has its default, which is not the user's.
     problems += (
@@ -121,22 +124,25 @@ def read_settings(
 ) -> tuple[list[tuple[str, object]], Path | None]:
     """Keys, with dots, and values as `load_config` takes them, and their file if any.
 
-    The plugins that they name are loaded; nothing is checked.
+    The plugins that a file or `overrides` name are loaded; nothing is checked. Those
+    that a mapping names must be: it may be what somebody's results say.
 
     Raises
     ------
     ConfigError
-        The file cannot be read, or a plugin cannot be loaded.
+        The file cannot be read, or a plugin cannot be loaded, or is not.
     """
     where = find_config(source) if isinstance(source, (str, Path)) else None
     given = [*(flatten(source or {}) if where is None else read_yaml(where))]
-    given += _pairs(overrides)
-    # Before the keys are known: plugins bring some. A config's own brought theirs; it
-    # does not say from which folder.
-    loaded = sys.modules if isinstance(source, CfgNode) else ()
-    named = [module for module in plugins_in(given) if module not in loaded]
-    load_plugins(named, beside, where and where.parent)
-    return given, where
+    said = [*_pairs(overrides)]
+    if where is None and not plugins_in(said):
+        check_loaded([*given, *said])
+        load_plugins()
+    else:
+        # Before the keys are known: plugins bring some.
+        named = plugins_in([*given, *said])
+        load_plugins(named, beside, where and where.parent)
+    return [*given, *said], where
 
 
 def _pairs(overrides: Sequence | Mapping) -> Iterator[tuple[str, object]]:
@@ -234,7 +240,7 @@ def _refusal(check: Callable[[], None]) -> str:
     return ""
 
 
-def _set(cfg: CfgNode, dotted: str, value: object) -> str:
+def set_key(cfg: CfgNode, dotted: str, value: object) -> str:
     """Set one key; what is wrong with it, "" if nothing."""
     section, _, name = dotted.rpartition(".")
     other = OTHER_KEYS.get(dotted)

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.keys import PLUGINS, all_keys
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_yaml
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, UntrustedError
+from federatedscope_ggeur.printable import Lines
 
 #: The entry points under which an installed package names its modules.
 GROUP = "federatedscope_ggeur.plugins"
@@ -60,6 +61,31 @@ def plugins_in(given: Iterable[tuple[str, object]]) -> list[str]:
     nothing where its rule will refuse it."""
     chosen = literal(dict(given).get(_KEY, PLUGINS.default))
     return [] if PLUGINS.rule(chosen) else list(chosen)
+
+
+def check_loaded(given: Iterable[tuple[str, object]]) -> None:
+    """Refuse keys and values that are nobody's word, such as what a results file says,
+    where they name a plugin that is not loaded.
+
+    Raises
+    ------
+    UntrustedError
+        It names the plugins.
+    """
+    missing = [name for name in plugins_in(given) if name not in sys.modules]
+    if missing:
+        named = ", ".join(f"'{name}'" for name in missing)
+        words = " ".join(f"--plugins {name}" for name in missing)
+        raise UntrustedError(
+            Lines(
+                [
+                    f"{_KEY}: the settings name {named}, and nothing is imported "
+                    "because a run's folder or a dict names it.",
+                    f"If you know what is in there, name it yourself: {words} (in "
+                    "Python: import it first).",
+                ]
+            )
+        )
 
 
 def load_plugins_of(arguments: Sequence[str]) -> None:
