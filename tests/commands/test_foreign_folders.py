@@ -96,6 +96,7 @@ def foreign(runs, tmp_path, monkeypatch) -> Foreign:
     for place in (here, path, *folders):
         place.mkdir(exist_ok=True)
         (place / f"{NAME}.py").write_text(MODULE)
+    sys.modules.pop(NAME, None)
     monkeypatch.chdir(here)
     monkeypatch.setenv("IMPORTED_BY", str(tmp_path / "imported"))
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{path}")
@@ -190,14 +191,12 @@ class TestInPython:
                 act(results.config)
         assert not foreign.imported()
 
-    def test_the_user_s_own_word_does(self, foreign, monkeypatch):
+    def test_the_user_s_own_word_does(self, foreign):
         config = said(foreign.folder)["config"]
-        monkeypatch.delitem(sys.modules, NAME, raising=False)
         own = {"ggeur.plugins": [NAME]}
         assert load_config(config, own).ggeur.plugins == [NAME]
         assert foreign.imported()
         assert load_config(config).ggeur.plugins == [NAME]
-        del sys.modules[NAME]
 
     @pytest.mark.parametrize("key", ["encoder__name", "closed_form"])
     def test_a_predictor_that_needs_it_says_so(self, foreign, key):
@@ -208,12 +207,10 @@ class TestInPython:
 
 
 @pytest.mark.parametrize("command", ["predict", "report --classes"])
-def test_named_on_the_command_line_it_is_loaded(command, foreign, monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, NAME, raising=False)
+def test_named_on_the_command_line_it_is_loaded(command, foreign, capsys):
     words = words_of(command, foreign)
     assert main([*words, "--plugins", NAME]) == 0, capsys.readouterr().err
     assert foreign.marker.read_text() == str(foreign.here)
-    del sys.modules[NAME]
 
 
 @pytest.fixture
