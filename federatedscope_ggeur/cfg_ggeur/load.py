@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -50,7 +49,7 @@ from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import missing_package
-from federatedscope_ggeur.settings import flatten
+from federatedscope_ggeur.settings import flatten, number_problem
 
 _LISTED = 25  # problems in one message
 _HINT = "'federatedscope-ggeur configs' lists configs to start from."
@@ -221,9 +220,8 @@ def _problem(key: FSKey, cfg: CfgNode, on_fs: bool) -> str:
     # FS itself takes a list where its default is a whole number, and the reverse.
     if type(value) is not type(key.default):
         return not_of_type(value, key.default)
-    if not _is_finite(value):
-        return f"must be finite, got {shown(value)}"
-    return (key.on_fs if on_fs and key.on_fs is not None else key.rule)(value)
+    rule = key.on_fs if on_fs and key.on_fs is not None else key.rule
+    return number_problem(value) or rule(value)
 
 
 def not_of_type(value: object, default: object) -> str:
@@ -258,8 +256,8 @@ def set_key(cfg: CfgNode, dotted: str, value: object) -> str:
     read = literal(value)
     # A text may stand in quotes, which it needs in FS if it looks like a number.
     value = value if is_text and not isinstance(read, str) else read
-    if not _is_finite(value):
-        return f"must be finite, got {shown(value)}"
+    if problem := number_problem(value):
+        return problem
     if is_open and dotted not in {key.name for key in fs_keys()}:
         node[name] = value
         return ""
@@ -272,12 +270,6 @@ def set_key(cfg: CfgNode, dotted: str, value: object) -> str:
         return not_of_type(value, node[name])
     node[name] = cast
     return other.rule(cast) if other is not None else ""
-
-
-def _is_finite(value: object) -> bool:
-    if isinstance(value, (list, tuple)):
-        return all(_is_finite(part) for part in value)
-    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _cast(value: object, default: object) -> object:
@@ -318,8 +310,9 @@ def _optimizer_problems(node: CfgNode) -> list[str]:
             "take the line out of the file"
             for name in unknown
         ]
-    if not _is_finite(list(options.values())):
-        return [f"{OPEN_SECTION}: must be finite, got {options}"]
+    wrong = {name: number_problem(value) for name, value in options.items()}
+    if any(wrong.values()):
+        return [f"{OPEN_SECTION}.{name}: {p}" for name, p in wrong.items() if p]
     if options.keys() <= _HARMLESS and all(
         isinstance(value, (int, float)) and 0 <= value < 1 for value in options.values()
     ):
