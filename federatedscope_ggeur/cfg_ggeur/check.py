@@ -27,7 +27,7 @@ from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
 from federatedscope_ggeur.models import CLOSED_FORMS, build_closed_form
 from federatedscope_ggeur.printable import Lines
-from federatedscope_ggeur.settings import NOT_SET
+from federatedscope_ggeur.settings import NOT_SET, number_problem
 
 _TOTALS = ("step1_size", "step2_size")
 _OF_THE_HEAD = {
@@ -72,10 +72,11 @@ def ggeur_problems(cfg) -> list[str]:
     if not ggeur.use:
         # FS strips the other keys of a section that is not in use.
         return ["ggeur.use: must be True with federate.method: ggeur"] if ours else []
+    values = [(key, get_key(ggeur, key.name)) for key in all_keys()]
     problems = [
         f"ggeur.{key.name}: {problem}"
-        for key in all_keys()
-        if (problem := key.rule(get_key(ggeur, key.name)))
+        for key, value in values
+        if (problem := number_problem(value) or key.rule(value))
     ]
     wrong = {problem.partition(":")[0].removeprefix("ggeur.") for problem in problems}
     if "plugins" not in wrong:
@@ -284,7 +285,8 @@ def _setting_problems(cfg, part: type[Method]) -> Iterator[str]:
     given = part_settings(cfg, part)
     for key in part.SETTINGS:
         if key.default is None and key.name in given:
-            problem = key.rule(given[key.name])
+            value = given[key.name]
+            problem = number_problem(value) or key.rule(value)
             if problem:
                 yield f"{section_of(part)}.{key.name}: {problem}"
     for name, problem in part.setting_problems(given):
