@@ -85,7 +85,9 @@ def test_the_advice_on_precision_fits(config):
 
 
 def test_the_mean_of_all_others_is_for_sums(config):
-    with pytest.raises(ConfigError, match=r"ggeur.prototypes: others"):
+    with pytest.raises(
+        ConfigError, match=r"ggeur.prototypes: must be domain or client"
+    ):
         config("ggeur.prototypes", "others")
 
 

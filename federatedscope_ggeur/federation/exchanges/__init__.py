@@ -10,6 +10,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
     Request,
     RequestKind,
     Requests,
+    is_known,
     register_exchange,
 )
 

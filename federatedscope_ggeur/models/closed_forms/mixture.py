@@ -71,6 +71,7 @@ class MixtureDiscriminant(ClosedForm):
         priors_key("Mixture discriminant: as lda.priors."),
     )
     trainable = False
+    takes_prior = True
     partition_free = False
     TUNED, GRID, UNTUNED = "shrinkage", SHRINKAGES, UNTUNED_SHRINKAGE
 
