@@ -23,6 +23,7 @@ __all__ = [
     "register_augmentation",
     "register_closed_form",
     "register_encoder",
+    "register_exchange",
     "register_image_reader",
     "register_method",
     "register_reader",
@@ -42,6 +43,7 @@ _HOMES = {
     "register_augmentation": "methods",
     "register_closed_form": "models",
     "register_encoder": "data",
+    "register_exchange": "federation.exchanges",
     "register_image_reader": "data",
     "register_method": "methods",
     "register_reader": "data",
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
         register_splitter,
     )
     from federatedscope_ggeur.engines.run import run
+    from federatedscope_ggeur.federation.exchanges import register_exchange
     from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape, augment
     from federatedscope_ggeur.methods import register_augmentation, register_method
     from federatedscope_ggeur.models import register_closed_form

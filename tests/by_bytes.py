@@ -116,6 +116,7 @@ class Federation:
         sums=None,
         statistics=None,
         train_withheld=True,
+        plugins=(),
     ):
         self.order, self.memory = order, MemoryBudget(memory)
         method, model = method or FedAvg(), model or ModelSettings()
@@ -143,6 +144,7 @@ class Federation:
             is_open=closed_form is not None and closed_form.is_open,
             calibrates=calibration is not None,
             sums=sums is not None,
+            plugins=tuple(plugins),
         )
         settings = RoleSettings(
             task,

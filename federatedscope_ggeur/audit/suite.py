@@ -17,14 +17,14 @@ from federatedscope_ggeur.audit.head_updates import a4, a5
 from federatedscope_ggeur.audit.known_rows import a2, a3, a8, a10
 from federatedscope_ggeur.audit.lying_client import a11
 from federatedscope_ggeur.audit.subtractions import a9, s1, s2, s3, s4
-from federatedscope_ggeur.audit.told_numbers import a6, a7
+from federatedscope_ggeur.audit.told_numbers import a6, a7, a12
 
 #: What an audit can be asked for, the least first.
 LEVELS = ("rows", "membership")
 #: By name, in the order of docs/privacy.md.
 ATTACKS: dict[str, Attack] = {
     **{"A1": a1, "A1b": a1b, "A2": a2, "A3": a3, "A4": a4, "A5": a5, "A6": a6},
-    **{"A7": a7, "A8": a8, "A9": a9, "A10": a10, "A11": a11},
+    **{"A7": a7, "A8": a8, "A9": a9, "A10": a10, "A11": a11, "A12": a12},
     **{"S1": s1, "S2": s2, "S3": s3, "S4": s4},
 }
 #: What one client can try on what it is about to send.

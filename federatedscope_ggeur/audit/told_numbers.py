@@ -1,4 +1,4 @@
-"""A6 and A7: numbers of rows that nobody meant to tell."""
+"""A6, A7, A12: what is told of rows beside statistics and updates."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from federatedscope_ggeur.audit.base import (
     nothing,
     untried,
 )
+from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
 from federatedscope_ggeur.geometry import TotalSizes
 
 
@@ -97,3 +98,16 @@ def _shaped(seen: Transcript) -> torch.Tensor:
     there = torch.zeros(len(classes), dtype=torch.bool)
     there[sorted(shapes)] = True
     return there
+
+
+def a12(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+    """A12, server: what an exchange of a plugin asks for. No attack here knows it, so
+    it is named and stays open."""
+    asked = plugin_exchanges(seen.role.demands)
+    if not asked:
+        yield nothing("A12", "server", "rows", "no exchange of a plugin asks anything")
+    for part in asked:
+        why = f"the exchange {part.name} of a plugin tells of "
+        why += part.REVEALS or "what it does not say"
+        for level in ("rows", "membership"):
+            yield untried("A12", "server", level, why)

@@ -60,7 +60,8 @@ def _settings_in(cfg) -> Iterator[tuple[str, object, object]]:
 
 def _is_distributed(cfg) -> bool:
     # The mode is hidden from what FS's constructors make, see `for_constructor`.
-    return "distribute" in cfg and bool(cfg.distribute.get("use"))
+    used = "distribute" in cfg and bool(cfg.distribute.get("use"))
+    return used or cfg.federate.mode == "distributed"
 
 
 def _reads_images(cfg) -> bool:

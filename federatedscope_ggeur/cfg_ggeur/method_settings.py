@@ -14,7 +14,10 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
 from federatedscope_ggeur.cfg_ggeur.text import uses_text
 from federatedscope_ggeur.errors import setting
-from federatedscope_ggeur.federation.exchanges.base import due_exchanges
+from federatedscope_ggeur.federation.exchanges.base import (
+    due_exchanges,
+    plugin_exchanges,
+)
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method, build_method
 from federatedscope_ggeur.models import CLOSED_FORMS, TEXT_MODELS
 
@@ -137,6 +140,9 @@ def agreed_settings(cfg) -> dict[str, str]:
         if section in cfg.ggeur:
             for name, value in settings_in(cfg.ggeur[section]).items():
                 settings[f"ggeur.{section}.{name}"] = value
+    asked = [part.name for part in plugin_exchanges(run)]
+    if asked:
+        settings["ggeur.plugins (exchanges)"] = ", ".join(asked)
     text = TEXT_MODELS.get(cfg.ggeur.text.model)
     if text is not None:
         for name, value in options_of(text, cfg.ggeur).items():

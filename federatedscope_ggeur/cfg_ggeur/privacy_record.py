@@ -6,6 +6,11 @@ from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, parts_in_use
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
 from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
+from federatedscope_ggeur.federation.exchanges.secure_sums.keys import (
+    BY_SERVER,
+    word_for_keys,
+)
 from federatedscope_ggeur.reporting import Privacy
 
 _TRAINING = "training rounds escape the masks: each client's update is seen"
@@ -13,6 +18,7 @@ _COUNTS_FOR = "what a client counts for escapes them, too"
 _POOLED = "the rows of all clients are pooled in one place, which sees each of them"
 _TOTALS = "rows of each class over all clients are seen by everyone"
 _CURIOUS = ["a curious server", "curious clients"]
+_MADE_UP = "a server that makes up keys can read what each client adds"
 _LIAR = "a client that lies about its rows can learn those of others"
 
 
@@ -31,6 +37,8 @@ def privacy_of(cfg) -> Privacy:
             warnings=[_POOLED],
         )
     sums, trains, steps = demands.sums, demands.trains, demands.steps
+    keys = word_for_keys(demands)
+    unsafe = [_MADE_UP] if keys == BY_SERVER else []
     server = _server_sees(cfg, demands)
     clients = ["the head"]
     if steps:
@@ -43,6 +51,10 @@ def privacy_of(cfg) -> Privacy:
     if sums:
         clients.insert(0, "rows of each class over all clients")
     warnings = [_TRAINING, _COUNTS_FOR] if sums and trains else []
+    warnings += [
+        f"the exchange {part.name} of a plugin escapes the masks: {part.REVEALS}"
+        for part in plugin_exchanges(demands)
+    ]
     return Privacy(
         guarantee="sums" if sums else "none",
         covers=["the statistics of round 0"] if sums else [],
@@ -51,7 +63,8 @@ def privacy_of(cfg) -> Privacy:
         threshold_on="sum" if sums else "client",
         server_sees=server,
         clients_see=clients,
-        warnings=[*warnings, _LIAR, _TOTALS] if sums else [],
+        warnings=[*warnings, *unsafe, _LIAR, _TOTALS] if sums else [],
+        keys=keys if sums else "",
     )
 
 
@@ -68,6 +81,10 @@ def _server_sees(cfg, demands: Demands) -> list[str]:
         ]
     if not server_evaluates(cfg):
         seen.append("each client's scores: rows, hits and the sum of their losses")
+    seen += [
+        f"of the exchange {part.name}: {part.REVEALS or 'its plugin does not say what'}"
+        for part in plugin_exchanges(demands)
+    ]
     if cfg.federate.mode == "distributed":
         seen.append("how many rows each client declares, and a bound of their norms")
     return seen

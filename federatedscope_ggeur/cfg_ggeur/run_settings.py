@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from federatedscope_ggeur.cfg_ggeur.check import local_optimizer
@@ -83,9 +83,11 @@ def run_settings(
     dim: int,
     num_clients: int,
     text: ClassTexts | None = None,
+    class_names: Sequence[str] = (),
 ) -> RunSettings:
     """The settings in `cfg` for data of `num_classes` and `dim`, on any engine; `text`
-    is what `engines.text` has made of the classes' names."""
+    is what `engines.text` has made of the classes' names. Clients of secure sums need
+    these names."""
     ggeur, demands = cfg.ggeur, demands_of(cfg)
     training, agreed = training_settings(cfg), agreed_settings(cfg)
     model, scored = model_settings(cfg, text), scored_settings(cfg, text)
@@ -114,7 +116,7 @@ def run_settings(
     if demands.calibrates:
         own.append(calibration_settings(demands, training))
     if demands.sums:
-        own.append(sum_settings(demands, num_classes, dim, agreed))
+        own.append(sum_settings(demands, num_classes, dim, agreed, class_names))
     role = RoleSettings(
         task,
         demands,

@@ -10,17 +10,16 @@ import numpy as np
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, run_notes
 from federatedscope_ggeur.cfg_ggeur.run_encoder import other_rows_note
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
-from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.federation.advice import (
     batches_note,
     is_much,
     rate_note,
     step2_note,
-    withheld_note,
     withheld_text,
 )
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
+from federatedscope_ggeur.federation.exchanges.base import due_exchanges
 from federatedscope_ggeur.federation.holdings import (
     Holdings,
     Withheld,
@@ -28,7 +27,6 @@ from federatedscope_ggeur.federation.holdings import (
     median_rows,
     sources,
 )
-from federatedscope_ggeur.federation.screening import BLIND_TO_SUMS
 
 
 def start_notes(
@@ -56,13 +54,12 @@ def start_notes(
         kind = role.of(SetSettings).prototypes
         own = sources(list(client_domains.values()), kind)
         notes.append(step2_note(own, kind, base_method(cfg).pools_data))
-    if demands.summed_statistics:
-        notes.append(BLIND_TO_SUMS)
+    asked = due_exchanges(demands)
+    notes += [part.UNSCREENED for part in asked]
     if held is not None:
-        if demands.summed_statistics:
-            notes.append(_summed_note(held, role.min_samples))
-        elif _sends_statistics(demands):
-            notes.append(withheld_note(held.counts, role.min_samples))
+        counts, threshold = held.counts, role.min_samples
+        withheld = [part.withheld_note(counts, threshold) for part in asked]
+        notes += dict.fromkeys(withheld)  # calibration may repeat the statistics'
         rows = set_rows(settings, held)
         notes += _training_notes(cfg, settings, held, rows)
     elif role.training.batch_or_epoch == "batch":
@@ -90,7 +87,7 @@ def withheld_line(settings: RunSettings, held: Holdings) -> str:
 
 def _sends_statistics(demands: Demands) -> bool:
     """Whether each client sends class statistics at any time."""
-    return demands.own_statistics or (demands.calibrates and not demands.sums)
+    return demands.own_statistics or demands.calibrates
 
 
 def set_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
@@ -100,21 +97,7 @@ def set_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
     if not own.train_withheld:
         told = np.where(held.counts >= threshold, held.counts, 0)
         held = replace(held, counts=told)
-    kind = "others" if settings.demands.summed_statistics else own.prototypes
-    return augmented_rows(held, own.augmentation, threshold, kind)
-
-
-def _summed_note(held: Holdings, threshold: int) -> str:
-    """A note where classes have fewer rows over all clients than the threshold."""
-    totals = held.counts.sum(axis=0)
-    back = (totals > 0) & (totals < threshold)
-    if not back.any():
-        return ""
-    return (
-        f"{setting('min_samples')} {threshold} withholds {int(back.sum())} classes, "
-        f"which have {int(totals[back].sum())} of {int(totals.sum())} rows over all "
-        "clients: a head in closed form never predicts them"
-    )
+    return augmented_rows(held, own.augmentation, threshold, own.prototypes)
 
 
 def _training_notes(

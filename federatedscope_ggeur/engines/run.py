@@ -111,6 +111,7 @@ class Run:
             self.data.dim,
             len(self.data.clients),
             self.text,
+            self.data.class_names,
         )
         if restore_from is not None:
             self.settings = replace(self.settings, restore_from=str(restore_from))

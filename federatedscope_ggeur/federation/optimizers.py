@@ -121,7 +121,12 @@ class FlatAdam:
         steps = torch.zeros((), dtype=torch.float32, device=vector.device)
         self.step = partial(
             adam,
-            *([vector], [self.buffer], [means], [squares], [], [steps]),
+            [vector],
+            [self.buffer],
+            exp_avgs=[means],
+            exp_avg_sqs=[squares],
+            max_exp_avg_sqs=[],
+            state_steps=[steps],
             lr=lr,
             beta1=betas[0],
             beta2=betas[1],

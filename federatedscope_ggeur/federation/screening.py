@@ -31,12 +31,6 @@ NORM = 8.0
 #: By client number, why what it sent is unlike the others'.
 Findings = dict[int, str]
 
-#: What secure sums keep from everyone who screens.
-BLIND_TO_SUMS = (
-    "secure sums: nobody sees a single client's statistics, so none can be screened: "
-    "one client can spoil the sum, and nobody can tell which"
-)
-
 
 class Screen:
     """Says what is found of clients' answers over one run, or refuses it.

@@ -53,6 +53,8 @@ class RoundRecord:
     metrics : dict of str to float, or None
         FederatedScope's metrics (``"val_loss"``, ``"test_acc"``, ...), averaged over
         clients; what is stopped and chosen by. None when the round was not evaluated.
+    exchanges : dict of str to dict
+        By name, what the exchanges of plugins record.
     """
 
     round: int
@@ -68,6 +70,7 @@ class RoundRecord:
     method: Optional[str] = None
     details: Optional[dict[str, Any]] = None
     metrics: Optional[dict[str, float]] = None
+    exchanges: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def evaluated(self) -> bool:
@@ -165,6 +168,8 @@ class Privacy:
     server_sees, clients_see : list of str
     warnings : list of str
         What a person might take for hidden and is not.
+    keys : str
+        Of sums: whose word for the clients' keys is taken; "" without.
     """
 
     guarantee: str
@@ -175,6 +180,7 @@ class Privacy:
     server_sees: list[str]
     clients_see: list[str]
     warnings: list[str]
+    keys: str = ""
 
 
 #: What of a client screening looks at.
@@ -279,6 +285,10 @@ class Round0:
         What it cost to compress the statistics; None if they were not.
     sums : SumsRecord or None
         What was summed under masks; None where each client sent its own.
+    exchanges : dict of str to dict
+        By name, what the exchanges of plugins record.
+    exchanges_bytes_up, exchanges_bytes_down : int
+        Of the exchanges of plugins, over clients.
     """
 
     clients: list[int]
@@ -296,18 +306,23 @@ class Round0:
     closed_form: Optional[RoundRecord] = None
     compression: Optional[CompressionRecord] = None
     sums: Optional[SumsRecord] = None
+    exchanges: dict[str, dict[str, Any]] = field(default_factory=dict)
+    exchanges_bytes_up: int = 0
+    exchanges_bytes_down: int = 0
 
     @property
     def bytes_up(self) -> int:
         """All bytes from clients to the server before scores."""
         statistics = sum(self.statistics_bytes_up.values())
-        return statistics + self.totals_bytes_up + self.prepare_bytes_up
+        up = statistics + self.totals_bytes_up + self.prepare_bytes_up
+        return up + self.exchanges_bytes_up
 
     @property
     def bytes_down(self) -> int:
         """All bytes from the server to clients before scores."""
         down = self.geometry_bytes_down + self.prototypes_bytes_down
-        return down + self.space_bytes_down + self.init_broadcast_bytes_down
+        down += self.space_bytes_down + self.init_broadcast_bytes_down
+        return down + self.exchanges_bytes_down
 
 
 @dataclass(frozen=True)

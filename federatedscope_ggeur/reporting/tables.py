@@ -84,7 +84,8 @@ def privacy_line(privacy: Privacy) -> str:
         said = privacy.warnings or [threshold + privacy.threshold_on]
         return f"privacy: no guarantee; {'; '.join(said)}"
     return (
-        f"privacy: {privacy.guarantee}, of {', '.join(privacy.covers)} only, against "
+        f"privacy: {privacy.guarantee}; {privacy.keys}; of "
+        f"{', '.join(privacy.covers)} only, against "
         f"{' and '.join(privacy.against)} only (threshold {privacy.threshold} on the "
         f"{privacy.threshold_on}); " + "; ".join(privacy.warnings)
     )

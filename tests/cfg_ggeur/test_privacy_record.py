@@ -2,6 +2,7 @@
 
 import pytest
 
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
 from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.reporting import privacy_line, results_table
@@ -32,6 +33,34 @@ def test_sums_cover_round_0_and_say_what_escapes(config):
     assert "training rounds escape the masks" in said
     assert "what a client counts for escapes" in said
     assert "rows of each class over all clients" in found.clients_see
+
+
+TRUST = "ggeur.privacy.secure_sums_"
+
+
+@pytest.mark.parametrize(
+    ("settings", "keys"),
+    [
+        ([], "keys through the server"),
+        (
+            [f"{TRUST}confirm", True, "federate.mode", "distributed"],
+            "keys through the server, compared by people",
+        ),
+        (
+            [f"{TRUST}trust", "keys.txt", f"{TRUST}signing_key", "{client}.pem"],
+            "keys signed by the clients",
+        ),
+    ],
+    ids=["server", "confirm", "file"],
+)
+def test_sums_say_whose_word_is_taken_for_the_keys(quickstart, settings, keys):
+    words = [*SUMS, "ggeur.closed_form", "lda", *settings]
+    found = privacy_of(load_config(quickstart, words, on_fs=True))
+    assert found.keys == keys
+    assert f"privacy: sums; {keys}; of the statistics of round 0" in privacy_line(found)
+    unsafe = "a server that makes up keys can read what each client adds"
+    assert (unsafe in privacy_line(found)) == (keys == "keys through the server")
+    assert privacy_of(load_config(quickstart)).keys == ""
 
 
 def test_a_head_by_sums_alone_has_no_rounds_that_escape(config):

@@ -67,6 +67,18 @@ def test_what_is_said_to_go_with_them_goes(config):
             [*LDA, "ggeur.privacy.secure_sums_trust", "file"],
             "ggeur.privacy.secure_sums_signing_key",
         ),
+        (
+            [*LDA, "ggeur.privacy.secure_sums_confirm", True],
+            "ggeur.privacy.secure_sums_confirm: must be False without federate.mode",
+        ),
+        (
+            [
+                *(*LDA, "ggeur.privacy.secure_sums_confirm", True),
+                *("ggeur.privacy.secure_sums_trust", "file"),
+                *("ggeur.privacy.secure_sums_signing_key", "file"),
+            ],
+            "ggeur.privacy.secure_sums_confirm: must be False with a file",
+        ),
     ],
     ids=str,
 )
@@ -74,6 +86,14 @@ def test_all_else_is_refused_by_name(config, settings, key):
     with pytest.raises(ConfigError) as error:
         config(*SUMS, *settings)
     assert f"\n  {key}" in str(error.value)
+
+
+def test_to_compare_keys_takes_secure_sums_and_distributed_mode(config, quickstart):
+    confirm = ["ggeur.privacy.secure_sums_confirm", True]
+    with pytest.raises(ConfigError, match="secure_sums_confirm: must be False"):
+        config(*confirm)
+    words = [*SUMS, *LDA, *confirm, "federate.mode", "distributed"]
+    assert load_config(quickstart, words, on_fs=True)
 
 
 def test_the_advice_on_precision_fits(config):
@@ -104,12 +124,23 @@ def test_all_sides_must_have_them_alike_and_without_them_nothing_is_new(config):
     sums = agreed_settings(config(*SUMS, *OTHERS))
     more = sums.keys() - plain.keys()
     own = "ggeur.privacy.secure_sums"
-    names = ("", "_min_clients", "_radius", "_max_rows", "_fraction_bits")
+    names = ("", "_min_clients", "_radius", "_max_rows", "_fraction_bits", "_trust")
+    names += ("_confirm",)
     assert more == {
         *(own + name for name in names),
         "ggeur.privacy.min_samples",
         "ggeur.prototypes",
     }
+
+
+def test_a_file_of_keys_may_have_another_name_on_each_side(config):
+    own = "ggeur.privacy.secure_sums_"
+    key = f"{own}signing_key", "key.pem", f"{own}trust"
+    one, other = (
+        agreed_settings(config(*SUMS, *LDA, *key, name)) for name in ("one", "other")
+    )
+    assert one == other
+    assert one != agreed_settings(config(*SUMS, *LDA))
 
 
 def test_a_client_that_would_send_too_much_says_so_first(config):

@@ -5,7 +5,7 @@ import pytest
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
-from federatedscope_ggeur.federation.screening import BLIND_TO_SUMS
+from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import SumsExchange
 from federatedscope_ggeur.reporting import (
     Results,
     Screening,
@@ -94,13 +94,15 @@ def test_a_run_that_goes_on_has_what_was_found_before(far, tmp_path):
 def test_sums_say_at_their_start_that_one_client_can_spoil_them(far, tmp_path):
     cfg = far(*SUMS)
     going = Run(cfg)
-    assert f"note: {BLIND_TO_SUMS}" in going.describe()
+    assert f"note: {SumsExchange.UNSCREENED}" in going.describe()
     results = going.follow(lambda record: None)
-    assert BLIND_TO_SUMS in results.notes
-    assert results.screening.blind_to == [BLIND_TO_SUMS]
+    assert SumsExchange.UNSCREENED in results.notes
+    assert results.screening.blind_to == [SumsExchange.UNSCREENED]
     assert all(found.about != "statistics" for found in results.screening.findings)
-    assert f"screening: {BLIND_TO_SUMS}" in results_table(results).splitlines()
-    assert "one client can spoil the sum" in BLIND_TO_SUMS
+    assert (
+        f"screening: {SumsExchange.UNSCREENED}" in results_table(results).splitlines()
+    )
+    assert "one client can spoil the sum" in SumsExchange.UNSCREENED
     write_run(tmp_path, results)
     assert "one client can spoil the sum" in " ".join(
         Comparison.of(tmp_path).to_text().split()
@@ -109,4 +111,4 @@ def test_sums_say_at_their_start_that_one_client_can_spoil_them(far, tmp_path):
 
 def test_runs_without_sums_say_nothing_of_them(quickstart):
     results = finished(load_config(quickstart, ["federate.total_round_num", 1]))
-    assert BLIND_TO_SUMS not in results.notes
+    assert SumsExchange.UNSCREENED not in results.notes

@@ -166,6 +166,7 @@ class GGEURClient(FSClient):
             self.data.dim,
             self._cfg.federate.client_num,
             self.data.text,
+            self.data.class_names,
         )
         rows = self.trainer.client.recipe.rows
         for note in client_notes(self._cfg, settings, held, rows):

@@ -106,7 +106,7 @@ class Federation:
         cfg, members, handshake = self._cfg, self.membership, self.membership.handshake
         names, clients = handshake.class_names, len(members.client_domains)
         settings = run_settings(
-            cfg, len(names), handshake.dim, clients, self._text(handshake)
+            cfg, len(names), handshake.dim, clients, self._text(handshake), names
         )
         role = settings.role
         if method is not None:

@@ -61,7 +61,12 @@ class GGEURTrainer(BaseTrainer):
 
     def _set_up_role(self, data: ClientSplits, config) -> None:
         self.settings = settings = run_settings(
-            config, data.num_classes, data.dim, config.federate.client_num, data.text
+            config,
+            data.num_classes,
+            data.dim,
+            config.federate.client_num,
+            data.text,
+            data.class_names,
         )
         # FS knows the plain head alone when it makes its models.
         task = settings.role.task

@@ -112,7 +112,8 @@ class Asking:
         if again and back:
             if welcome is not None:
                 yield from welcome()
-                back = [k for k in members.here(back) if k not in members.unprepared]
+                unprepared = members.unprepared
+                back = [k for k in members.here(back) if k not in unprepared]
             missing = {k: parts[k] for k in back}
             answers += yield from self.ask(kind, number, missing, sizes, again=False)
         return in_client_order(answers)

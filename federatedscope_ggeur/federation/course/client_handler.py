@@ -22,7 +22,7 @@ from federatedscope_ggeur.federation.wire.schema import MessageSchema
 S = TypeVar("S", bound=ClientSide)
 
 #: The settings that say what a client answers.
-_ASKED_BY = ("steps", "closed_form", "space", "calibrate", "secure_sums")
+_ASKED_BY = ("steps", "closed_form", "space", "calibrate", "secure_sums", "plugins")
 
 
 class GeometryCache:

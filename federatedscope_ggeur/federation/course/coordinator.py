@@ -21,6 +21,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
     Requests,
     Spent,
     due_exchanges,
+    is_of_plugin,
 )
 from federatedscope_ggeur.federation.exchanges.calibration.exchange import (
     CalibrationExchange,
@@ -34,7 +35,6 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
 )
 from federatedscope_ggeur.federation.release import Release
 from federatedscope_ggeur.federation.screening import (
-    BLIND_TO_SUMS,
     Screen,
     declared_findings,
 )
@@ -103,13 +103,17 @@ class Coordinator:
         started = self.spent()
         found = declared_findings(self.membership.declared)
         self.put_out(self.screen.refused("declared", found), "round 0, joining")
+        of_plugins = Spent()
         for exchange in self.exchanges:
+            before = self.spent()
             yield from exchange.begin()
+            if is_of_plugin(type(exchange)):
+                of_plugins = of_plugins + (self.spent() - before)
         for exchange in self.exchanges:
             yield from exchange.complete()
         known: dict[str, Any] = dict(_NOTHING_SENT)
         for exchange in self.exchanges:
-            known.update(exchange.record())
+            _note(known, exchange, exchange.record())
         apart = sum((e.apart for e in self.exchanges), Spent())
         clients = sorted(self.server.uploaded_rows)
         if self._demands.trains:
@@ -118,6 +122,8 @@ class Coordinator:
             clients=clients,
             seconds=(self.spent() - started - apart).seconds,
             space=self.server.space.report(),
+            exchanges_bytes_up=of_plugins.up,
+            exchanges_bytes_down=of_plugins.down,
             **known,
         )
 
@@ -127,7 +133,7 @@ class Coordinator:
         self.screen.round = number
         yield from self.welcome_back()
         for exchange in self.exchanges:
-            known.update((yield from exchange.round(number)))
+            _note(known, exchange, (yield from exchange.round(number)))
         return self.round_record(number, self.spent() - started, known)
 
     def calibrate(self) -> Requests[RoundRecord]:
@@ -145,12 +151,10 @@ class Coordinator:
         Every round begins with it. After a restart it may go before, so that what is
         sent a second time does not count among the bytes of a round.
         """
-        members = self.membership
-        here = members.here(self.server.participants)
-        numbers = [k for k in here if k in members.unprepared]
-        if numbers and self._demands.trains:
+        returned = self.membership.take_returned() if self._demands.trains else []
+        if returned:
             for exchange in self.exchanges:
-                yield from exchange.catch_up(numbers)
+                yield from exchange.catch_up(returned)
 
     # for the exchanges
 
@@ -226,9 +230,18 @@ class Coordinator:
     @property
     def screening(self) -> Screening:
         """What was found of clients by now, and what nobody could look at."""
-        blind_to = [BLIND_TO_SUMS] if self._demands.summed_statistics else []
-        return Screening(self.screen.findings, blind_to)
+        unscreened = [e.UNSCREENED for e in self.exchanges if e.UNSCREENED]
+        return Screening(self.screen.findings, unscreened)
 
     def largest_answer(self, kind: RequestKind) -> int | None:
         """See `Asking.largest_answer`."""
         return self._asking.largest_answer(kind)
+
+
+def _note(known: dict[str, Any], exchange: Exchange, values: Mapping[str, Any]) -> None:
+    """Add to a record what an exchange knows of it."""
+    if is_of_plugin(type(exchange)):
+        own = {exchange.name: dict(values)} if values else {}
+        known["exchanges"] = {**known.get("exchanges", {}), **own}
+    else:
+        known.update(values)

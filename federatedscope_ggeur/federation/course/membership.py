@@ -76,6 +76,7 @@ class Membership:
         self.started, self._closed = False, False
         self._participants: list[int] = []
         self._prepared: set[int] = set()
+        self._missed: set[int] = set()  # who left since it was last caught up on
         # Since the last request: whose connection was lost, and who is there again.
         self._lost: set[int] = set()
         self._back: set[int] = set()
@@ -227,6 +228,7 @@ class Membership:
         if not connected:
             self._prepared.discard(number)
             self._lost.add(number)
+        self._missed.add(number)
 
     def come_back(self, number: int) -> None:
         """A client is there again; it is prepared anew if its connection was lost."""
@@ -270,6 +272,14 @@ class Membership:
     def unprepared(self) -> set[int]:
         """The clients that train and do not have it."""
         return set(self._participants) - self._prepared
+
+    def take_returned(self) -> list[int]:
+        """The clients that train, are there, and may have missed something; each is
+        named once."""
+        missed = self.unprepared | self._missed
+        returned = self.here(k for k in self._participants if k in missed)
+        self._missed -= set(returned)
+        return returned
 
     def here(self, numbers: Iterable[int]) -> list[int]:
         """Those of `numbers` that are there."""

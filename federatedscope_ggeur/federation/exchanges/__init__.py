@@ -10,7 +10,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
     Request,
     RequestKind,
     Requests,
-    is_known,
+    refusal,
     register_exchange,
 )
 

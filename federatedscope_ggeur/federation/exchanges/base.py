@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union
 
+import numpy as np
 from torch import Tensor
 
 from federatedscope_ggeur.data import Embeddings
@@ -167,8 +168,11 @@ class Exchange:
     KEYS : tuple of Key
         Settings of the run that belong to it, by their full names.
     REVEALS : str
-        What the answers tell of a client's rows. Secure sums refuse a plugin's exchange
-        that leaves it empty.
+        What the answers tell of a client's rows, in a few words: the run's privacy
+        line and `audit` say it. Secure sums refuse a plugin's exchange that leaves it
+        empty.
+    UNSCREENED : str
+        What cannot be screened because of it, and what that means.
     apart : Spent
         The part of round 0 that a record of its own tells of.
     """
@@ -178,6 +182,7 @@ class Exchange:
     CLIENT: ClassVar[type[ClientSide]] = ClientSide
     KEYS: ClassVar[tuple[Key, ...]] = ()
     REVEALS: ClassVar[str] = ""
+    UNSCREENED: ClassVar[str] = ""
     SETTINGS: ClassVar[tuple] = ()
 
     def __init__(self, course: Coordinator):
@@ -204,6 +209,17 @@ class Exchange:
         """The kinds that a client of these demands answers."""
         return cls.KINDS if cls.is_due(demands) else ()
 
+    @classmethod
+    def withheld_note(cls, counts: np.ndarray, threshold: int) -> str:
+        """What the min-count threshold keeps back of what it asks for, if that is much.
+
+        Parameters
+        ----------
+        counts : int array [K, C]
+            Rows of each class that each client holds.
+        """
+        return ""
+
     def begin(self) -> Requests[None]:
         """Its part of round 0."""
         yield from ()
@@ -218,17 +234,18 @@ class Exchange:
     def on_total(self, statistics: Any) -> None:
         """Note the statistics of all clients at once, as far as they may go down."""
 
-    def catch_up(self, numbers: list[int]) -> Requests[None]:
-        """Send again what clients missed that are back."""
+    def catch_up(self, returned: list[int]) -> Requests[None]:
+        """Ask or send what these clients may have missed; they are there again."""
         yield from ()
 
     def round(self, number: int) -> Requests[dict[str, Any]]:
-        """Its part of a round; the fields of the round's record that it knows."""
+        """Its part of a round; what it knows of the round's record, as `record`."""
         yield from ()
         return {}
 
     def record(self) -> dict[str, Any]:
-        """The fields of the record of round 0 that it knows."""
+        """The fields of the record of round 0 that it knows; of a plugin's exchange,
+        plain values for ``exchanges.<name>`` in it."""
         return {}
 
     def kept(self) -> dict[str, Tensor]:
@@ -254,24 +271,81 @@ class Exchange:
 
 #: All exchanges, in the order in which they are asked.
 EXCHANGES: Registry[type[Exchange]] = Registry("exchange", "plugins")
-register_exchange = EXCHANGES.registered
+#: What `RequestKind.deadline` may be.
+DEADLINES = ("round0", "train", "evaluate")
+
+
+def register_exchange(name: str) -> Callable[[type[Exchange]], type[Exchange]]:
+    """Decorator: register a class of `Exchange` as `name`.
+
+    A plugin's exchange is asked after the package's own, in runs whose
+    ``ggeur.plugins`` name its module; a client answers it only where its own settings
+    name it, too. An installed entry point alone does not suffice.
+
+    Raises
+    ------
+    TypeError
+        It is no `Exchange`, or a request has a deadline that does not exist.
+    ValueError
+        Its name, or that of a request or a message, is taken.
+    """
+
+    def register(part: type[Exchange]) -> type[Exchange]:
+        if not (isinstance(part, type) and issubclass(part, Exchange)):
+            raise TypeError(f"the exchange '{name}' must be a subclass of Exchange")
+        others = [k for other in EXCHANGES if other != name for k in _kinds_of(other)]
+        taken = {text for kind in others for text in _texts_of(kind)}
+        for kind in part.KINDS:
+            if kind.deadline not in DEADLINES:
+                raise TypeError(
+                    f"the request '{kind.name}' of the exchange '{name}' has the "
+                    f"deadline {kind.deadline!r}; known: {', '.join(DEADLINES)}"
+                )
+            for text in _texts_of(kind) & taken:
+                raise ValueError(
+                    f"the exchange '{name}' has a request or message called '{text}', "
+                    "which another exchange has"
+                )
+        return EXCHANGES.add(name, part)
+
+    return register
+
+
+def _kinds_of(name: str) -> tuple[RequestKind, ...]:
+    return EXCHANGES[name].KINDS
+
+
+def _texts_of(kind: RequestKind) -> set[str]:
+    """What no other exchange's request may be called."""
+    return {kind.name, kind.message, kind.answer_message} - {""}
 
 
 def due_exchanges(demands: Demands) -> list[type[Exchange]]:
     """The exchanges of a run: those of the package, and those of its own plugins."""
+    own = [part for part in EXCHANGES.values() if not is_of_plugin(part)]
+    due = [part for part in own if part.is_due(demands)]
+    return [*due, *plugin_exchanges(demands)]
+
+
+def is_of_plugin(part: type[Exchange]) -> bool:
+    """Whether an exchange is a user's own."""
+    package = __name__.partition(".")[0]
+    return not part.__module__.startswith(f"{package}.")
+
+
+def plugin_exchanges(demands: Demands) -> list[type[Exchange]]:
+    """The exchanges that a run asks beside the package's own."""
     return [
         part
         for part in EXCHANGES.values()
-        if part.is_due(demands) and is_known(part, demands)
+        if is_of_plugin(part) and _is_named(part, demands) and part.is_due(demands)
     ]
 
 
-def is_known(part: type[Exchange], demands: Demands) -> bool:
-    """Whether an exchange is the package's, or of a plugin that the run names."""
-    package = __name__.partition(".")[0]
-    return part.__module__ in demands.plugins or part.__module__.startswith(
-        f"{package}."
-    )
+def _is_named(part: type[Exchange], demands: Demands) -> bool:
+    """Whether the run names the module, or the package, that an exchange is of."""
+    module = f"{part.__module__}."
+    return any(module.startswith(f"{name}.") for name in demands.plugins)
 
 
 def answered_kinds(demands: Demands) -> dict[RequestKind, type[Exchange]]:
@@ -279,7 +353,7 @@ def answered_kinds(demands: Demands) -> dict[RequestKind, type[Exchange]]:
     return {
         kind: part
         for part in EXCHANGES.values()
-        if is_known(part, demands)
+        if not is_of_plugin(part) or _is_named(part, demands)
         for kind in part.answered(demands)
     }
 

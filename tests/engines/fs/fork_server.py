@@ -85,9 +85,12 @@ def import_everything() -> None:
     gc.freeze()
 
 
-def work(folder: str, words: list[str], actions: dict[str, str]) -> int:
-    """Be a worker: run the command in `folder`; the exit status."""
+def work(folder: str, words: list[str], actions: dict[str, str], terminal: str) -> int:
+    """Be a worker: run the command in `folder`, with somebody at a `terminal` if one is
+    named; the exit status."""
     os.chdir(folder)
+    if terminal:
+        sys.stdin = open(terminal, encoding="utf-8")  # noqa: SIM115
     output = os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)

@@ -85,6 +85,8 @@ class Worker:
     words : sequence of str
         Arguments of the command.
     actions : mapping from an occasion to what then happens, see `act`
+    terminal : str
+        Its standard input, where it has one.
     """
 
     def __init__(
@@ -93,10 +95,16 @@ class Worker:
         folder: Path,
         words: Sequence[str],
         actions: Mapping[str, str],
+        terminal: str = "",
     ):
         folder.mkdir()
         self.folder, self._forks, self._status = folder, forks, None
-        self.pid = forks.ask(folder=str(folder), words=words, actions=dict(actions))
+        self.pid = forks.ask(
+            folder=str(folder),
+            words=words,
+            actions=dict(actions),
+            terminal=terminal,
+        )
 
     @property
     def output(self) -> str:
@@ -196,9 +204,12 @@ class Fleet:
     def server(self, *settings, actions=(), name="server") -> Worker:
         return self._start(name, ["distribute.role", "server", *settings], actions)
 
-    def client(self, number: int, *settings, actions=(), name="") -> Worker:
+    def client(
+        self, number: int, *settings, actions=(), name="", terminal=""
+    ) -> Worker:
         role = ["distribute.role", "client", "distribute.data_idx", number]
-        return self._start(name or f"client_{number}", [*role, *settings], actions)
+        name = name or f"client_{number}"
+        return self._start(name, [*role, *settings], actions, terminal)
 
     def end(self) -> list[str]:
         """Kill what still runs; the names of these."""
@@ -210,9 +221,10 @@ class Fleet:
     def __str__(self) -> str:
         return "".join(map(str, self.workers))
 
-    def _start(self, name, settings, actions) -> Worker:
+    def _start(self, name, settings, actions, terminal="") -> Worker:
         words = [*self._words, *map(str, settings)]
-        worker = Worker(self._forks, self._folder / name, words, dict(actions))
+        folder = self._folder / name
+        worker = Worker(self._forks, folder, words, dict(actions), terminal)
         self.workers.append(worker)
         return worker
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+
+import numpy as np
 import pytest
-from processes import check_same_head, numbers
+from processes import TRACE, check_same_head, numbers
 
 EVERYONE = (1, 2, 3, 4)
 STAGES = ("sum_keys 0", "sum_counts 0", "sum_means 0", "sum_pooled 0")
@@ -41,6 +45,12 @@ def check_same(server, clients, expected):
     assert ours == theirs
 
 
+def counts_came(server):
+    """Whether any client has sent its first masked vector."""
+    trace = server.folder / TRACE
+    return trace.exists() and "got masked_counts" in trace.read_text()
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -58,8 +68,11 @@ def check_same(server, clients, expected):
 def test_the_same_numbers_as_embedded(start, embedded, settings, tmp_path):
     _, server, clients = start(*settings)
     check_same(server, clients, embedded(*SETTINGS, *settings))
-    kept = sorted(path.name for path in (tmp_path / "sums").iterdir())
-    assert kept == [f"client_{k:04d}.sums" for k in EVERYONE]
+    kept = {path.name for path in (tmp_path / "sums").iterdir()}
+    endings = ("sums", "salt", "lock")
+    assert kept == {f"client_{k:04d}.{end}" for k in EVERYONE for end in endings}
+    assert "keys through the server;" in server.output
+    assert server.results["privacy"]["keys"] == "keys through the server"
 
 
 @pytest.mark.parametrize("occasion", STAGES[1:])
@@ -132,6 +145,83 @@ def test_other_rows_over_the_same_store_are_refused(start):
     _, server, clients = start("data.splitter_args", "[{'alpha': 0.5}]")
     assert server.wait() == 1
     assert "overlap those of an earlier sum" in server.output
+    assert 0 not in [client.wait() for client in clients.values()]
+
+
+def test_a_class_name_put_in_front_and_a_new_label_make_no_new_rows(
+    start, embeddings_folder
+):
+    """With both, no number of a class is what it was, and two sums differ by a row."""
+    _, server, clients = start()
+    assert [worker.wait() for worker in (server, *clients.values())] == [0] * 5
+    names = ["before all", *map(str, range(12))]
+    (embeddings_folder / "class_names.txt").write_text("\n".join(names))
+    for path in embeddings_folder.glob("[aps]*.npz"):
+        held = dict(np.load(path))
+        held["labels"] = held["labels"] + 1
+        held["labels"][0] += 1
+        np.savez(path, **held)
+    (embeddings_folder / "text.npz").unlink()
+    _, server, clients = start()
+    assert server.wait() == 1
+    assert "overlap those of an earlier sum" in server.output
+    assert not counts_came(server)
+    assert 0 not in [client.wait() for client in clients.values()]
+
+
+@pytest.fixture
+def terminals():
+    """For each client a terminal, and what types on it."""
+    pairs = {k: os.openpty() for k in EVERYONE}
+    yield {k: (os.ttyname(there), here) for k, (here, there) in pairs.items()}
+    for pair in pairs.values():
+        for end in pair:
+            os.close(end)
+
+
+CONFIRM = ("ggeur.privacy.secure_sums_confirm", True)
+
+
+def test_people_compare_keys_by_telephone(fleet, terminals, embedded, tmp_path):
+    store = "ggeur.privacy.secure_sums_store", str(tmp_path / "sums")
+    one = fleet(*SETTINGS, *CONFIRM, *store)
+    server = one.server()
+    clients = {k: one.client(k, terminal=terminals[k][0]) for k in EVERYONE}
+    for k in EVERYONE:
+        clients[k].wait_for("reads to you")
+    assert not counts_came(server)
+    for client in clients.values():
+        found = re.search(r"read to client (\d): ([0-9a-f ]+)", client.output)
+        os.write(terminals[int(found[1])][1], found[2].encode() + b"\n")
+    check_same(server, clients, embedded(*SETTINGS))
+    assert counts_came(server)
+    said = "keys through the server, compared by people"
+    assert server.results["privacy"]["keys"] == said
+    assert f"privacy: sums; {said};" in server.output
+
+
+@pytest.mark.parametrize("fault", ["wrong words", "no terminal"])
+def test_without_the_right_words_nothing_is_sent(fleet, terminals, tmp_path, fault):
+    store = "ggeur.privacy.secure_sums_store", str(tmp_path / "sums")
+    one = fleet(*SETTINGS, *CONFIRM, *store)
+    server = one.server()
+    there = {k: name for k, (name, _) in terminals.items()}
+    if fault == "no terminal":
+        there[2] = ""
+    clients = {k: one.client(k, terminal=there[k]) for k in EVERYONE}
+    if fault == "wrong words":
+        clients[2].wait_for("reads to you")
+        os.write(terminals[2][1], b"dead beef\n" * 3)
+    assert clients[2].wait() == 1
+    said = "client 2: ggeur.privacy.secure_sums_confirm: "
+    assert said in clients[2].output
+    if fault == "wrong words":
+        for k in (1, 3, 4):  # their people hang up
+            clients[k].wait_for("reads to you")
+            os.write(terminals[k][1], b"\x04")
+    assert server.wait() == 1
+    assert said in server.output
+    assert not counts_came(server)
     assert 0 not in [client.wait() for client in clients.values()]
 
 

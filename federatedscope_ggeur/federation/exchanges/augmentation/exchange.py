@@ -286,12 +286,16 @@ class AugmentationExchange(Exchange):
             server.aggregation_weights[k] = reply.aggregation_weight
             server.init_uploads[k] = dict(reply.init_upload)
 
-    def catch_up(self, numbers: list[int]) -> Requests[None]:
+    def catch_up(self, returned: list[int]) -> Requests[None]:
         """Prepare clients that are there without what round 0 sent."""
-        yield from self._prepare(numbers)
+        unprepared = self.course.membership.unprepared
+        missing = [k for k in returned if k in unprepared]
+        if not missing:
+            return
+        yield from self._prepare(missing)
         if self.init_broadcast:
             unprepared = self.course.membership.unprepared
-            prepared = [k for k in numbers if k not in unprepared]
+            prepared = [k for k in missing if k not in unprepared]
             yield from self._send_init_broadcast(prepared)
 
     def record(self) -> dict[str, Any]:

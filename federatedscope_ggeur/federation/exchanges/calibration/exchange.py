@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.advice import withheld_note
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
     ClientSide,
@@ -105,6 +108,10 @@ class CalibrationExchange(Exchange):
     @classmethod
     def is_due(cls, demands: Demands) -> bool:
         return demands.calibrates
+
+    @classmethod
+    def withheld_note(cls, counts: np.ndarray, threshold: int) -> str:
+        return withheld_note(counts, threshold)
 
     def run(self, number: int) -> Requests[dict[str, int]]:
         """Calibrate the head after the last round; what there was to draw from."""

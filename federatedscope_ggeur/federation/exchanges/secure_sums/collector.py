@@ -12,6 +12,7 @@ import torch
 
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
+    ASKED_SETTINGS,
     MaskedRequest,
     MaskedVector,
     SumKey,
@@ -155,11 +156,8 @@ class Collector:
         self._summed: SummedStatistics | None = None
 
     def keys_request(self) -> SumKeysRequest:
-        own = self.settings
-        return SumKeysRequest(
-            *(self.session, self.roster, own.min_clients, own.min_samples),
-            *(own.radius, own.max_rows, own.fraction_bits),
-        )
+        own = {name: getattr(self.settings, name) for name in ASKED_SETTINGS}
+        return SumKeysRequest(self.session, self.roster, **own)
 
     def take_keys(self, keys: Iterable[SumKey]) -> None:
         """The roster's keys.
@@ -191,8 +189,12 @@ class Collector:
             more["origin"] = shared_origin(self._means, self._named, self.settings)
         keys = [self._keys[k] for k in self.roster]
         return MaskedRequest(
-            *(self.session, stage, self.roster),
-            *(tuple(k.key for k in keys), tuple(k.signature for k in keys)),
+            session=self.session,
+            stage=stage,
+            roster=self.roster,
+            keys=tuple(k.key for k in keys),
+            commitments=tuple(k.commitment for k in keys),
+            signatures=tuple(k.signature for k in keys),
             **more,
         )
 
@@ -242,7 +244,7 @@ class Collector:
             assert self._held is not None, "the stage of means comes first"
             origin = shared_origin(self._means, self._named, self.settings)
             self._summed = pooled_statistics(
-                *(total, self._held, origin, self.settings, clients)
+                total, self._held, origin, self.settings, clients
             )
 
     @property

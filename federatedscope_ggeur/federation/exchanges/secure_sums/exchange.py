@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
+import numpy as np
+
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
@@ -130,6 +132,10 @@ class SumsExchange(Exchange):
     agreed = staticmethod(keys.agreed)
     objections = staticmethod(keys.objections)
     REVEALS = "sums over all clients"
+    UNSCREENED = (
+        "secure sums: nobody sees a single client's statistics, so none can be "
+        "screened: one client can spoil the sum, and nobody can tell which"
+    )
 
     def __init__(self, course):
         super().__init__(course)
@@ -141,6 +147,20 @@ class SumsExchange(Exchange):
     @classmethod
     def is_due(cls, demands: Demands) -> bool:
         return demands.summed_statistics
+
+    @classmethod
+    def withheld_note(cls, counts: np.ndarray, threshold: int) -> str:
+        """As `Exchange.withheld_note`; the threshold holds for sums over clients."""
+        totals = counts.sum(axis=0)
+        back = (totals > 0) & (totals < threshold)
+        if not back.any():
+            return ""
+        rows = f"{int(totals[back].sum())} of {int(totals.sum())} rows"
+        return (
+            f"{setting('min_samples')} {threshold} withholds {int(back.sum())} "
+            f"classes, which have {rows} over all clients: a one-shot (closed-form) "
+            "head never predicts them"
+        )
 
     @property
     def collector(self) -> Collector:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Sequence
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,8 +24,48 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
     of_bytes,
 )
 from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.lock import locked
 
-_ROW = 16
+_ROW, _SALT = 16, 32
+#: The form of the file. The first one had digests of rows with the numbers of classes.
+_FORM = 2
+
+
+@dataclass(frozen=True)
+class RowDigests:
+    """Digests of a client's rows, under its salt.
+
+    Attributes
+    ----------
+    rows : frozenset of bytes
+        One of each row by itself: whether two sets of rows overlap.
+    whole : bytes
+        One of all rows, each with the name of its class, in any order of rows and of
+        classes: whether two sets are the same. A row that comes twice counts twice.
+    """
+
+    rows: frozenset[bytes]
+    whole: bytes
+
+
+def row_digests(
+    features: Tensor, labels: Tensor, class_names: Sequence[str], salt: bytes
+) -> RowDigests:
+    """Of rows [n, D], float32, and labels [n]."""
+    data = features.detach().cpu().numpy().astype("<f4") + 0.0  # so that -0.0 is 0.0
+    plain = hashlib.blake2b(digest_size=_ROW, key=salt, person=b"row")
+    named = hashlib.blake2b(digest_size=_ROW, key=salt, person=b"row of a class")
+    names = [name.encode("utf-8", "surrogatepass") for name in class_names]
+    rows, with_class = [], []
+    for row, label in zip(data, labels.tolist()):
+        alone, labelled = plain.copy(), named.copy()
+        alone.update(row)
+        rows.append(alone.digest())
+        labelled.update(rows[-1] + names[label])
+        with_class.append(labelled.digest())
+    whole = hashlib.blake2b(digest_size=_SALT, key=salt, person=b"rows")
+    whole.update(b"".join(sorted(with_class)))
+    return RowDigests(frozenset(rows), whole.digest())
 
 
 @dataclass(frozen=True)
@@ -34,28 +75,31 @@ class PastSum:
     Attributes
     ----------
     session : str
-    roster : tuple of int
+    commitments : mapping from client number to bytes
+        Of the roster: what each said of its rows.
     settings : str
         A digest of what totals depend on beside rows.
     rows : frozenset of bytes
-        Digests of the client's rows and labels.
-    classes, counts : tuple of int, or None
-        What was named; None where it did not come so far.
+        Digests of the client's rows by themselves.
+    named : mapping from name to int, or None
+        The classes that were summed, and their rows over all clients; None where it did
+        not come so far.
     """
 
     session: str
-    roster: tuple[int, ...]
+    commitments: Mapping[int, bytes]
     settings: str
     rows: frozenset[bytes]
-    classes: tuple[int, ...] | None = None
-    counts: tuple[int, ...] | None = None
+    named: Mapping[str, int] | None = None
+
+    def is_alike(self, other: PastSum) -> bool:
+        """Whether it is over the same rows of the same clients as the `other`."""
+        mine = self.commitments, self.settings, self.rows
+        return mine == (other.commitments, other.settings, other.rows)
 
     def repeated_by(self, other: PastSum) -> bool:
         """Whether all that this says the `other` says as well."""
-        same = (self.roster, self.settings) == (other.roster, other.settings)
-        named = self.classes, self.counts
-        known = named in ((None, None), (other.classes, other.counts))
-        return same and known and self.rows == other.rows
+        return self.is_alike(other) and self.named in (None, other.named)
 
 
 @dataclass(frozen=True)
@@ -75,8 +119,10 @@ class Current:
         Digests of what each stage was asked by.
     vectors : mapping from stage to Tensor
         What was sent.
-    keys : bytes
-        All keys of the roster, as they came with the first stage.
+    about : bytes
+        A digest of the rows, classes and settings that it is answered for.
+    peers : bytes
+        All keys and commitments of the roster, as they came with the first stage.
     """
 
     session: bytes
@@ -85,22 +131,10 @@ class Current:
     key: bytes
     signature: bytes
     chain: bytes
+    about: bytes
     requests: dict[str, str] = field(default_factory=dict)
     vectors: dict[str, Tensor] = field(default_factory=dict)
-    keys: bytes = b""
-
-
-def row_digests(features: Tensor, labels: Tensor) -> frozenset[bytes]:
-    """A digest of each row [D] with its label, and of which of several equal ones it
-    is: a row that comes twice is another set of rows."""
-    rows = features.detach().contiguous().cpu().numpy()
-    seen: Counter[bytes] = Counter()
-    found = set()
-    for row, label in zip(rows, labels.tolist()):
-        once = hashlib.sha256(row.tobytes() + b"%d" % label).digest()
-        seen[once] += 1
-        found.add(hashlib.sha256(once + b"%d" % seen[once]).digest()[:_ROW])
-    return frozenset(found)
+    peers: bytes = b""
 
 
 class Journal:
@@ -115,27 +149,32 @@ class Journal:
     ----------
     past : tuple of PastSum
     current : Current or None
+    salt : bytes
+        The client's secret, made once: digests of rows are made with it, so that nobody
+        can try out rows on them. It is never sent.
 
     Raises
     ------
     ConfigError
-        The file is there and cannot be read, or is not this client's.
+        A file is there and cannot be read, or is not this client's; or the salt cannot
+        be kept.
     """
 
     def __init__(self, folder: str, number: int):
-        self._path = Path(folder) / f"client_{number:04d}.sums" if folder else None
         self._number = number
         self.past: tuple[PastSum, ...] = ()
         self.current: Current | None = None
-        if self._path is not None and self._path.exists():
-            try:
-                self._load(self._path.read_bytes())
-            except (OSError, MessageError, ValueError, KeyError, TypeError) as error:
-                raise ConfigError(
-                    f"{setting('secure_sums_store')}: '{self._path}' cannot be used: "
-                    f"{error}; it says what this client has sent, so do not delete it "
-                    "unless its rows are no secret"
-                ) from error
+        self._path: Path | None = None
+        if not folder:
+            self.salt = secrets.token_bytes(_SALT)
+            return
+        self._path = Path(folder) / f"client_{number:04d}.sums"
+        with self._locked(self._path), _readable(self._path):
+            self._seen = _held(self._path)
+            message = None if self._seen is None else self._opened(self._seen)
+            self.salt = self._own_salt(self._path, is_new=message is None)
+            if message is not None:
+                self._load(message)
 
     def keep(self, current: Current, past: Sequence[PastSum] | None = None) -> None:
         """Note where the session is, whole or not at all.
@@ -143,74 +182,149 @@ class Journal:
         Raises
         ------
         ConfigError
-            It cannot be written.
+            It cannot be written, or somebody else has written it.
         """
         before = self.past, self.current
         self.current = current
         if past is not None:
             self.past = tuple(past)
         try:
-            self._save()
+            self._save(current)
         except BaseException:
             self.past, self.current = before
             raise
 
-    def _save(self) -> None:
-        if self._path is None or self.current is None:
+    @contextmanager
+    def _locked(self, path: Path) -> Iterator[None]:
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        lock = path.with_suffix(".lock")
+        with locked(lock, f"what client {self._number} has sent", _unwritable):
+            yield
+
+    def _own_salt(self, journal: Path, is_new: bool) -> bytes:
+        path = journal.with_suffix(".salt")
+        salt = _held(path)
+        if salt is None and is_new:
+            salt = secrets.token_bytes(_SALT)
+            write_atomically(path, salt, mode=0o600)
+        if salt is None or len(salt) != _SALT:
+            raise ValueError(
+                f"'{path.name}', which belongs to it, is missing or damaged"
+            )
+        return salt
+
+    @property
+    def _mark(self) -> str:
+        """What tells that a journal goes with this salt."""
+        return hashlib.blake2b(key=self.salt, person=b"journal").hexdigest()
+
+    def _save(self, now: Current) -> None:
+        if self._path is None:
             return
-        now = self.current
         tensors = {
             f"rows.{i}": as_bytes(b"".join(sorted(one.rows))).reshape(-1, _ROW)
             for i, one in enumerate(self.past)
         }
         tensors.update(wire.under("vector", now.vectors))
         tensors["roster"] = torch.tensor(now.roster, dtype=torch.int64)
-        for name in ("session", "secret", "key", "signature", "chain", "keys"):
+        for name in _PARTS:
             tensors[name] = as_bytes(getattr(now, name))
         past = [
-            [one.session, one.roster, one.settings, one.classes, one.counts]
+            [
+                one.session,
+                {str(k): found.hex() for k, found in one.commitments.items()},
+                one.settings,
+                None if one.named is None else dict(one.named),
+            ]
             for one in self.past
         ]
         numbers = {
             "client": self._number,
+            "form": _FORM,
+            "salt": self._mark,
             "requests": now.requests,
             "past": json.dumps(past),
         }
         packed = wire.pack("sums journal", wire.sealed(numbers, tensors), tensors)
-        try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # It holds the secret of a session.
-            write_atomically(self._path, packed, mode=0o600)
-        except (OSError, ConfigError) as error:
-            raise ConfigError(
-                f"{setting('secure_sums_store')}: {error}; nothing is sent that is not "
-                "noted there first"
-            ) from error
+        with self._locked(self._path):
+            if _held(self._path) != self._seen:
+                raise ConfigError(
+                    f"{setting('secure_sums_store')}: '{self._path}' was changed by "
+                    f"another process: client {self._number} runs twice; nothing more "
+                    "is sent"
+                )
+            try:
+                # It holds the secret of a session.
+                write_atomically(self._path, packed, mode=0o600)
+            except ConfigError as error:
+                raise _unwritable(self._path, error) from error
+            self._seen = packed
 
-    def _load(self, data: bytes) -> None:
+    def _opened(self, data: bytes) -> wire.Message:
         message = wire.unpack(data, "sums journal", f"client {self._number}")
         message.client()
         message.check_content()
+        if not message.says("form") or message.integer("form") != _FORM:
+            raise ValueError(
+                "another version of this program wrote it, and which rows were summed "
+                "before cannot be told from it"
+            )
+        return message
 
-        def held(name: str) -> bytes:
-            return of_bytes(message.tensor(name, torch.uint8, (None,)))
-
+    def _load(self, message: wire.Message) -> None:
+        if message.text("salt") != self._mark:
+            raise ValueError("another salt belongs to it than the one beside it")
         past = []
-        for i, (session, roster, settings, classes, counts) in enumerate(
+        for i, (session, commitments, settings, named) in enumerate(
             json.loads(message.text("past"))
         ):
             rows = of_bytes(message.tensor(f"rows.{i}", torch.uint8, (None, _ROW)))
             digests = {rows[j : j + _ROW] for j in range(0, len(rows), _ROW)}
-            named = [None if n is None else tuple(n) for n in (classes, counts)]
-            past.append(
-                PastSum(session, tuple(roster), settings, frozenset(digests), *named)
-            )
+            said = {int(k): bytes.fromhex(one) for k, one in commitments.items()}
+            past.append(PastSum(session, said, settings, frozenset(digests), named))
         self.past = tuple(past)
-        names = ("session", "secret", "key", "signature", "chain", "keys")
-        parts = {name: held(name) for name in names}
         self.current = Current(
-            **parts,
+            **{
+                name: of_bytes(message.tensor(name, torch.uint8, (None,)))
+                for name in _PARTS
+            },
             roster=tuple(message.tensor("roster", torch.int64, (None,)).tolist()),
             requests=message.mapping("requests"),
             vectors=message.tensors_under("vector"),
         )
+
+
+#: The fields of `Current` that are bytes.
+_PARTS = ("session", "secret", "key", "signature", "chain", "about", "peers")
+
+
+def _held(path: Path) -> bytes | None:
+    """What a file holds; None where there is none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise _unwritable(path, error) from error
+    except (OSError, MessageError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{setting('secure_sums_store')}: '{path}' cannot be used: {error}. It "
+            "says what this client has sent, so keep it; only for rows that are no "
+            "secret, or were in no earlier sum, name another folder"
+        ) from error
+
+
+def _unwritable(path: Path, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"{setting('secure_sums_store')}: {error}; nothing is sent that is not noted "
+        "there first"
+    )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
 from federatedscope_ggeur.federation.exchanges.secure_sums.fixed_point import (
     MOST_BITS,
     largest_fraction_bits,
@@ -72,8 +73,17 @@ KEYS = (
         SERVER,
         "Secure sums, client: whose mask keys are believed; server, which passes them "
         "on, or a file with every client's verifying key, a line <number> <64 hex "
-        "digits> each.",
+        "digits> each. All sides must have the one or the other.",
         text,
+    ),
+    Key(
+        f"{_NAME}_confirm",
+        False,
+        "Secure sums, distributed, with secure_sums_trust: server: before anything is "
+        "sent, each client waits until its person has typed the words that another "
+        "client's person reads out by telephone. Words differ where the server made "
+        "up keys.",
+        one_of(True, False),
     ),
     Key(
         f"{_NAME}_signing_key",
@@ -107,16 +117,33 @@ KEYS = (
     ),
 )
 
+BY_SERVER = "keys through the server"
+
 
 def agreed(run: Demands) -> dict[str, object]:
     """What all sides must have alike beside the shared keys, where sums are on."""
-    own = ("min_clients", "radius", "max_rows", "fraction_bits")
+    own = ("min_clients", "radius", "max_rows", "fraction_bits", "confirm")
     fields = ["secure_sums", *(f"secure_sums_{name}" for name in own)]
-    return {field: run[field] for field in (*fields, "min_samples", "prototypes")}
+    found = {field: run[field] for field in (*fields, "min_samples", "prototypes")}
+    # Everyone's file of keys has a name of its own.
+    trust = run["secure_sums_trust"]
+    return {**found, "secure_sums_trust": trust if trust == SERVER else "a file"}
+
+
+def word_for_keys(run: Demands) -> str:
+    """Whose word for clients' keys is taken; all sides have these settings alike."""
+    if run["secure_sums_trust"] != SERVER:
+        return "keys signed by the clients"
+    compared = ", compared by people" if run["secure_sums_confirm"] else ""
+    return f"{BY_SERVER}{compared}"
 
 
 def sum_settings(
-    run: Demands, num_classes: int, dim: int, agreed: Mapping[str, str]
+    run: Demands,
+    num_classes: int,
+    dim: int,
+    agreed: Mapping[str, str],
+    class_names: Sequence[str],
 ) -> SumSettings:
     """How statistics are summed in a run of these facts.
 
@@ -142,6 +169,8 @@ def sum_settings(
         signing_key=run["secure_sums_signing_key"],
         store=run["secure_sums_store"] if run.distributed else "",
         new_roster=run["secure_sums_new_roster"],
+        class_names=tuple(class_names),
+        confirm=run["secure_sums_confirm"],
     )
     size, most = 8 * settings.longest / 1e6, run["secure_sums_max_upload_mb"]
     if size > most:
@@ -159,6 +188,8 @@ def objections(run: Demands) -> Objections:
     if not run.sums:
         kinds = {"prototypes": ["domain", "client"]}
         yield Objection(own, kinds, "where nobody has a mean over all other clients")
+        silent = {"secure_sums_confirm": [False]}
+        yield Objection(own, silent, "where there are no keys to compare")
         return
     yield from _own_problems(run)
     if "train" in run["splits"]:
@@ -210,6 +241,23 @@ def _own_problems(run: Demands) -> Iterator[Problem]:
     if (run["secure_sums_trust"] == SERVER) != (run["secure_sums_signing_key"] == ""):
         why = f"goes with a file in {trust}, which has the verifying keys"
         yield "secure_sums_signing_key", why
+    if run["secure_sums_confirm"] and run["secure_sums_trust"] != SERVER:
+        why = f"must be False with a file in {trust}: signed keys need no telephone"
+        yield "secure_sums_confirm", why
+    if run["secure_sums_confirm"] and not run.distributed:
+        why = (
+            f"must be False without {setting('mode')}: distributed: all clients are "
+            "one process, and no keys travel"
+        )
+        yield "secure_sums_confirm", why
+    for part in plugin_exchanges(run):
+        if not part.REVEALS:
+            yield (
+                "plugins",
+                f"the exchange {part.name} of {part.__module__} cannot be asked with "
+                f"{setting('secure_sums')}: it does not say what its answers tell of "
+                "rows; give its class a REVEALS, or take the plugin out",
+            )
     clients, least = run["client_num"], run["secure_sums_min_clients"]
     if 0 < clients < least:
         yield (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,10 +12,14 @@ from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 
 U8, I64, F32 = torch.uint8, torch.int64, torch.float32
-_SESSION, _KEY, _SIGNATURE = 16, 32, 64
+_SESSION, _KEY, _SIGNATURE, _COMMITMENT = 16, 32, 64, 32
 #: More clients make no sum: every pair of them has a key.
 MOST_CLIENTS = 10_000
 _NO_CLASSES = torch.zeros(0, dtype=I64)
+
+
+#: The settings that a session is asked with.
+ASKED_SETTINGS = ("min_clients", "min_samples", "radius", "max_rows", "fraction_bits")
 
 
 @dataclass(frozen=True)
@@ -69,17 +74,28 @@ class SumKeysRequest:
 
 @dataclass(frozen=True)
 class SumKey:
-    """Round 0, up: a client's key for the session, signed if it signs."""
+    """Round 0, up: a client's key for the session, signed if it signs.
+
+    Attributes
+    ----------
+    client, session, key
+    commitment : bytes
+        A salted digest of its rows and their classes: the same as in an earlier session
+        if they are. Of what they are it says nothing to who lacks the client's salt.
+    signature : bytes
+    """
 
     client: int
     session: bytes
     key: bytes
+    commitment: bytes
     signature: bytes = b""
 
     def to_bytes(self) -> bytes:
         tensors = {
             "session": as_bytes(self.session),
             "mask_key": as_bytes(self.key),
+            "commitment": as_bytes(self.commitment),
             "signature": as_bytes(self.signature),
         }
         return wire.pack("sum_key", {"client": self.client}, tensors)
@@ -87,14 +103,32 @@ class SumKey:
     @classmethod
     def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> SumKey:
         message = wire.unpack(data, "sum_key", sender)
-        message.only(("session", "mask_key", "signature"))
+        message.only(("session", "mask_key", "commitment", "signature"))
         key = message.tensor("mask_key", U8, (_KEY,))
+        commitment = message.tensor("commitment", U8, (_COMMITMENT,))
         signature = message.tensor("signature", U8, (None,))
         if len(signature) not in (0, _SIGNATURE):
             raise message.refuse("signature", f"must have 0 or {_SIGNATURE} bytes")
         return cls(
-            message.client(), _session_of(message), of_bytes(key), of_bytes(signature)
+            message.client(),
+            _session_of(message),
+            of_bytes(key),
+            of_bytes(commitment),
+            of_bytes(signature),
         )
+
+
+_TENSORS = (
+    "session",
+    "roster",
+    "keys",
+    "commitments",
+    "signatures",
+    "classes",
+    "counts",
+    "vectors",
+    "origin",
+)
 
 
 @dataclass(frozen=True)
@@ -105,7 +139,7 @@ class MaskedRequest:
     ----------
     session, stage : bytes, str
     roster : tuple of int
-    keys, signatures : tuple of bytes
+    keys, commitments, signatures : tuple of bytes
         In the order of `roster`; a signature may be empty.
     classes, counts : Tensor of shape (m,), int64
         Stage "means": the classes to be summed, and their rows over all clients.
@@ -119,6 +153,7 @@ class MaskedRequest:
     stage: str
     roster: tuple[int, ...]
     keys: tuple[bytes, ...]
+    commitments: tuple[bytes, ...]
     signatures: tuple[bytes, ...]
     classes: Tensor = field(default_factory=lambda: _NO_CLASSES)
     counts: Tensor = field(default_factory=lambda: _NO_CLASSES)
@@ -131,6 +166,9 @@ class MaskedRequest:
             "session": as_bytes(self.session),
             "roster": _roster(self.roster),
             "keys": as_bytes(b"".join(self.keys)).reshape(-1, _KEY),
+            "commitments": as_bytes(b"".join(self.commitments)).reshape(
+                -1, _COMMITMENT
+            ),
             "signatures": as_bytes(
                 b"".join(s or none for s in self.signatures)
             ).reshape(-1, _SIGNATURE),
@@ -146,16 +184,12 @@ class MaskedRequest:
         cls, data: bytes, schema: MessageSchema, sender: str = "the server"
     ) -> MaskedRequest:
         message = wire.unpack(data, "masked_request", sender)
-        message.only(
-            (
-                *("session", "roster", "keys", "signatures"),
-                *("classes", "counts", "vectors", "origin"),
-            )
-        )
+        message.only(_TENSORS)
         stage, roster = message.text("stage"), _roster_of(message)
         if stage not in ("counts", "means", "pooled"):
             raise message.refuse("stage", f"{stage!r:.80} is no stage")
         keys = message.tensor("keys", U8, (len(roster), _KEY))
+        commitments = message.tensor("commitments", U8, (len(roster), _COMMITMENT))
         signatures = message.tensor("signatures", U8, (len(roster), _SIGNATURE))
         names = stage == "means"
         classes = message.labels("classes", schema.num_classes, distinct=True)
@@ -171,6 +205,7 @@ class MaskedRequest:
             stage,
             roster,
             tuple(of_bytes(key) for key in keys),
+            tuple(of_bytes(one) for one in commitments),
             tuple(of_bytes(s) if s.any() else b"" for s in signatures),
             classes,
             counts,
@@ -217,7 +252,7 @@ class MaskedVector:
 
 def as_bytes(data: bytes) -> Tensor:
     """Bytes as a tensor, uint8."""
-    return torch.tensor(list(data), dtype=U8)
+    return torch.from_numpy(np.array(bytearray(data), dtype=np.uint8))
 
 
 def of_bytes(tensor: Tensor) -> bytes:

@@ -116,13 +116,27 @@ def mask(
 
 def fingerprint(roster: Iterable[int], keys: Sequence[bytes]) -> str:
     """What clients may compare by telephone: 8 words of 4 hex digits."""
-    text = digest("roster keys", *roster, *keys).hex()[:32]
+    return _words(digest("roster keys", *roster, *keys))
+
+
+def words_of(number: int, roster: Iterable[int], keys: Sequence[bytes]) -> str:
+    """The same for client `number` to read out. Those of another client are others,
+    which cannot be copied from its own terminal.
+
+    They are not cut shorter: a server that makes up the keys of both sides could search
+    for two lists of keys whose words are the same.
+    """
+    return _words(digest("words", number, *roster, *keys))
+
+
+def _words(data: bytes) -> str:
+    text = data.hex()[:32]
     return " ".join(text[i : i + 4] for i in range(0, 32, 4))
 
 
-def signed_bytes(session: bytes, number: int, key: bytes) -> bytes:
-    """What a client signs: its mask key, for one session."""
-    return digest("ggeur mask key 1", session, number, key)
+def signed_bytes(session: bytes, number: int, key: bytes, commitment: bytes) -> bytes:
+    """What a client signs: its mask key and its commitment, for one session."""
+    return digest("ggeur mask key 2", session, number, key, commitment)
 
 
 def _private(secret: bytes) -> Any:

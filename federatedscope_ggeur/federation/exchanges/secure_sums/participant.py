@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -16,14 +16,20 @@ from federatedscope_ggeur.errors import (
     MessageError,
     setting,
 )
+from federatedscope_ggeur.federation.exchanges.secure_sums.confirmation import (
+    confirm,
+    require_terminal,
+)
 from federatedscope_ggeur.federation.exchanges.secure_sums.fixed_point import SLACK
 from federatedscope_ggeur.federation.exchanges.secure_sums.journal import (
     Current,
     Journal,
     PastSum,
+    RowDigests,
     row_digests,
 )
 from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
+    ASKED_SETTINGS,
     MaskedRequest,
     MaskedVector,
     SumKey,
@@ -70,6 +76,11 @@ class Participant:
         The client's own.
     make_secret : callable () -> bytes
         Draws the secret of a mask key; tests have it fixed.
+
+    Raises
+    ------
+    ConfigError
+        Two classes have one name, or a file that the settings name cannot be used.
     """
 
     def __init__(
@@ -80,6 +91,13 @@ class Participant:
         settings: SumSettings,
         make_secret: Callable[[], bytes] = new_secret,
     ):
+        names = settings.class_names
+        assert len(names) == settings.num_classes, "every class needs a name"
+        if len(set(names)) < len(names):
+            raise ConfigError(
+                f"{setting('secure_sums')}: two classes have the same name, by which a "
+                "client tells whether its rows were summed before; name them apart"
+            )
         self._number, self._settings = number, settings
         self._rows = ClientRows(features, labels, settings)
         self._make_secret = make_secret
@@ -113,9 +131,18 @@ class Participant:
         if now is not None and now.session == request.session:
             if now.roster != request.roster:
                 raise _refusal("roster", "another roster than before in this session")
+            self._check_begun(now)
             return self._answer(now)
+        if self._settings.confirm:
+            require_terminal(self._number)
         self._check_settings(request)
         self._check_roster(request.roster)
+        if len(self._rows.labels) > self._settings.max_rows:
+            raise GGEURError(
+                f"client {self._number}: it has more rows than "
+                f"{setting('secure_sums_max_rows')} {self._settings.max_rows} allows "
+                "all clients; raise it on all sides"
+            )
         if not self._rows.fits:
             # The server is told no more than that; the log is the client's own.
             logger.error(
@@ -133,11 +160,20 @@ class Participant:
         key = public_key(secret)
         signature = b""
         if self._signer is not None:
-            signature = self._signer.sign(request.session, key)
+            whole = self._digests.whole
+            signature = self._signer.sign(request.session, key, whole)
         chain = self._begin(request)
         self._shared, self._named = {}, None
         self._journal.keep(
-            Current(request.session, request.roster, secret, key, signature, chain)
+            Current(
+                session=request.session,
+                roster=request.roster,
+                secret=secret,
+                key=key,
+                signature=signature,
+                chain=chain,
+                about=self._about,
+            )
         )
         return self._answer(self._journal.current)
 
@@ -159,6 +195,7 @@ class Participant:
             )
         if request.roster != now.roster:
             raise _refusal("roster", "another roster than before in this session")
+        self._check_begun(now)
         stage = request.stage
         bound = _bound(now.chain, request)
         if stage in now.vectors:
@@ -170,11 +207,17 @@ class Participant:
         following = stages[len(now.vectors)] if len(now.vectors) < len(stages) else ""
         if stage != following:
             raise _refusal("stage", f"'{stage}', where '{following}' comes next")
-        self._check_keys(request, now)
+        self._check_peers(request, now)
         vector = self._vector(request, now)
+        if stage == COUNTS and self._settings.confirm:
+            confirm(self._number, request.roster, request.keys)
         masks = mask(
-            *(self._number, self._with_peers(request, now), now.session),
-            *(stage, bound, len(vector)),
+            self._number,
+            self._with_peers(request, now),
+            now.session,
+            stage,
+            bound,
+            len(vector),
         )
         sent = torch.from_numpy((vector + masks).view(np.int64))
         self._note(request, now, bound, sent)
@@ -187,16 +230,17 @@ class Participant:
     ) -> None:
         stage, past = request.stage, list(self._journal.past)
         if stage == COUNTS:
-            own = PastSum(now.session.hex(), now.roster, self._totals_of, self._digests)
+            own = self._summed(now, _commitments(request))
             past = [*(one for one in past if not one.repeated_by(own)), own]
             who = fingerprint(request.roster, request.keys)
             logger.info(
                 "client %d: keys of the roster %s: %s",
-                *(self._number, list(request.roster), who),
+                self._number,
+                list(request.roster),
+                who,
             )
         if stage == MEANS and self._named is not None:
-            named = self._named
-            own = replace(past[-1], classes=named.classes, counts=named.counts)
+            own = replace(past[-1], named=self._by_name(self._named))
             past = [*(one for one in past[:-1] if not one.repeated_by(own)), own]
         vectors = {**now.vectors, stage: sent}
         is_last = len(vectors) == len(self._settings.stages)
@@ -207,7 +251,7 @@ class Participant:
                 chain=bound,
                 requests={**now.requests, stage: _contents(request)},
                 vectors=vectors,
-                keys=b"".join(request.keys),
+                peers=_peers(request),
             ),
             past,
         )
@@ -216,7 +260,8 @@ class Participant:
 
     def _answer(self, now: Current | None) -> SumKey:
         assert now is not None, "no session has begun"
-        return SumKey(self._number, now.session, now.key, now.signature)
+        whole = self._digests.whole
+        return SumKey(self._number, now.session, now.key, whole, now.signature)
 
     def _with_peers(self, request: MaskedRequest, now: Current) -> dict[int, bytes]:
         """A secret with every other client; made once a session."""
@@ -229,36 +274,51 @@ class Participant:
         return self._shared
 
     @cached_property
-    def _digests(self) -> frozenset[bytes]:
-        return row_digests(self._rows.features, self._rows.labels)
+    def _digests(self) -> RowDigests:
+        held, names = self._rows, self._settings.class_names
+        return row_digests(held.features, held.labels, names, self._journal.salt)
 
     @property
     def _totals_of(self) -> str:
         """What the totals of the same rows depend on."""
         own = self._settings
         numbers = own.min_samples, own.radius, own.max_rows, own.fraction_bits
-        return digest("totals", *map(float, numbers)).hex()
+        return digest("totals", *map(float, numbers), own.num_classes).hex()
+
+    @property
+    def _about(self) -> bytes:
+        """What all that it sends in one session depends on."""
+        own = self._settings
+        fields: list[bytes | str | int] = [self._digests.whole, self._totals_of]
+        fields += [own.agreed, own.sends_shape, *own.stages, "classes"]
+        return digest("about", *fields, *own.class_names)
+
+    def _summed(self, now: Current, commitments: dict[int, bytes]) -> PastSum:
+        """The session under way, as it is noted."""
+        rows = self._digests.rows
+        return PastSum(now.session.hex(), commitments, self._totals_of, rows)
+
+    def _by_name(self, named: Named) -> dict[str, int]:
+        names = self._settings.class_names
+        return {names[c]: rows for c, rows in zip(named.classes, named.counts)}
 
     def _begin(self, request: SumKeysRequest) -> bytes:
         """The chain of digests begins with what the session is about."""
-        limits: list[int | float] = [
-            request.radius,
-            request.max_rows,
-            request.fraction_bits,
-        ]
-        fields: list[bytes | str | int] = [
+        limits = [request.radius, request.max_rows, request.fraction_bits]
+        fields: list[bytes | str | int | float] = [
             "keys",
             request.session,
             *request.roster,
             request.min_clients,
         ]
-        return digest(*fields, request.min_samples, *limits, self._settings.agreed)
+        fields += [request.min_samples, *limits, self._settings.agreed, "classes"]
+        return digest(*fields, *self._settings.class_names)
 
     # what it adds
 
     def _vector(self, request: MaskedRequest, now: Current) -> np.ndarray:
         if request.stage == COUNTS:
-            self._check_past(now.roster)  # the rows may be others since the key
+            self._check_past(now.roster, _commitments(request))
             return self._rows.counts()
         if request.stage == MEANS:
             self._named = self._check_named(request, now)
@@ -270,18 +330,17 @@ class Participant:
         return self._rows.pooled(named, request.origin)
 
     def _named_before(self) -> Named:
-        last = self._journal.past[-1]
-        assert last.classes is not None, "the stage of means comes first"
-        assert last.counts is not None, "the stage of means comes first"
-        return Named(last.classes, last.counts)
+        held = self._journal.past[-1].named
+        assert held is not None, "the stage of means comes first"
+        classes = sorted(map(self._settings.class_names.index, held))
+        counts = (held[self._settings.class_names[c]] for c in classes)
+        return Named(tuple(classes), tuple(counts))
 
     # what it refuses
 
     def _check_settings(self, request: SumKeysRequest) -> None:
         own = self._settings
-        for name in (
-            *("min_clients", "min_samples", "radius", "max_rows", "fraction_bits"),
-        ):
+        for name in ASKED_SETTINGS:
             asked, wanted = getattr(request, name), getattr(own, name)
             if asked != wanted:
                 raise _refusal(name, f"{asked:g}, and {wanted:g} in its own settings")
@@ -297,60 +356,96 @@ class Participant:
                 f"for {least}: a sum of fewer says too much of each",
             )
 
-    def _check_past(self, roster: tuple[int, ...]) -> None:
-        """No sum over these rows that differs from an earlier one by few clients."""
+    def _check_begun(self, now: Current) -> None:
+        """What it answers for is what the session began with, also after a restart."""
+        if now.about != self._about:
+            raise _refusal(
+                "session",
+                "this client's rows, their classes or its settings are not those that "
+                "it began this session with; begin the run again",
+            )
+
+    def _check_past(
+        self, roster: tuple[int, ...], commitments: Mapping[int, bytes] | None = None
+    ) -> None:
+        """No sum over these rows that differs from an earlier one by few clients; with
+        the `commitments`, that differs by the rows of few, too."""
         for one in self._journal.past:
-            if not one.rows & self._digests:
+            if not one.rows & self._digests.rows:
                 continue
             where = (
                 f"; {setting('secure_sums_store')} holds what was sent (for rows that "
                 "are no secret, name another folder)"
             )
-            if one.rows != self._digests:
+            if one.commitments[self._number] != self._digests.whole:
                 raise _refusal(
                     "session",
                     "this client's rows overlap those of an earlier sum and are not "
-                    f"the same: the difference would tell of single rows{where}",
+                    "the same rows of the same classes: the difference would tell of "
+                    f"single rows{where}",
                 )
             if one.settings != self._totals_of:
                 raise _refusal(
                     "session",
                     "a second sum over the same rows, with another threshold, radius, "
-                    f"largest number of rows or precision{where}",
+                    "largest number of rows, precision or number of classes"
+                    f"{where}",
                 )
-            joined, left = set(roster) - set(one.roster), set(one.roster) - set(roster)
-            if not (joined or left):
-                continue
-            if not self._settings.new_roster:
-                raise _refusal(
-                    "roster",
-                    f"not that of an earlier sum over the same rows (clients "
-                    f"{sorted(joined | left)} joined or left): the difference of the "
-                    "two sums is theirs alone; "
-                    f"{setting('secure_sums_new_roster')}: True allows it{where}",
-                )
-            least = self._settings.min_clients
-            if any(0 < len(some) < least for some in (joined, left)):
-                raise _refusal(
-                    "roster",
-                    f"clients {sorted(joined)} joined and {sorted(left)} left since an "
-                    f"earlier sum over the same rows, and fewer than {least} at a time "
-                    f"would be told apart{where}",
-                )
+            self._check_difference(one, roster, commitments or one.commitments, where)
 
-    def _check_keys(self, request: MaskedRequest, now: Current) -> None:
-        keys = dict(zip(request.roster, request.keys))
-        if keys[self._number] != now.key:
+    def _check_difference(
+        self,
+        one: PastSum,
+        roster: tuple[int, ...],
+        commitments: Mapping[int, bytes],
+        where: str,
+    ) -> None:
+        """A sum over the same rows of this client differs from an earlier `one` by no
+        other client, or by enough of them."""
+        before, now = set(one.commitments), set(roster)
+        both = before & now
+        changed = {k for k in both if commitments[k] != one.commitments[k]}
+        groups = {
+            "joined": now - before,
+            "left": before - now,
+            "have other rows, or lost what they noted of them": changed,
+        }
+        who = "; ".join(
+            f"clients {sorted(some)} {what}" for what, some in groups.items() if some
+        )
+        if not who:
+            return
+        if not self._settings.new_roster:
+            raise _refusal(
+                "roster",
+                f"not that of an earlier sum over the same rows ({who}): the "
+                "difference of the two sums is theirs alone; "
+                f"{setting('secure_sums_new_roster')}: True allows it{where}",
+            )
+        least = self._settings.min_clients
+        if any(
+            0 < len(some | changed) < least for some in (now - before, before - now)
+        ):
+            raise _refusal(
+                "roster",
+                f"{who} since an earlier sum over the same rows, and fewer than "
+                f"{least} at a time would be told apart{where}",
+            )
+
+    def _check_peers(self, request: MaskedRequest, now: Current) -> None:
+        at = request.roster.index(self._number)
+        if request.keys[at] != now.key:
             raise _refusal("keys", f"the key of client {self._number} was changed")
         if len(set(request.keys)) < len(request.keys):
             raise _refusal("keys", "two clients have the same key")
-        if now.keys and now.keys != b"".join(request.keys):
+        if request.commitments[at] != self._digests.whole:
+            raise _refusal(
+                "commitments", f"what client {self._number} said was changed"
+            )
+        if now.peers and now.peers != _peers(request):
             raise _refusal("keys", "other keys than before in this session")
         if self._trusted is not None:
-            check_signatures(
-                *(self._trusted, now.session, request.roster),
-                *(request.keys, request.signatures),
-            )
+            check_signatures(self._trusted, request)
 
     def _check_named(self, request: MaskedRequest, now: Current) -> Named:
         """The classes to be summed are those, and all of those, of enough rows."""
@@ -372,10 +467,9 @@ class Participant:
                 f"{self._settings.min_samples} rows over all clients are "
                 f"{list(named.classes)!s:.100}, or their rows differ",
             )
+        own = self._summed(now, _commitments(request))
         for one in self._journal.past[:-1]:
-            same = one.roster == now.roster and one.rows & self._digests
-            known = one.classes, one.counts
-            if same and known not in ((None, None), (named.classes, named.counts)):
+            if one.is_alike(own) and one.named not in (None, self._by_name(named)):
                 raise _refusal(
                     "classes",
                     "not those of an earlier sum of the same clients: another one has "
@@ -388,10 +482,29 @@ def _bound(chain: bytes, request: MaskedRequest) -> bytes:
     """A digest of all that came down so far: what masks are made for. Clients that were
     sent different things have masks that do not cancel."""
     fields: list[bytes | str | int] = [chain, request.stage, *request.roster]
-    fields += [*request.keys, *request.signatures, "classes"]
+    fields += [*request.keys, *request.commitments, *request.signatures, "classes"]
     fields += [*request.classes.tolist(), *request.counts.tolist(), "vectors"]
     fields += [request.vectors.contiguous().numpy().tobytes(), "origin"]
     return digest(*fields, request.origin.contiguous().numpy().tobytes())
+
+
+def _commitments(request: MaskedRequest) -> dict[int, bytes]:
+    return dict(zip(request.roster, request.commitments))
+
+
+def _peers(request: MaskedRequest) -> bytes:
+    return b"".join([*request.keys, *request.commitments])
+
+
+def _said(now: set[int], before: set[int], changed: set[int]) -> str:
+    """How a roster differs from an earlier one."""
+    parts = {
+        "joined": now - before,
+        "left": before - now,
+        "have other rows, or lost what they noted of them": changed,
+    }
+    told = [f"clients {sorted(some)} {what}" for what, some in parts.items() if some]
+    return "; ".join(told)
 
 
 def _contents(request: MaskedRequest) -> str:

@@ -41,6 +41,11 @@ class SumSettings:
         The folder in which a client keeps what it has sent; "": the process' memory.
     new_roster : bool
         Other clients may take part than in an earlier sum over the same rows.
+    class_names : tuple of str
+        Of all classes, in the order of their numbers: what a client notes of its rows
+        is by name.
+    confirm : bool
+        A client waits until its person has typed the words that another client's reads.
     """
 
     num_classes: int
@@ -57,6 +62,8 @@ class SumSettings:
     signing_key: str = ""
     store: str = ""
     new_roster: bool = False
+    class_names: tuple[str, ...] = ()
+    confirm: bool = False
 
     def length(self, stage: str, named: int = 0) -> int:
         """Numbers of a client's vector of `stage`, of so many `named` classes."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.errors import ConfigError, MessageError, setting
+from federatedscope_ggeur.federation.exchanges.secure_sums.messages import (
+    MaskedRequest,
+)
 from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import (
     KEY_BYTES,
     signed_bytes,
@@ -88,31 +90,29 @@ class Signer:
         """The public key, 32 bytes."""
         return self._key.public_key().public_bytes_raw()
 
-    def sign(self, session: bytes, key: bytes) -> bytes:
-        """The signature of the client's mask key: 64 bytes."""
-        return self._key.sign(signed_bytes(session, self._number, key))
+    def sign(self, session: bytes, key: bytes, commitment: bytes) -> bytes:
+        """The signature of the client's mask key and commitment: 64 bytes."""
+        return self._key.sign(signed_bytes(session, self._number, key, commitment))
 
 
-def check_signatures(
-    trusted: dict[int, bytes],
-    session: bytes,
-    roster: Sequence[int],
-    keys: Sequence[bytes],
-    signatures: Sequence[bytes],
-) -> None:
-    """Raise `MessageError` unless every key is signed by the client it is of."""
+def check_signatures(trusted: dict[int, bytes], request: MaskedRequest) -> None:
+    """Raise `MessageError` unless every key, with the commitment beside it, is signed
+    by the client it is of."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    for number, key, signature in zip(roster, keys, signatures):
+    for number, key, commitment, signature in zip(
+        request.roster, request.keys, request.commitments, request.signatures
+    ):
         if number not in trusted:
             problem = f"client {number} is not in {setting('secure_sums_trust')}"
         elif not signature:
             problem = f"the key of client {number} is not signed"
         else:
             verifier = Ed25519PublicKey.from_public_bytes(trusted[number])
+            signed = signed_bytes(request.session, number, key, commitment)
             try:
-                verifier.verify(signature, signed_bytes(session, number, key))
+                verifier.verify(signature, signed)
                 continue
             except InvalidSignature:
                 problem = f"the key of client {number} is not signed by that client"

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
+from federatedscope_ggeur.federation.advice import withheld_note
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
@@ -142,6 +145,10 @@ class StatisticsExchange(Exchange):
     @classmethod
     def is_due(cls, demands: Demands) -> bool:
         return demands.own_statistics
+
+    @classmethod
+    def withheld_note(cls, counts: np.ndarray, threshold: int) -> str:
+        return withheld_note(counts, threshold)
 
     def begin(self) -> Requests[None]:
         course = self.course

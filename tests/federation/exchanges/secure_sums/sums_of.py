@@ -22,7 +22,9 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSe
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 
 CLASSES, DIM = 5, 4
-SETTINGS = SumSettings(CLASSES, DIM, 3, max_rows=2**16)
+#: As many as any test has.
+NAMES = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay")
+SETTINGS = SumSettings(CLASSES, DIM, 3, max_rows=2**16, class_names=NAMES[:CLASSES])
 SESSION = bytes(range(16))
 
 
@@ -52,14 +54,16 @@ class Sum:
     ----------
     participants : dict from client number to Participant
     sent : dict from (stage, client) to Tensor
-    down : list of bytes
-        All that went down, in order.
+    down, up : list of bytes
+        All that went down, in order, and up.
     tamper : callable (stage, client, MaskedRequest) -> MaskedRequest
         What the server does to the request of one client.
     """
 
     def __init__(self, clients, settings=SETTINGS, session=SESSION, generation=0):
-        self.settings, self.clients = settings, clients
+        names = settings.class_names or NAMES[: settings.num_classes]
+        self.settings = settings = replace(settings, class_names=names)
+        self.clients = clients
         self.participants = {
             k: Participant(
                 *(k, x, y, settings), make_secret=fixed_secret(k, generation)
@@ -69,7 +73,7 @@ class Sum:
         self.collector = Collector(
             settings, sorted(clients), make_session=lambda: session
         )
-        self.sent, self.down = {}, []
+        self.sent, self.down, self.up = {}, [], []
         self.tamper = lambda stage, k, request: request
         self.schema = MessageSchema(settings.num_classes, settings.dim, 1)
 
@@ -80,6 +84,7 @@ class Sum:
         keys = []
         for k in order(self.participants):
             answer = self.participants[k].key(request).to_bytes()
+            self.up.append(answer)
             keys.append(SumKey.from_bytes(answer, self.schema, f"client {k}"))
         self.collector.take_keys(keys)
         return self
@@ -91,6 +96,7 @@ class Sum:
             data = self.tamper(stage, k, request).to_bytes()
             received = MaskedRequest.from_bytes(data, self.schema)
             answer = self.participants[k].masked(received).to_bytes()
+            self.up.append(answer)
             vector = MaskedVector.from_bytes(answer, self.schema, f"client {k}")
             self.sent[stage, k] = vector.masked
             self.collector.add([vector])

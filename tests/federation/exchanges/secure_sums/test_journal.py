@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from sums_of import SETTINGS, Sum, clients_of, fixed_secret
+from sums_of import CLASSES, NAMES, SETTINGS, Sum, clients_of, fixed_secret
 
 from federatedscope_ggeur.errors import ConfigError, MessageError
+from federatedscope_ggeur.federation import wire
 from federatedscope_ggeur.federation.exchanges.secure_sums.journal import (
     Journal,
     row_digests,
@@ -102,23 +103,104 @@ def test_repeated_sums_take_no_more_room(settings):
     assert sizes[2] == sizes[1] == sizes[0]
 
 
-def test_digests_tell_rows_and_labels_apart():
-    x, y = clients_of()[1]
-    whole = row_digests(x, y)
-    assert len(whole) == len(x)
-    assert len(row_digests(x[1:], y[1:]) & whole) == len(x) - 1
-    assert not row_digests(x, y + 1) & whole
+class TestDigests:
+    """Of 12 rows; whether they overlap others and whether they are the same."""
+
+    def digests(self, x, y, names=NAMES, salt=bytes(32)):
+        return row_digests(x, y, names, salt)
+
+    def test_of_rows_by_themselves_say_nothing_of_classes(self):
+        x, y = clients_of()[1]
+        one, other = self.digests(x, y), self.digests(x, (y + 1) % CLASSES)
+        assert len(one.rows) == len(x)
+        assert one.rows == other.rows
+        assert one.whole != other.whole
+        assert len(self.digests(x[1:], y[1:]).rows & one.rows) == len(x) - 1
+
+    def test_the_order_of_rows_and_of_classes_does_not_matter(self):
+        x, y = clients_of()[1]
+        back = tuple(reversed(NAMES))
+        other = self.digests(x.flip(0), (len(NAMES) - 1 - y).flip(0), back)
+        assert other == self.digests(x, y)
+
+    def test_a_row_that_comes_twice_is_told_from_one_that_comes_once(self):
+        x, y = clients_of()[1]
+        twice = self.digests(torch.cat([x, x[:1]]), torch.cat([y, y[:1]]))
+        assert twice.rows == self.digests(x, y).rows
+        assert twice.whole != self.digests(x, y).whole
+
+    def test_a_zero_has_no_sign(self):
+        x, y = torch.zeros(1, 4), torch.zeros(1, dtype=torch.int64)
+        assert self.digests(-x, y) == self.digests(x, y)
+
+    def test_another_salt_makes_others(self):
+        x, y = clients_of()[1]
+        one, other = self.digests(x, y), self.digests(x, y, salt=bytes([1]) * 32)
+        assert not one.rows & other.rows
+        assert one.whole != other.whole
 
 
-def test_a_row_that_comes_twice_is_told_from_one_that_comes_once():
-    x, y = clients_of()[1]
-    twice = row_digests(torch.cat([x, x[:1]]), torch.cat([y, y[:1]]))
-    assert row_digests(x, y) < twice
-    assert len(twice) == len(x) + 1
-
-
-def test_only_its_owner_may_read_the_file(settings):
+@pytest.mark.parametrize("name", ["sums", "salt"])
+def test_only_its_owner_may_read_a_file(settings, name):
     Sum(clients_of(), settings).keys()
-    held = Path(settings.store) / "client_0001.sums"
+    held = Path(settings.store) / f"client_0001.{name}"
     assert held.stat().st_mode & 0o077 == 0
     assert held.parent.stat().st_mode & 0o077 == 0
+
+
+def test_the_salt_is_made_once_and_never_sent(settings):
+    one = Sum(clients_of(), settings)
+    salt = (Path(settings.store) / "client_0001.salt").read_bytes()
+    one.run()
+    sent = [v.numpy().tobytes() for v in one.sent.values()]
+    assert len(salt) == 32
+    assert not any(salt in data for data in [*one.down, *one.up, *sent])
+    again = Sum(clients_of(), settings, session=bytes(16), generation=1)
+    again.run()
+    assert (Path(settings.store) / "client_0001.salt").read_bytes() == salt
+
+
+@pytest.mark.parametrize("fault", ["missing", "cut", "another"])
+def test_a_journal_without_its_salt_is_refused(settings, fault):
+    """With a new one all rows would pass for new."""
+    Sum(clients_of(), settings).run()
+    path = Path(settings.store) / "client_0001.salt"
+    if fault == "missing":
+        path.unlink()
+    elif fault == "cut":
+        path.write_bytes(path.read_bytes()[:-1])
+    else:
+        path.write_bytes((path.parent / "client_0002.salt").read_bytes())
+    with pytest.raises(ConfigError, match=r"client_0001.sums' cannot be used.*salt"):
+        Journal(settings.store, 1)
+
+
+def test_a_journal_of_an_earlier_version_is_refused_and_stays(settings):
+    """As that version wrote it: digests with the numbers of classes, no salt."""
+    Sum(clients_of(), settings).run()
+    path = Path(settings.store) / "client_0001.sums"
+    (path.parent / "client_0001.salt").unlink()
+    message = wire.unpack(path.read_bytes(), "sums journal", "test")
+    numbers = {
+        name: value
+        for name, value in message._numbers.items()
+        if name not in ("form", "salt", "checksum")
+    }
+    tensors = message._tensors
+    data = wire.pack("sums journal", wire.sealed(numbers, tensors), tensors)
+    path.write_bytes(data)
+    with pytest.raises(ConfigError) as error:
+        Journal(settings.store, 1)
+    assert "another version of this program wrote it" in str(error.value)
+    assert "name another folder" in str(error.value)
+    assert path.read_bytes() == data
+
+
+def test_of_two_processes_of_one_client_only_one_goes_on(settings):
+    """Each has read the journal before the other wrote it."""
+    one = Sum(clients_of(), settings)
+    other = Sum(clients_of(), settings, session=bytes(16), generation=1)
+    one.keys()
+    with pytest.raises(ConfigError, match="client 1 runs twice"):
+        other.keys()
+    one.stage("counts")

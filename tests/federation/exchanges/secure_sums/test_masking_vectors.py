@@ -8,6 +8,8 @@ import torch
 from sums_of import CLASSES, DIM, SETTINGS, Sum, clients_of, pooled, rows
 
 from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.federation.exchanges.secure_sums import participant
+from federatedscope_ggeur.federation.exchanges.secure_sums.journal import RowDigests
 from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
     STAGES,
     SumSettings,
@@ -72,9 +74,12 @@ def test_the_order_of_clients_changes_no_bit():
 @pytest.mark.parametrize(
     "seeds", [range(15), pytest.param(range(15, 200), marks=pytest.mark.slow)]
 )
-def test_withheld_rows_change_nothing_that_goes_down_or_is_summed(seeds):
+def test_withheld_rows_change_nothing_that_goes_down_or_is_summed(seeds, monkeypatch):
     """200 federations, each with other rows in the place of those of classes that are
     below the threshold over all clients."""
+    # All but the salted digests by which clients tell whether they are the same rows.
+    digests = RowDigests(frozenset(), bytes(32))
+    monkeypatch.setattr(participant, "row_digests", lambda *rows: digests)
     changed = 0
     for seed in seeds:
         rng = np.random.default_rng(seed)

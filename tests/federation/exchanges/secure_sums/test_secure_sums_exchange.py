@@ -19,7 +19,13 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.settings import SumSe
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.wire.declared import Declared
 
-SETTINGS = SumSettings(CLASSES, DIM, 3, radius=20.0, max_rows=2**14, fraction_bits=36)
+SETTINGS = SumSettings(
+    *(CLASSES, DIM, 3),
+    radius=20.0,
+    max_rows=2**14,
+    fraction_bits=36,
+    class_names=tuple(map(str, range(CLASSES))),
+)
 ALL = [1, 2, 3, 4]
 
 

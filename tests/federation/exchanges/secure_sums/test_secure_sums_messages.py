@@ -19,8 +19,10 @@ SCHEMA = MessageSchema(4, 3, 1)
 SESSION, ROSTER = bytes(range(16)), (1, 2, 7)
 KEYS = tuple(bytes([k]) * 32 for k in ROSTER)
 SIGNATURES = (b"", bytes([3]) * 64, b"")
+COMMITMENTS = tuple(bytes([k]) * 32 for k in (9, 8, 7))
+PEERS = (ROSTER, KEYS, COMMITMENTS, SIGNATURES)
 MEANS = MaskedRequest(
-    *(SESSION, "means", ROSTER, KEYS, SIGNATURES),
+    *(SESSION, "means", *PEERS),
     classes=torch.tensor([0, 3]),
     counts=torch.tensor([5, 9]),
     vectors=torch.arange(12).reshape(3, 4) - 2**62,
@@ -28,12 +30,10 @@ MEANS = MaskedRequest(
 PAYLOADS = [
     SumKeysRequest(SESSION, ROSTER, 3, 5, 1.01, 2**20, 40),
     MEANS,
-    MaskedRequest(SESSION, "counts", ROSTER, KEYS, SIGNATURES),
-    MaskedRequest(
-        SESSION, "pooled", ROSTER, KEYS, SIGNATURES, origin=torch.tensor([1.0, 2, 3])
-    ),
-    SumKey(7, SESSION, KEYS[0]),
-    SumKey(7, SESSION, KEYS[0], SIGNATURES[1]),
+    MaskedRequest(SESSION, "counts", *PEERS),
+    MaskedRequest(SESSION, "pooled", *PEERS, origin=torch.tensor([1.0, 2, 3])),
+    SumKey(7, SESSION, KEYS[0], COMMITMENTS[0]),
+    SumKey(7, SESSION, KEYS[0], COMMITMENTS[0], SIGNATURES[1]),
     MaskedVector(7, SESSION, "means", torch.tensor([-1, 2**63 - 1, -(2**63)])),
 ]
 
@@ -84,6 +84,7 @@ U8, I64 = torch.uint8, torch.int64
         (PAYLOADS[0], {}, {"extra": torch.zeros(1)}, "extra"),
         (MEANS, {"stage": "other"}, {}, "stage"),
         (MEANS, {}, {"keys": torch.zeros(2, 32, dtype=U8)}, "keys"),
+        (MEANS, {}, {"commitments": torch.zeros(2, 32, dtype=U8)}, "commitments"),
         (MEANS, {}, {"signatures": torch.zeros(3, 63, dtype=U8)}, "signatures"),
         (MEANS, {}, {"classes": torch.tensor([3, 0])}, "classes"),
         (MEANS, {}, {"classes": torch.tensor([0, 4])}, "classes"),
@@ -98,6 +99,8 @@ U8, I64 = torch.uint8, torch.int64
         (PAYLOADS[3], {}, {"origin": torch.zeros(4)}, "origin"),
         (PAYLOADS[4], {"client": 6}, {}, "client"),
         (PAYLOADS[4], {}, {"mask_key": torch.zeros(31, dtype=U8)}, "mask_key"),
+        (PAYLOADS[4], {}, {"commitment": torch.zeros(31, dtype=U8)}, "commitment"),
+        (PAYLOADS[4], {}, {"commitment": None}, "commitment"),
         (PAYLOADS[4], {}, {"signature": torch.zeros(63, dtype=U8)}, "signature"),
         (PAYLOADS[6], {}, {"masked": torch.zeros(3)}, "masked"),
         (PAYLOADS[6], {}, {"masked": torch.zeros(3, 1, dtype=I64)}, "masked"),

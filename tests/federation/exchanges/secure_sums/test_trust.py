@@ -48,23 +48,31 @@ def test_signed_keys_make_the_same_sum(signed):
         ("of another", "client 2 is not signed by that client"),
         ("of another session", "client 2 is not signed by that client"),
         ("made by the server", "client 2 is not signed by that client"),
+        ("beside another commitment", "client 2 is not signed by that client"),
     ],
 )
 def test_other_keys_are_refused_by_name(signed, fault, said, tmp_path):
     one = Sum(clients_of(), signed).keys()
     request = one.collector.request("counts")
     keys, signatures = list(request.keys), list(request.signatures)
+    commitments = list(request.commitments)
     if fault == "unsigned":
         signatures[1] = b""
     elif fault == "of another":
         signatures[1] = signatures[2]
     elif fault == "of another session":
         signer = Signer(str(tmp_path / "key_2.pem"), 2)
-        signatures[1] = signer.sign(SESSION[::-1], keys[1])
+        signatures[1] = signer.sign(SESSION[::-1], keys[1], request.commitments[1])
+    elif fault == "beside another commitment":
+        commitments[1] = bytes(32)
     else:
         keys[1] = bytes([9]) + bytes(31)
     one.tamper = changed(
-        stage="counts", client=1, keys=tuple(keys), signatures=tuple(signatures)
+        stage="counts",
+        client=1,
+        keys=tuple(keys),
+        commitments=tuple(commitments),
+        signatures=tuple(signatures),
     )
     with pytest.raises(MessageError, match=said):
         one.stage("counts")

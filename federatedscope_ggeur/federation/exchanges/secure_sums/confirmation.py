@@ -1,0 +1,67 @@
+"""A person compares keys by telephone before anything is sent."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import words_of
+from federatedscope_ggeur.printable import say
+
+#: Of 32 digits that are read over a telephone one may be misheard.
+_TRIES = 3
+
+
+def require_terminal(number: int) -> None:
+    """Raise `GGEURError` where nobody can type."""
+    try:
+        is_there = sys.stdin is not None and sys.stdin.isatty()
+    except ValueError:  # it is closed
+        is_there = False
+    if not is_there:
+        raise _refusal(number, "there is no terminal to type on: start it from one")
+
+
+def confirm(number: int, roster: Sequence[int], keys: Sequence[bytes]) -> None:
+    """Wait until the person at client `number` has typed the words that the next
+    client of the roster reads out.
+
+    Each client is so asked by the one before it. Where all do so, all have the same
+    keys, and none of them is one that the server made up.
+
+    Raises
+    ------
+    GGEURError
+        There is no terminal, its input ends, or other words are typed.
+    """
+    require_terminal(number)
+    at = roster.index(number)
+    reader, listener = roster[(at + 1) % len(roster)], roster[at - 1]
+    say(
+        f"client {number}: compare keys by telephone before anything is sent "
+        f"({setting('secure_sums_confirm')})",
+        f"  read to client {listener}: {words_of(number, roster, keys)}",
+        file=sys.stderr,
+    )
+    wanted = words_of(reader, roster, keys).replace(" ", "")
+    for left in reversed(range(_TRIES)):
+        say(f"  type what client {reader} reads to you:", file=sys.stderr)
+        line = sys.stdin.readline()
+        if not line:
+            raise _refusal(number, "its input ended before the words were typed")
+        if "".join(line.split()).replace("-", "").lower() == wanted:
+            return
+        if left:
+            say(f"  not the words of client {reader}; once more", file=sys.stderr)
+    raise _refusal(
+        number,
+        f"the words typed are not those of client {reader}: they were misheard, or the "
+        "server passed on other keys than those that clients made",
+    )
+
+
+def _refusal(number: int, problem: str) -> GGEURError:
+    return GGEURError(
+        f"client {number}: {setting('secure_sums_confirm')}: {problem}; nothing is sent"
+    )

@@ -1,0 +1,183 @@
+"""An exchange of a plugin, on the embedded engine."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from carrier import carrier, late, lost
+from exchange_plugin import NAME, NAMED, SILENT, write_plugin
+
+from federatedscope_ggeur.audit import audit_run
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.commands.console import run_with_files
+from federatedscope_ggeur.engines.run import Run
+from federatedscope_ggeur.engines.transcript import recorded, truth_of
+from federatedscope_ggeur.errors import ConfigError, MessageError
+from federatedscope_ggeur.federation.exchanges import (
+    EXCHANGES,
+    Exchange,
+    RequestKind,
+    register_exchange,
+)
+from federatedscope_ggeur.reporting import Results
+
+SUMS = [
+    "ggeur.privacy.secure_sums", "statistics",
+    "ggeur.privacy.secure_sums_radius", "4000",
+    "ggeur.privacy.secure_sums_max_rows", "4096",
+    "ggeur.privacy.secure_sums_fraction_bits", "24",
+    "ggeur.geometry", "pooled",
+    "ggeur.prototypes", "others",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _forget(monkeypatch):
+    """The user's exchange is gone behind the test."""
+    monkeypatch.setattr(EXCHANGES, "_parts", dict(EXCHANGES))
+    yield
+    sys.modules.pop(NAME, None)
+
+
+@pytest.fixture
+def config(quickstart, embeddings_folder, tmp_path):
+    """The checked config of a short run."""
+    base = [
+        "data.type", "embeddings@ggeur",
+        "data.root", str(embeddings_folder),
+        "data.splitter_args", "[{'alpha': 1.0}]",
+        "federate.client_num", "4",
+        "federate.total_round_num", "3",
+        "ggeur.privacy.min_samples", "2",
+        "outdir", str(tmp_path / "exp"),
+        "verbose", "0",
+    ]  # fmt: skip
+
+    def checked(*settings, module=None):
+        more = {} if module is None else {"module": module}
+        path = write_plugin(tmp_path, quickstart, **more)
+        return load_config(path, [*base, *map(str, settings)])
+
+    return checked
+
+
+def finished(cfg) -> Results:
+    return Run(cfg).follow(lambda record: None)
+
+
+def held_by(run: Run) -> dict[str, int]:
+    return {str(c.number): len(c.train.labels.unique()) for c in run.data.clients}
+
+
+def test_it_asks_counts_its_bytes_and_is_recorded(config):
+    run, plain = Run(config(*NAMED)), finished(config())
+    results = run.follow(lambda record: None)
+    found = {"classes_held": {"classes": held_by(run)}}
+    assert results.round0.exchanges == found
+    assert [record.exchanges for record in results.rounds] == [found] * 3
+    assert results.round0.exchanges_bytes_up > 0
+    assert results.final.bytes_up > plain.final.bytes_up
+    assert results.rounds[-1].accuracy == plain.rounds[-1].accuracy
+    assert Results.from_json(results.to_json()).round0 == results.round0
+
+
+def test_it_is_not_asked_where_the_run_does_not_name_it(config):
+    finished(config(*NAMED))  # registered from now on
+    results = finished(config())
+    assert results.round0.exchanges == {}
+    assert results.rounds[-1].exchanges == {}
+
+
+def test_a_client_that_does_not_name_it_does_not_answer(config):
+    asking = Run(config(*NAMED))
+    kind = asking.engine.coordinator.exchanges[-1].KINDS[0]
+    handlers = Run(config()).engine._handlers
+    with pytest.raises(
+        MessageError, match=r"'classes_held' is nothing.*ggeur\.plugins"
+    ):
+        handlers[1].answer(kind, ())
+
+
+def test_a_run_that_goes_on_has_what_was_answered(config, tmp_path):
+    whole = finished(config(*NAMED))
+    place = ["federate.save_to", str(tmp_path / "checkpoint")]
+    half = config(*NAMED, *place, "federate.total_round_num", "1")
+    assert run_with_files(half) == 0
+    again = config(*NAMED, "federate.restore_from", str(tmp_path / "checkpoint"))
+    run = Run(again)
+    asked = []
+    run.engine.listen = lambda request, replies: asked.append(request.kind.name)
+    results = run.follow(lambda record: None)
+    assert "classes_held" not in asked
+    assert [r.exchanges for r in results.rounds] == [r.exchanges for r in whole.rounds]
+    assert results.rounds[-1].accuracy == whole.rounds[-1].accuracy
+
+
+def test_one_cannot_go_on_without_it(config, tmp_path):
+    place = ["federate.save_to", str(tmp_path / "checkpoint")]
+    half = config(*NAMED, *place, "federate.total_round_num", "1")
+    assert run_with_files(half) == 0
+    with pytest.raises(ConfigError, match="classes_held"):
+        Run(config("federate.restore_from", str(tmp_path / "checkpoint")))
+
+
+def test_privacy_and_audit_name_it(config):
+    run = Run(config(*NAMED))
+    told = "how many classes each client holds"
+    assert (
+        f"of the exchange classes_held: {told}"
+        in run.history.results().privacy.server_sees
+    )
+    findings = audit_run(recorded(run), truth_of(run), attacks=["A12"])
+    assert {found.level for found in findings} == {"rows", "membership"}
+    for found in findings:
+        assert (found.passed, found.tried) == (None, False)
+        assert f"classes_held of a plugin tells of {told}" in found.note
+
+
+def test_secure_sums_refuse_one_that_does_not_say_what_it_reveals(config):
+    with pytest.raises(ConfigError, match=r"the exchange classes_held of .*REVEALS"):
+        config(*NAMED, *SUMS, module=SILENT)
+
+
+def test_under_secure_sums_what_it_reveals_is_a_warning(config):
+    privacy = finished(config(*NAMED, *SUMS)).privacy
+    assert (
+        "the exchange classes_held of a plugin escapes the masks: how many classes "
+        "each client holds" in privacy.warnings
+    )
+
+
+@pytest.mark.parametrize("fault", [lost, late])
+def test_one_that_missed_the_question_is_asked_when_it_is_back(config, fault):
+    config(*NAMED)  # registers it
+    carried = carrier(quorum=2, plugins=(NAME,))
+    carried.faults["classes_held", 0, 2] = fault
+    carried.round0()
+    own = carried.coordinator.exchanges[-1]
+    assert sorted(own.found) == [1, 3, 4]
+    del carried.faults["classes_held", 0, 2]
+    carried.membership.come_back(2)
+    carried.rounds(1, 2)
+    assert sorted(own.found) == [1, 2, 3, 4]
+
+
+KIND = RequestKind("mine", "mine_request", "round0", (), lambda side: None)
+
+
+def test_what_cannot_be_registered():
+    class Mine(Exchange):
+        KINDS = (KIND,)
+
+    with pytest.raises(TypeError, match="must be a subclass of Exchange"):
+        register_exchange("mine")(object)
+    Mine.KINDS = (RequestKind("mine", "m", "soon", (), lambda side: None),)
+    with pytest.raises(TypeError, match="'soon'; known: round0, train, evaluate"):
+        register_exchange("mine")(Mine)
+    Mine.KINDS = (RequestKind("train", "m", "round0", (), lambda side: None),)
+    with pytest.raises(ValueError, match="called 'train', which another exchange has"):
+        register_exchange("mine")(Mine)
+    Mine.KINDS = (KIND,)
+    with pytest.raises(ValueError, match="'training' is already registered"):
+        register_exchange("training")(Mine)

@@ -1,0 +1,336 @@
+"""Sums over rows that were summed before: what passes is the same sum again, or of rows
+none of which was in an earlier one."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from sums_of import DIM, NAMES, SESSION, SETTINGS, Sum, clients_of, rows
+
+from federatedscope_ggeur.errors import GGEURError, MessageError
+
+OTHER = SESSION[::-1]
+CLIENTS = (1, 2, 3)
+
+
+def renumbered(clients, by):
+    return {k: (x, y + by) for k, (x, y) in clients.items()}
+
+
+def second_sum(first, second, folder, names, stages=SETTINGS.stages):
+    """A sum of `first` with the classes of SETTINGS, then one of `second` with `names`;
+    both, as far as they come."""
+    own = replace(SETTINGS, store=str(folder), min_samples=1)
+    one = Sum(first, own)
+    one.run()
+    now = replace(own, num_classes=len(names), class_names=names)
+    again = Sum(second, now, session=OTHER, generation=1)
+    again.keys()
+    for stage in stages:
+        again.stage(stage)
+    return one, again
+
+
+class TestSubtraction:
+    """What a server does that has two sums: the one less the other is a row."""
+
+    def test_takes_a_row_out_of_two_sums_of_clients_that_forget(self, tmp_path):
+        """What the refusals below are for: with a store each it works."""
+        clients = clients_of()
+        x, y = clients[1]
+        less = {**clients, 1: (x[1:], y[1:])}
+        own = replace(SETTINGS, min_samples=1)
+        one, other = Sum(clients, own).run(), Sum(less, own).run()
+        c, sums = int(y[0]), []
+        for held in (one.statistics, other.statistics):
+            sums.append(held.means[c] * held.counts[c])
+        taken = sums[0] - sums[1]
+        assert float(torch.dist(taken, x[0].double())) < 1e-9
+
+    @pytest.mark.parametrize("client", [1, 2, 3])
+    def test_with_a_class_name_put_in_front_is_refused(self, tmp_path, client):
+        """All numbers of classes are others, and so all digests that hold them."""
+        clients = clients_of()
+        x, y = clients[client]
+        less = renumbered({**clients, client: (x[1:], y[1:])}, by=1)
+        with pytest.raises(MessageError, match=r"earlier sum|number of classes"):
+            second_sum(clients, less, tmp_path, ("aardvark", *NAMES[:5]))
+
+    @pytest.mark.parametrize("which", ["one row", "all rows"])
+    def test_with_relabelled_rows_is_refused(self, tmp_path, which):
+        clients = clients_of()
+        x, y = clients[1]
+        labels = (y + 1) % 5 if which == "all rows" else y.clone()
+        labels[0] = (y[0] + 1) % 5
+        other = {**clients, 1: (x, labels)}
+        with pytest.raises(MessageError, match="overlap those of an earlier sum"):
+            second_sum(clients, other, tmp_path, NAMES[:5])
+
+    def test_with_renamed_classes_is_refused(self, tmp_path):
+        clients = clients_of()
+        names = tuple(f"{name} 2" for name in NAMES[:5])
+        x, y = clients[1]
+        with pytest.raises(MessageError, match="overlap those of an earlier sum"):
+            second_sum(clients, {**clients, 1: (x[1:], y[1:])}, tmp_path, names)
+
+    @pytest.mark.parametrize("once", ["before", "now"])
+    def test_with_a_row_that_comes_twice_once_is_refused(self, tmp_path, once):
+        clients = clients_of()
+        x, y = clients[1]
+        twice = {**clients, 1: (torch.cat([x, x[:1]]), torch.cat([y, y[:1]]))}
+        pair = (clients, twice) if once == "before" else (twice, clients)
+        with pytest.raises(MessageError, match="overlap those of an earlier sum"):
+            second_sum(*pair, tmp_path, NAMES[:5])
+
+    def test_with_a_class_more_is_refused(self, tmp_path):
+        """Who owns nearly all is asked by the number of classes: another answer."""
+        clients = clients_of()
+        with pytest.raises(MessageError, match="or number of classes"):
+            second_sum(clients, clients, tmp_path, (*NAMES[:5], "new"))
+
+    @pytest.mark.parametrize("counts", ["the same", "others"])
+    def test_with_new_rows_of_one_client_is_refused_before_any_count(
+        self, tmp_path, counts
+    ):
+        """Its own store knows none of them; those of the others do."""
+        clients = clients_of()
+        labels = clients[1][1]
+        new = rows(99, len(labels) + 1)
+        if counts == "the same":
+            new = new[0][1:], labels
+        own = replace(SETTINGS, store=str(tmp_path))
+        Sum(clients, own).run()
+        again = Sum({**clients, 1: new}, own, session=OTHER, generation=1).keys()
+        request = again.collector.request("counts")
+        for k in (2, 3):
+            with pytest.raises(MessageError, match=r"clients \[1\] have other rows"):
+                again.participants[k].masked(request)
+
+    def test_a_server_cannot_say_that_rows_are_the_same(self, tmp_path):
+        clients = clients_of()
+        own = replace(SETTINGS, store=str(tmp_path))
+        one = Sum(clients, own)
+        one.run()
+        new = {**clients, 1: rows(99, 12)}
+        again = Sum(new, own, session=OTHER, generation=1).keys()
+        before = one.collector.request("counts").commitments
+        request = replace(again.collector.request("counts"), commitments=before)
+        with pytest.raises(MessageError, match="what client 1 said was changed"):
+            again.participants[1].masked(request)
+        # Told so to the others alone, their masks do not cancel client 1's.
+        again.tamper = lambda stage, k, asked: asked if k == 1 else request
+        with pytest.raises(GGEURError, match="stage 'counts' makes no sense"):
+            again.stage("counts")
+
+    def test_three_clients_with_new_rows_at_a_time_may_be_allowed(self, tmp_path):
+        clients = clients_of(sizes=(9, 9, 9, 9))
+        new = {k: rows(90 + k, 9) for k in (2, 3, 4)}
+        for least, allowed in ((4, False), (3, True)):
+            own = replace(SETTINGS, new_roster=True, min_clients=least)
+            own = replace(own, store=str(tmp_path / str(least)))
+            Sum(clients, own).run()
+            again = Sum({**clients, **new}, own, session=OTHER, generation=1).keys()
+            if allowed:
+                again.stage("counts")
+                continue
+            with pytest.raises(MessageError, match="fewer than 4 at a time"):
+                again.stage("counts")
+
+
+class TestTheSameSum:
+    """The same rows of the same classes are summed again, whatever their order."""
+
+    def test_in_another_order_of_rows_and_classes(self, tmp_path):
+        clients = clients_of()
+        back = {k: (x.flip(0), (4 - y).flip(0)) for k, (x, y) in clients.items()}
+        one, again = second_sum(clients, back, tmp_path, NAMES[:5][::-1])
+        first, second = (s.collector.summed().statistics for s in (one, again))
+        assert torch.equal(second.counts.flip(0), first.counts)
+        torch.testing.assert_close(second.means.flip(0), first.means)
+
+    def test_goes_on_after_a_restart_with_the_names_that_were_noted(self, tmp_path):
+        own = replace(SETTINGS, store=str(tmp_path))
+        clients = clients_of()
+        plain = Sum(clients).run().statistics
+        one = Sum(clients, own).keys().stage("counts").stage("means")
+        one.participants = Sum(clients, own, generation=5).participants
+        one.stage("pooled")
+        assert one.collector.summed().statistics.scatter().equal(plain.scatter())
+
+    @pytest.mark.parametrize("stage", SETTINGS.stages)
+    @pytest.mark.parametrize("change", ["rows", "labels", "classes", "settings"])
+    def test_goes_not_on_with_other_rows_between_stages(self, tmp_path, stage, change):
+        own, clients = replace(SETTINGS, store=str(tmp_path)), clients_of()
+        one = Sum(clients, own).keys()
+        for earlier in SETTINGS.stages[: SETTINGS.stages.index(stage)]:
+            one.stage(earlier)
+        x, y = clients[2]
+        if change == "rows":
+            clients = {**clients, 2: (rows(77, len(y))[0], y)}
+        elif change == "labels":
+            clients = {**clients, 2: (x, (y + 1) % 5)}
+        elif change == "classes":
+            own = replace(own, class_names=NAMES[:5][::-1])
+            clients = {**clients, 2: (x, 4 - y)}
+        else:
+            own = replace(own, max_rows=2**15)
+        one.participants[2] = Sum(clients, own, generation=5).participants[2]
+        with pytest.raises(MessageError, match="not those that it began this session"):
+            one.stage(stage)
+
+    def test_is_of_classes_that_have_names_of_their_own(self):
+        with pytest.raises(GGEURError, match="two classes have the same name"):
+            Sum(clients_of(), replace(SETTINGS, class_names=("a", "b", "c", "d", "a")))
+
+    def test_is_refused_at_once_where_one_client_has_too_many_rows(self):
+        one = Sum(clients_of(sizes=(21, 4, 4)), replace(SETTINGS, max_rows=20))
+        with pytest.raises(GGEURError, match="it has more rows than"):
+            one.keys()
+
+
+@dataclass(frozen=True)
+class Held:
+    """What clients hold: rows by number, each with its class's name."""
+
+    names: tuple[str, ...]
+    rows: dict[int, tuple[tuple[int, str], ...]]
+
+    def of(self, k: int) -> Counter:
+        return Counter(self.rows[k])
+
+    def tensors(self):
+        """Client number -> (features, labels)."""
+        return {k: self._tensors(k) for k in self.rows}
+
+    def _tensors(self, k):
+        x = [
+            np.random.default_rng([k, row]).uniform(-0.4, 0.4, DIM)
+            for row, _ in self.rows[k]
+        ]
+        y = [self.names.index(name) for _, name in self.rows[k]]
+        return torch.tensor(np.array(x), dtype=torch.float32), torch.tensor(y)
+
+    def overlaps(self, k: int, other: Held) -> bool:
+        mine, theirs = ({row for row, _ in one.rows[k]} for one in (self, other))
+        return bool(mine & theirs)
+
+
+def change(held: Held, what: str, k: int, fresh: int) -> Held:
+    """Another federation; `fresh` is the number of a row that none had."""
+    own, names = held.rows[k], held.names
+    if what == "rows in another order":
+        own = own[::-1]
+    elif what == "classes in another order":
+        names = (*names[1:], names[0])
+    elif what == "a name put in front":  # in place of one that has no rows
+        used = {name for some in held.rows.values() for _, name in some}
+        if names[-1] not in used:
+            names = (f"a{fresh}", *names[:-1])
+    elif what == "renamed":
+        renamed = {name: f"{name}." for name in names}
+        every = {
+            j: tuple((row, renamed[name]) for row, name in some)
+            for j, some in held.rows.items()
+        }
+        return Held(tuple(renamed.values()), every)
+    elif what == "relabelled":
+        row, name = own[0]
+        own = ((row, names[(names.index(name) + 1) % len(names)]), *own[1:])
+    elif what == "labels swapped":
+        (one, first), (two, last) = own[0], own[-1]
+        own = ((one, last), *own[1:-1], (two, first))
+    elif what == "a row more":
+        own = (*own, (fresh, names[0]))
+    elif what == "a row less":
+        own = own[1:] if len(own) > 2 else own
+    elif what == "a row twice":
+        own = (*own, own[0])
+    elif what == "new rows":
+        own = tuple((fresh + i, name) for i, (_, name) in enumerate(own))
+    else:
+        assert what == "new rows everywhere"
+        every = {
+            j: tuple((fresh + i, name) for i, (_, name) in enumerate(some))
+            for j, some in held.rows.items()
+        }
+        return Held(names, every)
+    return Held(names, {**held.rows, k: own})
+
+
+CHANGES = (
+    *("rows in another order", "classes in another order", "a name put in front"),
+    *("renamed", "relabelled", "labels swapped", "a row more", "a row less"),
+    *("a row twice", "new rows", "new rows everywhere"),
+)
+FIRST = Held(
+    NAMES[:4],
+    {
+        1: ((0, "ant"), (1, "bee"), (2, "bee")),
+        2: ((0, "ant"), (1, "ant"), (2, "cat")),
+        3: ((0, "cat"), (1, "bee"), (2, "ant")),
+    },
+)
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 3),
+        st.lists(
+            st.tuples(st.sampled_from(CHANGES), st.sampled_from(CLIENTS)), max_size=2
+        ),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=40)
+@given(steps=STEPS)
+@example(steps=[(0, [(what, 2)]) for what in CHANGES[:4]])
+@example(steps=[(0, [(what, 2)]) for what in CHANGES[4:8]])
+@example(steps=[(0, [(what, 2)]) for what in CHANGES[8:]])
+def test_any_sequence_of_sums_tells_nothing_by_differences(steps):
+    """Each is the first, or one that was asked for before, with some changes. By a
+    plain oracle: a client refuses where its rows overlap those of an earlier sum that
+    it answered, unless all clients have the same rows of the same classes."""
+    asked = [FIRST]
+    answered: dict[int, list[Held]] = {k: [] for k in CLIENTS}
+    with tempfile.TemporaryDirectory() as folder:
+        own = replace(SETTINGS, num_classes=4, min_samples=1, store=folder)
+        for i, (back, changes) in enumerate([(0, []), *steps]):
+            held = asked[max(0, len(asked) - 1 - back)]
+            for j, (what, k) in enumerate(changes):
+                held = change(held, what, k, fresh=1000 * (i + 1) + 100 * j)
+            asked.append(held)
+            now = replace(own, class_names=held.names)
+            one = Sum(held.tensors(), now, session=bytes([i] * 16), generation=i)
+            before = {
+                k: [past for past in answered[k] if held.overlaps(k, past)]
+                for k in CLIENTS
+            }
+            refuses_own = {
+                k
+                for k, past in before.items()
+                if any(one_.of(k) != held.of(k) for one_ in past)
+            }
+            if refuses_own:
+                with pytest.raises(MessageError, match="overlap"):
+                    one.keys()
+                continue
+            one.keys()
+            request = one.collector.request("counts")
+            for k in CLIENTS:
+                differs = any(
+                    past.of(j) != held.of(j) for past in before[k] for j in CLIENTS
+                )
+                if differs:
+                    with pytest.raises(MessageError, match="have other rows"):
+                        one.participants[k].masked(request)
+                    continue
+                one.collector.add([one.participants[k].masked(request)])
+                answered[k].append(held)
