@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from yacs.config import CfgNode
 
-from federatedscope_ggeur.cfg_ggeur.check import ggeur_problems, method_problems
+from federatedscope_ggeur.cfg_ggeur.check import contradictions
 from federatedscope_ggeur.cfg_ggeur.encoding import encoder_settings
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import OTHER_KEYS, settle_defaults
 from federatedscope_ggeur.cfg_ggeur.fs_keys import (
@@ -20,13 +20,14 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     settings_in,
 )
 from federatedscope_ggeur.cfg_ggeur.keys import (
+    PLUGINS,
     add_key,
+    all_keys,
     extend_ggeur_cfg,
     get_key,
     removed_key,
 )
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
-from federatedscope_ggeur.cfg_ggeur.networks import network_problems
 from federatedscope_ggeur.cfg_ggeur.plugins import (
     check_loaded,
     load_plugins,
@@ -37,7 +38,6 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_nothing,
 )
 from federatedscope_ggeur.cfg_ggeur.schedule import schedule_problems
-from federatedscope_ggeur.cfg_ggeur.text import text_problems
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_yaml, to_plain
 from federatedscope_ggeur.data import (
     check_encoder,
@@ -165,6 +165,9 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
         for key in fs_keys()
         if (problem := _problem(key, cfg, on_fs))
     ]
+    problems += _own_problems(cfg.ggeur)
+    if not cfg.ggeur.use and cfg.federate.method == "ggeur":
+        problems.append("ggeur.use: must be True with federate.method: ggeur")
     checks = (
         lambda: find_reader(cfg.data.type),
         lambda: cfg.ggeur.use and check_encoder(encoder_settings(cfg.ggeur)),
@@ -178,21 +181,32 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
             "federate.client_num: must be set with data.splitter or federate.mode: "
             "distributed; without both there is one client for each domain"
         )
-    if cfg.train.batch_or_epoch == "batch" and not cfg.dataloader.shuffle:
-        problems.append(
-            "dataloader.shuffle: must be True with train.batch_or_epoch: batch; "
-            "augmented rows stand class by class, and only the first would be seen"
-        )
     problems += schedule_problems(cfg)
     problems += _tracking_problems(cfg)
-    said = {problem.partition(":")[0] for problem in problems}
-    problems += (p for p in ggeur_problems(cfg) if p.partition(":")[0] not in said)
-    problems += method_problems(cfg)
-    said = {problem.partition(":")[0] for problem in problems}
-    problems += (p for p in network_problems(cfg) if p.partition(":")[0] not in said)
-    said = {problem.partition(":")[0] for problem in problems}
-    problems += (p for p in text_problems(cfg) if p.partition(":")[0] not in said)
+    wrong = {problem.partition(":")[0] for problem in problems}
+    problems += (
+        problem
+        for problem in contradictions(cfg, wrong)
+        if problem.partition(":")[0] not in wrong
+    )
     return [f"  {problem}" for problem in problems]
+
+
+def _own_problems(ggeur: CfgNode) -> Iterator[str]:
+    """What `ggeur.*` keys cannot be, each by itself."""
+    for key in all_keys():
+        value = get_key(ggeur, key.name)
+        if problem := number_problem(value) or key.rule(value):
+            yield f"ggeur.{key.name}: {problem}"
+    if PLUGINS.rule(ggeur.plugins):
+        return
+    for name in ggeur.plugins:
+        if name not in sys.modules:
+            yield (
+                f"ggeur.plugins: the module '{name}' is not loaded; name it in the "
+                "file of --cfg or behind it, where it is seen before the config is "
+                "built"
+            )
 
 
 def _check_splitter(cfg: CfgNode) -> None:

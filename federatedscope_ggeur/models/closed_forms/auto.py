@@ -65,6 +65,7 @@ class Automatic(ClosedForm):
     source = "leave-one-out"
     READS = ("lda", "mixture", "ridge", "ncm", "fedcof")
     partition_free = False
+    takes_prior = takes_ensemble = True
     grain = "client"
 
     lda: LinearDiscriminant

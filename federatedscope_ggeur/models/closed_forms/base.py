@@ -23,7 +23,7 @@ from federatedscope_ggeur.models.closed_forms.seen import Seen, Statistics
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
 from federatedscope_ggeur.models.text.classes import ClassTexts
-from federatedscope_ggeur.settings import NOT_SET, Key, Registry
+from federatedscope_ggeur.settings import NOT_SET, Key, Objection, Objections, Registry
 
 #: How far below those of the seen classes the offset of an unseen class lies.
 BELOW = 10.0
@@ -37,6 +37,7 @@ Part = TypeVar("Part", bound="type[ClosedForm]")
 CLOSED_FORMS: Registry[type[ClosedForm]] = Registry(
     "closed form",
     "closed_form",
+    taken=("none",),
     removed={"qda": "take lda, or mixture, than which it was nowhere better"},
 )
 
@@ -99,8 +100,8 @@ class ClosedForm:
 
     Attributes
     ----------
-    name : str
-        Given by `register_closed_form`.
+    name, chosen_by : str
+        Given by `register_closed_form`: its own, and that of the setting.
     meaning, source : str
         What it is, in a line, and where it comes from.
     SETTINGS : tuple of Key
@@ -120,6 +121,8 @@ class ClosedForm:
         Whether the dimensions of the rows are divided by their standard deviations.
     compressed : bool
         Whether the statistics are rounded, so that small strengths are not tried.
+    takes_prior, takes_ensemble : bool
+        Whether text can be a prior of its class means, or be mixed with its logits.
     text : ClassTexts or None
         What text says of the classes, where that counts; see `knowing`.
     grain : {"class", "domain", "client"}
@@ -135,6 +138,7 @@ class ClosedForm:
     """
 
     name: ClassVar[str] = ""
+    chosen_by: ClassVar[str] = ""
     meaning: ClassVar[str] = ""
     source: ClassVar[str] = ""
     SETTINGS: ClassVar[tuple[Key, ...]] = ()
@@ -146,6 +150,8 @@ class ClosedForm:
     needs_text: ClassVar[bool] = False
     standardize: bool = False
     compressed: bool = False
+    takes_prior: ClassVar[bool] = False
+    takes_ensemble: ClassVar[bool] = False
     text: ClassTexts | None = None
     grain: str = "class"
     from_sums: ClassVar[bool] = False
@@ -165,6 +171,15 @@ class ClosedForm:
             setattr(self, key.name, None if value is None else key.read(value))
         if settings:
             raise TypeError(f"{self.name} has no setting {', '.join(settings)}")
+
+    @classmethod
+    def objections(cls, run: Any) -> Objections:
+        """What other settings cannot be beside it, of the facts of a run."""
+        if not cls.trainable:
+            why = "whose head is not one that training goes on with"
+            yield Objection(cls.chosen_by, {"init": ["random"]}, why)
+        hidden = {"mlp_hidden_dim": [0]}
+        yield Objection(cls.chosen_by, hidden, "which has no hidden layer")
 
     @classmethod
     def build_model(cls, in_features: int, num_classes: int) -> Model:

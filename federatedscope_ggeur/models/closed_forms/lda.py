@@ -74,6 +74,7 @@ class LinearDiscriminant(ClosedForm):
     )
 
     from_sums = True
+    takes_prior = takes_ensemble = True
     TUNED, GRID, UNTUNED = "shrinkage", SHRINKAGES, UNTUNED_SHRINKAGE
 
     shrinkage: float | None

@@ -75,6 +75,7 @@ class MixtureDiscriminant(ClosedForm):
         standardize_key("Mixture discriminant: "),
     )
     trainable = False
+    takes_prior = True
     partition_free = False
     TUNED, GRID, UNTUNED = "shrinkage", SHRINKAGES, UNTUNED_SHRINKAGE
 
