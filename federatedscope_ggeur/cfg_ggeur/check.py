@@ -22,7 +22,7 @@ from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import TEXT_MODELS, build_closed_form
 from federatedscope_ggeur.models.networks import keys as network_keys
 from federatedscope_ggeur.models.text import keys as text_keys
-from federatedscope_ggeur.settings import NOT_SET, problems_of
+from federatedscope_ggeur.settings import NOT_SET, number_problem, problems_of
 
 
 def contradictions(cfg, wrong: Collection[str]) -> Iterator[str]:

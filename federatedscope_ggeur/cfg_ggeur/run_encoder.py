@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from federatedscope_ggeur.cfg_ggeur.networks import PIXELS, network_settings
+from federatedscope_ggeur.cfg_ggeur.networks import network_settings
 from federatedscope_ggeur.data.encoders import (
     Encoder,
     EncoderSettings,
@@ -28,6 +28,7 @@ from federatedscope_ggeur.data.encoders.weights import (
 from federatedscope_ggeur.downloads import sha256_file
 from federatedscope_ggeur.errors import ConfigError, DataError, shown
 from federatedscope_ggeur.models import ImageNetwork
+from federatedscope_ggeur.models.networks.keys import PIXELS
 from federatedscope_ggeur.reporting import (
     HEAD_FILE,
     RESULTS_FILE,
