@@ -42,19 +42,19 @@ Statistics = Union[SummedStatistics, MeanStatistics]
 
 @dataclass(frozen=True)
 class Summed:
-    """What the server knows once the last stage is over.
+    """The totals that the server knows after the last stage.
 
     Attributes
     ----------
     statistics : SummedStatistics or MeanStatistics
-        Of the named classes over all clients.
+        The named classes, over all clients.
     kept_back : tuple of int
-        Classes of which one client owns nearly all rows: what it would learn of the
-        others' by subtraction never goes down.
+        Classes of which one client owns nearly all rows. Their means never go down:
+        that client could subtract its own rows.
     nearly_all : bool
-        One client owns nearly all rows of all classes.
+        Whether one client owns nearly all rows of all classes.
     unnamed : int
-        Rows of classes that are below the threshold over all clients.
+        Rows of classes below the threshold.
     """
 
     statistics: Statistics
@@ -68,17 +68,17 @@ class Summed:
         return [c for c in self.statistics.classes if c not in self.kept_back]
 
     def for_head(self, form: ClosedForm, sends_shape: bool) -> Statistics:
-        """What a head that goes down is made of: all, or all but what is kept back.
+        """The statistics to make a head of that clients will see.
 
-        Where the common covariance, or means up to it, can be told, a head gives a
-        class mean away: with a shape sent beside it, where it is all but the means
-        themselves, and where there are no fewer classes than dimensions.
+        These are all classes, or all but those kept back. A head gives class means away
+        in three cases: clients get a shape beside it, its weights are nearly the means
+        themselves, or there are at least as many classes as dimensions.
 
         Parameters
         ----------
         form : ClosedForm
         sends_shape : bool
-            Whether clients get the pooled covariance in any form.
+            Whether clients get the pooled covariance in some form.
 
         Raises
         ------
@@ -97,10 +97,10 @@ class Summed:
         return self.released()
 
     def released(self) -> Statistics:
-        """The same of the classes that are not kept back.
+        """The statistics of the classes that are not kept back.
 
-        The scatter stays the one of all, scaled so that it gives the same covariance
-        ``W / (N - C)``.
+        The scatter is that of all classes, scaled so that the covariance
+        ``W / (N - C)`` stays the same.
         """
         held, kept = self.statistics, self.open_classes
         counts, means = torch.zeros_like(held.counts), torch.zeros_like(held.means)
@@ -114,7 +114,7 @@ class Summed:
 
 
 class Collector:
-    """One session.
+    """Leads one session on the server.
 
     Parameters
     ----------
@@ -122,13 +122,13 @@ class Collector:
     roster : sequence of int
         The clients whose statistics are summed.
     declared_rows : int, optional
-        What they declared to hold in all, where they did.
+        The rows that all clients declared together, if all did.
     make_session : callable () -> bytes
 
     Raises
     ------
     GGEURError
-        They are too few.
+        The roster is too short.
     """
 
     def __init__(
@@ -160,12 +160,12 @@ class Collector:
         return SumKeysRequest(self.session, self.roster, **own)
 
     def take_keys(self, keys: Iterable[SumKey]) -> None:
-        """The roster's keys.
+        """Take the keys of the roster.
 
         Raises
         ------
         GGEURError
-            Two clients have the same one.
+            Two clients have the same key.
         """
         seen: dict[bytes, int] = {}
         for one in keys:
@@ -178,7 +178,7 @@ class Collector:
             self._keys[one.client] = one
 
     def request(self, stage: str) -> MaskedRequest:
-        """What every client is asked in `stage`, the same for all."""
+        """The request of `stage`, the same for every client."""
         more: dict[str, Any] = {}
         if stage == MEANS:
             more["classes"] = torch.tensor(self._named.classes, dtype=torch.int64)
@@ -199,11 +199,11 @@ class Collector:
         )
 
     def length(self, stage: str) -> int:
-        """Numbers of every client's vector of `stage`."""
+        """How many numbers a client's vector has in `stage`."""
         return self.settings.length(stage, len(self._named.classes))
 
     def add(self, vectors: Iterable[MaskedVector]) -> None:
-        """Add validated vectors of the stage under way."""
+        """Add validated vectors of the current stage."""
         for one in vectors:
             ring = one.masked.numpy().view(np.uint64)
             if one.stage == COUNTS:
@@ -212,12 +212,12 @@ class Collector:
             self._added.append(one.client)
 
     def end(self, stage: str) -> None:
-        """All vectors of `stage` are in: take the total.
+        """Take the total of `stage`, whose vectors are all in.
 
         Raises
         ------
         GGEURError
-            Some are missing, or the total makes no sense: masks did not cancel.
+            Vectors are missing, or masks did not cancel and the total makes no sense.
         """
         if sorted(self._added) != list(self.roster) or self._total is None:
             missing = sorted(set(self.roster) - set(self._added))

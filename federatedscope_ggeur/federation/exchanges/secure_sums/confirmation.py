@@ -14,7 +14,7 @@ _TRIES = 3
 
 
 def require_terminal(number: int) -> None:
-    """Raise `GGEURError` where nobody can type."""
+    """Raise `GGEURError` if there is no terminal to type on."""
     try:
         is_there = sys.stdin is not None and sys.stdin.isatty()
     except ValueError:  # it is closed
@@ -24,16 +24,15 @@ def require_terminal(number: int) -> None:
 
 
 def confirm(number: int, roster: Sequence[int], keys: Sequence[bytes]) -> None:
-    """Wait until the person at client `number` has typed the words that the next
-    client of the roster reads out.
+    """Wait until a person types the words of the next client of the roster.
 
-    Each client is so asked by the one before it. Where all do so, all have the same
-    keys, and none of them is one that the server made up.
+    That client's person reads them out by telephone. If every client of the roster does
+    so, all have the same keys, and the server has made up none of them.
 
     Raises
     ------
     GGEURError
-        There is no terminal, its input ends, or other words are typed.
+        There is no terminal, the input ends, or the words are wrong.
     """
     require_terminal(number)
     at = roster.index(number)

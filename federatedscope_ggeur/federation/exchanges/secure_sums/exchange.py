@@ -1,4 +1,4 @@
-"""Secure sums: statistics of all clients that train, added up under masks."""
+"""Secure sums: masks hide each client's statistics; the server learns the sum."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from federatedscope_ggeur.reporting import SumsRecord
 
 
 class SumsClient(ClientSide):
-    """Answers in one session with a key, and with one masked vector a stage."""
+    """Answers a session: first with a key, then with one masked vector a stage."""
 
     def __init__(self, client: Client, rows):
         super().__init__(client, rows)
@@ -117,13 +117,14 @@ def stage_of(kind: RequestKind) -> str:
 class SumsExchange(Exchange):
     """Asks all clients of one roster for keys, then for a masked vector a stage.
 
-    Nobody of the roster may be missing in the end: its masks would stay in the sum. A
-    client whose connection is lost is waited for until the deadline.
+    Every client of the roster must answer to the end. The masks of a missing client
+    would stay in the sum. The server waits until the deadline for a client whose
+    connection is lost.
 
     Attributes
     ----------
     summed : Summed or None
-        What the sums have given.
+        The totals, once the last stage is over.
     """
 
     KINDS = (SUM_KEYS, *SUM_KINDS.values())
@@ -150,7 +151,7 @@ class SumsExchange(Exchange):
 
     @classmethod
     def withheld_note(cls, counts: np.ndarray, threshold: int) -> str:
-        """As `Exchange.withheld_note`; the threshold holds for sums over clients."""
+        """As `Exchange.withheld_note`; the threshold counts the rows of all clients."""
         totals = counts.sum(axis=0)
         back = (totals > 0) & (totals < threshold)
         if not back.any():
@@ -169,12 +170,12 @@ class SumsExchange(Exchange):
         return self._collector
 
     def begin(self) -> Requests[None]:
-        """Sum up what all clients hold that train and are there.
+        """Sum the statistics of all training clients that are connected.
 
         Raises
         ------
         GGEURError
-            Too few clients, one is lost, or a total makes no sense.
+            There are too few clients, one is lost, or a total makes no sense.
         """
         course, server = self.course, self.server
         roster = course.membership.here(server.participants)
@@ -199,7 +200,7 @@ class SumsExchange(Exchange):
         self.take(collector.summed(), roster)
 
     def take(self, summed: Summed, roster: Iterable[int]) -> None:
-        """Take the statistics of the clients in `roster` as sums over them."""
+        """Use the summed statistics of the clients in `roster`."""
         self.summed = summed
         shape = self.settings.sends_shape
         release = Release(
@@ -210,7 +211,7 @@ class SumsExchange(Exchange):
         self.course.on_total(release, roster)
 
     def require_session(self, client: int, session: bytes) -> None:
-        """Refuse an answer from outside of the session under way."""
+        """Refuse an answer that does not belong to this session."""
         if client not in self.collector.roster:
             raise refusal(client, "client", "not in the roster of the sum")
         if session != self.collector.session:

@@ -1,7 +1,7 @@
-"""Numbers in fixed point, in the ring of integers modulo 2^64, where sums are exact.
+"""Fixed-point numbers in the ring of integers modulo 2^64, where sums are exact.
 
-A sum of ring elements does not depend on the order of its terms, and a mask that is
-uniform in the ring hides what it is added to perfectly.
+A sum in the ring does not depend on the order of its terms. A mask that is uniform in
+the ring hides a number perfectly.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import math
 
 import numpy as np
 
-#: The most fraction bits that there can be.
+#: The largest number of fraction bits.
 MOST_BITS = 52
-#: How far beyond the radius a norm may lie: what float32 rounds.
+#: A norm may exceed the radius by this share, since float32 rounds.
 SLACK = 1e-6
 
 
 def largest_fraction_bits(radius: float, max_rows: int) -> int:
-    """The largest f with ``4 M max(R, R^2) 2^f < 2^63``; negative where none fits.
+    """The largest f with ``4 M max(R, R^2) 2^f < 2^63``; negative if none fits.
 
-    Sums over M rows x of norm at most R stay in the ring then, and so do those of
-    ``(x - o)(x - o)^T`` about any o of norm at most R, off the diagonal times the root
-    of 2: ``|x - o|^2 <= 4 R^2``.
+    With such an f, sums over M rows x of norm at most R do not overflow. Nor do sums of
+    ``(x - o)(x - o)^T`` about any o of norm at most R, since ``|x - o|^2 <= 4 R^2``;
+    `svec` scales their off-diagonal part by the root of 2.
 
     Parameters
     ----------
@@ -37,30 +37,35 @@ def largest_fraction_bits(radius: float, max_rows: int) -> int:
 
 
 def encode(values: np.ndarray, bits: int) -> np.ndarray:
-    """``round_half_even(v 2^f)`` in the ring: uint64 of the shape of `values`, float64.
+    """``round_half_even(v 2^f)`` for each v of `values`, float64: uint64 [same shape].
 
-    The values must lie within ``2^(63 - f)``.
+    No value may exceed ``2^(63 - f)``.
     """
     scaled = np.rint(np.asarray(values, dtype=np.float64) * 2.0**bits)
     return scaled.astype(np.int64).view(np.uint64)
 
 
 def decode(total: np.ndarray, bits: int) -> np.ndarray:
-    """Of ring elements, or of their sum: float64. A sum of K encoded values is off by
-    at most ``K 2^-(f+1)``."""
+    """Ring elements, or a sum of them, as float64.
+
+    A sum of K encoded values has an error of at most ``K 2^-(f+1)``.
+    """
     return total.view(np.int64).astype(np.float64) / 2.0**bits
 
 
 def svec(matrix: np.ndarray) -> np.ndarray:
-    """A symmetric matrix [D, D] as a vector of length D (D + 1) / 2: its diagonal, then
-    what is above it, row by row, times the root of 2. Norms stay what they are."""
+    """A symmetric matrix [D, D] as a vector of length D (D + 1) / 2.
+
+    First comes the diagonal, then the upper triangle row by row, times the root of 2.
+    So the vector has the Frobenius norm of the matrix.
+    """
     dim = len(matrix)
     upper = matrix[np.triu_indices(dim, 1)]
     return np.concatenate([np.diagonal(matrix), np.sqrt(2.0) * upper])
 
 
 def unsvec(vector: np.ndarray, dim: int) -> np.ndarray:
-    """The matrix [D, D] that `svec` was given."""
+    """The matrix [D, D] of an `svec`."""
     matrix = np.zeros((dim, dim))
     matrix[np.triu_indices(dim, 1)] = vector[dim:] / np.sqrt(2.0)
     matrix += matrix.T

@@ -1,7 +1,8 @@
-"""What a client keeps of secure sums: what it has sent, and over which rows.
+"""A client's journal of secure sums: what it has sent, and over which rows.
 
-It is on the disk before it is sent. A client that starts again sends the same bytes
-for the same request and makes no second sum that could be subtracted from the first.
+The journal is written before an answer is sent. So a client that restarts sends the
+same bytes for the same request. It also refuses a second sum that could be subtracted
+from the first.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.lock import locked
 
 _ROW, _SALT = 16, 32
-#: The form of the file. The first one had digests of rows with the numbers of classes.
+#: The version of the file. Version 1 had digests of rows with class numbers.
 _FORM = 2
 
 
@@ -38,10 +39,11 @@ class RowDigests:
     Attributes
     ----------
     rows : frozenset of bytes
-        One of each row by itself: whether two sets of rows overlap.
+        One digest of each row alone. It shows whether two sets of rows overlap.
     whole : bytes
-        One of all rows, each with the name of its class, in any order of rows and of
-        classes: whether two sets are the same. A row that comes twice counts twice.
+        One digest of all rows with the names of their classes. It shows whether two
+        sets are the same. The order of rows and classes does not matter; a row that
+        comes twice counts twice.
     """
 
     rows: frozenset[bytes]
@@ -51,7 +53,7 @@ class RowDigests:
 def row_digests(
     features: Tensor, labels: Tensor, class_names: Sequence[str], salt: bytes
 ) -> RowDigests:
-    """Of rows [n, D], float32, and labels [n]."""
+    """The digests of rows [n, D], float32, with labels [n]."""
     data = features.detach().cpu().numpy().astype("<f4") + 0.0  # so that -0.0 is 0.0
     plain = hashlib.blake2b(digest_size=_ROW, key=salt, person=b"row")
     named = hashlib.blake2b(digest_size=_ROW, key=salt, person=b"row of a class")
@@ -76,14 +78,14 @@ class PastSum:
     ----------
     session : str
     commitments : mapping from client number to bytes
-        Of the roster: what each said of its rows.
+        `RowDigests.whole` of each client of the roster.
     settings : str
-        A digest of what totals depend on beside rows.
+        A digest of the settings that totals depend on.
     rows : frozenset of bytes
-        Digests of the client's rows by themselves.
+        `RowDigests.rows` of this client.
     named : mapping from name to int, or None
-        The classes that were summed, and their rows over all clients; None where it did
-        not come so far.
+        The summed classes and their rows over all clients. None if the session ended
+        before the stage of means.
     """
 
     session: str
@@ -93,36 +95,36 @@ class PastSum:
     named: Mapping[str, int] | None = None
 
     def is_alike(self, other: PastSum) -> bool:
-        """Whether it is over the same rows of the same clients as the `other`."""
+        """Whether both sums are over the same rows of the same clients."""
         mine = self.commitments, self.settings, self.rows
         return mine == (other.commitments, other.settings, other.rows)
 
     def repeated_by(self, other: PastSum) -> bool:
-        """Whether all that this says the `other` says as well."""
+        """Whether the `other` says everything that this one says."""
         return self.is_alike(other) and self.named in (None, other.named)
 
 
 @dataclass(frozen=True)
 class Current:
-    """The session under way, or the last one.
+    """The current session, or the last one.
 
     Attributes
     ----------
     session : bytes
     roster : tuple of int
     secret : bytes
-        Of the mask key; empty once the last stage is sent.
+        The secret of the mask key. Empty once the last stage is sent.
     key, signature : bytes
     chain : bytes
-        The digest of all that came down so far.
+        A digest of everything that the server has sent so far.
     requests : mapping from stage to str
-        Digests of what each stage was asked by.
+        A digest of the request of each stage.
     vectors : mapping from stage to Tensor
-        What was sent.
+        What the client sent in each stage.
     about : bytes
-        A digest of the rows, classes and settings that it is answered for.
+        A digest of the rows, classes and settings of the session.
     peers : bytes
-        All keys and commitments of the roster, as they came with the first stage.
+        The keys and commitments of the roster, as the first stage brought them.
     """
 
     session: bytes
@@ -138,7 +140,7 @@ class Current:
 
 
 class Journal:
-    """Of one client, on the disk or, without a folder, in this process' memory.
+    """The journal of one client: on disk, or in memory if there is no folder.
 
     Parameters
     ----------
@@ -150,14 +152,14 @@ class Journal:
     past : tuple of PastSum
     current : Current or None
     salt : bytes
-        The client's secret, made once: digests of rows are made with it, so that nobody
-        can try out rows on them. It is never sent.
+        The client's secret, made once and never sent. Digests of rows depend on it, so
+        nobody can guess rows from them.
 
     Raises
     ------
     ConfigError
-        A file is there and cannot be read, or is not this client's; or the salt cannot
-        be kept.
+        A file cannot be read or belongs to another client, or the salt cannot be
+        written.
     """
 
     def __init__(self, folder: str, number: int):
@@ -177,12 +179,12 @@ class Journal:
                 self._load(message)
 
     def keep(self, current: Current, past: Sequence[PastSum] | None = None) -> None:
-        """Note where the session is, whole or not at all.
+        """Write the state of the session, completely or not at all.
 
         Raises
         ------
         ConfigError
-            It cannot be written, or somebody else has written it.
+            The file cannot be written, or another process has changed it.
         """
         before = self.past, self.current
         self.current = current
@@ -218,7 +220,7 @@ class Journal:
 
     @property
     def _mark(self) -> str:
-        """What tells that a journal goes with this salt."""
+        """A mark that shows whether a journal belongs to this salt."""
         return hashlib.blake2b(key=self.salt, person=b"journal").hexdigest()
 
     def _save(self, now: Current) -> None:
@@ -302,7 +304,7 @@ _PARTS = ("session", "secret", "key", "signature", "chain", "about", "peers")
 
 
 def _held(path: Path) -> bytes | None:
-    """What a file holds; None where there is none."""
+    """The content of a file; None if there is none."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

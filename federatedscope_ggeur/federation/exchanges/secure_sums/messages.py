@@ -13,7 +13,7 @@ from federatedscope_ggeur.federation.wire.schema import MessageSchema
 
 U8, I64, F32 = torch.uint8, torch.int64, torch.float32
 _SESSION, _KEY, _SIGNATURE, _COMMITMENT = 16, 32, 64, 32
-#: More clients make no sum: every pair of them has a key.
+#: The largest roster: every pair of clients has a key.
 MOST_CLIENTS = 10_000
 _NO_CLASSES = torch.zeros(0, dtype=I64)
 
@@ -80,8 +80,8 @@ class SumKey:
     ----------
     client, session, key
     commitment : bytes
-        A salted digest of its rows and their classes: the same as in an earlier session
-        if they are. Of what they are it says nothing to who lacks the client's salt.
+        A salted digest of its rows and their classes. It is the same as in an earlier
+        session if the rows are. Without the client's salt it says nothing of the rows.
     signature : bytes
     """
 

@@ -64,9 +64,10 @@ logger = get_logger(__name__)
 
 
 class Participant:
-    """Answers for one client.
+    """Answers the server for one client.
 
-    It makes one masked upload a stage of a session, and keeps it before it is sent.
+    In each stage of a session it makes one masked upload. It saves the upload before
+    the client sends it.
 
     Parameters
     ----------
@@ -75,12 +76,12 @@ class Participant:
     settings : SumSettings
         The client's own.
     make_secret : callable () -> bytes
-        Draws the secret of a mask key; tests have it fixed.
+        Draws the secret of a mask key. Tests pass a fixed one.
 
     Raises
     ------
     ConfigError
-        Two classes have one name, or a file that the settings name cannot be used.
+        Two classes have the same name, or a file of the settings cannot be used.
     """
 
     def __init__(
@@ -117,13 +118,12 @@ class Participant:
                 )
 
     def key(self, request: SumKeysRequest) -> SumKey:
-        """The key for a session; the same again for the same session.
+        """The key for a session. A second request gets the same key.
 
         Raises
         ------
         MessageError
-            The request does not fit the client's own settings, or what it has sent
-            before.
+            The request does not fit the client's own settings or its earlier uploads.
         GGEURError
             A row is longer than the settings allow.
         """
@@ -178,13 +178,14 @@ class Participant:
         return self._answer(self._journal.current)
 
     def masked(self, request: MaskedRequest) -> MaskedVector:
-        """The client's vector of a stage under its masks; the same bytes again for the
-        same request.
+        """The client's vector of a stage, under its masks. The same request gets the
+        same bytes.
 
         Raises
         ------
         MessageError
-            It is not the next request of the session, or the server changed something.
+            This is not the next request of the session, or the server changed an
+            earlier message.
         """
         now = self._journal.current
         if now is None or now.session != request.session:
@@ -264,7 +265,7 @@ class Participant:
         return SumKey(self._number, now.session, now.key, whole, now.signature)
 
     def _with_peers(self, request: MaskedRequest, now: Current) -> dict[int, bytes]:
-        """A secret with every other client; made once a session."""
+        """One secret with each other client, made once a session."""
         if not self._shared:
             self._shared = {
                 j: shared_secret(now.secret, key)
@@ -280,21 +281,21 @@ class Participant:
 
     @property
     def _totals_of(self) -> str:
-        """What the totals of the same rows depend on."""
+        """A digest of the settings that change a total over the same rows."""
         own = self._settings
         numbers = own.min_samples, own.radius, own.max_rows, own.fraction_bits
         return digest("totals", *map(float, numbers), own.num_classes).hex()
 
     @property
     def _about(self) -> bytes:
-        """What all that it sends in one session depends on."""
+        """A digest of everything that the answers of one session depend on."""
         own = self._settings
         fields: list[bytes | str | int] = [self._digests.whole, self._totals_of]
         fields += [own.agreed, own.sends_shape, *own.stages, "classes"]
         return digest("about", *fields, *own.class_names)
 
     def _summed(self, now: Current, commitments: dict[int, bytes]) -> PastSum:
-        """The session under way, as it is noted."""
+        """The current session, as the journal keeps it."""
         rows = self._digests.rows
         return PastSum(now.session.hex(), commitments, self._totals_of, rows)
 
@@ -303,7 +304,7 @@ class Participant:
         return {names[c]: rows for c, rows in zip(named.classes, named.counts)}
 
     def _begin(self, request: SumKeysRequest) -> bytes:
-        """The chain of digests begins with what the session is about."""
+        """The first digest of the chain: the terms of the session."""
         limits = [request.radius, request.max_rows, request.fraction_bits]
         fields: list[bytes | str | int | float] = [
             "keys",
@@ -357,7 +358,8 @@ class Participant:
             )
 
     def _check_begun(self, now: Current) -> None:
-        """What it answers for is what the session began with, also after a restart."""
+        """Refuse if rows or settings changed since the session began; a restart may
+        have changed them."""
         if now.about != self._about:
             raise _refusal(
                 "session",
@@ -368,8 +370,10 @@ class Participant:
     def _check_past(
         self, roster: tuple[int, ...], commitments: Mapping[int, bytes] | None = None
     ) -> None:
-        """No sum over these rows that differs from an earlier one by few clients; with
-        the `commitments`, that differs by the rows of few, too."""
+        """Refuse a sum that differs from an earlier one over these rows by few clients.
+
+        With `commitments`, clients whose rows changed count as different, too.
+        """
         for one in self._journal.past:
             if not one.rows & self._digests.rows:
                 continue
@@ -400,8 +404,8 @@ class Participant:
         commitments: Mapping[int, bytes],
         where: str,
     ) -> None:
-        """A sum over the same rows of this client differs from an earlier `one` by no
-        other client, or by enough of them."""
+        """Refuse a roster that differs from that of an earlier sum, `one`, by too few
+        clients."""
         before, now = set(one.commitments), set(roster)
         both = before & now
         changed = {k for k in both if commitments[k] != one.commitments[k]}
@@ -448,7 +452,7 @@ class Participant:
             check_signatures(self._trusted, request)
 
     def _check_named(self, request: MaskedRequest, now: Current) -> Named:
-        """The classes to be summed are those, and all of those, of enough rows."""
+        """Check that the server named exactly the classes with enough rows."""
         vectors = request.vectors.contiguous().numpy()
         own = vectors[request.roster.index(self._number)]
         if not np.array_equal(own, now.vectors[COUNTS].numpy()):
@@ -479,8 +483,8 @@ class Participant:
 
 
 def _bound(chain: bytes, request: MaskedRequest) -> bytes:
-    """A digest of all that came down so far: what masks are made for. Clients that were
-    sent different things have masks that do not cancel."""
+    """A digest of everything that the server has sent so far. Masks depend on it: if
+    two clients were sent different requests, their masks do not cancel."""
     fields: list[bytes | str | int] = [chain, request.stage, *request.roster]
     fields += [*request.keys, *request.commitments, *request.signatures, "classes"]
     fields += [*request.classes.tolist(), *request.counts.tolist(), "vectors"]
@@ -496,19 +500,8 @@ def _peers(request: MaskedRequest) -> bytes:
     return b"".join([*request.keys, *request.commitments])
 
 
-def _said(now: set[int], before: set[int], changed: set[int]) -> str:
-    """How a roster differs from an earlier one."""
-    parts = {
-        "joined": now - before,
-        "left": before - now,
-        "have other rows, or lost what they noted of them": changed,
-    }
-    told = [f"clients {sorted(some)} {what}" for what, some in parts.items() if some]
-    return "; ".join(told)
-
-
 def _contents(request: MaskedRequest) -> str:
-    """A digest of all that a request says."""
+    """A digest of the whole request."""
     return digest("request", request.to_bytes()).hex()
 
 

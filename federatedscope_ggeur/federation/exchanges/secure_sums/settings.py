@@ -1,4 +1,4 @@
-"""What both sides of a secure sum are told."""
+"""The settings of secure sums, for server and clients."""
 
 from __future__ import annotations
 
@@ -17,35 +17,34 @@ class SumSettings:
     num_classes, dim : int
         C, and D of the embeddings.
     min_samples : int
-        The min-count threshold, which is one on the sum: no class of fewer rows over
-        all clients is named.
+        The min-count threshold. It counts the rows of all clients: a class with fewer
+        is not summed.
     stages : tuple of str
-        Of `STAGES`, the first ones: without a scatter, counts and means.
+        The first of `STAGES`: all three, or counts and means if no scatter is needed.
     min_clients : int
-        Fewer make no sum; 3 at least.
+        The smallest roster, at least 3.
     radius : float
-        R: no row is longer.
+        R: the largest norm of a row.
     max_rows : int
-        M: there are no more rows over all clients.
+        M: the largest number of rows over all clients.
     fraction_bits : int
         f.
     agreed : bytes
-        A digest of what else all sides have alike; it is bound into every mask.
+        A digest of the other settings that all sides share. Every mask depends on it.
     sends_shape : bool
-        Whether clients get the pooled covariance in any form.
+        Whether clients get the pooled covariance in some form.
     trust : str
         "server", or the file of clients' verifying keys.
     signing_key : str
-        A client's own file; ``{client}`` in it stands for its number.
+        A client's key file; ``{client}`` in it stands for its number.
     store : str
-        The folder in which a client keeps what it has sent; "": the process' memory.
+        The folder of the client's journal; "" keeps the journal in memory.
     new_roster : bool
-        Other clients may take part than in an earlier sum over the same rows.
+        Whether the roster may differ from that of an earlier sum over the same rows.
     class_names : tuple of str
-        Of all classes, in the order of their numbers: what a client notes of its rows
-        is by name.
+        The names of all classes, in the order of their numbers. The journal uses names.
     confirm : bool
-        A client waits until its person has typed the words that another client's reads.
+        Whether a client waits until a person has typed the words of another client.
     """
 
     num_classes: int
@@ -66,7 +65,7 @@ class SumSettings:
     confirm: bool = False
 
     def length(self, stage: str, named: int = 0) -> int:
-        """Numbers of a client's vector of `stage`, of so many `named` classes."""
+        """How many numbers a client's vector has in `stage`, with `named` classes."""
         if stage == COUNTS:
             return self.num_classes
         if stage == MEANS:
@@ -75,5 +74,5 @@ class SumSettings:
 
     @property
     def longest(self) -> int:
-        """Numbers of the longest vector."""
+        """How many numbers the longest vector has."""
         return max(self.length(stage, self.num_classes) for stage in self.stages)

@@ -1,4 +1,4 @@
-"""Whose keys are believed: the server's word, or signatures by keys from a file."""
+"""Whose mask keys a client trusts: the server's, or those signed by keys of a file."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import (
     signed_bytes,
 )
 
-#: The server passes keys on, and is believed.
+#: Clients trust the server, which passes their keys on.
 SERVER = "server"
 _LINE = re.compile(rf"\s*(\d{{1,6}})\s+([0-9a-fA-F]{{{2 * KEY_BYTES}}})\s*(#.*)?")
 
 
 def verifying_keys(path: str | Path) -> dict[int, bytes]:
-    """The Ed25519 public keys in a file: a line ``<client number> <64 hex digits>`` for
-    each client; lines that begin with # do not count.
+    """The Ed25519 public keys in a file.
+
+    Each client has a line ``<client number> <64 hex digits>``. Lines that begin with #
+    are comments.
 
     Raises
     ------
     ConfigError
-        The file cannot be read, a line is another, or a client or key stands there
+        The file cannot be read, a line has another form, or a client or a key comes
         twice.
     """
     where = setting("secure_sums_trust")
@@ -61,13 +63,13 @@ class Signer:
     Parameters
     ----------
     path : str
-        Of the PEM file of its Ed25519 private key; ``{client}`` stands for `number`.
+        The PEM file of its Ed25519 private key; ``{client}`` stands for `number`.
     number : int
 
     Raises
     ------
     ConfigError
-        The file cannot be read, or holds no such key.
+        The file cannot be read, or it holds no Ed25519 key.
     """
 
     def __init__(self, path: str, number: int):
@@ -96,8 +98,7 @@ class Signer:
 
 
 def check_signatures(trusted: dict[int, bytes], request: MaskedRequest) -> None:
-    """Raise `MessageError` unless every key, with the commitment beside it, is signed
-    by the client it is of."""
+    """Raise `MessageError` unless each client has signed its key and commitment."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

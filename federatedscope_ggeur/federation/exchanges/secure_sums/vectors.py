@@ -41,7 +41,7 @@ class Named:
 
     @classmethod
     def of_totals(cls, totals: np.ndarray, min_samples: int) -> Named:
-        """Those that a total of rows [C] allows."""
+        """The classes that have enough rows in a total [C]."""
         kept = np.flatnonzero(totals >= min_samples).tolist()
         return cls(tuple(kept), tuple(int(totals[c]) for c in kept))
 
@@ -52,7 +52,7 @@ class Named:
 
 @dataclass(frozen=True)
 class ClientRows:
-    """A client's rows, as it sums them.
+    """The rows of one client, and the vectors that it adds to the sums.
 
     Attributes
     ----------
@@ -66,13 +66,13 @@ class ClientRows:
     settings: SumSettings
 
     def longest_norm(self) -> float:
-        """Of any row: NaN or infinity if one holds that, 0 without rows."""
+        """The norm of the longest row: NaN or infinity if a row has one, 0 without rows."""
         norms = [part.to(F64).norm(dim=1) for part in self.features.split(_CHUNK)]
         return float(torch.cat([torch.zeros(1, dtype=F64), *norms]).max())
 
     @property
     def fits(self) -> bool:
-        """Whether all norms are within the radius; NaN is not."""
+        """Whether no row is longer than the radius. A row with NaN does not fit."""
         bound = self.settings.radius * (1 + SLACK)
         parts = self.features.split(_CHUNK)
         return all(bool((p.to(F64).norm(dim=1) <= bound).all()) for p in parts)
@@ -83,13 +83,14 @@ class ClientRows:
         return held.numpy().astype(np.int64).view(np.uint64)
 
     def means(self, named: Named) -> np.ndarray:
-        """Stage B: sums over the rows of the classes `named`, and who owns nearly all.
+        """Stage B: uint64 [m (D + 1) + 1] over the m classes `named`.
 
-        uint64 [m (D + 1) + 1]: sums [m, D] in fixed point; for each class whether the
-        others hold some rows of it but fewer than the threshold; the same for all rows
-        named, with 2 (C + 1) in place of a smaller threshold and, where clients get a
-        shape, of D or `FEW_BEHIND_A_SHAPE`. A class, and all that is solved, stays with
-        the server where anyone says yes.
+        First come the sums of their rows [m, D], in fixed point. Then one flag for each
+        class: whether the other clients hold some rows of it, but fewer than the
+        threshold. The last flag says so of all rows together. There the threshold is at
+        least 2 (C + 1) and, if clients get a shape, the smaller of D and
+        `FEW_BEHIND_A_SHAPE`. If any client raises a flag, that class, or the whole
+        head, stays with the server.
         """
         settings, classes = self.settings, list(named.classes)
         sums = torch.zeros(settings.num_classes, settings.dim, dtype=F64)
@@ -107,8 +108,8 @@ class ClientRows:
         return np.concatenate([encoded, flags])
 
     def pooled(self, named: Named, origin: Tensor) -> np.ndarray:
-        """Stage C: ``svec`` of the sum of ``(x - o)(x - o)^T`` over the rows of the
-        classes `named`, about an `origin` o [D]: uint64 [D (D + 1) / 2]."""
+        """Stage C: the sum of ``(x - o)(x - o)^T`` over the rows x of the classes
+        `named`, about the `origin` o [D]. Its `svec`: uint64 [D (D + 1) / 2]."""
         dim, bits = self.settings.dim, self.settings.fraction_bits
         inside = torch.zeros(self.settings.num_classes, dtype=torch.bool)
         inside[list(named.classes)] = True
@@ -122,7 +123,7 @@ class ClientRows:
 
 @dataclass(frozen=True)
 class MeanTotals:
-    """Stage B's total.
+    """The total of stage B.
 
     Attributes
     ----------
@@ -141,12 +142,12 @@ class MeanTotals:
 def count_totals(
     total: np.ndarray, settings: SumSettings, most: int | None = None
 ) -> np.ndarray:
-    """Stage A's total: int64 [C], checked; `most` is what clients declared in all.
+    """The checked total of stage A: int64 [C]. Clients declared `most` rows together.
 
     Raises
     ------
     GGEURError
-        It is not one: the masks did not cancel.
+        The numbers cannot be counts: the masks did not cancel.
     """
     counts = total.view(np.int64)
     # Each by itself first: their sum may wrap around.
@@ -167,7 +168,7 @@ def count_totals(
 def mean_totals(
     total: np.ndarray, named: Named, settings: SumSettings, clients: int
 ) -> MeanTotals:
-    """Stage B's total, checked."""
+    """The checked total of stage B."""
     m, dim = len(named.classes), settings.dim
     sums = torch.from_numpy(decode(total[: m * dim], settings.fraction_bits))
     sums = sums.reshape(m, dim)
@@ -183,9 +184,11 @@ def mean_totals(
 
 
 def shared_origin(means: MeanTotals, named: Named, settings: SumSettings) -> Tensor:
-    """What stage C is centred by: float32 [D], the mean over the named classes that are
-    not kept back; 0 where there is none. A mean over all of them, less those that go
-    down, would be that of a class which is kept back."""
+    """The centre of stage C, float32 [D]: the mean of the classes not kept back, or 0.
+
+    A mean over all classes would give the kept-back ones away: a client could subtract
+    the means that go down.
+    """
     open_ = [i for i, c in enumerate(named.classes) if c not in means.kept_back]
     rows = sum(named.counts[i] for i in open_)
     origin = torch.zeros(settings.dim, dtype=F64)
@@ -201,7 +204,7 @@ def shared_origin(means: MeanTotals, named: Named, settings: SumSettings) -> Ten
 def class_means(
     means: MeanTotals, named: Named, settings: SumSettings
 ) -> MeanStatistics:
-    """Counts and means of the named classes."""
+    """The counts and means of the named classes."""
     counts = torch.zeros(settings.num_classes, dtype=torch.int64)
     held = torch.zeros(settings.num_classes, settings.dim, dtype=F64)
     classes = list(named.classes)
@@ -217,7 +220,7 @@ def pooled_statistics(
     settings: SumSettings,
     clients: int,
 ) -> SummedStatistics:
-    """Stage C's total, checked, with the means `held`:
+    """The checked total of stage C, with the means `held`:
     ``W = Q - sum_c N_c (mu_c - o)(mu_c - o)^T``."""
     dim, bits = settings.dim, settings.fraction_bits
     about = torch.from_numpy(unsvec(decode(total, bits), dim))
