@@ -1,1 +1,1 @@
-"""The course of a federation: what is asked when, who is there, what is recorded."""
+"""The course of a federation: requests in order, members, checkpoints, records."""

@@ -1,4 +1,4 @@
-"""What all sides of a federation have alike: of the server, or of most clients."""
+"""What all sides of a federation must have in common."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from federatedscope_ggeur.federation.wire.handshake import Handshake
 
 
 class Agreement:
-    """The handshake that counts, and who says another one.
+    """The handshake that counts, and the clients that sent another one.
 
-    Where the server holds no data, clients say what the data are: what more than half
-    of all say is taken as soon as they have joined, or what most of those say that are
-    there when nobody is waited for any longer. Nobody decides by being the first.
+    If the server holds data, its own handshake counts. If not, the clients decide by
+    majority. A handshake counts as soon as more than half of all clients have sent it,
+    or, when the wait for clients is over, if most of the connected ones have. The first
+    client does not decide alone.
 
     Parameters
     ----------
     clients : int
-        How many may join.
+        How many clients may join.
     settings : mapping
         The server's own.
     handshake : Handshake, optional
-        The server's own, where it holds data; it decides.
+        The server's own, if it holds data.
     given : mapping, optional
-        Fields of a `Handshake` that the server's settings say: dim, class_names,
+        Fields of a `Handshake` that the server's settings fix: dim, class_names,
         encoder.
 
     Attributes
     ----------
     handshake : Handshake or None
-        What counts; None until it is settled.
+        The one that counts; None until it is settled.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Agreement:
         self._closed = False
 
     def check(self, theirs: Handshake, sender: str) -> None:
-        """Raise `MessageError` where `theirs` differs from what counts."""
+        """Raise `MessageError` if `theirs` differs from the handshake that counts."""
         mine = self.handshake
         by = "most clients" if mine and not self._is_servers else "the server"
         if mine is None:
@@ -63,8 +64,11 @@ class Agreement:
             )
 
     def note(self, number: int, theirs: Handshake) -> dict[int, MessageError]:
-        """A client has joined with `theirs`; the refusals of those that joined before
-        it, where it is settled now that they do not fit."""
+        """Note that a client has joined with `theirs`.
+
+        Returns the refusals of earlier clients that do not fit, once the handshake is
+        settled.
+        """
         if self._is_servers:
             return {}
         self._said[number] = theirs
@@ -75,20 +79,21 @@ class Agreement:
         return self._misfits()
 
     def forget(self, number: int) -> None:
-        """A client is gone before the run; what the others say is looked at again."""
+        """Forget a client that left before the run; the majority may change."""
         if self._said.pop(number, None) is not None and not self._closed:
             first = [*self._sides(), []][0]
             if 2 * len(first) <= self._clients:
                 self.handshake = None
 
     def close(self, quorum: int) -> dict[int, MessageError]:
-        """Nobody is waited for any longer: take what most say, `quorum` at least; the
-        refusals of the others.
+        """Settle the handshake when the wait is over; `quorum` clients must agree.
+
+        Returns the refusals of the other clients.
 
         Raises
         ------
         GGEURError
-            Clients differ, and no side has so many.
+            No handshake has so many clients.
         """
         if self.handshake is None:
             sides = self._sides()
@@ -102,12 +107,13 @@ class Agreement:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether all have joined, and no more than half of them agree."""
+        """Whether all clients have joined and no majority agrees."""
         return self.handshake is None and len(self._said) >= self._clients
 
     def _sides(self) -> list[list[int]]:
-        """The clients that say the same, the most first, and of the same number those
-        with the lowest client."""
+        """The groups of clients with equal handshakes, the largest first; of equal ones
+        the group with the lowest client number.
+        """
         sides: dict[str, list[int]] = {}
         for k in sorted(self._said):
             sides.setdefault(repr(self._said[k].numbers()), []).append(k)

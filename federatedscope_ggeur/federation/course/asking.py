@@ -1,4 +1,4 @@
-"""One request to clients and their answers: who is waited for, what is taken."""
+"""One request to clients, and their answers."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class Asking:
         self._down = self._up = 0
 
     def spent(self) -> Spent:
-        """The time, and all bytes to and from the clients until now."""
+        """The time, and the bytes to and from clients so far."""
         return Spent(time.perf_counter(), self._down, self._up)
 
     def tell(
         self, kind: RequestKind, number: int, parts: Mapping[int, tuple[bytes, ...]]
     ) -> Requests[None]:
-        """Send clients something that needs no answer."""
+        """Send a message that needs no answer."""
         if parts:
             self._count_down(parts)
             yield Request(kind, number, parts)
@@ -69,17 +69,18 @@ class Asking:
         welcome: Callable[[], Requests[None]] | None = None,
         again: bool = True,
     ) -> Requests[list]:
-        """Ask clients; the answers that can be used, decoded, in client order.
+        """Ask clients. Returns the usable answers, decoded, in client order.
 
-        `sizes` takes the bytes of each client's answer, by its number as text. A client
-        that lost its connection meanwhile, and with it its answer, and that is back
-        before the others are done, is asked `again`, once; where `welcome` prepares
-        those that are back, only if it is prepared then.
+        `sizes` receives the bytes of each answer, by client number as text.
+
+        A client may lose its connection, and with it its answer, and be back before the
+        others are done. It is then asked `again`, once. If `welcome` is given, it is
+        asked only after `welcome` has prepared it.
         """
         members = self._membership
         is_after = number > self._last_round
         when = f"{'calibration' if is_after else f'round {number}'}, {kind.name}"
-        if not kind.patient:  # who is not there may come back to answer this
+        if not kind.patient:  # A client that is absent may come back to answer this.
             members.check_quorum(when, self._refusal)
         if not parts:
             return []
@@ -89,7 +90,7 @@ class Asking:
         answers = []
         self._count_down(parts)
         for k in sorted(parts):
-            # Each reply goes as it is decoded: a round's messages are not held twice.
+            # Free each reply once it is decoded: two copies of a round would not fit.
             reply = replies.pop(k, Absence("no answer"))
             if isinstance(reply, Absence):
                 put_out = members.miss(k, reply.reason, reply.connected)
@@ -119,12 +120,12 @@ class Asking:
         return in_client_order(answers)
 
     def decode(self, request: Request, client: int, parts: Sequence[bytes]) -> Any:
-        """What a client answered to `request`, once it is validated.
+        """Decode and validate a client's answer to `request`.
 
         Raises
         ------
         MessageError
-            It cannot be used; names the client and the field.
+            The answer cannot be used. The error names the client and the field.
         """
         kind, sender = request.kind, f"client {client}"
         exchange = self._exchanges[kind.name]
@@ -140,16 +141,16 @@ class Asking:
         return answer
 
     def largest_answer(self, kind: RequestKind) -> int | None:
-        """Bytes of the longest answer to a request; None where nothing bounds it."""
+        """Bytes of the longest answer to a request; None if nothing bounds it."""
         return kind.largest(self._exchanges[kind.name])
 
     def put_out(self, findings: Mapping[int, str], when: str) -> None:
-        """Refuse what clients sent, and them for the rest of the run.
+        """Refuse these clients' answers, and the clients for the rest of the run.
 
         Raises
         ------
         GGEURError
-            Too few are left.
+            Too few clients are left.
         """
         for client, reason in findings.items():
             error = MessageError(reason, field="screen", sender=f"client {client}")
@@ -166,7 +167,7 @@ class Asking:
         logger.warning("%s", error)
         self._refusal = error
         if self._membership.is_over(client):
-            return  # nobody is there to answer for it
+            return  # the connection is over, so no one is left to strike
         self._membership.leave(client, str(error))
         self._membership.conduct.strike(client, str(error))
         self._dismiss(client, str(error))

@@ -1,4 +1,4 @@
-"""Checkpoints read: a server is set to where a run was; see `checkpoint_writer`."""
+"""Reads checkpoints and sets a server to the state of a run; see `checkpoint_writer`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Progress:
-    """What a restored run has behind it; `run` is its id."""
+    """The finished part of a restored run; `run` is the run's id."""
 
     round0: Round0
     rounds: list[RoundRecord]
@@ -43,13 +43,13 @@ class Progress:
 def restore(
     path: str | Path, coordinator: Coordinator, handshake: Handshake
 ) -> Progress | None:
-    """Set `coordinator` to where the run of the checkpoint at `path` was.
+    """Set `coordinator` to the state of the checkpoint at `path`.
 
     Parameters
     ----------
     path : path
-        ``federate.restore_from``: of a checkpoint of this program, or of FederatedScope
-        (weights alone: a run starts from them at round 0).
+        ``federate.restore_from``: a checkpoint of this program or of FederatedScope.
+        The latter holds weights alone: the run starts from them at round 0.
     coordinator : Coordinator
         Of the same clients and settings.
     handshake : Handshake
@@ -62,7 +62,7 @@ def restore(
     Raises
     ------
     ConfigError
-        The file is missing or broken, or of a run that is not this one; it says why.
+        The file is missing, is broken, or belongs to another run. The error says why.
     """
     path, server = Path(path), coordinator.server
     try:
@@ -77,7 +77,7 @@ def restore(
         return None
     except ConfigError:
         raise
-    # A file that was changed; MessageError and DataError are ValueErrors.
+    # The file was changed. MessageError and DataError are ValueErrors.
     except (ValueError, KeyError) as error:
         raise refusal(path, str(error)) from error
 
@@ -116,9 +116,11 @@ def _restore(
 
 
 def checkpoint_client_domains(path: str | Path) -> dict[int, str]:
-    """The clients, number to domain, of the run whose checkpoint stands at `path`.
+    """The clients, from number to domain, of the run with a checkpoint at `path`.
 
-    Empty where it holds weights alone; `ConfigError` where it is missing or broken."""
+    Empty if the checkpoint holds weights alone. Raises `ConfigError` if it is missing
+    or broken.
+    """
     if not _is_safetensors(_read(Path(path))):
         return {}
     domains = _round0_at(Path(path)).mapping("client_domains")
@@ -126,8 +128,11 @@ def checkpoint_client_domains(path: str | Path) -> dict[int, str]:
 
 
 def checkpoint_rounds(path: str | Path) -> int:
-    """How many rounds are over in the checkpoint at `path`; 0 where it holds weights
-    alone; `ConfigError` where it is missing or broken."""
+    """How many rounds are over in the checkpoint at `path`; 0 if it holds weights
+    alone.
+
+    Raises `ConfigError` if it is missing or broken.
+    """
     data = _read(Path(path))
     if not _is_safetensors(data):
         return 0
@@ -141,13 +146,13 @@ def _records(progress: wire.Message) -> dict[str, Any]:
 
 
 def check_place(save_to: str, restore_from: str) -> None:
-    """Refuse, before anything else is done, a place where no checkpoint can be written.
+    """Refuse early a place where no checkpoint can be written.
 
     Raises
     ------
     ConfigError
-        It is a folder, no name for a file, or there is a file that is not of the run
-        that goes on from `restore_from`.
+        It is a folder, it cannot be a file name, or it holds a file of another run than
+        the one that `restore_from` names.
     """
     if save_to:
         path = Path(save_to)
@@ -161,25 +166,25 @@ def check_free(path: Path, run: str | None) -> None:
 
 
 def _run_at(path: Path) -> str | None:
-    """The id of the run whose checkpoint stands at `path`; None if there is none."""
+    """The id of the run with a checkpoint at `path`; None if there is none."""
     with contextlib.suppress(ConfigError, MessageError):
         return _unpack(_read(path), "checkpoint", path).text("run")
     return None
 
 
 def _weights_of_fs(path: Path, model: Model, method: Method) -> Tensor:
-    """Weights [P] from FederatedScope's checkpoint at `path`; no code in it is run."""
+    """The weights [P] in FederatedScope's checkpoint at `path`. No code in it is run."""
     if not method.federated:
         problem = f"it holds weights alone, and with {method.name} clients take none"
         raise refusal(path, f"{problem} from the server")
     try:
-        # The older formats of torch.save are read by code that has run foreign code
-        # before, weights_only or not; FederatedScope writes zip files.
+        # torch reads its older formats with code that has run foreign code before, even
+        # with weights_only. FederatedScope writes zip files.
         if not zipfile.is_zipfile(path):
             raise ValueError("not a zip file, which torch.save has written since 1.6")
         content = torch.load(path, map_location="cpu", weights_only=True)
         model.load_state_dict(content["model"])
-    # torch.load raises whatever its unpickler meets in a foreign file.
+    # torch.load raises any error that its unpickler meets in a foreign file.
     except Exception as error:
         raise refusal(
             path,
@@ -202,7 +207,7 @@ def _check_same(
     client_domains: Mapping[int, str],
     handshake: Handshake,
 ) -> None:
-    # Calibration comes after all that a checkpoint holds.
+    # A checkpoint holds nothing of the calibration, which comes last.
     free = (setting("calibrate"),)
     difference = handshake.difference(Handshake.of_message(started), free)
     if difference:
@@ -220,7 +225,7 @@ def _check_same(
 
 
 def grouped(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
-    """Tensors named ``<number>.<name>``, by number and then name."""
+    """The tensors named ``<number>.<name>``, by number and then by name."""
     found: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         number, _, name = key.partition(".")
@@ -245,8 +250,10 @@ def _unpack(data: bytes, kind: str, path: Path) -> wire.Message:
 
 
 def ready_at(path: Path, restored: Progress | None) -> set[int] | None:
-    """The clients ready in the restored run's file of round 0, if `path` has it."""
-    with contextlib.suppress(ConfigError):  # nothing there that could be kept
+    """The clients that were ready in the restored run's file of round 0, if `path` has
+    it.
+    """
+    with contextlib.suppress(ConfigError):  # nothing to keep
         started = _round0_at(path)
         if restored is not None and started.text("run") == restored.run:
             return {int(k) for k in started.texts("ready")}

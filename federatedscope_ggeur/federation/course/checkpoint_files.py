@@ -11,17 +11,17 @@ DEFAULT_NAME = "checkpoint"
 
 
 def round0_path(path: Path) -> Path:
-    """Of what round 0 left, beside the checkpoint at `path`."""
+    """The file of round 0, beside the checkpoint at `path`."""
     return path.with_name(path.name + ".round0")
 
 
 def client_path(path: str | Path, number: int) -> Path:
-    """Of a client's own state, beside the checkpoint at `path`."""
+    """The file of a client's own state, beside the checkpoint at `path`."""
     return Path(f"{path}.clients") / f"client_{number:04d}.safetensors"
 
 
 def check_name(path: Path) -> None:
-    """Refuse a path that is a folder, or no name that a file can have.
+    """Refuse a path that is a folder or cannot be a file name.
 
     Raises
     ------
@@ -29,7 +29,7 @@ def check_name(path: Path) -> None:
     """
     try:
         is_folder = path.is_dir()
-        # The longest name that there will be.
+        # the longest name that will be needed
         round0_path(path).with_name(f"{path.name}.round0.new").exists()
     except (OSError, ValueError) as error:
         problem = getattr(error, "strerror", None) or error
@@ -47,7 +47,7 @@ def unwritable(problem: object) -> ConfigError:
 
 
 def taken(path: Path, what: str) -> ConfigError:
-    """The error of a place where something stands that is not this run's."""
+    """The error of a place that holds a file of another run."""
     return ConfigError(
         f"{setting('save_to')}: '{path}' is {what}, and nothing is overwritten: name "
         f"another place, or set {setting('restore_from')} to go on from there"
@@ -55,5 +55,5 @@ def taken(path: Path, what: str) -> ConfigError:
 
 
 def refusal(path: str | Path, problem: str) -> ConfigError:
-    """The error of a file at `path` that a run cannot go on from."""
+    """The error of a file that a run cannot continue from."""
     return ConfigError(f"{setting('restore_from')}: '{path}' cannot be used: {problem}")

@@ -1,10 +1,10 @@
-"""Checkpoints: what a server needs to go on where a run was, written to files.
+"""Writes checkpoints: what a server needs to continue a run.
 
-Two safetensors files: ``<path>.round0`` is written after round 0 (geometry, prototypes,
-who is ready), and again when a client more is ready; ``<path>`` holds what a round
-leaves (the head, the method's state, the records so far). Both carry the run's id and
-belong together. They are read in `checkpoint`; what clients keep is in `client_store`,
-and when a checkpoint is due in `checkpointing`.
+There are two safetensors files. ``<path>.round0`` is written after round 0 (geometry,
+prototypes, which clients are ready), and again when another client becomes ready.
+``<path>`` holds what a round leaves: the head, the method's state, the records so far.
+Both carry the run's id and belong together. `checkpoint` reads them, `client_store`
+keeps the clients' own state, and `checkpointing` says when a checkpoint is due.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from federatedscope_ggeur.reporting.json_values import as_json_value
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a checkpoint holds of a run after the last of `rounds`, or after round 0."""
+    """The content of a checkpoint after the last of `rounds`, or after round 0."""
 
     round0: Round0
     rounds: list[RoundRecord]
@@ -51,7 +51,7 @@ class Snapshot:
         cls, coordinator: Coordinator, round0: Round0, rounds: list[RoundRecord]
     ) -> Snapshot:
         server = coordinator.server
-        # The model as others see it, and what training goes on from.
+        # the model on raw embeddings, and the one that training continues from
         tensors = wire.under("method", server.method_state)
         tensors.update(params=server.raw_params, trained=server.params)
         # Copies: an optimiser may change its own in the next round.
@@ -66,16 +66,16 @@ class CheckpointWriter:
     Parameters
     ----------
     path : path
-        ``federate.save_to``, or in the run's folder.
+        ``federate.save_to``, or a place in the run's folder.
     handshake : Handshake
-        Kept in the file; only a run with the same one can go on from it.
+        Kept in the file. Only a run with the same one can continue from it.
     restored : Progress, optional
-        Of the run that goes on; it keeps its id, and its round 0 is not written twice.
+        The restored run. It keeps its id, and its round 0 is not written twice.
 
     Raises
     ------
     ConfigError
-        `path` is a folder, cannot have a file, or has one that is not this run's.
+        `path` is a folder, cannot be a file, or holds a file of another run.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class CheckpointWriter:
         self.path, self._handshake = Path(path), handshake
         self._run = restored.run if restored else secrets.token_hex(8)
         check_free(self.path, restored.run if restored else None)
-        #: Whose readiness the file of round 0 holds.
+        #: The clients that the file of round 0 calls ready.
         self._ready = ready_at(self.path, restored)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,12 +92,12 @@ class CheckpointWriter:
             raise unwritable(f"no folder for '{path}': {error.strerror}") from error
 
     def write(self, snapshot: Snapshot, coordinator: Coordinator) -> None:
-        """Write the snapshot, and anew what round 0 left if more clients are ready.
+        """Write the snapshot, and the file of round 0 if more clients are ready.
 
         Raises
         ------
         ConfigError
-            A file cannot be written; the earlier checkpoint stays whole.
+            A file cannot be written. The earlier checkpoint stays complete.
         """
         records = {
             "round0": as_json_value(snapshot.round0, "round0"),
@@ -119,7 +119,7 @@ class CheckpointWriter:
             raise unwritable(error) from error
 
     def _write_both(self, data: bytes, coordinator: Coordinator) -> None:
-        """Replace a pair of files only when there is room for both."""
+        """Replace a pair of files only if the disk has room for both."""
         following = self.path.with_name(self.path.name + ".new")
         try:
             write_atomically(following, data)

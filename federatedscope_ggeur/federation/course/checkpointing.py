@@ -1,4 +1,4 @@
-"""When the checkpoint of a run is written: after every round, or now and then."""
+"""When a checkpoint is written: after every round, or every so many seconds."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ logger = get_logger(__name__)
 
 
 class Checkpointing:
-    """Keeps what a run is at, and writes it when it is due.
+    """Holds the latest state of a run, and writes it when it is due.
 
     Parameters
     ----------
     writer : CheckpointWriter
     seconds : float
-        So many pass between two checkpoints at least; 0: one after every round.
+        The least time between two checkpoints; 0 writes one after every round.
     asked : bool
-        Whether somebody named the place. Then a file that cannot be written ends the
-        run; else that is said, once, and nothing more is written.
+        Whether the user named the place. If so, a file that cannot be written ends the
+        run. If not, one warning is logged and no more checkpoints are written.
     before : callable (rounds that are over), optional
-        Writes what belongs to the checkpoint and stands in other files.
+        Writes the parts of the checkpoint that stand in other files.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Checkpointing:
     def note(
         self, coordinator: Coordinator, round0: Round0, rounds: list[RoundRecord]
     ) -> None:
-        """The run has come to the end of the last of `rounds`, or of round 0.
+        """Take the state after the last of `rounds`, or after round 0.
 
         Raises
         ------
@@ -68,12 +68,12 @@ class Checkpointing:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was noted last, if that is not written yet.
+        """Write the latest state, unless it is written already.
 
         Raises
         ------
         ConfigError
-            A file cannot be written; the earlier checkpoint stays whole.
+            A file cannot be written. The earlier checkpoint stays complete.
         """
         if self._pending is None:
             return

@@ -1,4 +1,4 @@
-"""A client's side of the course: which of its exchanges answers a request."""
+"""A client's side of the course: passes each request to its exchange."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from federatedscope_ggeur.federation.wire.schema import MessageSchema
 
 S = TypeVar("S", bound=ClientSide)
 
-#: The settings that say what a client answers.
+#: The settings that decide what a client answers.
 _ASKED_BY = ("steps", "closed_form", "space", "calibrate", "secure_sums", "plugins")
 
 
 class GeometryCache:
-    """The last payload decoded that all clients of a process get alike."""
+    """Keeps the last decoded payload that all clients of a process receive alike."""
 
     def __init__(self) -> None:
         self._data, self._payload = b"", None
@@ -42,7 +42,7 @@ class GeometryCache:
 
 
 class ClientHandler:
-    """Answers for one client.
+    """Answers requests for one client.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class ClientHandler:
     cache : GeometryCache
         Shared by the clients of a process.
     store : ClientStore, optional
-        Where the method's state on this client is kept over restarts.
+        Keeps the method's state of this client over restarts.
     """
 
     def __init__(
@@ -80,9 +80,11 @@ class ClientHandler:
         save_to: str,
         asked: bool = True,
     ) -> ClientHandler:
-        """Of a client that holds so much, and scores heads on its splits `scored`.
+        """The handler of the client that holds `held` and scores heads on its splits
+        `scored`.
 
-        States go to a checkpoint at `save_to`, see `ClientStore`.
+        The state of its method goes beside a checkpoint at `save_to`, see
+        `ClientStore`.
         """
         number, train = held.number, held.train
         client = Client(
@@ -93,7 +95,7 @@ class ClientHandler:
         return cls(client, rows, cache, store)
 
     def side(self, kind: type[S]) -> S:
-        """The client's part of an exchange, made when it is first asked for."""
+        """The client's side of an exchange, made when it is first asked for."""
         if kind not in self._sides:
             self._sides[kind] = kind(self.client, self._rows)
         found = self._sides[kind]
@@ -101,13 +103,12 @@ class ClientHandler:
         return found
 
     def answer(self, kind: RequestKind, parts: Sequence[bytes]) -> tuple[bytes, ...]:
-        """The answer to a `Request` of this kind; empty where none is due.
+        """The answer to a request of this kind; empty if none is due.
 
         Raises
         ------
         MessageError
-            The client's settings have it answer no such request, or the parts cannot
-            be used.
+            The client's settings do not allow an answer, or the parts cannot be used.
         GGEURError
             Training diverged.
         """
@@ -122,8 +123,9 @@ class ClientHandler:
         if not kind.shared_parts:
             self._cache.clear()
         if Broadcast in kind.parts and not self._begun:
-            # The server's checkpoint is this run's by now: what an earlier run left
-            # here must go, even if this client is not drawn for long.
+            # By now the server's checkpoint belongs to this run. Remove the state of an
+            # earlier
+            # run here, even if this client is not drawn for long.
             self._begun = True
             self._keep_state()
         payloads = [

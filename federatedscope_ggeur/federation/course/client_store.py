@@ -1,4 +1,4 @@
-"""What a client keeps of its own beside the server's checkpoint: its method's state."""
+"""What a client keeps beside the server's checkpoint: the state of its method."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ logger = get_logger(__name__)
 
 
 class ClientStore:
-    """The file in which a client keeps its method's state, by the round that left it.
+    """The file in which a client keeps its method's state, by round.
 
     Parameters
     ----------
     checkpoint : path
-        Of the server's checkpoint; the file stands in ``<checkpoint>.clients/``.
+        The server's checkpoint. The file stands in ``<checkpoint>.clients/``.
     number : int
     asked : bool
-        Whether somebody named the place: else a file that cannot be written is said,
-        once, and the run goes on.
+        Whether the user named the place. If not, a file that cannot be written gives
+        one warning, and the run goes on.
 
     Raises
     ------
     ConfigError
-        In `save`: the file cannot be written, and the earlier one stays whole. In
-        `load`: it is missing, cannot be read or is another client's.
+        In `save`: the file cannot be written; the earlier one stays complete. In
+        `load`: it is missing, cannot be read, or belongs to another client.
     """
 
     def __init__(self, checkpoint: str | Path, number: int, asked: bool = True):
@@ -45,8 +45,9 @@ class ClientStore:
         self._asked, self._failed = asked, False
 
     def save(self, states: Mapping[int, Mapping[str, Tensor]]) -> None:
-        """Write `states`, whole or not at all; without any, no file stays: one of an
-        earlier run must not pass for this one's."""
+        """Write `states`, completely or not at all. Without states the file is removed:
+        one of an earlier run must not pass for this one's.
+        """
         if self._failed:
             return
         try:
@@ -70,8 +71,9 @@ class ClientStore:
             self._failed = True
 
     def load(self, must_exist: bool = False) -> dict[int, dict[str, Tensor]]:
-        """What was saved; nothing if there is no file, unless it `must_exist`, as that
-        of a client that has trained must."""
+        """The saved states. Without a file there are none, unless it `must_exist`
+        because the client has trained.
+        """
         if not self.path.exists():
             if not must_exist:
                 return {}

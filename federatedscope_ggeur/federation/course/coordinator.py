@@ -1,8 +1,8 @@
-"""The course of a federation, as the server sees it, whatever carries the messages.
+"""The course of a federation on the server, whatever carries the messages.
 
-`Coordinator` turns the exchanges that are due into generators of requests: they yield a
-`Request` and are sent the replies. An engine carries each request to its clients and
-the replies back.
+`Coordinator` runs the exchanges that are due. They are generators: each yields a
+`Request` and receives the replies. An engine carries the request to the clients and the
+replies back.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from federatedscope_ggeur.reporting import Divergence, Round0, RoundRecord, Scre
 
 E = TypeVar("E", bound=Exchange)
 
-#: What the record of round 0 says of what nothing was sent of.
+#: The fields of round 0's record for which nothing was sent.
 _NOTHING_SENT: dict[str, Any] = {
     "statistics_bytes_up": {},
     "uploaded_pairs": 0,
@@ -62,17 +62,17 @@ class Coordinator:
     server : Server
     plan : Plan
     rows : mapping from split to mapping from domain to Embeddings
-        What the server scores a head on: all domains' rows if it evaluates, else the
-        test sets of the unseen ones.
+        The rows that the server scores a head on: those of all domains if the server
+        evaluates, else the test sets of unseen domains.
     membership : Membership, optional
-        Who is there; default: all clients, from the start.
+        The clients; by default all of them, from the start.
     dismiss : callable (client number, reason)
-        Called when a client's message is refused; the engine ends its connection.
+        Called when a client's message is refused. The engine ends the connection.
 
     Attributes
     ----------
     exchanges : list of Exchange
-        Those that are due, in their order.
+        Those that are due, in order.
     screen : Screen
     evaluation : EvaluationExchange
     """
@@ -99,7 +99,7 @@ class Coordinator:
     # the course
 
     def round0(self) -> Requests[Round0]:
-        """All that is asked before the first round of training."""
+        """Run everything before the first round of training."""
         started = self.spent()
         found = declared_findings(self.membership.declared)
         self.put_out(self.screen.refused("declared", found), "round 0, joining")
@@ -128,7 +128,7 @@ class Coordinator:
         )
 
     def round(self, number: int) -> Requests[RoundRecord]:
-        """One round of training and, where it is due, of evaluation."""
+        """Run one round of training and, if it is due, of evaluation."""
         started, known = self.spent(), dict(_NOT_SCORED)
         self.screen.round = number
         yield from self.welcome_back()
@@ -137,8 +137,8 @@ class Coordinator:
         return self.round_record(number, self.spent() - started, known)
 
     def calibrate(self) -> Requests[RoundRecord]:
-        """After the last round: calibrate the head, and score it."""
-        # No round has this number, so no late answer can be taken for one to this.
+        """Calibrate the head after the last round, and score it."""
+        # No round has this number, so no late answer can belong to it by mistake.
         number, started = self._demands.rounds + 1, self.spent()
         details = yield from self.find(CalibrationExchange).run(number)
         scored = yield from self.evaluate(number)
@@ -146,10 +146,10 @@ class Coordinator:
         return self.round_record(number, spent, scored, method="ccvr", details=details)
 
     def welcome_back(self) -> Requests[None]:
-        """Let the clients catch up that are there without what round 0 sent.
+        """Let clients that are back catch up on what they missed.
 
-        Every round begins with it. After a restart it may go before, so that what is
-        sent a second time does not count among the bytes of a round.
+        Every round begins with it. After a restart it may run before the round, so that
+        bytes sent twice do not count in a round.
         """
         returned = self.membership.take_returned() if self._demands.trains else []
         if returned:
@@ -159,7 +159,7 @@ class Coordinator:
     # for the exchanges
 
     def find(self, kind: type[E]) -> E:
-        """The exchange of a class, which must be due."""
+        """The due exchange of a class."""
         return next(one for one in self.exchanges if isinstance(one, kind))
 
     def ask(
@@ -192,13 +192,13 @@ class Coordinator:
         return self.evaluation.score(number)
 
     def on_statistics(self, upload: StatisticsUpload) -> None:
-        """Give a client's statistics to the server and to every exchange."""
+        """Pass a client's statistics to the server and to every exchange."""
         self.server.add_statistics(upload.client, upload.statistics)
         for exchange in self.exchanges:
             exchange.on_statistics(upload)
 
     def on_total(self, release: Release, roster: Iterable[int]) -> None:
-        """The same of the statistics of all clients of a roster at once."""
+        """Pass the summed statistics of all clients of a roster on, likewise."""
         self.server.take_total(release, roster)
         for exchange in self.exchanges:
             exchange.on_total(release.open)
@@ -206,7 +206,7 @@ class Coordinator:
     def round_record(
         self, number: int, spent: Spent, known: Mapping[str, Any], **made_by: Any
     ) -> RoundRecord:
-        """The record of a round, or of a head that was made in one go."""
+        """The record of a round, or of a one-shot head."""
         return RoundRecord(
             **{"round": number, "clients": [], **known, **made_by},
             seconds=spent.seconds,
@@ -222,14 +222,16 @@ class Coordinator:
 
     @property
     def diverged(self) -> Divergence | None:
-        """What the last evaluated round showed, where training has diverged."""
+        """The last evaluated round's evidence that training has diverged, if there is
+        any.
+        """
         if not self._demands.trains:
             return None
         return self.find(TrainingExchange).divergence.found
 
     @property
     def screening(self) -> Screening:
-        """What was found of clients by now, and what nobody could look at."""
+        """What screening has found so far, and what nobody could screen."""
         unscreened = [e.UNSCREENED for e in self.exchanges if e.UNSCREENED]
         return Screening(self.screen.findings, unscreened)
 
@@ -239,7 +241,7 @@ class Coordinator:
 
 
 def _note(known: dict[str, Any], exchange: Exchange, values: Mapping[str, Any]) -> None:
-    """Add to a record what an exchange knows of it."""
+    """Add what an exchange records."""
     if is_of_plugin(type(exchange)):
         own = {exchange.name: dict(values)} if values else {}
         known["exchanges"] = {**known.get("exchanges", {}), **own}

@@ -1,4 +1,4 @@
-"""What has happened in a run so far: its records, and the model they are of."""
+"""The record of a run so far, and the model that it leaves."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class History:
     results : Results
         What is known before round 0: settings, domains, clients.
     checkpoints : Checkpointing, optional
-        Where the state of the run is kept; see `keep`.
+        Keeps the state of the run; see `keep`.
     progress : Progress, optional
-        What a restored run has behind it.
+        The finished part of a restored run.
     capture : Capture, optional
-        What measures the run; by default it is measured from now on.
+        Measures the run; by default from now on.
 
     Attributes
     ----------
     own_params : callable (client number, Broadcast) -> Tensor, or None
-        What a client of this process makes of what it scores: its own weights [P + Q]
-        on raw embeddings. None where clients keep theirs elsewhere.
+        Gives the weights [P + Q], on raw embeddings, that a client of this process
+        scores. None if clients keep their models elsewhere.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class History:
         self._note_checkpoint()
 
     def keep(self, checkpoints: Checkpointing) -> None:
-        """Keep the state of the run from now on, if that is not done yet."""
+        """Keep the state of the run from now on, if this is not done yet."""
         if self.checkpoints is None:
             self.checkpoints = checkpoints
             self._note_checkpoint()
 
     def flush(self) -> None:
-        """Write the checkpoint of what is over, if it is not written yet.
+        """Write the checkpoint of the finished part, if it is not written yet.
 
         Raises
         ------
@@ -92,7 +92,7 @@ class History:
             self.checkpoints.flush()
 
     def note(self, record: Round0 | RoundRecord) -> None:
-        """Something is over: round 0, a round, or the calibration after the last."""
+        """Add a record: of round 0, of a round, or of the calibration."""
         if isinstance(record, Round0):
             self.round0 = record
         elif record.method is None:
@@ -100,7 +100,7 @@ class History:
         else:
             self.calibrated = record
         self._note_left()
-        # A calibrated head is not trained on: a checkpoint is of before that.
+        # No round trains a calibrated head, so a checkpoint holds the one before.
         if self.calibrated is None:
             self._note_checkpoint()
 
@@ -110,7 +110,7 @@ class History:
 
     @property
     def stopped_early(self) -> bool:
-        """Whether ``early_stop`` ends the run here, before all rounds are over."""
+        """Whether ``early_stop`` ends the run before all rounds are over."""
         evaluation = self._coordinator.plan.evaluation
         over = len(self.rounds) == self._coordinator.server.settings.demands.rounds
         if over or not self.rounds or not self.rounds[-1].evaluated:
@@ -120,7 +120,7 @@ class History:
         return evaluation.early_stop.stops_after(values, larger)
 
     def _tracked(self, key: str) -> list[tuple[RoundRecord, float]]:
-        """The rounds in which the metric `key` is known, and its values."""
+        """The rounds with a value of the metric `key`, and the values."""
         return [
             (record, record.metrics[key])
             for record in self.rounds
@@ -140,7 +140,7 @@ class History:
 
     @property
     def kept(self) -> Kept | None:
-        """Which head the run would leave now; None where there is no choice."""
+        """Which head the run would leave now; None if there is no choice."""
         demands = self._coordinator.server.settings.demands
         if not demands.keeps_best or self.round0 is None:
             return None
@@ -148,12 +148,13 @@ class History:
 
     @property
     def leaves_closed_form(self) -> bool:
-        """Whether the head in closed form is kept of two."""
+        """Whether the run would leave the one-shot head of two."""
         return self.kept is not None and self.kept.head == "closed_form"
 
     def _note_left(self) -> None:
-        """Note the weights that the run would leave now: in a round that is cut off,
-        the server's are others already."""
+        """Note the weights that the run would leave now. The server's own weights
+        change in a round that is cut off.
+        """
         coordinator, last = self._coordinator, self.last_scored
         self._head = coordinator.server.head_params(self.leaves_closed_form)
         self._scored: tuple[Broadcast, Broadcast] | None = None
@@ -168,8 +169,9 @@ class History:
         return coordinator.plan.leaves_own(coordinator.server.task.method)
 
     def finals(self) -> dict[int, Broadcast]:
-        """What goes to each client when the run is over: what it keeps, or what it
-        makes the model of that it keeps."""
+        """What each client receives at the end: the model, or what it makes its own
+        model of.
+        """
         server, last = self._coordinator.server, self.last_scored
         assert last is not None, "a run that is over has scored something"
         head = head_broadcast(server, last.round, self.leaves_closed_form)
@@ -181,19 +183,19 @@ class History:
         return {k: own.get(k, head) for k in server.client_domains}
 
     def _notes(self) -> list[str]:
-        """What a run has to say of itself since its start."""
+        """The notes of the run since its start."""
         solved = self.round0.closed_form if self.round0 else None
         note = (solved.details or {}).get("note") if solved else None
         return [note] if note else []
 
     @property
     def last_scored(self) -> RoundRecord | None:
-        """The record of what was scored last; None before the first."""
+        """The record of the last evaluation; None before the first."""
         closed_form = self.round0.closed_form if self.round0 else None
         return self.calibrated or (self.rounds[-1] if self.rounds else closed_form)
 
     def results(self, status: Status = "finished") -> Results:
-        """What is known so far; `status` is finished, interrupted or failed."""
+        """The results so far; `status` is finished, interrupted or failed."""
         final = summarise(
             self.rounds,
             self.round0,
@@ -225,16 +227,16 @@ class History:
         )
 
     def model(self) -> Model | None:
-        """The head that the run would leave now; None where each client has its own."""
+        """The head that the run would leave now; None if every client has its own."""
         server = self._coordinator.server
         if not server.task.method.federated:
             return None
         return server.scored_model.at(self._head)
 
     def head_bytes(self) -> bytes | None:
-        """`model` as safetensors, with class names; the same bytes for the same model.
+        """`model` as safetensors, with class names. Equal models give equal bytes.
 
-        None where every client has a model of its own: its weights do not travel.
+        None if every client has a model of its own: its weights do not travel.
         """
         model = self.model()
         if model is None:
@@ -242,8 +244,9 @@ class History:
         return head_bytes(model, self._results.class_names, self._results.encoder)
 
     def own_models(self) -> OwnModels | None:
-        """The models that clients of this process would keep now as their own; None
-        where there are none."""
+        """The models that clients of this process would leave now; None if there are
+        none.
+        """
         scored, own_params = self._scored, self.own_params
         if not self.leaves_own or scored is None or own_params is None:
             return None
@@ -260,7 +263,7 @@ class History:
         return self._own
 
     def own_bytes(self) -> Iterator[tuple[int, bytes]]:
-        """Each of them as safetensors, by the client's number."""
+        """Each client's own model as safetensors, by client number."""
         own, head = self.own_models(), self.head_bytes()
         if own is None:
             return

@@ -1,4 +1,4 @@
-"""Who belongs to a federation: who joined, who is there, who has gone."""
+"""The clients of a federation: who joined, who is connected, who has left."""
 
 from __future__ import annotations
 
@@ -17,35 +17,36 @@ logger = get_logger(__name__)
 
 
 class Membership:
-    """The clients of one federation, before its run and while it goes on.
+    """The clients of one federation, before its run and during it.
 
     Parameters
     ----------
     client_num : int
-        Clients 1 to this many may join.
+        Clients 1 to this number may join.
     quorum : int, optional
-        How many must be there; default: all.
+        How many clients must be there; by default all.
     settings : mapping
-        What every side must have alike of its settings.
+        The settings that all sides must have alike.
     handshake : Handshake, optional
-        All that every side must have alike; without it most clients say what the data
-        are, see `Agreement`.
+        Everything that all sides must have alike. Without it the clients say what the
+        data are, see `Agreement`.
     expected : mapping from client number to domain
-        The clients of a run that goes on: these may join, and no others.
+        The clients of a restored run. No others may join.
     given : mapping, optional
         Fields of a handshake that the server knows without data, see `Agreement`.
     proven : bool
-        Whether a number shows who somebody is: in one process, and by tokens. Otherwise
-        anyone may have taken it, and what one connection did bars no other.
+        Whether a client number proves an identity: it does within one process, and with
+        tokens. If not, anybody may use a number, so one connection's faults bar no
+        other.
 
     Attributes
     ----------
     joined : dict from client number to domain
     declared : dict from client number to what it declared of its data
-    gone : dict from client number to the reason why its connection is over
+    gone : dict from client number to the reason why its connection ended
     absent : dict from client number to the reason why it is asked for nothing
     conduct : Conduct
-        What clients did wrong, and who is put out for it.
+        The faults of clients, and who is barred for them.
     """
 
     def __init__(
@@ -68,22 +69,23 @@ class Membership:
         self.absent: dict[int, str] = {}
         self.conduct = Conduct()
         self.proven = proven
-        # By number: how many connections have come and gone, and how many had when it
-        # last answered.
+        # By number: how many connections have come and gone, and how many had when the
+        # client last answered.
         self._turns: Counter[int] = Counter()
         self._answered: Counter[int] = Counter()
-        self._accepted: set[int] = set()  # who sent something that the run has used
+        self._accepted: set[int] = set()  # clients whose answers the run has used
         self.started, self._closed = False, False
         self._participants: list[int] = []
         self._prepared: set[int] = set()
-        self._missed: set[int] = set()  # who left since it was last caught up on
-        # Since the last request: whose connection was lost, and who is there again.
+        self._missed: set[int] = set()  # clients that left since they last caught up
+        # since the last request: clients that lost their connection, and those back
+        # again
         self._lost: set[int] = set()
         self._back: set[int] = set()
 
     @classmethod
     def of(cls, client_domains: Mapping[int, str], quorum: int | None = None):
-        """Of clients that are all there from the start, in one process."""
+        """Clients of one process, all connected from the start."""
         membership = cls(len(client_domains), quorum, expected=client_domains)
         membership.joined = dict(client_domains)
         return membership
@@ -92,7 +94,7 @@ class Membership:
 
     @property
     def handshake(self) -> Handshake | None:
-        """What all sides have alike; None until it is settled."""
+        """What all sides have in common; None until it is settled."""
         return self._agreement.handshake
 
     @property
@@ -102,23 +104,24 @@ class Membership:
 
     @property
     def complete(self) -> bool:
-        """Whether everyone is there, or nobody is waited for any longer."""
+        """Whether the wait for clients is over."""
         return self._closed or all(number in self.joined for number in self._wanted)
 
     @property
     def connected(self) -> list[int]:
-        """The clients that are connected, late ones included."""
+        """The connected clients, late ones included."""
         return [number for number in sorted(self.joined) if number not in self.gone]
 
     def admit(self, join: Join) -> dict[int, MessageError]:
-        """Take a client in; the refusals of those that joined before it and do not fit
-        what most clients say.
+        """Let a client join.
+
+        Returns the refusals of earlier clients that do not fit the majority.
 
         Raises
         ------
         MessageError
-            It does not fit the others, or the run began without it; the field says
-            where.
+            The client does not fit the others, or the run began without it. The field
+            says where.
         """
         number, sender = join.client, f"client {join.client}"
         known = self.client_domains if self.started else self._expected
@@ -156,13 +159,14 @@ class Membership:
         return refusals
 
     def close(self, seconds: float) -> dict[int, MessageError]:
-        """Nobody is waited for any longer, after so many seconds; the refusals of those
-        that do not fit what most clients say.
+        """End the wait for clients after so many seconds.
+
+        Returns the refusals of the clients that do not fit the majority.
 
         Raises
         ------
         GGEURError
-            Fewer clients than the quorum are there, or agree; names them.
+            Fewer clients than the quorum are there, or agree. The error names them.
         """
         self._closed = True
         missing = [number for number in self._wanted if number not in self.joined]
@@ -177,16 +181,18 @@ class Membership:
         return self._put_out(self._agreement.close(max(self._quorum, 1)))
 
     def begin(self, participants: Iterable[int]) -> None:
-        """The run starts with those that are there; `participants` train in it."""
+        """Start the run with the connected clients; `participants` train in it."""
         self.started, self._participants = True, list(participants)
-        self._answered.update(self._turns)  # by joining: what they declare is screened
+        self._answered.update(
+            self._turns
+        )  # by joining: what a client declares is screened
         for number in self._expected.keys() - self.joined.keys():
             self.leave(number, "has not joined again")
 
     # while it goes on
 
     def lose(self, number: int, reason: str) -> None:
-        """A connection is gone: a client's, or that of one which was not admitted."""
+        """A connection ended: that of a client, or one that was not admitted."""
         if not self.started:
             self.joined.pop(number, None)
             self.declared.pop(number, None)
@@ -196,8 +202,9 @@ class Membership:
             self.leave(number, reason)
 
     def disconnect(self, number: int) -> None:
-        """A connection is over: where its number proves nothing, who joins under it
-        next begins with a clean sheet."""
+        """A connection is over. If its number proves nothing, the next client under it
+        starts without strikes.
+        """
         self._turns[number] += 1
         if self.proven:
             return
@@ -206,22 +213,23 @@ class Membership:
             self.declared.pop(number, None)
 
     def note_answer(self, number: int) -> None:
-        """A client has answered, on the connection that it has now."""
+        """A client has answered on its present connection."""
         self._answered[number] = self._turns[number]
 
     def accept(self, number: int) -> None:
-        """What a client answered is used."""
+        """The run uses an answer of this client."""
         self._accepted.add(number)
 
     def is_over(self, number: int) -> bool:
-        """Whether the connection that a client answered on is over, and whoever has
-        the number now may be another one."""
+        """Whether the connection is over on which a client answered. The number may
+        belong to somebody else now.
+        """
         return not self.proven and self._answered[number] != self._turns[number]
 
     def leave(self, number: int, reason: str, connected: bool = False) -> None:
-        """A client is asked for nothing until it comes back.
+        """Ask a client for nothing until it comes back.
 
-        One that is still connected, and only late, keeps what round 0 sent.
+        A client that is connected but late keeps what round 0 sent.
         """
         self.absent.setdefault(number, reason)
         self._back.discard(number)
@@ -231,24 +239,26 @@ class Membership:
         self._missed.add(number)
 
     def come_back(self, number: int) -> None:
-        """A client is there again; it is prepared anew if its connection was lost."""
+        """A client is back. It is prepared anew if it had lost its connection."""
         self.absent.pop(number, None)
         self._back.add(number)
 
     def heard_from(self, number: int) -> None:
-        """A late answer to what was asked: the client is there after all, and free."""
+        """A late answer shows that the client is there, and free."""
         barred = number in self.conduct.barred
         if self.started and number in self.absent and not barred:
             logger.info("client %d is back", number)
             self.come_back(number)
 
     def ask(self) -> None:
-        """A request goes out: who is lost or back is counted from now."""
+        """A request goes out: count lost and returned clients from now."""
         self._lost, self._back = set(), set()
 
     def miss(self, number: int, reason: str, connected: bool) -> str:
-        """A client did not answer, or its answer was lost while it came back; why it
-        is put out, if one deadline too many has passed for it, or ""."""
+        """Note that a client did not answer, or lost its answer while it came back.
+
+        Returns why the client is barred if this was one deadline too many, else "".
+        """
         is_back = number in self._back
         self.leave(number, reason, connected)
         put_out = self.conduct.miss(number, reason) if connected else ""
@@ -259,7 +269,7 @@ class Membership:
         return put_out
 
     def note_prepared(self, number: int) -> None:
-        """A client has what round 0 sends, unless its connection was lost since."""
+        """A client has what round 0 sends, unless it lost its connection since."""
         if number not in self._lost:
             self._prepared.add(number)
 
@@ -270,31 +280,33 @@ class Membership:
 
     @property
     def unprepared(self) -> set[int]:
-        """The clients that train and do not have it."""
+        """The training clients that lack what round 0 sends."""
         return set(self._participants) - self._prepared
 
     def take_returned(self) -> list[int]:
-        """The clients that train, are there, and may have missed something; each is
-        named once."""
+        """The connected training clients that may have missed something, each named
+        once.
+        """
         missed = self.unprepared | self._missed
         returned = self.here(k for k in self._participants if k in missed)
         self._missed -= set(returned)
         return returned
 
     def here(self, numbers: Iterable[int]) -> list[int]:
-        """Those of `numbers` that are there."""
+        """The clients among `numbers` that are there."""
         return [number for number in numbers if number not in self.absent]
 
     @property
     def is_short(self) -> bool:
-        """Whether too few are there for the run to go on."""
+        """Whether too few clients are there to continue."""
         there = len(self.client_domains) - len(self.absent)
         return there < self._quorum or not self.here(self._participants)
 
     def check_quorum(self, when: str, refusal: MessageError | None = None) -> None:
-        """Raise `GGEURError`, naming who is missing, if too few clients are there.
+        """Raise `GGEURError`, with the names of the missing, if too few clients are
+        there.
 
-        One that trains must be among them: unseen clients alone end no round.
+        At least one that trains must be there: unseen clients alone end no round.
         """
         number, quorum = len(self.client_domains), self._quorum
         there = number - len(self.absent)

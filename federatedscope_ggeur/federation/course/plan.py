@@ -1,4 +1,4 @@
-"""How a federation is carried out."""
+"""How the server runs a federation."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from federatedscope_ggeur.methods import Method
 
 @dataclass(frozen=True)
 class Plan:
-    """How a federation is carried out.
+    """How the server runs a federation.
 
     Attributes
     ----------
     round0_window : int
         Clients asked at a time in round 0.
     quorum : int or None
-        The run ends with an error when fewer clients are there; None: than all.
+        The run ends with an error if fewer clients are there; None means all.
     server_evaluates : bool
-        The server scores rows of its own; else every client scores its own.
+        Whether the server scores rows of its own. Otherwise every client scores its
+        own.
     evaluation : EvaluationSettings
     screen : {"warn", "off", "refuse"}
-        What becomes of what is unlike all that the other clients send.
+        What happens to answers that are unlike those of all other clients.
     """
 
     round0_window: int
@@ -34,5 +35,5 @@ class Plan:
     screen: str = "warn"
 
     def leaves_own(self, method: Method) -> bool:
-        """Whether clients score models of their own, which are then what they leave."""
+        """Whether clients score models of their own, and leave these."""
         return method.personal and not self.server_evaluates

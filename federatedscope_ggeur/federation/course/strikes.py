@@ -1,4 +1,4 @@
-"""What clients did that they should not, and who is put out of the run for it."""
+"""Faults of clients, and who is barred for them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import Counter
 
 from federatedscope_ggeur.errors import setting
 
-#: So many messages that are refused or that nobody asked for, and a client is out.
+#: A client is barred after so many refused or unasked messages.
 STRIKES = 3
-#: So many deadlines may pass for one client in a whole run.
+#: A client is barred after so many missed deadlines in a run.
 DEADLINES = 2
 
 
 class Conduct:
-    """Counts over a whole run, by client's number: joining again forgives nothing,
+    """Counts the faults of a run by client number. Joining again does not reset them,
     unless `forgive` is called.
 
     Attributes
@@ -27,14 +27,14 @@ class Conduct:
         self.barred: dict[int, str] = {}
 
     def strike(self, number: int, what: str) -> str:
-        """A client sent what it should not; why it is put out for that, or ""."""
+        """Count a wrong message of a client. Returns why it is barred for it, or ""."""
         self._strikes[number] += 1
         if self._strikes[number] < STRIKES:
             return ""
         return self.bar(number, f"put out after {STRIKES} messages, the last: {what}")
 
     def miss(self, number: int, what: str) -> str:
-        """A client let a deadline pass; why it is put out for that, or ""."""
+        """Count a missed deadline of a client. Returns why it is barred for it, or ""."""
         self._missed[number] += 1
         if self._missed[number] < DEADLINES:
             return ""
@@ -45,10 +45,12 @@ class Conduct:
         )
 
     def forgive(self, number: int) -> None:
-        """Forget all: who comes under this number next may be somebody else."""
+        """Forget a client's faults: the next one under this number may be somebody
+        else.
+        """
         del self._strikes[number], self._missed[number]
         self.barred.pop(number, None)
 
     def bar(self, number: int, reason: str) -> str:
-        """Put a client out at once; the reason."""
+        """Bar a client at once. Returns the reason."""
         return self.barred.setdefault(number, reason)

@@ -66,7 +66,9 @@ class ClientRows:
     settings: SumSettings
 
     def longest_norm(self) -> float:
-        """The norm of the longest row: 0 without rows, NaN or infinity if a row has one."""
+        """The norm of the longest row: 0 without rows, NaN or infinity if a row has
+        one.
+        """
         norms = [part.to(F64).norm(dim=1) for part in self.features.split(_CHUNK)]
         return float(torch.cat([torch.zeros(1, dtype=F64), *norms]).max())
 
