@@ -1,4 +1,4 @@
-"""Reads checkpoints and sets a server to the state of a run; see `checkpoint_writer`."""
+"""Reads checkpoints, and sets a server to the state of a run."""
 
 from __future__ import annotations
 
@@ -173,7 +173,9 @@ def _run_at(path: Path) -> str | None:
 
 
 def _weights_of_fs(path: Path, model: Model, method: Method) -> Tensor:
-    """The weights [P] in FederatedScope's checkpoint at `path`. No code in it is run."""
+    """The weights [P] in FederatedScope's checkpoint at `path`. No code in it is
+    run.
+    """
     if not method.federated:
         problem = f"it holds weights alone, and with {method.name} clients take none"
         raise refusal(path, f"{problem} from the server")

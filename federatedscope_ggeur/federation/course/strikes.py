@@ -34,7 +34,9 @@ class Conduct:
         return self.bar(number, f"put out after {STRIKES} messages, the last: {what}")
 
     def miss(self, number: int, what: str) -> str:
-        """Count a missed deadline of a client. Returns why it is barred for it, or ""."""
+        """Count a missed deadline of a client. Returns why it is barred for it, or
+        "".
+        """
         self._missed[number] += 1
         if self._missed[number] < DEADLINES:
             return ""

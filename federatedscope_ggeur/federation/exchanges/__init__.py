@@ -1,4 +1,4 @@
-"""The questions that a server asks of clients, a room each."""
+"""The questions that a server asks its clients, one room each."""
 
 from importlib import import_module
 
@@ -14,7 +14,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
     register_exchange,
 )
 
-#: The order in which the package's exchanges are asked; plugins' follow.
+#: The order of the package's exchanges. Those of plugins follow.
 ORDER = (
     "statistics",
     "secure_sums",

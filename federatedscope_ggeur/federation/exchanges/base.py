@@ -1,9 +1,9 @@
-"""What an exchange is: one question that the server asks of its clients.
+"""What an exchange is: one question that the server asks its clients.
 
-A room below `exchanges` holds all of one question: the messages with their limits, what
-a client answers, what the server makes of it, when it is due, what is recorded and what
-a checkpoint keeps. A room may import the rooms that stand before it in this order:
-statistics, secure_sums, space, closed_form, augmentation, training, evaluation,
+Each room below `exchanges` holds everything about one question: its messages with their
+limits, the client's answer, the server's use of it, its settings, when it is due, what
+is recorded, and what a checkpoint keeps. A room may import only rooms before it in this
+order: statistics, secure_sums, space, closed_form, augmentation, training, evaluation,
 calibration.
 """
 
@@ -39,34 +39,35 @@ class RequestKind:
     Attributes
     ----------
     name : str
-        What it is called in texts for a person.
+        Its name in messages for people.
     message, answer_message : str
-        The types of the messages down and up in FederatedScope (FS); FS's own where it
-        has some. No answer is due where the second is "".
+        The message types of request and answer, FederatedScope's own where they exist.
+        If the second is "", no answer is due.
     deadline : str
-        Which of the settings ``deadline.*`` says how long answers are waited for.
+        The setting ``deadline.<name>`` that limits how long the server waits.
     parts : tuple of payload classes
-        What goes down.
+        What the request carries.
     respond : callable (ClientSide, *payloads) -> payload or None
-        The client's answer. A part that is empty is None.
+        Makes the client's answer. An empty part is given as None.
     answer : payload class
     validate : callable (Exchange, Request, answer)
-        Raises `MessageError` unless the server can use the answer.
+        Raises `MessageError` if the server cannot use the answer.
     schema : callable (Exchange) -> MessageSchema
-        What the answer is decoded against.
+        The schema of the answer.
     bound : callable (Declared, Exchange, answer)
-        As `validate`, by what the client declared when it joined.
+        Like `validate`; checks the answer against what the client declared when it
+        joined.
     largest : callable (Exchange) -> int or None
-        Bytes of the longest answer; None where nothing bounds it.
+        Bytes of the longest answer; None if nothing bounds it.
     part_schema : callable (Client) -> MessageSchema
-        What the parts are decoded against.
+        The schema of the parts.
     patient : bool
-        A client whose connection is lost is waited for until the deadline, and asked
-        again with the same bytes when it is back.
+        Whether the server waits until the deadline for a client that lost its
+        connection, and asks it again with the same bytes.
     optional_parts : bool
-        Parts may be empty.
+        Whether parts may be empty.
     shared_parts : bool
-        The clients of a process get the same first part, which is decoded once.
+        Whether all clients of a process get the same first part. It is decoded once.
     """
 
     name: str
@@ -88,14 +89,14 @@ class RequestKind:
 
 @dataclass(frozen=True)
 class Request:
-    """Something to carry to clients.
+    """A request to clients.
 
     Attributes
     ----------
     kind : RequestKind
     round_number : int
     parts : mapping from client number to tuple of bytes
-        What goes to whom, in client order. The same bytes often go to many.
+        What each client gets, in client order. Many often get the same bytes.
     """
 
     kind: RequestKind
@@ -105,20 +106,22 @@ class Request:
 
 @dataclass(frozen=True)
 class Absence:
-    """In place of an answer: why none came, and whether the client is still there."""
+    """Stands for a missing answer: why it is missing, and whether the client is
+    connected.
+    """
 
     reason: str
     connected: bool = False
 
 
 Replies = dict[int, Union[tuple[bytes, ...], Absence]]
-#: A part of the course: yields requests, is sent their replies, returns a T.
+#: A part of the course: yields requests, receives their replies, returns a T.
 Requests = Generator[Request, Replies, T]
 
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds, and bytes to and from the clients."""
+    """Seconds, and bytes to and from clients."""
 
     seconds: float = 0.0
     down: int = 0
@@ -136,7 +139,7 @@ class Spent:
 
 
 class ClientSide:
-    """What one client answers to one question; made when it is first asked.
+    """One client's side of a question; made when it is first asked.
 
     Parameters
     ----------
@@ -150,31 +153,30 @@ class ClientSide:
 
 
 class Exchange:
-    """The server's side of one question, over one run.
+    """The server's side of a question, over one run.
 
     Parameters
     ----------
     course : Coordinator
-        Leads the run: it carries requests and knows who is there.
+        Leads the run. It carries requests and knows the members.
 
     Attributes
     ----------
     name : str
-        As it is registered.
+        The name that it is registered by.
     KINDS : tuple of RequestKind
-        What it asks.
+        Its requests.
     CLIENT : subclass of ClientSide
-        What answers.
+        Makes the answers.
     KEYS : tuple of Key
-        Settings of the run that belong to it, by their full names.
+        The settings that belong to it, by their full names.
     REVEALS : str
-        What the answers tell of a client's rows, in a few words: the run's privacy
-        line and `audit` say it. Secure sums refuse a plugin's exchange that leaves it
-        empty.
+        What its answers tell about a client's rows, in a few words. The privacy line of
+        a run and `audit` show it. Secure sums refuse a plugin's exchange without it.
     UNSCREENED : str
-        What cannot be screened because of it, and what that means.
+        What nobody can screen because of it, and what follows.
     apart : Spent
-        The part of round 0 that a record of its own tells of.
+        The cost that its own record of round 0 counts.
     """
 
     name: str
@@ -191,103 +193,110 @@ class Exchange:
 
     @staticmethod
     def objections(run: Demands) -> Objections:
-        """What settings cannot be beside its own."""
+        """What other settings cannot be with its own."""
         return ()
 
     @staticmethod
     def agreed(run: Demands) -> Mapping[str, object]:
-        """What all sides must have alike where it is due, beside shared keys."""
+        """The settings that all sides must share if it is due, beside the shared
+        keys.
+        """
         return {}
 
     @classmethod
     def is_due(cls, demands: Demands) -> bool:
-        """Whether the run asks this question at all."""
+        """Whether the run asks this question."""
         return True
 
     @classmethod
     def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
-        """The kinds that a client of these demands answers."""
+        """The kinds of request that a client with these demands answers."""
         return cls.KINDS if cls.is_due(demands) else ()
 
     @classmethod
     def withheld_note(cls, counts: np.ndarray, threshold: int) -> str:
-        """What the min-count threshold keeps back of what it asks for, if that is much.
+        """A note on what the min-count threshold keeps back, if that is much; else "".
 
         Parameters
         ----------
         counts : int array [K, C]
-            Rows of each class that each client holds.
+            The rows of each class that each client holds.
         """
         return ""
 
     def begin(self) -> Requests[None]:
-        """Its part of round 0."""
+        """Run its part of round 0."""
         yield from ()
 
     def complete(self) -> Requests[None]:
-        """A second part, once all exchanges have had their first."""
+        """Run its second part, after the first parts of all exchanges."""
         yield from ()
 
     def on_statistics(self, upload: Any) -> None:
-        """Note a client's upload of statistics, in client order; it is not kept."""
+        """Use a client's statistics. They come in client order and are not kept."""
 
     def on_total(self, statistics: Any) -> None:
-        """Note the statistics of all clients at once, as far as they may go down."""
+        """Use the summed statistics of all clients, as far as they may go down."""
 
     def catch_up(self, returned: list[int]) -> Requests[None]:
-        """Ask or send what these clients may have missed; they are there again."""
+        """Ask or send what these clients, who are back, may have missed."""
         yield from ()
 
     def round(self, number: int) -> Requests[dict[str, Any]]:
-        """Its part of a round; what it knows of the round's record, as `record`."""
+        """Run its part of a round. Returns fields for the round's record, as `record`
+        does.
+        """
         yield from ()
         return {}
 
     def record(self) -> dict[str, Any]:
-        """The fields of the record of round 0 that it knows; of a plugin's exchange,
-        plain values for ``exchanges.<name>`` in it."""
+        """Fields for the record of round 0. For a plugin's exchange these are plain
+        values that go to ``exchanges.<name>``.
+        """
         return {}
 
     def kept(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps of round 0, by names that `resume` understands."""
+        """The tensors of round 0 that a checkpoint keeps, under names that `resume`
+        knows.
+        """
         return {}
 
     def resume(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on where an exchange was that `kept` these tensors."""
+        """Restore the state of round 0 from the tensors of `kept`."""
 
     def progress(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the rounds, as plain values."""
+        """The state of the rounds that a checkpoint keeps, as plain values."""
         return {}
 
     def resume_progress(self, values: Mapping[str, Any]) -> None:
-        """Go on after rounds that left these values.
+        """Restore the state of the rounds from the values of `progress`.
 
         Raises
         ------
         KeyError, DataError
-            They are no such values.
+            The values are wrong.
         """
 
 
 #: All exchanges, in the order in which they are asked.
 EXCHANGES: Registry[type[Exchange]] = Registry("exchange", "plugins")
-#: What `RequestKind.deadline` may be.
+#: The values of `RequestKind.deadline`.
 DEADLINES = ("round0", "train", "evaluate")
 
 
 def register_exchange(name: str) -> Callable[[type[Exchange]], type[Exchange]]:
-    """Decorator: register a class of `Exchange` as `name`.
+    """Decorator: register a subclass of `Exchange` as `name`.
 
-    A plugin's exchange is asked after the package's own, in runs whose
-    ``ggeur.plugins`` name its module; a client answers it only where its own settings
-    name it, too. An installed entry point alone does not suffice.
+    The server asks a plugin's exchange after the package's own. It does so only in runs
+    whose ``ggeur.plugins`` name the module. A client answers only if its own settings
+    name the module, too. An installed entry point is not enough.
 
     Raises
     ------
     TypeError
-        It is no `Exchange`, or a request has a deadline that does not exist.
+        The class is no `Exchange`, or a request has an unknown deadline.
     ValueError
-        Its name, or that of a request or a message, is taken.
+        The name of the exchange, of a request or of a message is taken.
     """
 
     def register(part: type[Exchange]) -> type[Exchange]:
@@ -316,25 +325,25 @@ def _kinds_of(name: str) -> tuple[RequestKind, ...]:
 
 
 def _texts_of(kind: RequestKind) -> set[str]:
-    """What no other exchange's request may be called."""
+    """The names of a request kind, which must be unique."""
     return {kind.name, kind.message, kind.answer_message} - {""}
 
 
 def due_exchanges(demands: Demands) -> list[type[Exchange]]:
-    """The exchanges of a run: those of the package, and those of its own plugins."""
+    """The exchanges of a run: the package's own, then those of its plugins."""
     own = [part for part in EXCHANGES.values() if not is_of_plugin(part)]
     due = [part for part in own if part.is_due(demands)]
     return [*due, *plugin_exchanges(demands)]
 
 
 def is_of_plugin(part: type[Exchange]) -> bool:
-    """Whether an exchange is a user's own."""
+    """Whether an exchange belongs to a plugin."""
     package = __name__.partition(".")[0]
     return not part.__module__.startswith(f"{package}.")
 
 
 def plugin_exchanges(demands: Demands) -> list[type[Exchange]]:
-    """The exchanges that a run asks beside the package's own."""
+    """The plugin exchanges of a run."""
     return [
         part
         for part in EXCHANGES.values()
@@ -343,13 +352,13 @@ def plugin_exchanges(demands: Demands) -> list[type[Exchange]]:
 
 
 def _is_named(part: type[Exchange], demands: Demands) -> bool:
-    """Whether the run names the module, or the package, that an exchange is of."""
+    """Whether the run names the module, or its package, that defines an exchange."""
     module = f"{part.__module__}."
     return any(module.startswith(f"{name}.") for name in demands.plugins)
 
 
 def answered_kinds(demands: Demands) -> dict[RequestKind, type[Exchange]]:
-    """What a client of these demands answers, and which exchange it belongs to."""
+    """The requests that a client with these demands answers, with their exchanges."""
     return {
         kind: part
         for part in EXCHANGES.values()
@@ -359,20 +368,20 @@ def answered_kinds(demands: Demands) -> dict[RequestKind, type[Exchange]]:
 
 
 def all_kinds() -> list[RequestKind]:
-    """Every kind of request that there is."""
+    """All kinds of request."""
     return [kind for part in EXCHANGES.values() for kind in part.KINDS]
 
 
-# What validations have in common.
+# Checks that several validations share.
 
 
 def refusal(client: int, field: str, problem: str) -> MessageError:
-    """The error of an answer that cannot be used."""
+    """The error of an unusable answer."""
     return MessageError(problem, field=field, sender=f"client {client}")
 
 
 def require_known(client: int, known: Iterable[int], repeated: bool = False) -> None:
-    """Refuse an answer of a stranger, or a second one."""
+    """Refuse an answer of an unknown client, or a second answer."""
     if client not in known or repeated:
         problem = "sent twice" if repeated else "not a client of this run"
         raise refusal(client, "client", problem)
@@ -384,7 +393,7 @@ def require_tensors(
     field: str,
     client: int,
 ) -> None:
-    """Refuse other tensors than those that the method sends."""
+    """Refuse tensors other than those that the method sends."""
     if tensors.keys() != specs.keys():
         raise refusal(
             client, field, f"the method sends {sorted(specs)}, got {sorted(tensors)}"

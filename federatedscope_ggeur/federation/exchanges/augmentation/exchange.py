@@ -1,4 +1,4 @@
-"""The end of round 0: geometry and prototypes go down, clients say they are ready."""
+"""The end of round 0: geometry and prototypes go down, and clients get ready."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ logger = get_logger(__name__)
 
 
 class AugmentationClient(ClientSide):
-    """Sets up what the client trains on."""
+    """Prepares the training set of a client."""
 
     def prepare(
         self,
@@ -65,7 +65,7 @@ class AugmentationClient(ClientSide):
         prototypes: Prototypes | None,
         space: SpaceBroadcast | None = None,
     ) -> PrepareReply:
-        """Set up the recipe of the training set from what came down.
+        """Set up the recipe of the training set from the server's messages.
 
         Without geometry (no steps) the client trains on its own rows. Geometry and
         prototypes are in the space that came with them.
@@ -115,12 +115,13 @@ class AugmentationClient(ClientSide):
         return PrepareReply(client.number, client.aggregation_weight, init_upload)
 
     def receive(self, message: InitBroadcast) -> None:
-        """Keep what the method sends to everyone."""
+        """Keep the method's message to all clients."""
         self.client.init_broadcast = dict(message.tensors)
 
     def _own_space(self) -> Space:
-        """Where none came down: raw or, where nobody else trains the client's model, of
-        its own rows."""
+        """The space if none came down: raw, or that of the client's own rows if nobody
+        else trains its model.
+        """
         client, task = self.client, self.client.task
         if task.method.federated:
             return Space.raw(task.dim)
@@ -130,8 +131,9 @@ class AugmentationClient(ClientSide):
 def _validate(
     exchange: AugmentationExchange, request: Request, reply: PrepareReply
 ) -> None:
-    """A reply with the tensors of the method; a repeated one counts for as much as the
-    first."""
+    """Require the tensors of the method. A repeated reply must count for as much as the
+    first.
+    """
     server = exchange.server
     method, k = server.task.method, reply.client
     require_known(k, server.client_domains)
@@ -151,7 +153,7 @@ def _validate(
 
 
 def _bound(declared: Declared, exchange: Any, reply: PrepareReply) -> None:
-    """Where rows of its own are what a client counts for, no more than there are."""
+    """Refuse a weight above the client's rows, if these are what it counts for."""
     weight = reply.aggregation_weight
     if exchange.settings.weight != "augmented":
         rows = declared.train
@@ -185,15 +187,15 @@ INIT_BROADCAST = RequestKind(
 
 @register_exchange("augmentation")
 class AugmentationExchange(Exchange):
-    """Prepares clients for training, those that come back again.
+    """Prepares clients for training, also those that come back.
 
     Attributes
     ----------
     settings : SetSettings
     book : PrototypeBook
-        What it keeps of the statistics to serve a client that comes back.
+        Class means, kept for clients that come back.
     geometry, init_broadcast : bytes
-        What goes to everyone; empty where there is none.
+        What all clients get; empty if there is none.
     """
 
     KINDS = (PREPARE, INIT_BROADCAST)
@@ -231,13 +233,14 @@ class AugmentationExchange(Exchange):
 
     def prototypes(self, client: int) -> Prototypes | None:
         """Class means, in the space, of all sources but the client's own; None without
-        step 2."""
+        step 2.
+        """
         if 2 not in self._steps:
             return None
         return self.book.around(client, self.server.space)
 
     def begin(self) -> Requests[None]:
-        """Make everyone ready for training."""
+        """Prepare all clients for training."""
         server, members = self.server, self.course.membership
         if self._steps:
             self.geometry = self.make_geometry().to_bytes()
@@ -247,7 +250,7 @@ class AugmentationExchange(Exchange):
             server.settings.ignore_weight,
             server.settings.max_share,
         )
-        # One may be back already, but too late for its window.
+        # a client may be back already, but too late for its window
         message = self.start(members.unprepared)
         down = 0
         if message is not None:
@@ -256,12 +259,12 @@ class AugmentationExchange(Exchange):
         self._sent = {**sent, "init_broadcast_bytes_down": down}
 
     def start(self, absent: Collection[int] = ()) -> InitBroadcast | None:
-        """End round 0; what the method made of all uploads, if anything, goes to all.
+        """End round 0. Returns what the method made of all uploads, for all clients.
 
         Raises
         ------
         GGEURError
-            Clients beside the `absent` ones are missing, or none has any data.
+            Clients other than the `absent` ones are missing, or none has data.
         """
         server = self.server
         weights = server.aggregation_weights
@@ -279,7 +282,7 @@ class AugmentationExchange(Exchange):
     def add_reply(self, reply: PrepareReply) -> None:
         """Note what a client counts for and what its method sends once.
 
-        A client that comes back is ready already; its first reply holds.
+        A client that comes back was ready before. Its first reply stays valid.
         """
         server, k = self.server, reply.client
         if k not in server.aggregation_weights:
@@ -287,7 +290,7 @@ class AugmentationExchange(Exchange):
             server.init_uploads[k] = dict(reply.init_upload)
 
     def catch_up(self, returned: list[int]) -> Requests[None]:
-        """Prepare clients that are there without what round 0 sent."""
+        """Prepare returned clients that lack what round 0 sent."""
         unprepared = self.course.membership.unprepared
         missing = [k for k in returned if k in unprepared]
         if not missing:
@@ -330,7 +333,7 @@ class AugmentationExchange(Exchange):
         self.book.load(held)
 
     def _prepare(self, numbers: list[int]) -> Requests[Counter[str]]:
-        """Prepare clients for training; bytes of what travels, by their name."""
+        """Prepare clients for training. Returns the bytes of what travels, by name."""
         course, sent = self.course, Counter[str]()
         before, held = course.spent(), self.server.space
         space = b"" if held.is_raw else SpaceBroadcast(held).to_bytes()
@@ -356,7 +359,7 @@ class AugmentationExchange(Exchange):
         return sent
 
     def _send_init_broadcast(self, numbers: list[int]) -> Requests[int]:
-        """Send it to clients; the bytes that were sent."""
+        """Send it to clients. Returns the bytes."""
         before = self.course.spent()
         asked = dict.fromkeys(numbers, (self.init_broadcast,))
         yield from self.course.tell(INIT_BROADCAST, 0, asked)

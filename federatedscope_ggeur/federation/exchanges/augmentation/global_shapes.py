@@ -1,4 +1,4 @@
-"""The geometry that goes down: the global shapes of merged statistics."""
+"""The geometry that goes down: global shapes of the merged statistics."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from federatedscope_ggeur.geometry import (
     SummedStatistics,
 )
 
-#: Covariances come rounded to float32, which leaves noise of 1e-7 of the largest
-#: eigenvalue at most.
+#: Covariances arrive rounded to float32. The noise is at most 1e-7 of the largest
+#: eigenvalue.
 TRAVEL_PRECISION = 4 * torch.finfo(torch.float32).eps
 
 
 def global_geometry(statistics: Statistics, space: Space, pooled: bool) -> Geometry:
-    """The shape, in `space`, of every class that `statistics` are of; pooled, one for
-    all classes, those too that they are not of.
+    """The shape, in `space`, of every class in `statistics`. If pooled, one shape for
+    all classes, also for those that are not in them.
 
     Raises
     ------
     StatisticsError
-        They hold too little.
+        The statistics hold too little.
     """
     if isinstance(statistics, MeanStatistics):
         raise StatisticsError("a shape needs a covariance, and there are only means")

@@ -1,4 +1,4 @@
-"""Settings of augmentation: GGEUR's steps, and the sets that clients train on."""
+"""Settings of augmentation: GGEUR's steps and the clients' training sets."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ _SIZES = {
 
 
 def set_settings(run: Demands) -> SetSettings:
-    """How clients' sets are made."""
+    """How clients make their training sets."""
     return SetSettings(
         AugmentationSettings(run.steps, _sizes(run), run["scale"], run["noise"]),
         prototypes=run["prototypes"],
@@ -176,7 +176,7 @@ def _given(run: Demands, fields: tuple[str, ...]) -> list[str]:
 
 
 def objections(run: Demands) -> Objections:
-    """What cannot go with how sets are made."""
+    """What cannot go with the rules of training sets."""
     if run["weight"] == "statistics" and not run.own_statistics:
         yield (
             "weight",
@@ -193,7 +193,7 @@ def objections(run: Demands) -> Objections:
 
 
 def _unclear_sizes(run: Demands) -> Objections:
-    """Keys of which nobody can tell what rule of sizes is meant."""
+    """Sizes that do not say which rule is meant."""
     per_anchor = _given(run, _SIZES["document"])
     if not per_anchor:
         return

@@ -1,4 +1,4 @@
-"""Geometry and prototypes down, readiness up; what a method says once to everyone."""
+"""Geometry and prototypes down, readiness up, and the method's one message to all."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ F32, I64 = torch.float32, torch.int64
 
 @dataclass(frozen=True)
 class Geometry:
-    """Round 0, down, the same for everyone: the global shape of each class.
+    """Round 0, down, the same for every client: the global shape of each class.
 
     Attributes
     ----------
     shapes : mapping from class to GeometricShape
     pooled : bool
-        They are one and the same for all classes, and travel once.
+        Whether all classes share one shape, which travels once.
     """
 
     shapes: Mapping[int, GeometricShape]
@@ -81,7 +81,7 @@ class Prototypes:
     labels : Tensor of shape (P,), int64
     prototypes : Tensor of shape (P, D), float32
     counts : Tensor of shape (P,), int64, or None
-        Where statistics are summed: these are the means over all clients, on raw
+        If statistics are summed: the prototypes are means over all clients, on raw
         embeddings, of so many rows each.
     """
 
@@ -140,7 +140,7 @@ class PrepareReply:
 
 @dataclass(frozen=True)
 class InitBroadcast:
-    """Round 0, down, the same for everyone: what the method made of all uploads."""
+    """Round 0, down, the same for every client: what the method made of all uploads."""
 
     tensors: Mapping[str, Tensor]
 

@@ -1,4 +1,4 @@
-"""The class means that the server hands on: the anchors of step 2."""
+"""The class means that the server passes on: the anchors of step 2."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.geometry.moments import Located, Means
 
-#: In the names of tensors, in place of a client's number.
+#: stands in tensor names for a client's number
 _ALL = "all"
 
 
 class PrototypeBook:
-    """Class means by source, a source being a domain or a single client.
+    """Class means by source. A source is a domain or a single client.
 
     Parameters
     ----------
     client_domains : mapping from client number to domain
     kind : {"domain", "client", "others"}
-        One prototype for a class and domain, its clients merged, or for each client;
-        or one over all clients, out of which each takes its own rows.
+        One prototype for each class and domain, or for each class and client; or one
+        over all clients, from which each client takes its own rows out.
     """
 
     def __init__(self, client_domains: Mapping[int, str], kind: str):
@@ -48,8 +48,9 @@ class PrototypeBook:
         self._means[source] = means
 
     def around(self, client: int, space: Space) -> Prototypes:
-        """The means, in `space`, of all sources but the client's own, in order of
-        their clients; or those over all clients, raw and with counts."""
+        """The means, in `space`, of all sources but the client's own, in client order.
+        For "others": those over all clients, raw and with counts.
+        """
         if self._of_all is not None:
             known = torch.nonzero(self._of_all.counts).flatten()
             raw = self._of_all.high[known].to(torch.float32)
@@ -69,7 +70,7 @@ class PrototypeBook:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that the book holds, by names that `load` understands."""
+        """Everything that the book holds, under names that `load` knows."""
         if self._of_all is not None:
             return {
                 f"{_ALL}.counts": self._of_all.counts,
@@ -81,7 +82,7 @@ class PrototypeBook:
         return {**counts, **{f"{k}.means": means.high for k, means in held.items()}}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over what `tensors` of a book of the same clients gave."""
+        """Take over the tensors of a book of the same clients."""
         for name in tensors:
             k, _, part = name.partition(".")
             if part == "counts":
@@ -95,8 +96,8 @@ class PrototypeBook:
 def of_the_others(
     prototypes: Prototypes, features: Tensor, labels: Tensor, space: Space
 ) -> Prototypes:
-    """The means over all other clients, in `space`, of those over all clients, raw:
-    ``(N mu - sum x) / (N - n)`` with sums over a client's own n rows.
+    """The means over all other clients, in `space`, from the raw means over all
+    clients: ``(N mu - sum x) / (N - n)``, with sums over the client's own n rows.
 
     Parameters
     ----------
@@ -110,12 +111,12 @@ def of_the_others(
     Returns
     -------
     Prototypes
-        Without the classes that it alone holds.
+        Without the classes that only this client holds.
 
     Raises
     ------
     MessageError
-        It holds more rows of a class than there are.
+        The client holds more rows of a class than there are.
     """
     assert prototypes.counts is not None, "these are not means over all clients"
     kept, means = [], []

@@ -1,4 +1,4 @@
-"""What clients and server are told of the sets that clients train on."""
+"""The settings of training sets, for server and clients."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from federatedscope_ggeur.geometry import AugmentationSettings
 
 @dataclass(frozen=True)
 class SetSettings:
-    """How a client's training set is made, and what the client counts for.
+    """How a client makes its training set, and what the client counts for.
 
     Attributes
     ----------
     augmentation : AugmentationSettings
     prototypes : {"domain", "client", "others"}
-        One prototype for a class and other domain, or for a class and other client, or
-        one over all other clients.
+        One prototype for each class and other domain, for each class and other client,
+        or for each class over all other clients.
     weight : {"augmented", "original", "statistics"}
-        The rows that n_k counts: of the set trained on, the client's own, or those
-        that statistics are sent of.
+        The rows that n_k counts: those of the training set, the client's own, or those
+        in its statistics.
     train_withheld : bool
         Whether rows of withheld classes are trained on.
     """

@@ -1,4 +1,4 @@
-"""Which one-shot head the hits of clients on left-out rows speak for."""
+"""Chooses the one-shot head by the clients' hits on left-out rows."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ logger = get_logger(__name__)
 
 
 class Choice(NamedTuple):
-    """What a head in closed form has become.
+    """The chosen one-shot head.
 
     Attributes
     ----------
     form : ClosedForm
     details : dict
-        What to record of how it was chosen; empty where there was nothing to choose.
+        What to record of the choice; empty if there was none.
     start : ClosedForm or None
-        What training starts from: `form`, another one, or None, random weights.
+        Where training starts: at `form`, at another form, or, with None, at random
+        weights.
     """
 
     form: ClosedForm
@@ -33,8 +34,9 @@ class Choice(NamedTuple):
     start: ClosedForm | None
 
     def recorded(self, report: dict[str, Any]) -> dict[str, Any]:
-        """What to record of the head: the `report` of its solution, how it came to be
-        chosen, and where training starts if not from it."""
+        """What to record of the head: the `report` of its solution, how it was chosen,
+        and where training starts if not from it.
+        """
         how = dict(self.details)
         if "chosen_by" in how and report.get("shrinkage_rule") == "set":
             report = {**report, "shrinkage_rule": how["chosen_by"]}
@@ -60,10 +62,10 @@ TRAINED_INSTEAD = ", and training, from random weights, has the last word"
 def choose_by_hits(
     form: ClosedForm, counts: Sequence[HitCounts], share: float
 ) -> tuple[ClosedForm, dict[str, Any]]:
-    """The candidate that the hits over all clients speak for, see `ClosedForm.pick`,
-    and what to record of it.
+    """The candidate with the best hits over all clients, see `ClosedForm.pick`, and
+    what to record of the choice.
 
-    `share` is what `confounded_share` has said.
+    `share` is the result of `confounded_share`.
     """
     candidates, (hits, rows) = form.candidates(), _added(counts)
     details: dict[str, Any] = {"confounded_share": share, "scored_rows": rows}
@@ -82,8 +84,9 @@ def choose_by_hits(
 
 
 def choose_start(form: ClosedForm, counts: Sequence[HitCounts]) -> ClosedForm:
-    """What training starts from by the same hits, where a head that is not trained may
-    be chosen, see `ClosedForm.pick_start`."""
+    """Where training starts by the same hits, if the chosen head cannot be trained; see
+    `ClosedForm.pick_start`.
+    """
     hits, rows = _added(counts)
     return form.pick_start(hits, rows) if rows else form.untuned().as_start()
 
@@ -91,8 +94,9 @@ def choose_start(form: ClosedForm, counts: Sequence[HitCounts]) -> ClosedForm:
 def choose_untuned(
     form: ClosedForm, share: float, trains: bool = False
 ) -> tuple[ClosedForm, dict[str, Any]]:
-    """What is taken where labels and domains are confounded, and what to record of it;
-    said in the log, too. `trains` says that the trained head is kept in its place."""
+    """The head if labels and domains are confounded, and what to record. The log says
+    so. With `trains`, the trained head is kept instead.
+    """
     chosen = form.untuned()
     note = CONFOUNDED.format(share=share, taken=_described(chosen))
     note += TRAINED_INSTEAD if trains else ""
@@ -110,7 +114,7 @@ def _described(form: ClosedForm) -> str:
 
 
 def _added(counts: Sequence[HitCounts]) -> tuple[torch.Tensor, int]:
-    """Hits and rows of all clients."""
+    """The hits and rows of all clients."""
     if not counts:
         return torch.zeros(0, dtype=torch.int64), 0
     hits = torch.stack([count.hits for count in counts]).sum(dim=0)

@@ -48,7 +48,7 @@ from federatedscope_ggeur.reporting import RoundRecord
 
 @dataclass(frozen=True)
 class ClosedFormSettings:
-    """Which head is worked out.
+    """The one-shot head of a run.
 
     Attributes
     ----------
@@ -59,21 +59,21 @@ class ClosedFormSettings:
 
 
 class ClosedFormClient(ClientSide):
-    """Counts which of the client's rows each candidate classifies rightly."""
+    """Counts how many of the client's rows each candidate classifies correctly."""
 
     _asked: LeaveOneOut | None = None
 
     def hit_counts(self, message: LeaveOneOut) -> HitCounts:
-        """Of its rows, those for validation included, how many are hits.
+        """The hits on the client's rows, those for validation included.
 
-        A row is left out of the statistics that it is in. Rows of withheld classes and
-        validation rows are in none.
+        Each row is left out of the statistics that contain it. Rows of withheld classes
+        and validation rows are in none.
 
         Raises
         ------
         MessageError
-            For other components than the first time: sets of the server's choosing,
-            one after the other, could tell rows apart.
+            These are other components than the first time. By comparing sets of its own
+            choice, a server could tell rows apart.
         """
         if self._asked is not None and not self._asked.equals(message):
             raise _refused("kind", "hit counts a second time, for other components")
@@ -100,8 +100,9 @@ def _refused(field: str, problem: str) -> MessageError:
 
 
 def _validate(exchange: ClosedFormExchange, request: Request, counts: HitCounts):
-    """One count for each candidate, of all the rows that a client has sent statistics
-    of and of those that it withheld."""
+    """Require one count for each candidate, over the rows that the client sent
+    statistics of and its withheld rows.
+    """
     uploaded = exchange.server.uploaded_rows
     require_known(counts.client, uploaded)
     candidates = len(exchange.solver.candidates)
@@ -118,7 +119,7 @@ def _validate(exchange: ClosedFormExchange, request: Request, counts: HitCounts)
 
 
 def _bound(declared: Declared, exchange: Any, counts: HitCounts) -> None:
-    """No more rows than it trains and validates on."""
+    """Refuse more rows than the client trains and validates on."""
     rows = declared.train + declared.val
     declared.check_rows(counts.client, "rows", counts.rows, rows)
 
@@ -140,7 +141,7 @@ LEAVE_ONE_OUT = RequestKind(
 
 @register_exchange("closed_form")
 class ClosedFormExchange(Exchange):
-    """Chooses and solves the head, and has it scored once clients are prepared.
+    """Chooses and solves the head, and scores it once clients are prepared.
 
     Attributes
     ----------
@@ -179,12 +180,12 @@ class ClosedFormExchange(Exchange):
         self.solver.add(upload)
 
     def begin(self) -> Requests[None]:
-        """Choose and solve the head, and what training starts from.
+        """Choose and solve the head, and where training starts.
 
         Raises
         ------
         StatisticsError
-            The statistics do not allow that head; it says what to do.
+            The statistics do not allow this head. The error says what to do.
         """
         server, before = self.server, self.course.spent()
         choice = yield from self._choose()
@@ -197,7 +198,7 @@ class ClosedFormExchange(Exchange):
         self.apart = self.course.spent() - before
 
     def complete(self) -> Requests[None]:
-        """Score it."""
+        """Score the head."""
         before = self.course.spent()
         scored = yield from self.course.evaluate(0)
         self.apart += self.course.spent() - before
@@ -221,10 +222,10 @@ class ClosedFormExchange(Exchange):
             self.server.scored_model.make_room_for(len(tensors["params"]))
 
     def _choose(self) -> Requests[Choice]:
-        """What a form that is open becomes; another is itself.
+        """Choose the strength of an open form; another form is kept as it is.
 
-        Where labels and domains are confounded the head is no good start of training
-        either: a run that may keep the trained head begins at random weights.
+        If labels and domains are confounded, the head is no good start either. A run
+        that may keep the trained head then starts at random weights.
         """
         form, components = self._form, self.solver.components()
         if components is None:

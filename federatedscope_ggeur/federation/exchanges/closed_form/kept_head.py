@@ -1,4 +1,4 @@
-"""Which of two heads a run leaves: the one in closed form, or the trained one."""
+"""Which of two heads a run leaves: the one-shot head or the trained one."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _BY = "val_acc"
 
 
 def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
-    """Which head is kept after so many rounds; test rows have no say.
+    """Which head is kept after these rounds. Test rows have no say.
 
-    Where labels and domains are confounded it is the trained one: neither rows left
-    out nor validation rows of the same clients say how a class looks where it is not.
-    Else it is the one that classifies more validation rows rightly, after the last
-    round that was evaluated, and of equal ones that in closed form. Without validation
-    rows it is that in closed form, which leave-one-out has chosen, if anything has.
+    If labels and domains are confounded, it is the trained head. Neither left-out rows
+    nor validation rows of the same clients then show how a class looks in other
+    domains. If not, it is the head with more hits on validation rows after the last
+    evaluated round; on a tie, the one-shot head. Without validation rows it is the
+    one-shot head.
 
     Parameters
     ----------
     round0 : Round0
-        With the record of a head in closed form.
+        With the record of a one-shot head.
     rounds : sequence of RoundRecord
     """
     solved = round0.closed_form

@@ -1,4 +1,4 @@
-"""Settings of the one-shot (closed-form) head: which it is, and what becomes of it."""
+"""Settings of the one-shot (closed-form) head."""
 
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.models import CLOSED_FORMS
@@ -34,7 +34,7 @@ KEYS = (
 
 
 def objections(run: Demands) -> Objections:
-    """What cannot go with a head in closed form, or without one."""
+    """What cannot go with a one-shot head, or without one."""
     if run.form is None:
         trainable = [name for name, form in CLOSED_FORMS.items() if form.trainable]
         why = f"which is no head to start at; take {' or '.join(trainable)}"

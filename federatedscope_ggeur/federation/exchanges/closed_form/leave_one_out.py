@@ -1,4 +1,4 @@
-"""The request for hit counts: components down, whole numbers up."""
+"""The messages of leave-one-out: components down, hit counts up."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _TENSORS = ("labels", "counts", "means", "clients", "domains")
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """Round 0, down, the same for everyone: what rows are left out of.
+    """Round 0, down, the same for every client: the components that rows are left out
+    of.
 
-    In float64: what is worked out from it is to be what the server works out.
+    They are float64, so that client and server compute the same.
     """
 
     components: Components
@@ -30,8 +31,9 @@ class LeaveOneOut:
     )
 
     def scores(self, form: ClosedForm) -> LeftOut:
-        """``form.leave_out(components)``, worked out once for all clients of a process
-        that share `form`."""
+        """``form.leave_out(components)``, computed once for all clients of a process
+        that share `form`.
+        """
         held = self._scores.get(id(form))
         if held is None:
             held = self._scores[id(form)] = form, form.leave_out(self.components)
@@ -102,13 +104,13 @@ def _take_scatter(message: wire.Message, dim: int) -> Tensor:
 
 @dataclass(frozen=True)
 class HitCounts:
-    """Round 0, up: of a client's `rows` how many each candidate classifies rightly.
+    """Round 0, up: how many of a client's `rows` each candidate classifies correctly.
 
     Attributes
     ----------
     client : int
     rows : int
-        All its rows, those of withheld classes and those for validation included.
+        All its rows, with those of withheld classes and those for validation.
     hits : Tensor of shape (candidates,), int64
     """
 

@@ -1,4 +1,4 @@
-"""The head in closed form, as the server keeps and solves it."""
+"""Solves the one-shot head on the server."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from federatedscope_ggeur.models.closed_forms import (
 
 
 class HeadSolver:
-    """What round 0 ends with, where a run has a head in closed form.
+    """Collects what the one-shot head needs, and solves it.
 
     Parameters
     ----------
     form : ClosedForm
-        As the settings name it.
+        The form of the settings.
     compares : bool
-        Rows are left out of what clients sent, or two heads are chosen between.
+        Whether rows are left out, or the run chooses between two heads.
     domains : iterable of str
-        Of all clients.
+        The domains of all clients.
     seed : int
-
     """
 
     def __init__(
@@ -45,26 +44,26 @@ class HeadSolver:
 
     @property
     def candidates(self) -> tuple[ClosedForm, ...]:
-        """What the head may be, where clients' rows decide."""
+        """The candidates that clients' rows choose among."""
         return self.form.candidates()
 
     def add(self, upload: StatisticsUpload) -> None:
-        """Keep what a client has sent."""
+        """Keep a client's upload."""
         if self._book is not None:
             self._book.add(upload.statistics, upload.client, upload.domain)
 
     def components(self) -> Components | None:
-        """What clients have sent, where rows are to be left out of it or two heads to
-        be chosen between."""
+        """The components of all clients, if the run compares heads; else None."""
         held = self._held() if self._compares else None
         return held if held is not None and len(held.counts) else None
 
     def solve(
         self, form: ClosedForm, start: ClosedForm | None, statistics: Statistics
     ) -> tuple[Solved, Tensor, Tensor | None]:
-        """What `form`, one of the `candidates`, makes of the merged `statistics`.
+        """Solve `form`, one of the `candidates`, from the merged `statistics`.
 
-        Training goes on from `start`: the same, another one, or None, random weights.
+        Training goes on from `start`: the same form, another one, or, with None, random
+        weights.
 
         Returns
         -------
@@ -72,12 +71,12 @@ class HeadSolver:
         params : Tensor of shape (P,)
             The head's weights, on raw embeddings.
         start : Tensor or None
-            The weights that `start` gives, likewise.
+            The weights of `start`, likewise.
 
         Raises
         ------
         StatisticsError
-            The statistics do not allow that head; it says what to do.
+            The statistics do not allow this head. The error says what to do.
         """
         parts = self._held()
         solved = form.solve(statistics, parts, self._seed)

@@ -1,4 +1,4 @@
-"""Evaluation: clients score the head on rows of their own, the server on its own."""
+"""Evaluation: clients score the head on their rows, the server on its own."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class EvaluationClient(ClientSide):
     _scored: Broadcast | None = None
 
     def evaluate(self, broadcast: Broadcast) -> ScoreReport:
-        """Scores by split; of one head only where nothing is trained.
+        """Score a head, by split. If nothing is trained, only one head is scored.
 
         Raises
         ------
         MessageError
-            For a second head, where nothing is trained: losses of heads of the
-            server's choosing, one after the other, could tell rows.
+            This is a second head and nothing is trained. By the losses of heads of its
+            own choice a server could tell rows.
         """
         if not self.client.settings.demands.trains:
             before = self._scored or broadcast
@@ -79,8 +79,9 @@ class EvaluationClient(ClientSide):
         return ScoreReport(client.number, broadcast.round_number, scores)
 
     def eval_params(self, broadcast: Broadcast) -> Tensor:
-        """The client's weights [P + Q] on raw embeddings after a round: those
-        broadcast, or its own."""
+        """The weights [P + Q] that the client scores after a round, on raw embeddings:
+        those broadcast, or its own.
+        """
         client, number = self.client, broadcast.round_number
         method = client.task.method
         context = client.context(number, broadcast.params, broadcast.download)
@@ -89,12 +90,12 @@ class EvaluationClient(ClientSide):
         return fold(client.model, params, client.space) if method.personal else params
 
     def shared_model(self, broadcast: Broadcast) -> Model | None:
-        """The global model of a round, on raw embeddings; None where there is none."""
+        """The global model of a round, on raw embeddings; None if there is none."""
         client, method = self.client, self.client.task.method
         if not method.federated:
             return None
         params = broadcast.params
-        # Those alone who make models of their own get it in the space.
+        # Only clients with models of their own get it in the space.
         if method.personal:
             params = fold(client.model, params, client.space)
         return client.scored_model.at(params)
@@ -107,7 +108,7 @@ def _advice(settings: RoleSettings) -> str:
 def _validate(
     exchange: EvaluationExchange, request: Request, report: ScoreReport
 ) -> None:
-    """Scores of this round."""
+    """Require scores of this round."""
     require_known(report.client, exchange.server.client_domains)
     if report.round_number != request.round_number:
         raise refusal(
@@ -118,7 +119,7 @@ def _validate(
 
 
 def _bound(declared: Declared, exchange: Any, report: ScoreReport) -> None:
-    """No split with more rows than were declared."""
+    """Refuse a split with more rows than declared."""
     for split, score in report.scores.items():
         rows = getattr(declared, split)
         declared.check_rows(report.client, f"{split}_total", score.total, rows)

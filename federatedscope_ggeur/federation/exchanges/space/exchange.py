@@ -1,4 +1,4 @@
-"""The space that all clients train in, made of how their rows lie."""
+"""The space that all clients train in, made from where their rows lie."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from federatedscope_ggeur.geometry import Totals
 
 
 class SpaceClient(ClientSide):
-    """Tells how the rows lie that the client may tell of."""
+    """Sends totals of the rows that the client may tell of."""
 
     def totals(self) -> TotalsUpload:
         client = self.client
@@ -63,13 +63,13 @@ class SpaceClient(ClientSide):
 def rows_for_totals(
     labels: Tensor, counts: Tensor, min_samples: int, after_statistics: bool
 ) -> Tensor:
-    """Which rows the totals of a client may be of: a mask of shape (n,), bool.
+    """The rows that a client's totals may cover: a mask of shape (n,), bool.
 
-    Of its withheld rows, those of classes that it has fewer than `min_samples` of, they
-    are all in or, where they are fewer than `min_samples` themselves, none: totals of
-    all rows, less sums over those of the other classes, which statistics and some
-    methods send, are sums over the withheld ones. Where statistics are sent as well the
-    others are in these, and no second total is made of them.
+    Withheld rows are those of classes with fewer than `min_samples` rows. Totals cover
+    all withheld rows, or none if they are fewer than `min_samples` together. Otherwise
+    they could be told apart: statistics, and what some methods send, give sums over the
+    other classes, and total minus these is the sum of the withheld rows. If statistics
+    are sent, the other rows are in them and not in the totals.
 
     Parameters
     ----------
@@ -86,13 +86,13 @@ def rows_for_totals(
 
 
 def _validate(exchange: SpaceExchange, request: Request, upload: TotalsUpload) -> None:
-    """A first upload."""
+    """Refuse a second upload."""
     repeated = upload.client in exchange.maker.told
     require_known(upload.client, exchange.server.client_domains, repeated)
 
 
 def _bound(declared: Declared, exchange: Any, upload: TotalsUpload) -> None:
-    """No more rows than there are, and none longer than was declared."""
+    """Refuse more or longer rows than declared."""
     totals, k = upload.totals, upload.client
     declared.check_rows(k, "count", totals.count, declared.train)
     if totals.count and float(totals.mean.norm()) > declared.longest:
@@ -120,7 +120,7 @@ TOTALS = RequestKind(
 
 @register_exchange("space")
 class SpaceExchange(Exchange):
-    """Asks for totals of rows, where statistics do not give them, and makes the space.
+    """Asks for totals of rows if statistics do not give them, and makes the space.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class SpaceExchange(Exchange):
         self.maker.take(Totals.of_statistics(statistics))
 
     def begin(self) -> Requests[None]:
-        """Make the space of what clients told.
+        """Make the space from the clients' answers.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Settings of the space that is trained in."""
+"""Settings of the space of training."""
 
 from federatedscope_ggeur.geometry import SPACES, SpaceSettings
 from federatedscope_ggeur.settings import Key, one_of, positive_share

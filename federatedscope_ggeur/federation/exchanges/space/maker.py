@@ -1,4 +1,4 @@
-"""How the server makes the space of a run: of statistics and of totals of rows."""
+"""Makes the space of a run from statistics and totals of rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = get_logger(__name__)
 
 
 class SpaceMaker:
-    """What the server learns of where rows lie.
+    """Collects where clients' rows lie.
 
     Parameters
     ----------
@@ -35,26 +35,26 @@ class SpaceMaker:
         self.told: set[int] = set()
 
     def add_statistics(self, statistics: Statistics) -> None:
-        """Fold in what a client's class statistics say."""
+        """Add a client's class statistics."""
         self._totals = self._totals + Totals.of_statistics(statistics)
 
     def take(self, totals: Totals) -> None:
-        """What is known of all clients' rows at once."""
+        """Take the totals of all clients at once."""
         self._totals = totals
 
     def add(self, uploads: Iterable[TotalsUpload]) -> None:
-        """Fold in the uploads of one window, in client order."""
+        """Add the uploads of one window, in client order."""
         for upload in sorted(uploads, key=lambda upload: upload.client):
             self.told.add(upload.client)
             self._totals = self._totals + upload.totals
-            # Of rows whose means are in already.
+            # these rows' means are in already
             spread = self._totals.spread + upload.within
             self._totals = replace(self._totals, spread=spread)
 
     def make(self, statistics: Statistics) -> Space:
-        """The space of all rows told of; `statistics` are those of all clients.
+        """The space of all known rows; `statistics` are those of all clients.
 
-        It stays raw, with a warning, where clients told of none.
+        It stays raw, with a warning, if clients told of no rows.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""The messages of round 0 that a space is made of, and that it goes down in."""
+"""The messages of the space: totals of rows up, the space down."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ F32, F64 = torch.float32, torch.float64
 
 @dataclass(frozen=True)
 class TotalsUpload:
-    """Round 0, up: how a client's rows lie.
+    """Round 0, up: where a client's rows lie.
 
     Attributes
     ----------
     client : int
     totals : Totals
-        Of the rows that no statistics told of.
+        Of the rows that are in no statistics.
     within : float
-        Of the others, where their statistics are means alone: the trace of the scatter
-        within classes.
+        The trace of the within-class scatter of the other rows, if their statistics are
+        means alone.
     """
 
     client: int
@@ -63,7 +63,7 @@ class TotalsUpload:
 
 @dataclass(frozen=True)
 class SpaceBroadcast:
-    """Round 0, down, the same for everyone: the space that is trained in, not raw."""
+    """Round 0, down, the same for every client: the space of training, not raw."""
 
     space: Space
 
@@ -99,7 +99,7 @@ class SpaceBroadcast:
 
 
 def _symmetric(triangle: Tensor, dim: int) -> Tensor:
-    """The matrix [D, D], float64, of its upper triangle, row by row."""
+    """The matrix [D, D], float64, from its upper triangle, row by row."""
     matrix = torch.zeros(dim, dim, dtype=F64)
     upper = torch.triu_indices(dim, dim)
     matrix[upper[0], upper[1]] = triangle.double()

@@ -1,6 +1,6 @@
-"""Statistics in few bytes, as they travel: rows in few bits, what they cost as numbers.
+"""Compressed statistics as they travel: rows in few bits, and the loss as numbers.
 
-Rows of int8 are Huffman-coded: numbers near zero are frequent, and take few bits.
+Rows of int8 are Huffman-coded: small numbers are frequent and take few bits.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from federatedscope_ggeur.geometry.compressed import Pooled
 
 F64 = torch.float64
 
-#: No sum of squares of rows, and so no trace or norm of a scatter, is larger.
+#: An upper bound of any sum of squares of rows, and so of a scatter's trace or norm.
 _LARGEST_ENERGY = LARGEST_EMBEDDING**2 * wire.LARGEST
-#: What compression cost, as the numbers of a message: exact sums of squares and norms
+#: The loss by compression, as numbers of a message: exact sums of squares and norms
 #: that only the client can know.
 _LOST = ("scatter", "rounding", "means")
 
@@ -34,7 +34,7 @@ _LOST = ("scatter", "rounding", "means")
 def pack_compressed(
     statistics: Pooled, how: Compression
 ) -> tuple[dict[str, float], dict[str, Tensor]]:
-    """Numbers and tensors of `statistics`, beside their classes and counts."""
+    """The numbers and tensors of `statistics`, without classes and counts."""
     held, loss = CompressedStatistics.of(statistics, how)
     numbers = {f"lost.{name}": getattr(loss, name) for name in _LOST}
     tensors = _pack_rows("means", held.means)
@@ -47,13 +47,12 @@ def pack_compressed(
 def take_compressed(
     message: wire.Message, counts: Tensor, schema: MessageSchema
 ) -> tuple[CompressedStatistics, CompressionLoss]:
-    """What `pack_compressed` put into a message with these counts [C], and what was
-    lost by it.
+    """Read what `pack_compressed` wrote, for these counts [C], and the loss.
 
     Raises
     ------
     MessageError
-        A field does not hold what the schema's form allows.
+        A field does not hold what the schema allows.
     """
     form, dim = schema.statistics, schema.dim
     assert form.compression is not None
@@ -76,7 +75,9 @@ def take_compressed(
 def _take_factor(
     message: wire.Message, counts: Tensor, how: Compression, dim: int
 ) -> tuple[RoundedRows, float]:
-    """The factor, of no more rows than rows of embeddings can leave, and the rest."""
+    """The factor and the rest. The factor has no more rows than the embeddings
+    allow.
+    """
     freedom = int((counts - 1).clamp(min=0).sum())
     most = min(freedom, dim, dim if how.rank is None else how.rank)
     factor = _take_rows(message, "factor", how, dim, 0, most)
@@ -99,7 +100,7 @@ def _pack_rows(name: str, held: RoundedRows) -> dict[str, Tensor]:
 def _take_rows(
     message: wire.Message, name: str, how: Compression, dim: int, least: int, most: int
 ) -> RoundedRows:
-    """From `least` to `most` rows in `dim` dimensions."""
+    """The factor: `least` to `most` rows in `dim` dimensions."""
     scales = message.tensor(f"{name}_scales", F64, (None,))
     if not least <= len(scales) <= most:
         problem = f"{len(scales)} rows where there must be {least} to {most}"
@@ -120,8 +121,9 @@ def _take_rows(
 
 
 def _huffman(numbers: Tensor) -> Tensor:
-    """Numbers of int8 as the bytes [m], uint8, of a raw deflate stream without matches,
-    which are rare between rows and cost more than they save."""
+    """int8 numbers as bytes [m], uint8: a raw deflate stream without matches. Matches
+    are rare between rows and cost more than they save.
+    """
     coder = zlib.compressobj(9, zlib.DEFLATED, -15, 9, zlib.Z_HUFFMAN_ONLY)
     data = numbers.contiguous().numpy().tobytes()
     return torch.frombuffer(
@@ -130,7 +132,9 @@ def _huffman(numbers: Tensor) -> Tensor:
 
 
 def _read_huffman(packed: Tensor, size: int) -> bytearray | None:
-    """The `size` bytes that `_huffman` packed, or None; never more are unpacked."""
+    """Unpack the `size` bytes that `_huffman` packed, never more; None if that
+    fails.
+    """
     reader = zlib.decompressobj(-15)
     try:
         content = reader.decompress(packed.numpy().tobytes(), size + 1)

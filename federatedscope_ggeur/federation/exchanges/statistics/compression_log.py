@@ -1,4 +1,4 @@
-"""What compressing the statistics has cost, as far as clients tell."""
+"""The cost of compressing statistics, as far as clients tell it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from federatedscope_ggeur.reporting import ClientCompression, CompressionRecord
 
 
 class CompressionLog:
-    """Notes what arrives compressed; `record` makes what results.json says of it.
+    """Collects compressed uploads. `record` gives the entry of results.json.
 
     Attributes
     ----------
@@ -23,7 +23,7 @@ class CompressionLog:
         self._loss = CompressionLoss()
 
     def add(self, upload: StatisticsUpload) -> None:
-        """Note an upload that was compressed."""
+        """Note a compressed upload."""
         held, loss = upload.statistics, upload.loss
         assert loss is not None, "the upload is not compressed"
         self._loss = self._loss + loss
@@ -36,7 +36,7 @@ class CompressionLog:
         )
 
     def record(self, statistics: Statistics) -> CompressionRecord | None:
-        """Of the merged `statistics`; None if nothing was compressed."""
+        """The record for the merged `statistics`; None if nothing was compressed."""
         if not self.uploads:
             return None
         left_out = None
@@ -47,12 +47,12 @@ class CompressionLog:
 
 
 def _spread(statistics: Statistics) -> float:
-    """Root of ``sum_c n_c |mu_c - m|^2``, m being the mean of all rows."""
+    """The root of ``sum_c n_c |mu_c - m|^2``, with m the mean of all rows."""
     counts: Tensor = statistics.counts.double()
     origin = counts @ statistics.means / counts.sum().clamp(min=1)
     return float(counts @ (statistics.means - origin).square().sum(dim=1)) ** 0.5
 
 
 def _share(part: float, whole: float) -> float | None:
-    """None where there is nothing to be a share of."""
+    """The share; None if the whole is 0."""
     return part / whole if whole > 0 else None

@@ -1,4 +1,4 @@
-"""Class statistics: asked of each client in round 0, merged as they come (Eq. 4)."""
+"""Class statistics: clients send them in round 0, the server merges them (Eq. 4)."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from federatedscope_ggeur.geometry import ClassStatistics, MeanStatistics
 
 
 class StatisticsClient(ClientSide):
-    """Sends statistics of the classes that the client has enough rows of."""
+    """Sends statistics of the classes with enough rows."""
 
     def statistics(self) -> StatisticsUpload:
-        """What goes up in round 0, after the min-count threshold."""
+        """The client's upload of round 0, after the min-count threshold."""
         client = self.client
         statistics = ClassStatistics.from_embeddings(
             client.features, client.labels, client.task.num_classes
@@ -53,7 +53,7 @@ class StatisticsClient(ClientSide):
 def upload_of(
     client: Client, statistics: ClassStatistics, form: StatisticsForm
 ) -> StatisticsUpload:
-    """What `client` may send of `statistics` of its rows."""
+    """The part of `statistics` that `client` may send."""
     allowed = apply_min_count(statistics, client.settings.min_samples)
     if client.settings.of(StatisticsSettings).float32_means:
         allowed = coarse_means(allowed)
@@ -63,17 +63,17 @@ def upload_of(
 def longest_upload(schema: MessageSchema) -> int:
     """Bytes of the longest `StatisticsUpload`."""
     classes, dim, form = schema.num_classes, schema.dim, schema.statistics
-    # Labels, counts, ranks; means, and the row that compression centres them by.
+    # labels, counts, ranks; means, and the row that compression centres them by
     size = 24 * classes + 8 * (classes + 1) * (dim + 1)
     if form.content == "means":
         return limits.PLAIN + size
     scatters = classes if form.content == "class" else 1
-    # The factor of a scatter whose squares underflow may have as many rows as columns.
+    # If squares underflow, a factor may have as many rows as columns.
     return limits.PLAIN + size + scatters * 8 * dim * (dim + 1)
 
 
 def check_domain(upload: StatisticsUpload, exchange: Exchange) -> None:
-    """Refuse statistics of another domain than the client joined with."""
+    """Refuse statistics of another domain than the one the client joined with."""
     domains = exchange.server.client_domains
     require_known(upload.client, domains)
     if upload.domain != domains[upload.client]:
@@ -87,7 +87,7 @@ def check_domain(upload: StatisticsUpload, exchange: Exchange) -> None:
 def _validate(
     exchange: StatisticsExchange, request: Request, upload: StatisticsUpload
 ) -> None:
-    """A first upload, of the domain that the client joined with."""
+    """Refuse a second upload, or one of another domain."""
     server = exchange.server
     repeated = upload.client in server.uploaded_rows
     require_known(upload.client, server.client_domains, repeated)
@@ -95,8 +95,9 @@ def _validate(
 
 
 def _bound(declared: Declared, exchange: Any, upload: StatisticsUpload) -> None:
-    """No more rows than there are, no mean beyond the norm, and no wider than
-    ``tr Sigma = E|x|^2 - |mu|^2``."""
+    """Refuse more rows, longer means or wider classes than the client declared;
+    ``tr Sigma = E|x|^2 - |mu|^2``.
+    """
     held, k = upload.statistics, upload.client
     declared.check_rows(k, "counts", int(held.counts.sum()), declared.train)
     norms = held.means.norm(dim=1)
@@ -127,7 +128,7 @@ STATISTICS = RequestKind(
 
 @register_exchange("statistics")
 class StatisticsExchange(Exchange):
-    """Asks every client that trains for its class statistics, and merges them."""
+    """Asks every training client for its class statistics, and merges them."""
 
     KINDS = (STATISTICS,)
     CLIENT = StatisticsClient
@@ -170,7 +171,7 @@ class StatisticsExchange(Exchange):
         return {
             "statistics_bytes_up": self._sizes,
             "uploaded_pairs": self._pairs,
-            # A client does not say what it withholds.
+            # a client does not say what it withholds
             "withheld_pairs": None if self._sizes else 0,
             "compression": self.compression.record(self.server.statistics),
         }

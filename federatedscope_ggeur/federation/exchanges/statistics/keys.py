@@ -1,4 +1,4 @@
-"""Settings of class statistics: what travels of them, and when it is too little."""
+"""Settings of class statistics: how they travel, and the min-count threshold."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ KEYS = (
     ),
 )
 
-#: What statistics hold at most, in the words of the closed forms.
+#: What statistics can hold at most, in the words of the closed forms.
 _HOLDS = {
     "class": "class",
     "summed": "pooled",
@@ -89,14 +89,14 @@ _WHY = {
 
 
 def statistics_form(run: Demands) -> StatisticsForm:
-    """How statistics travel: what nothing needs does not."""
+    """How statistics travel. What nothing needs does not."""
     content = _HOLDS[run["statistics"]]
-    # Training may come to need the scatters: by class, they are left out without it.
+    # Training may need the scatters. By class they are left out without training.
     if all(need == "means" for _, need in _needs(run)) and (
         content != "class" or not run.trains
     ):
         content = "means"
-    # A head in closed form inverts statistics: they travel exactly then.
+    # A one-shot head inverts the scatters, so they travel exactly.
     exact = run.closed_form
     if run["statistics"] != "compressed":
         return StatisticsForm(content, exact)
@@ -106,7 +106,7 @@ def statistics_form(run: Demands) -> StatisticsForm:
 
 
 def objections(run: Demands) -> Objections:
-    """What cannot be had from the statistics that are to travel."""
+    """Settings that need more than the statistics that travel."""
     held = NEEDS.index(_HOLDS[run["statistics"]])
     needs = {what: NEEDS.index(need) for what, need in _needs(run)}
     missing = {what: need for what, need in needs.items() if need > held}
@@ -124,7 +124,7 @@ def objections(run: Demands) -> Objections:
 
 
 def _needs(run: Demands) -> Iterator[tuple[str, str]]:
-    """By which setting the statistics of round 0 are taken, and what of them."""
+    """The setting that needs statistics in round 0, and what it needs."""
     if run.form is not None:
         yield "closed_form", run.form.NEEDS
     if run.steps:

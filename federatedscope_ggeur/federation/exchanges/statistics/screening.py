@@ -1,4 +1,4 @@
-"""Whose class statistics are far longer than those of all other clients."""
+"""Finds class statistics that are far longer than those of all other clients."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from federatedscope_ggeur.federation.exchanges.statistics.upload import Statisti
 from federatedscope_ggeur.federation.screening import Findings
 from federatedscope_ggeur.geometry import ClassStatistics, MeanStatistics
 
-#: A mean, or a standard deviation, may be so many times as long as the others' rows.
+#: A mean or a standard deviation may be so many times as long as the others' rows.
 LENGTH = 5.0
-# Clients whose statistics are kept to compare others with.
+# how many clients' statistics are kept for comparison
 _KEPT = 64
 
 
 class Lengths:
-    """How long the means and spreads are that clients send, over one run."""
+    """The lengths of the means and spreads of clients, over one run."""
 
     def __init__(self) -> None:
         self._lengths: deque[tuple[int, np.ndarray]] = deque(maxlen=_KEPT)
 
     def findings(self, uploads: Iterable[StatisticsUpload]) -> Findings:
-        """Compare uploads with those of the clients before, and of the same window."""
+        """Compare uploads with earlier ones and with those of the same window."""
         new = [(upload.client, _lengths(upload)) for upload in uploads]
         found: Findings = {}
         for k, (means, spreads) in new:
@@ -38,8 +38,9 @@ class Lengths:
 
 
 def _lengths(upload: StatisticsUpload) -> tuple[np.ndarray, np.ndarray]:
-    """Norms of the class means [C] and standard deviations [C], all directions in one;
-    NaN of classes that are not there."""
+    """The norms of the class means [C] and standard deviations [C] over all directions;
+    NaN for missing classes.
+    """
     held = upload.statistics
     means = held.means.norm(dim=1).numpy()
     spreads = np.zeros_like(means)
@@ -55,7 +56,7 @@ def _lengths(upload: StatisticsUpload) -> tuple[np.ndarray, np.ndarray]:
 def _too_long(
     means: np.ndarray, spreads: np.ndarray, others: Sequence[np.ndarray]
 ) -> str:
-    """Which class of a client is far longer than the others' rows; "" where none."""
+    """Which class of a client is far longer than the others' rows; "" if none is."""
     usual = [rows for rows in others if not np.isnan(rows).all()]
     if len(usual) < 2:
         return ""

@@ -1,4 +1,4 @@
-"""The min-count threshold: of what a client holds too little of it says nothing."""
+"""The min-count threshold: a class with too few rows stays out of statistics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class StatisticsSettings:
     Attributes
     ----------
     float32_means : bool
-        Means are rounded to float32.
+        Whether means are rounded to float32.
     """
 
     float32_means: bool = False
@@ -23,21 +23,22 @@ class StatisticsSettings:
 def apply_min_count(statistics: ClassStatistics, min_samples: int) -> ClassStatistics:
     """`statistics` without the classes of fewer than `min_samples` samples.
 
-    What it does: a class of fewer rows leaves no trace in the statistics, not even its
-    count; a mean of one row, which is the row, is never sent.
+    What it does: such a class leaves no trace in the statistics, not even its count. A
+    mean of one row, which is the row itself, is never sent.
 
-    What it does not do, see docs/privacy.md and the attacks of `audit`: it is no bound
-    on what the statistics of the other classes say. The rows of a class are solved for
-    from its mean and covariance where they are up to 4 or, as after a ReLU, not
-    negative: all of 5, and many of 20. Whether a known row is among those of a class
-    is told by one upload without error. Withheld rows are trained on, and show in the
-    updates of a client's head; their number shows in what the client counts for.
+    What it does not do (docs/privacy.md and the attacks of `audit`): it does not limit
+    what the statistics of other classes tell. Up to 4 rows of a class can be solved for
+    from its mean and covariance. Of non-negative rows, as after a ReLU, all of 5 can,
+    and many of 20. One upload tells without error whether a known row belongs to a
+    class. Withheld rows are trained on, so they show in the updates of a client's head.
+    Their number shows in what the client counts for.
     """
     kept = [c for c in statistics.classes if statistics.counts[c] >= min_samples]
     return statistics.restrict(kept)
 
 
 def coarse_means(statistics: ClassStatistics) -> ClassStatistics:
-    """The same with means rounded to float32: less one row or more, they differ by that
-    row to 1e-7 of its length only."""
+    """The same with means rounded to float32. Then means with and without a row reveal
+    that row only to 1e-7 of its length.
+    """
     return statistics.with_means(statistics.means.float().double())

@@ -1,4 +1,4 @@
-"""The message of round 0 that carries a client's class statistics."""
+"""The message that carries a client's class statistics in round 0."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from federatedscope_ggeur.geometry import (
 
 F32, F64, I64 = torch.float32, torch.float64, torch.int64
 
-#: The tensors of statistics with scatters; without any, the first three.
+#: The tensors of statistics with scatters. Without scatters, the first three.
 _WHOLE = ("classes", "counts", "means", "ranks", "factors", "triangles")
 
 
@@ -39,22 +39,22 @@ _WHOLE = ("classes", "counts", "means", "ranks", "factors", "triangles")
 class StatisticsUpload:
     """Round 0, up: a client's class statistics, after the min-count threshold.
 
-    A scatter travels as the thin factor or as the upper triangle, whichever is smaller,
-    in float32, or float64 where `form` is exact. Means travel in float64: what rounding
-    takes from a mean, the merge would multiply by its distance from the origin. Where
-    `form` has a compression, what travels is what `compressed_upload` says.
+    A scatter travels as its thin factor or its upper triangle, whichever is smaller. It
+    is float32, or float64 if `form` is exact. Means are float64: the merge would
+    multiply a rounding error by the mean's distance from the origin. With a compression
+    in `form`, `compressed_upload` says what travels.
 
     Attributes
     ----------
     client : int
     domain : str
     statistics : ClassStatistics, SummedStatistics or MeanStatistics
-        On arrival those that are restored, where they were compressed.
+        On arrival, restored if they were compressed.
     form : StatisticsForm
     loss : CompressionLoss or None
-        On arrival what compression has cost,
+        On arrival: the loss by compression.
     compressed : CompressedStatistics or None
-        and what the statistics were restored from.
+        On arrival: what the statistics were restored from.
     """
 
     client: int
@@ -68,7 +68,7 @@ class StatisticsUpload:
     def of(
         cls, client: int, domain: str, statistics: ClassStatistics, form: StatisticsForm
     ) -> StatisticsUpload:
-        """Of statistics by class, of which no more travels than `form` says."""
+        """The upload of statistics by class, reduced to what `form` sends."""
         return cls(client, domain, form.of(statistics), form)
 
     def to_bytes(self) -> bytes:
@@ -116,7 +116,9 @@ def _dtype(form: StatisticsForm) -> torch.dtype:
 def _scatter_tensors(
     statistics: ClassStatistics | SummedStatistics, dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """Each scatter as a factor or a triangle; ranks say which, -1 for a triangle."""
+    """Each scatter as a factor or a triangle. The rank says which: -1 for a
+    triangle.
+    """
     dim = statistics.dim
     upper = torch.triu_indices(dim, dim)
     factors, triangles, ranks = [torch.zeros(0, dim, dtype=dtype)], [], []
@@ -137,8 +139,9 @@ def _scatter_tensors(
 
 
 def _scatters(statistics: ClassStatistics | SummedStatistics, dtype: torch.dtype):
-    """For each scatter its thin factor, or else the matrix: Sigma of a class, or the
-    scatter summed over classes."""
+    """For each scatter its thin factor, or the matrix: Sigma of a class, or the scatter
+    summed over classes.
+    """
     held = statistics
     if isinstance(held, SummedStatistics):
         if held.classes:
@@ -155,8 +158,9 @@ def _form(
     matrix: Callable[[], Tensor],
     dtype: torch.dtype,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The factor or the matrix, whichever is smaller and keeps its digits in `dtype`:
-    a matrix holds squares, which underflow first."""
+    """The factor or the matrix, whichever is smaller and keeps its digits in `dtype`.
+    A matrix holds squares, which underflow first.
+    """
     if not factor_is_smaller:
         squares = matrix()
         if not 0 < squares.diag().max() < torch.finfo(dtype).tiny:
@@ -167,7 +171,7 @@ def _form(
 def _take_whole(
     message: wire.Message, held: Tensor, schema: MessageSchema
 ) -> Statistics:
-    """Statistics of the counts `held` [C] as they are without compression."""
+    """Uncompressed statistics with the counts `held` [C]."""
     form, dim = schema.statistics, schema.dim
     message.only(_WHOLE if form.content != "means" else _WHOLE[:3])
     labels = torch.nonzero(held).flatten()
@@ -200,7 +204,7 @@ def _take_whole(
 
 
 def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
-    """Factors and matrices by their position; `freedom` bounds the rank of each."""
+    """Factors and matrices by position. `freedom` bounds their ranks."""
     dtype = _dtype(form)
     ranks = message.tensor("ranks", I64, (len(freedom),))
     is_factor = ranks >= 0
@@ -228,7 +232,7 @@ def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
         sigma = torch.zeros(dim, dim, dtype=F64)
         sigma[upper[0], upper[1]] = triangle.double()
         sigma = sigma + sigma.T - sigma.diag().diag()
-        # A covariance, or a scatter: the sum of at most so many.
+        # a covariance, or a scatter: a sum of at most so many
         largest = LARGEST_EMBEDDING**2 * (
             wire.LARGEST if form.content == "pooled" else 1
         )
@@ -243,7 +247,9 @@ def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
 
 
 def _is_positive_semidefinite(sigma: Tensor, rounding: float) -> bool:
-    """By one Cholesky of Sigma + eps I; eps covers the rounding of what travels."""
+    """Test by one Cholesky of Sigma + eps I. eps covers the rounding of what
+    travels.
+    """
     diagonal = sigma.diag()
     if not sigma.any():
         return True

@@ -1,4 +1,4 @@
-"""Training that diverges: noticed while all numbers are finite, and what to do then."""
+"""Notices training that diverges while numbers are still finite."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ logger = get_logger(__name__)
 
 #: The loss may be so many times that of the first round.
 GROWTH = 10.0
-#: Loss and weights may be so many times those that training began with.
+#: Loss and weights may be so many times those of the start.
 BOUND = 1000.0
 
 
 def remedy(method: Method, rate: float | None = None) -> str:
-    """What to change where training by `method` at a learning rate diverges."""
+    """What to change if training by `method` diverges at a learning rate."""
     now = "" if rate is None else f" (now {rate})"
     own = [setting(name) for name in method.settings_to_lower()]
     lower = " or ".join([f"{setting('optimizer.lr')}{now}", *own])
@@ -36,7 +36,7 @@ def remedy(method: Method, rate: float | None = None) -> str:
 
 
 def overflow_of(updates: Sequence[ClientUpdate]) -> str:
-    """Of which client's weights a sum overflows; "" where no one's stand out."""
+    """The client whose weights make a sum overflow; "" if none stands out."""
     sizes = sorted((largest(u.params), u.client) for u in updates)
     usual = sizes[(len(sizes) - 1) // 2][0] if sizes else 0.0
     if not sizes or sizes[-1][0] <= BOUND * max(usual, 1.0):
@@ -45,8 +45,9 @@ def overflow_of(updates: Sequence[ClientUpdate]) -> str:
 
 
 def not_finite(params: Tensor, own: Mapping[str, Tensor]) -> str:
-    """What of weights [P] and of a method's `own` tensors is not finite, or so large
-    that sums over clients need not be; "" if nothing is."""
+    """What in weights [P] and a method's `own` tensors is not finite, or so large that
+    sums over clients may overflow; "" if nothing is.
+    """
     if not torch.isfinite(params).all():
         return "the weights hold NaN or infinity"
     if largest(params) > LARGEST_WEIGHT:
@@ -56,12 +57,12 @@ def not_finite(params: Tensor, own: Mapping[str, Tensor]) -> str:
 
 
 def largest(params: Tensor) -> float:
-    """The largest absolute value of weights [P]; 0 without any."""
+    """The largest absolute value of weights [P]; 0 if there are none."""
     return float(params.abs().max()) if params.numel() else 0.0
 
 
 class DivergenceWatch:
-    """Looks at every evaluated round of a run.
+    """Watches every evaluated round of a run.
 
     Parameters
     ----------
@@ -77,11 +78,11 @@ class DivergenceWatch:
 
     Notes
     -----
-    A model that beats guessing (loss ln C) has not diverged, however its loss has
-    grown: after a good start the first loss may be all but zero. Of others the loss is
-    compared with the first round's, and loss and weights with those that training began
-    with: a rate far too high does its harm in the first round, and a head in closed
-    form may begin with large weights and a large loss.
+    A model that beats guessing (loss ln C) has not diverged, even if its loss has
+    grown: after a good start the first loss may be almost zero. For other models the
+    loss is compared with that of the first round, and loss and weights with those of
+    the start. A rate far too high does its harm in the first round. A one-shot head may
+    start with large weights and a large loss.
     """
 
     def __init__(self, num_classes: int, method: Method, rate: float | None = None):
@@ -93,7 +94,7 @@ class DivergenceWatch:
         self.found: Divergence | None = None
 
     def begin(self, params: Tensor, loss: float | None = None) -> None:
-        """Training begins with weights [P], whose loss may be known."""
+        """Begin with weights [P], whose loss may be known."""
         self._start_loss = max(self._guessing, loss or 0.0)
         self._start_weight = max(1.0, largest(params))
 
@@ -105,24 +106,24 @@ class DivergenceWatch:
         weights: Mapping[int, float],
         losses: Mapping[int, float],
     ) -> None:
-        """A round with an evaluation is over.
+        """Look at a round with an evaluation.
 
         Parameters
         ----------
         number : int
-            Of the round.
+            The round.
         loss : float or None
-            Mean loss over all rows; None without any.
+            Mean loss over all rows; None without rows.
         params : Tensor of shape (P,)
             The global model's weights.
         weights : mapping from client number to float
             The largest weight that each client sent.
         losses : mapping from client number to float
-            Mean loss of each client that was scored.
+            Mean loss of each scored client.
         """
         if self._first_loss is None:
             self._first_loss = loss
-        # Where weights stay with the clients there is no global model either.
+        # If weights stay with clients there is no global model.
         own = largest(params) if self._method.federated else 0.0
         if not self._is_astray(loss, max([own, *weights.values()])):
             self.found = None
@@ -144,7 +145,7 @@ class DivergenceWatch:
         federated = self._method.federated
         by_client = weights if federated else losses
         client = max(by_client, key=lambda k: by_client[k], default=None)
-        # Far above all that clients sent it is the server's step that did it.
+        # Far above everything that clients sent, the server's step is the cause.
         if weights and own > GROWTH * max(weights.values()):
             client = None
         return Divergence(
@@ -166,7 +167,7 @@ class DivergenceWatch:
         return loss > self._guessing and (grown or too_large or beyond)
 
     def state(self) -> dict[str, Any]:
-        """What a restored run must know, as plain values."""
+        """The state that a restored run needs, as plain values."""
         return {
             "start_loss": self._start_loss,
             "start_weight": self._start_weight,
@@ -175,7 +176,7 @@ class DivergenceWatch:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`; KeyError or DataError where it is no such thing."""
+        """Restore `state`. Raises KeyError or DataError if it is wrong."""
         self._start_loss = from_json_value(float, state["start_loss"], "start_loss")
         self._start_weight = from_json_value(
             float, state["start_weight"], "start_weight"

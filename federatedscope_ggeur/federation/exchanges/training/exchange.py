@@ -1,4 +1,4 @@
-"""Rounds of training: weights go down, clients train, the method makes a step."""
+"""Rounds of training: weights go down, clients train, the method takes a step."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class RoundSettings:
-    """How a round of training is carried out.
+    """How a round of training runs.
 
     Attributes
     ----------
     sample_client_num : int
         Clients drawn each round.
     text_pull : TextPull, optional
-        Draws training to the zero-shot head.
+        Pulls training to the zero-shot head.
     """
 
     sample_client_num: int
@@ -75,12 +75,13 @@ class TrainingClient(ClientSide):
     """Trains the client's model."""
 
     def train(self, broadcast: Broadcast) -> ClientUpdate:
-        """One round: train from the broadcast weights; the method's state is kept.
+        """Train one round from the broadcast weights, and keep the method's state.
 
         Raises
         ------
         GGEURError
-            Training diverged to NaN or infinity, or to what the method cannot send.
+            Training diverged to NaN or infinity, or to values that the method cannot
+            send.
         """
         client, number = self.client, broadcast.round_number
         settings, method = client.settings, client.task.method
@@ -108,13 +109,13 @@ class TrainingClient(ClientSide):
             params = trainable_part(client.model, trained)
             outcome = LocalOutcome(params, result.steps, features, labels, trained)
             upload, state = hooks.finish(outcome)
-            # The server's own check, here where it is known what to do.
+            # As the server checks, but here the remedy is known.
             problem = method.upload_problem(upload, client.model)
             self._check(
                 number, not_finite(result.weights, {**upload, **state}) or problem
             )
             upload = {name: t.cpu() for name, t in upload.items()}
-            # The set may be drawn into memory that other clients use next.
+            # The set may use memory that other clients use next.
             kept = {n: t.detach().to(CPU, copy=True) for n, t in state.items()}
             client.keep_state(number, kept)
         weights = result.weights if method.federated else result.weights[:0]
@@ -137,7 +138,7 @@ class TrainingClient(ClientSide):
             )
         if client.kept_set is not None:
             return client.kept_set
-        if client.model.takes_images:  # nothing to draw, so no copy of them either
+        if client.model.takes_images:  # nothing to draw, so no copy either
             client.kept_set = self._on_device((client.features, client.labels))
             return client.kept_set
         memory = client.memory
@@ -162,7 +163,7 @@ class TrainingClient(ClientSide):
 
 
 def train_broadcast(server: Server, number: int) -> Broadcast:
-    """What is trained from in a round."""
+    """The weights that a round trains from."""
     return _broadcast(server, number, server.params, train=True)
 
 
@@ -177,8 +178,9 @@ def head_broadcast(server: Server, number: int, closed_form: bool = False) -> Br
 
 
 def own_broadcast(server: Server, number: int) -> Broadcast:
-    """What a client that knows the space makes the model of its own of that it scores,
-    or keeps at last."""
+    """The weights from which a client that knows the space makes its own model, to
+    score it or to keep it at the end.
+    """
     return _broadcast(server, number, server.scored_params)
 
 
@@ -194,8 +196,9 @@ def _broadcast(
 def _validate(
     exchange: TrainingExchange, request: Request, update: ClientUpdate
 ) -> None:
-    """An update of this round, of a client drawn for it, with the method's tensors;
-    its running variances are not negative."""
+    """Require an update of this round, of a drawn client, with the method's tensors.
+    Running variances must not be negative.
+    """
     server, k = exchange.server, update.client
     method, model, number = server.task.method, server.model, request.round_number
     if update.round_number != number or k not in request.parts:
@@ -236,12 +239,12 @@ TRAIN = RequestKind(
 
 @register_exchange("training")
 class TrainingExchange(Exchange):
-    """Draws clients every round, has them train, and takes the method's step.
+    """Draws clients every round, lets them train, and takes the method's step.
 
     Attributes
     ----------
     divergence : DivergenceWatch
-        Whether training has diverged by now.
+        Whether training has diverged so far.
     largest_weights : dict from client number to float
         The largest weight that each client sent in the last round.
     """
@@ -270,7 +273,7 @@ class TrainingExchange(Exchange):
         yield from ()
 
     def sample(self, round_number: int, absent: Collection[int] = ()) -> list[int]:
-        """Numbers of the clients that train in a round, ascending; no absent ones."""
+        """The clients that train in a round, ascending, without the absent ones."""
         numbers = [k for k in self.server.participants if k not in absent]
         wanted = self.server.settings.of(RoundSettings).sample_client_num
         seed = self.server.task.seed
@@ -297,7 +300,7 @@ class TrainingExchange(Exchange):
             self.step(number, updates)
         else:
             logger.warning("round %d: no client trained, the head stays", number)
-        del updates  # a network's take much memory
+        del updates  # a network's updates take much memory
         details = dict(server.task.method.figures(server.method_state))
         return {"clients": clients, "details": details or None}
 
@@ -307,7 +310,7 @@ class TrainingExchange(Exchange):
         Raises
         ------
         GGEURError
-            It diverged to NaN or infinity.
+            The step diverged to NaN or infinity.
         """
         server = self.server
         context = server.context(round_number)

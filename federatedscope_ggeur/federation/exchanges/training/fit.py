@@ -22,14 +22,15 @@ from federatedscope_ggeur.models import (
 )
 from federatedscope_ggeur.rng import derive_seed, torch_generator
 
-# Rows gathered at once: few enough to stay in the cache, enough to spread the cost.
+# rows gathered at once: few enough for the cache, enough to spread the cost
 _GATHER_ROWS = 128
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """Weights of shape (P + Q,), on the CPU, after `steps` mini-batches; `params` are
-    the P trainable ones."""
+    """Weights of shape (P + Q,), on the CPU, after `steps` mini-batches. `params` are
+    the P trainable ones.
+    """
 
     params: Tensor
     steps: int
@@ -52,31 +53,30 @@ def fit(
     model : Model
         Its parameters and running statistics become views of the result.
     start : Tensor of shape (P + Q,)
-        Left as it is. It and the set may lie on any device.
+        Not changed. It and the set may lie on any device.
     features : Tensor of shape (n, D)
-        Rows as the model's `prepare` takes them. With n = 0 nothing is trained and
+        Rows as the model's `prepare` takes them. With n = 0 nothing is trained, and
         `start` comes back after 0 steps.
     labels : Tensor of shape (n,), int64
     settings : TrainingSettings
     seed : int
-        Decides the order of rows, the dropout and the augmentation of images.
+        Keys the order of rows, the dropout and the augmentation of images.
     hooks : LocalHooks, optional
-        What a method adds to plain cross-entropy; its tensors lie on the settings'
-        device.
+        What a method adds to cross-entropy. Its tensors lie on the settings' device.
     """
     hooks, device = hooks or LocalHooks(), settings.device
     weights = start.detach().to(device, copy=True)
     features, labels = features.to(device), labels.to(device)
     bind_vector(model, weights)
     model.train()
-    # Running statistics are no matter of the optimiser: batches alone move them.
+    # The optimiser does not touch running statistics: batches alone move them.
     params = trainable_part(model, weights)
     optimizer = settings.optimizer.build(params)
     step = _TrainingStep(model, params, optimizer, settings.grad_clip, hooks)
     augmentation = torch_generator(seed, "augment") if model.takes_images else None
     steps = 0
-    # nn.Dropout draws from torch's global generator, which is put back afterwards.
-    # (torch.manual_seed would reach for the GPU's as well, which is not.)
+    # nn.Dropout draws from torch's global generator, which is restored afterwards.
+    # (torch.manual_seed would also set the GPU's, which is not restored.)
     hooked = model.stages_hooked(hooks.stage)
     with torch.random.fork_rng(devices=[]), hooked, exact(device):
         torch.default_generator.manual_seed(derive_seed(seed, "dropout"))
@@ -124,19 +124,22 @@ class _TrainingStep:
         self.optimizer, self.grad_clip = optimizer, grad_clip
         self.apart = grad_clip > 0 or hooks.perturb is not None
         if self.apart:
-            # The norm is of the gradient alone, so it cannot join the momentum yet; nor
-            # can a gradient that is only asked where to look for the one that counts.
+            # The norm is of the gradient alone, so it cannot join the momentum yet. Nor
+            # can a
+            # gradient that only shows where to take the one that counts.
             self.gradient, self.beta = torch.zeros_like(params), 0.0
         else:
             self.gradient, self.beta = optimizer.buffer, optimizer.beta
         self.plain = hooks.objective is None and hooks.loss_term is None
-        # Cross-entropy by hand stays so beside a loss term: it is faster, and a term
-        # of weight zero changes no bit.
+        # Beside a loss term, cross-entropy stays written out by hand: it is faster, and
+        # a
+        # term of weight zero changes no bit.
         by_hand = hooks.objective is None and not model.uses_autograd
         self.accumulates = self.plain or by_hand
         self.autograd_beta = 1.0 if by_hand else self.beta
-        # Tensors made in inference mode can never be used in autograd again; a hook
-        # may keep some for a later round.
+        # Autograd refuses tensors made in inference mode, and a hook may keep some for
+        # a
+        # later round.
         called = (hooks.transform, hooks.add_correction, hooks.perturb)
         hooked = any(hook is not None for hook in called)
         self.may_leave_tensors = model.uses_autograd or not self.plain or hooked
@@ -182,7 +185,7 @@ class _TrainingStep:
             add_autograd_gradient(self.model, loss, self.gradient, self.autograd_beta)
 
     def _loss(self, features: Tensor, labels: Tensor) -> Tensor:
-        """What of the loss is left to autograd."""
+        """The part of the loss that autograd handles."""
         hooks, model, loss = self.hooks, self.model, torch.zeros(())
         if hooks.objective is not None:
             loss = hooks.objective(model, features, labels)
@@ -198,7 +201,7 @@ class _TrainingStep:
 
 
 def moved(context: LocalContext, device: torch.device) -> LocalContext:
-    """The same with its tensors on `device`; there training needs them."""
+    """The same with tensors on `device`, where training needs them."""
 
     def there(tensors: Tensors) -> Tensors:
         return {name: tensor.to(device) for name, tensor in tensors.items()}

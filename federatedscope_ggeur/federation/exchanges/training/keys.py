@@ -1,4 +1,4 @@
-"""Settings of training: by what method, of which model, and what bounds a client."""
+"""Settings of training: the method, the model, and bounds on clients."""
 
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.methods import METHODS
@@ -37,7 +37,7 @@ KEYS = (
 
 
 def objections(run: Demands) -> Objections:
-    """What cannot go with mini-batches that are counted."""
+    """What cannot go with a number of mini-batches."""
     if run["batch_or_epoch"] == "batch":
         why = "since rows stand class by class, and only the first would be seen"
         yield Objection("batch_or_epoch", {"shuffle": [True]}, why)

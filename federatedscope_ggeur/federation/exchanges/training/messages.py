@@ -13,7 +13,7 @@ from federatedscope_ggeur.federation.wire.schema import MessageSchema
 
 F32 = torch.float32
 
-#: Weights beyond it overflow float32 when they are added up over clients.
+#: Larger weights overflow float32 when they are added up over clients.
 LARGEST_WEIGHT = 1e30
 
 

@@ -1,4 +1,4 @@
-"""The running statistics of a network's normalisation layers, over the federation."""
+"""Running statistics of a network's normalisation layers, over the federation."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def mean_running_statistics(
 ) -> Tensor:
     """Their mean over a round, whatever the method: Tensor of shape (Q,).
 
-    It is loaded into `model`, for methods that run it on the server. No method has a
-    say in it: a step beyond the mean could push variances below 0.
+    It is loaded into `model`, for methods that run the model on the server. No method
+    changes it: a step beyond the mean could make variances negative.
 
     Parameters
     ----------
     model : Model
     params : Tensor of shape (P + Q,)
-        The global model's weights before; its statistics stay where no client has any
-        data, or where weights stay with the clients.
+        The global model's weights before the round. Their statistics stay if no client
+        has data or if weights stay with the clients.
     updates : sequence of Update
         In client order, with weights [P + Q].
     """

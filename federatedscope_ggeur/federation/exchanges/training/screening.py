@@ -1,4 +1,4 @@
-"""Whose update is far longer than those of all other clients."""
+"""Finds updates that are far longer than those of all other clients."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor
 from federatedscope_ggeur.federation.exchanges.training.messages import ClientUpdate
 from federatedscope_ggeur.federation.screening import Findings, beyond
 
-#: An update may be so many times as long as the others', or as long as the weights that
-#: it starts from: near the end of training most are short, and honest ones vary.
+#: An update may be so many times as long as the others', or as long as the weights
+#: it starts from. Near the end of training most are short, and honest ones vary.
 UPDATE = 10.0
 
 
@@ -27,7 +27,7 @@ def update_findings(
     params : Tensor of shape (P + Q,)
         The weights sent down.
     trained : callable
-        Gives those that are trained.
+        Gives the trained part of weights.
     """
     size = len(params)
     params = trained(params).double()
