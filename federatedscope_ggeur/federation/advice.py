@@ -1,7 +1,6 @@
-"""What a run says at its start where what was asked for does next to nothing.
+"""Notes for the start of a run, if settings will have next to no effect.
 
-Each note is made from plain numbers and says what to change; "" where there is nothing
-to say.
+Each note is made from plain numbers and says what to change. "" means no note.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from federatedscope_ggeur.federation.optimizers import (
 )
 from federatedscope_ggeur.federation.training_settings import TrainingSettings
 
-#: Shares of pairs and of rows that may be withheld without a note, see `is_much`.
+#: Shares of pairs and of rows that may be withheld without a note; see `is_much`.
 MOST_PAIRS, MOST_ROWS = 0.5, 0.1
 #: See `fewest_batches` and `rate_note`.
 TELLING, TOO_LARGE = 0.1, 10.0
-#: Mini-batches of a round below which there is a note.
+#: Fewer mini-batches in a round give a note.
 FEW_BATCHES = 10
 
 
 def is_much(withheld: Withheld) -> bool:
-    """Whether so much is withheld that a run does not do what was asked for.
+    """Whether so much is withheld that a run does not do what the user asked for.
 
-    More than half of the pairs: the typical client gets shapes and prototypes of
-    classes that it holds from others alone. More than a tenth of the rows: pooled
-    statistics are those of other data, since it is the rare classes that are missing.
-    A class that nobody speaks of: a head in closed form never predicts it. All three
-    are read off the threshold's meaning, none off a score.
+    There are three limits. More than half of the pairs: the typical client gets shapes
+    and prototypes of its classes from others alone. More than a tenth of the rows: the
+    pooled statistics describe other data, since rare classes are missing. A class that
+    no client sends: a one-shot head never predicts it. The limits follow from the
+    meaning of the threshold, not from any score.
     """
     return (
         withheld.pair_share > MOST_PAIRS
@@ -44,7 +43,7 @@ def is_much(withheld: Withheld) -> bool:
 
 
 def withheld_text(withheld: Withheld) -> str:
-    """What is withheld, in a line."""
+    """What is withheld, in one line."""
     if not withheld.pairs:
         return (
             f"{setting('min_samples')} {withheld.threshold} withholds nothing of "
@@ -62,15 +61,16 @@ def withheld_text(withheld: Withheld) -> str:
 
 
 def better_threshold(counts: np.ndarray, threshold: int) -> int:
-    """The highest threshold below `threshold` that withholds little of `counts`
-    [K, C]; 1, which withholds nothing, if no other does."""
+    """The highest threshold below `threshold` that withholds little of `counts` [K, C];
+    1, which withholds nothing, if there is no other.
+    """
     below = range(threshold - 1, 1, -1)
     tried = (t for t in below if not is_much(Withheld.from_counts(counts, t)))
     return next(tried, 1)
 
 
 def withheld_note(counts: np.ndarray, threshold: int) -> str:
-    """A note where the threshold keeps back much of the rows `counts` [K, C]."""
+    """A note if the threshold withholds many of the rows `counts` [K, C]."""
     withheld = Withheld.from_counts(counts, threshold)
     if not is_much(withheld):
         return ""
@@ -87,12 +87,12 @@ def withheld_note(counts: np.ndarray, threshold: int) -> str:
 
 
 def step2_note(sources: Sequence[object], prototypes: str, pooled: bool) -> str:
-    """A note where step 2 has no prototypes to take.
+    """A note if step 2 has no prototypes.
 
     Parameters
     ----------
     sources : sequence
-        Of each client, as `holdings.sources`.
+        The source of each client, as in `holdings.sources`.
     prototypes : {"domain", "client"}
     pooled : bool
         Whether one client holds all rows.
@@ -112,7 +112,7 @@ def step2_note(sources: Sequence[object], prototypes: str, pooled: bool) -> str:
 def descent_step(optimizer: OptimizerSettings, square_norm: float) -> float:
     """lr E|x|^2 / (1 - momentum): how far one mini-batch can move a row's logits.
 
-    Momentum m sums steps to 1 / (1 - m) times as much.
+    Momentum m makes a step 1 / (1 - m) times as long.
     """
     options = optimizer.options
     damped = 1 - options.get("dampening", 0.0)
@@ -120,13 +120,13 @@ def descent_step(optimizer: OptimizerSettings, square_norm: float) -> float:
 
 
 def fewest_batches(step: float, num_classes: int) -> float:
-    """Mini-batches of a `descent_step` that a linear head needs to know its rows.
+    """How many mini-batches of a `descent_step` a linear head needs to know its rows.
 
-    From equal logits a class's own grows over the others' by at most r step / C a
-    mini-batch, where r is the share of E|x|^2 that tells classes apart: C alike share
-    the gradient. A row is known (p = 1/2) once that is ln C. Of r is known that it is
-    below 1, the rest being the common mean and the spread within classes; a tenth
-    (`TELLING`) stands for it.
+    A row is known at p = 1/2. From equal logits, the logit of its class must then gain
+    ln C on the others. One mini-batch gains at most r step / C: C classes share the
+    gradient, and r is the share of E|x|^2 that tells classes apart. r is below 1, since
+    the common mean and the spread within classes take the rest. A tenth (`TELLING`)
+    stands for it.
     """
     return num_classes * math.log(num_classes) / (TELLING * step)
 
@@ -134,19 +134,18 @@ def fewest_batches(step: float, num_classes: int) -> float:
 def rate_note(
     training: TrainingSettings, square_norm: float, num_classes: int, batches: int
 ) -> str:
-    """A note where a linear head is trained at a rate that cannot fit its embeddings.
+    """A note if a linear head is trained at a rate that cannot fit its embeddings.
 
-    The cross-entropy of a linear head has the Hessian E[(diag(p) - p p') (x) x x'].
-    Where training starts, at p = 1 / C, diag(p) - p p' has eigenvalues of 1 / C, so
-    the loss is L-smooth there with L = E|x|^2 / C at most, and embeddings that are not
-    centred come near it. Gradient descent is at its best with a step of 1 / L and goes
-    up from 2 / L on: a `descent_step` of C and 2 C.
+    The cross-entropy of a linear head has the Hessian E[(diag(p) - p p') (x) x x']. At
+    the start p = 1 / C, and diag(p) - p p' has eigenvalues of 1 / C. So the loss is
+    L-smooth there with L of at most E|x|^2 / C, and embeddings that are not centred
+    come near it. Gradient descent works best with a step of 1 / L and goes up from 2 /
+    L on. In terms of `descent_step` these are C and 2 C.
 
-    It is too large above 10 C. Between 2 C and there the loss rises at first and falls
-    once rows are known, whose curvature is small. It is too small below C, if the
-    whole run is shorter than `fewest_batches`: in long enough a run a small step does.
-    Optimisers that scale their steps themselves (Adam) get no note, nor do too large
-    steps that a clipped gradient bounds.
+    Above 10 C the rate is too large. Between 2 C and 10 C the loss rises first and
+    falls once rows are known, since their curvature is small. Below C the rate is too
+    small if the whole run is shorter than `fewest_batches`. Optimisers that scale their
+    steps (Adam) get no note, nor do large steps that a clipped gradient bounds.
 
     Parameters
     ----------
@@ -179,11 +178,11 @@ def rate_note(
 
 
 def batches_note(rows: Sequence[int], training: TrainingSettings) -> str:
-    """A note where the median client, of those with rows, takes few mini-batches.
+    """A note if the median client with rows takes few mini-batches in a round.
 
-    `rows` are those of the clients' sets, augmentation included. After so few steps
-    from one point the average of clients is little more than one gradient step, and a
-    round's messages buy as much.
+    `rows` are those of the clients' sets, augmentation included. After so few steps the
+    average of clients is little more than one gradient step. A round's messages buy no
+    more than that.
     """
     median = median_rows(rows)
     batches = training.batches(median)

@@ -1,4 +1,4 @@
-"""How a GPU is asked to compute: the same each time, and in full float32."""
+"""GPU arithmetic that repeats exactly, in full float32."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 
 @contextmanager
 def exact(device: torch.device) -> Iterator[None]:
-    """Within, convolutions on a GPU are the same each time.
+    """A context in which convolutions on a GPU repeat exactly.
 
-    cuDNN's defaults take whichever algorithm is quick, and TF32, which keeps 10 bits
-    of an operand.
+    By default cuDNN takes whichever algorithm is fast, and TF32, which keeps 10 bits of
+    an operand.
     """
     if device.type != "cuda":
         yield

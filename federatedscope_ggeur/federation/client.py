@@ -1,4 +1,4 @@
-"""The client role: what all that one client answers is made of."""
+"""The client role: what all answers of one client share."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from federatedscope_ggeur.models import trainable_part
 
 
 class Client:
-    """One client: its rows, its model, and what it keeps between requests.
+    """One client: its rows, its model, and its state between requests.
 
-    What it answers to a question stands in that question's exchange.
+    Each exchange holds the answer to its own question.
 
     Parameters
     ----------
     number : int
-        Its data index, from 1; keys every draw.
+        Its data index, from 1. It keys every draw.
     domain : str
     features : Tensor of shape (n, D), float32
         Its training embeddings; n = 0 is allowed.
@@ -35,24 +35,24 @@ class Client:
     Attributes
     ----------
     schema : MessageSchema
-        To decode the server's messages against.
+        The schema of the server's messages.
     scored_schema : MessageSchema
         The same for a model to be scored, which may be of another kind than `model`.
     counts : Tensor of shape (C,), int64
         Its rows of each class.
     space : Space
-        What it trains in, from the end of round 0 on: its training set and weights are
-        there. All else, `features` too, is of raw embeddings.
+        The space of training from the end of round 0 on. The training set and the
+        weights are in it. Everything else, also `features`, is in raw embeddings.
     recipe : AugmentedSet or None
-        What it trains on, from then on.
+        The training set, from the end of round 0 on.
     kept_set : tuple of Tensor, or None
-        That set, where it is drawn only once.
+        That set, if it is drawn only once.
     aggregation_weight : float
-        What it counts for in averages.
+        What the client counts for in averages.
     init_broadcast : dict from str to Tensor
-        What the method sends to everyone.
+        The method's message to all clients.
     states : dict from round to dict from str to Tensor
-        The method's own tensors on this client, by the round that left them.
+        The method's own tensors on this client, by round.
     on_state : callable ()
         Called when there is a new state.
     """
@@ -88,17 +88,18 @@ class Client:
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """The method's own tensors after the last round this client trained in."""
+        """The method's own tensors after the last round that this client trained in."""
         return self.states[max(self.states)] if self.states else {}
 
     def state_before(self, round_number: int) -> dict[str, Tensor]:
-        """The same as a round finds them."""
+        """The same tensors before a round."""
         earlier = [number for number in self.states if number < round_number]
         return self.states[max(earlier)] if earlier else {}
 
     def keep_state(self, round_number: int, state: dict[str, Tensor]) -> None:
-        """Keep what a round leaves, and what the one before left: a restarted server
-        may repeat one round."""
+        """Keep the state of a round and of the round before. A restarted server may
+        repeat one round.
+        """
         held = {**self.states, round_number: state}
         kept = sorted(number for number in held if number <= round_number)[-2:]
         self.states = {number: held[number] for number in kept}
@@ -107,7 +108,7 @@ class Client:
     def context(
         self, round_number: int, weights: Tensor, download: Mapping[str, Tensor]
     ) -> LocalContext:
-        """What the method gets to know in a round that begins with `weights`."""
+        """The method's context in a round that begins with `weights`."""
         training = self.settings.training.in_round(round_number)
         return LocalContext(
             self.number,

@@ -1,4 +1,4 @@
-"""The facts of a run: who is asked for what. Derived once, and read by all."""
+"""The facts of a run, derived once and read by all."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ class Demands:
     Attributes
     ----------
     rounds : int
-        Rounds of training; 0 where the run ends with round 0.
+        Rounds of training; 0 if the run ends with round 0.
     federated : bool
-        Clients train one model together. Else each trains its own.
+        Whether clients train one model together. Otherwise each trains its own.
     steps : tuple of int
         The augmentation steps of GGEUR in use.
     space : {"raw", "standard", "whitened"}
-        The space that is trained in; raw where nothing is trained.
+        The space of training; raw if nothing is trained.
     closed_form : bool
-        Round 0 gives a one-shot (closed-form) head.
+        Whether round 0 gives a one-shot (closed-form) head.
     uses_statistics : bool
-        That head is made of class statistics.
+        Whether that head is made of class statistics.
     is_open : bool
-        The clients' rows choose that head among candidates.
+        Whether clients' rows choose that head among candidates.
     keeps_best : bool
-        The run leaves the better of the one-shot head and the trained one.
+        Whether the run leaves the better of the one-shot head and the trained one.
     calibrates : bool
-        The head is calibrated after the last round.
+        Whether the head is calibrated after the last round.
     sums : bool
-        The server learns of statistics sums over all clients only.
+        Whether the server learns only sums of statistics over all clients.
     distributed : bool
-        Clients are processes of their own.
+        Whether each client is a process of its own.
     reads_images : bool
-        An encoder makes rows of the data.
+        Whether an encoder makes the rows from images.
     plugins : tuple of str
         The modules of the user's own parts.
     chosen : mapping from field to value
-        The settings, for the rooms that they belong to and for what parts object to.
+        The settings, for their rooms and for the objections of parts.
     """
 
     rounds: int = 0
@@ -71,7 +71,7 @@ class Demands:
 
     @property
     def augmentation(self) -> type[Method] | None:
-        """The baseline augmentation, where one stands in the place of GGEUR."""
+        """The baseline augmentation in place of GGEUR, if there is one."""
         return AUGMENTATIONS.get(self["augmentation"])
 
     @property
@@ -81,45 +81,47 @@ class Demands:
 
     @property
     def trains(self) -> bool:
-        """There are rounds of training."""
+        """Whether there are rounds of training."""
         return self.rounds > 0
 
     @property
     def statistics(self) -> bool:
-        """Round 0 needs class statistics, of each client or as sums."""
+        """Whether round 0 needs class statistics, of each client or as sums."""
         whitens = self.federated and self.space == "whitened"
         return bool(self.steps) or self.uses_statistics or whitens
 
     @property
     def own_statistics(self) -> bool:
-        """Each client sends its own class statistics."""
+        """Whether each client sends its own class statistics."""
         return self.statistics and not self.sums
 
     @property
     def summed_statistics(self) -> bool:
-        """Class statistics are added up under masks."""
+        """Whether class statistics are summed under masks."""
         return self.statistics and self.sums
 
     @property
     def shares_space(self) -> bool:
-        """All clients train in one space that the server makes.
+        """Whether all clients train in one space, made by the server.
 
-        Where nobody trains together or sends statistics, each client makes its own.
+        If nobody trains together or sends statistics, each client makes its own.
         """
         is_made = self.trains and self.space != "raw"
         return is_made and (self.federated or self.statistics)
 
     @property
     def totals(self) -> bool:
-        """Each client sends totals of its rows for the space."""
+        """Whether each client sends totals of its rows for the space."""
         return self.shares_space and not self.sums
 
     @property
     def leaves_one_out(self) -> bool:
-        """Clients count hits of candidate heads on rows that are left out."""
+        """Whether clients count the hits of candidate heads on left-out rows."""
         return self.is_open and not self.sums
 
     @property
     def keeps_components(self) -> bool:
-        """The server keeps each client's class means, to choose between heads."""
+        """Whether the server keeps each client's class means to choose between
+        heads.
+        """
         return (self.is_open or self.keeps_best) and not self.sums

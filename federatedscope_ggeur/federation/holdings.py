@@ -1,4 +1,4 @@
-"""Who holds how many rows of what, and what follows from the numbers alone."""
+"""How many rows each client holds, and what follows from these numbers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from federatedscope_ggeur.geometry import AugmentationSettings
 
 @dataclass(frozen=True, eq=False)
 class Holdings:
-    """What K clients hold to train on.
+    """The training data of K clients, in numbers.
 
     Attributes
     ----------
     numbers : tuple of int, of length K
     domains : tuple of str, of length K
     counts : int array of shape [K, C]
-        Rows of each client and class.
+        The rows of each client and class.
     square_norms : float array of shape [K]
-        Of each client the sum of |x|^2 over its embeddings; 0 of pixels.
+        The sum of |x|^2 over each client's embeddings; 0 for pixels.
     """
 
     numbers: tuple[int, ...]
@@ -33,7 +33,7 @@ class Holdings:
 
     @classmethod
     def of(cls, clients: Iterable[ClientData], num_classes: int) -> Holdings:
-        """Of clients that hold so much."""
+        """The holdings of clients with these rows."""
         held = list(clients)
         counts = [
             np.bincount(client.train.labels.numpy(), minlength=num_classes)
@@ -48,7 +48,7 @@ class Holdings:
         )
 
     def among(self, numbers: Collection[int]) -> Holdings:
-        """Those of the clients `numbers`."""
+        """The holdings of the clients `numbers`."""
         rows = [i for i, number in enumerate(self.numbers) if number in numbers]
         return Holdings(
             tuple(self.numbers[i] for i in rows),
@@ -59,30 +59,32 @@ class Holdings:
 
     @property
     def mean_square_norm(self) -> float:
-        """E|x|^2 over all rows; 0 without any."""
+        """E|x|^2 over all rows; 0 without rows."""
         return float(self.square_norms.sum() / max(1, self.counts.sum()))
 
 
 def _square_norm(features: Tensor) -> float:
     if not features.is_floating_point():
-        return 0.0  # of pixels nobody asks it, and in float64 they would take much room
+        return (
+            0.0  # nobody asks it of pixels, and they would take much memory in float64
+        )
     return float(features.double().pow(2).sum())
 
 
 @dataclass(frozen=True)
 class Withheld:
-    """What the min-count threshold keeps back.
+    """What the min-count threshold withholds.
 
     Attributes
     ----------
     threshold : int
     pairs, of_pairs : int
-        (client, class) pairs that hold fewer rows than the threshold, of those that
-        hold any.
+        (client, class) pairs with fewer rows than the threshold, and all pairs with
+        rows.
     rows, of_rows : int
-        The rows in them, of all.
+        The rows in these pairs, and all rows.
     classes : int
-        Classes that clients hold and none of them says anything of.
+        Classes that clients hold but none of them sends.
     """
 
     threshold: int
@@ -94,7 +96,7 @@ class Withheld:
 
     @classmethod
     def from_counts(cls, counts: np.ndarray, threshold: int) -> Withheld:
-        """Of rows `counts` [K, C]."""
+        """For rows `counts` [K, C]."""
         held, sent = counts > 0, counts >= max(1, threshold)
         back = held & ~sent
         return cls(
@@ -116,7 +118,7 @@ class Withheld:
 
 
 def median_rows(rows: Iterable[int]) -> int:
-    """The (lower) median of those that are not 0; 0 without any."""
+    """The lower median of the numbers that are not 0; 0 if there are none."""
     held = sorted(n for n in rows if n)
     return held[(len(held) - 1) // 2] if held else 0
 
@@ -129,10 +131,10 @@ def sources(domains: Sequence[str], prototypes: str) -> list[object]:
 def augmented_rows(
     held: Holdings, settings: AugmentationSettings, threshold: int, prototypes: str
 ) -> np.ndarray:
-    """Rows of each client's augmented set: int array [K], as `augment` will have them.
+    """The rows of each client's augmented set: int array [K], as `augment` makes them.
 
-    A class has a shape if any client sends statistics of it, and as many prototypes
-    for a client as other sources do.
+    A class has a shape if any client sends statistics of it. A client gets as many
+    prototypes of it as there are other sources.
     """
     counts, steps, sizes = held.counts, settings.steps, settings.sizes
     if not steps:
@@ -162,8 +164,9 @@ def augmented_rows(
 def _rows_with_sums(
     counts: np.ndarray, settings: AugmentationSettings, threshold: int
 ) -> np.ndarray:
-    """The same where statistics are summed over all clients: every class has the one
-    shape, and the mean of all others is an anchor where it may go down."""
+    """The same if statistics are summed: every class has the one shape. The mean of all
+    other clients is an anchor if it may go down.
+    """
     steps, sizes = settings.steps, settings.sizes
     rest = counts.sum(axis=0) - counts
     near = ((rest > 0) & (rest < threshold)).any(axis=0)

@@ -10,8 +10,9 @@ from federatedscope_ggeur.models import Model
 
 
 class MemoryBudget:
-    """Bytes that the augmented sets of one process may take together, and the module
-    that its clients train one after the other."""
+    """The bytes that the augmented sets of one process may take together, and the
+    module that its clients train in turn.
+    """
 
     def __init__(self, limit: float):
         self._left = limit
@@ -19,22 +20,23 @@ class MemoryBudget:
         self._modules: dict[tuple, Model] = {}
 
     def model(self, task: Task) -> Model:
-        """The module of `task`, the same for all clients: what stands in it is only of
-        use to the one that has just loaded it."""
+        """The module of `task`, the same for all clients. Its content belongs to the
+        client that has just loaded it.
+        """
         key = task.dim, task.num_classes, task.model
         if key not in self._modules:
             self._modules[key] = task.build_model()
         return self._modules[key]
 
     def reserve(self, nbytes: int) -> bool:
-        """Whether `nbytes` still fit; if so they are taken."""
+        """Whether `nbytes` still fit. If so, they are taken."""
         if nbytes > self._left:
             return False
         self._left -= nbytes
         return True
 
     def scratch(self, rows: int, dim: int) -> Tensor:
-        """Memory of shape (rows, dim), float32, for one set at a time to be drawn into.
+        """Memory of shape (rows, dim), float32, to draw one set at a time into.
 
         It stays the same from call to call while it is large enough.
         """

@@ -1,8 +1,8 @@
 """Optimisers on one flat vector of parameters.
 
-An optimiser owns `buffer`, into which a step's gradient is accumulated as
-``buffer = beta * buffer + gradient``, and changes the parameters in `step`. So momentum
-costs nothing of its own: the matrix product that makes the gradient also decays it.
+An optimiser owns `buffer`. Each step's gradient is added to it as ``buffer = beta *
+buffer + gradient``; then `step` changes the parameters. So momentum costs nothing: the
+matrix product that makes the gradient also decays the buffer.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class StepSchedule:
 
 @dataclass(frozen=True)
 class CosineSchedule:
-    """The rate over rounds as half a cosine, down to `least` after `period` of them.
+    """The rate falls over rounds as half a cosine, to `least` after `period` rounds.
 
-    With a `first` rate round 1 has that one, as CoOp's first epoch has.
+    With a `first` rate, round 1 has that one, as CoOp's first epoch does.
     """
 
     period: int
@@ -101,9 +101,9 @@ class FlatSGD:
 
 
 class FlatAdam:
-    """`torch.optim.Adam` by torch's own fused kernel, on one vector of shape (P,).
+    """`torch.optim.Adam` by torch's fused kernel, on one vector of shape (P,).
 
-    The class `torch.optim.Adam` spends more time around the kernel than in it.
+    The class `torch.optim.Adam` takes longer around the kernel than in it.
     """
 
     beta = 0.0
@@ -150,7 +150,7 @@ def _has_fused_adam() -> bool:
 
 
 class TorchOptimizer:
-    """Any optimiser of `torch.optim`, seen through the same three names."""
+    """Any optimiser of `torch.optim`, behind the same three names."""
 
     beta = 0.0
 

@@ -1,4 +1,4 @@
-"""What of the merged statistics may go down to clients."""
+"""Which part of the merged statistics may go down to clients."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from federatedscope_ggeur.models import ClosedForm
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """Merged statistics, and what of them may go down.
+    """Merged statistics, and the part of them that may go down.
 
     Attributes
     ----------
     statistics : Statistics
         Those of all clients.
     open : Statistics
-        What may go down itself, means and all.
+        The part that may go down as it is, with means.
     for_head : callable (ClosedForm) -> Statistics
-        What a head that goes down may be made of.
+        The part that a head for clients may be made of.
     """
 
     statistics: Statistics
@@ -29,5 +29,5 @@ class Release:
 
     @classmethod
     def whole(cls, statistics: Statistics) -> Release:
-        """All of them may."""
+        """Everything may go down."""
         return cls(statistics, statistics, lambda form: statistics)

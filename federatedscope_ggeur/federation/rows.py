@@ -1,4 +1,4 @@
-"""Which rows a model can be trained on."""
+"""Which rows a model can train on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_rows(model: Model, features: Tensor) -> None:
 def chosen_rows(
     features: Tensor, labels: Tensor, chosen: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The rows for which `chosen` [n] is true; no copy is made where all are."""
+    """The rows with `chosen` [n] true. If all are chosen, no copy is made."""
     if bool(chosen.all()):
         return features, labels
     return features[chosen], labels[chosen]

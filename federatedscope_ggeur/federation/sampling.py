@@ -1,4 +1,4 @@
-"""Which clients: in groups, drawn for a round, or left out of training."""
+"""Groups of clients: in windows, drawn for a round, or left out of training."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ def windows(numbers: Sequence[int], size: int) -> list[list[int]]:
 
 
 def in_client_order(messages: Iterable[FromClient]) -> list[FromClient]:
-    """`messages` by ascending number of their clients."""
+    """`messages` in the order of their clients' numbers."""
     return sorted(messages, key=lambda message: message.client)
 
 
 def draw_clients(numbers: Sequence[int], wanted: int, seed: int, *key) -> list[int]:
-    """`wanted` of `numbers`, ascending, by seed and `key`; all if there are fewer."""
+    """Draw `wanted` of `numbers` by seed and `key`, ascending; all if there are
+    fewer.
+    """
     if wanted >= len(numbers):
         return list(numbers)
     drawn = numpy_generator(seed, *key).choice(numbers, wanted, replace=False)
