@@ -166,7 +166,9 @@ class Exchange:
     CLIENT : subclass of ClientSide
         What answers.
     KEYS : tuple of Key
-        Settings of the run that belong to it, by their full names.
+        Of the package's exchanges: settings of the run that belong to it.
+    SETTINGS : tuple of Key
+        Of a plugin's: ``ggeur.<name>.*``, read by ``demands["<name>.<setting>"]``.
     REVEALS : str
         What the answers tell of a client's rows, in a few words: the run's privacy
         line and `audit` say it. Secure sums refuse a plugin's exchange that leaves it
@@ -183,7 +185,7 @@ class Exchange:
     KEYS: ClassVar[tuple[Key, ...]] = ()
     REVEALS: ClassVar[str] = ""
     UNSCREENED: ClassVar[str] = ""
-    SETTINGS: ClassVar[tuple] = ()
+    SETTINGS: ClassVar[tuple[Key, ...]] = ()
 
     def __init__(self, course: Coordinator):
         self.course, self.server = course, course.server
@@ -194,10 +196,11 @@ class Exchange:
         """What settings cannot be beside its own."""
         return ()
 
-    @staticmethod
-    def agreed(run: Demands) -> Mapping[str, object]:
+    @classmethod
+    def agreed(cls, run: Demands) -> Mapping[str, object]:
         """What all sides must have alike where it is due, beside shared keys."""
-        return {}
+        own = (f"{cls.name}.{key.name}" for key in cls.SETTINGS)
+        return {name: run[name] for name in own}
 
     @classmethod
     def is_due(cls, demands: Demands) -> bool:
