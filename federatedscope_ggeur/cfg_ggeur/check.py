@@ -22,7 +22,7 @@ from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import TEXT_MODELS, build_closed_form
 from federatedscope_ggeur.models.networks import keys as network_keys
 from federatedscope_ggeur.models.text import keys as text_keys
-from federatedscope_ggeur.settings import NOT_SET, problems_of
+from federatedscope_ggeur.settings import NOT_SET, number_problem, problems_of
 
 
 def contradictions(cfg, wrong: Collection[str]) -> Iterator[str]:
@@ -124,7 +124,8 @@ def _setting_problems(cfg, part: type[Method]) -> Iterator[str]:
     given = part_settings(cfg, part)
     for key in part.SETTINGS:
         if key.default is None and key.name in given:
-            problem = key.rule(given[key.name])
+            value = given[key.name]
+            problem = number_problem(value) or key.rule(value)
             if problem:
                 yield f"{section_of(part)}.{key.name}: {problem}"
     for name, problem in part.setting_problems(given):

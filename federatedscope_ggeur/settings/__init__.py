@@ -17,6 +17,7 @@ from federatedscope_ggeur.settings.rules import (
     is_number,
     names,
     not_negative,
+    number_problem,
     one_of,
     positive,
     positive_or_not_set,
