@@ -130,7 +130,7 @@ FS_FIELDS = {
 
 def field_of(key: Key) -> str:
     """What rooms below call a key of the plugin."""
-    return key.name.replace("privacy.", "")
+    return key.name.removeprefix("privacy.")
 
 
 # Which key each field is that rooms below name in messages.
@@ -164,7 +164,7 @@ def removed_key(dotted: str) -> str:
 
 
 def _of_parts(taken: set[str]) -> Iterator[Key]:
-    for registry in REGISTRIES:
+    for registry in (*REGISTRIES, EXCHANGES):
         for name, part in registry.items():
             if not part.SETTINGS or getattr(part, "SECTION", ""):
                 continue
@@ -183,12 +183,10 @@ def extend_ggeur_cfg(cfg) -> None:
     add_key(cfg, "ggeur.use", False)
     for key in all_keys():
         add_key(cfg, f"ggeur.{key.name}", key.default)
+        name_settings({field_of(key): f"ggeur.{key.name}"})
     for part in (*METHODS.values(), *AUGMENTATIONS.values()):
-        own = {
-            f"{part.name}.{k.name}": f"{section_of(part)}.{k.name}"
-            for k in part.SETTINGS
-        }
-        name_settings(own)
+        for k in part.SETTINGS:
+            name_settings({f"{part.name}.{k.name}": f"{section_of(part)}.{k.name}"})
 
 
 def add_key(node, dotted: str, default: object) -> None:

@@ -227,10 +227,10 @@ def test_a_stopped_run_that_began_in_closed_form_goes_on(config, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        (["ggeur.init", "closed_form"], r"ggeur\.init: closed_form needs"),
+        (["ggeur.init", "closed_form"], r"ggeur\.init: must be random .* take .*lda"),
         (
             ["ggeur.closed_form", "mixture", "ggeur.init", "closed_form"],
-            r"ggeur\.init: cannot",
+            r"ggeur\.init: must be random with ggeur\.closed_form: mixture",
         ),
         (
             ["ggeur.closed_form", "lda", "ggeur.mlp_hidden_dim", 8],
@@ -253,7 +253,7 @@ def test_a_stopped_run_that_began_in_closed_form_goes_on(config, tmp_path):
         (
             ["ggeur.closed_form", "lda", "ggeur.statistics", "means"],
             r"ggeur\.statistics: must be class or summed or compressed with "
-            r"ggeur\.closed_form: lda, for which the scatter within classes is needed",
+            r"ggeur\.closed_form: lda, which needs the scatter within classes",
         ),
         (
             ["ggeur.closed_form", "fisher", "ggeur.statistics", "compressed"],
@@ -264,7 +264,7 @@ def test_a_stopped_run_that_began_in_closed_form_goes_on(config, tmp_path):
                 "ggeur.closed_form", "ncm", "ggeur.init", "closed_form",
                 "ggeur.statistics", "means", "ggeur.geometry", "pooled",
             ],
-            r"must be class or summed or compressed with ggeur\.steps",
+            r"must be class or summed or compressed with ggeur\.geometry: pooled",
         ),
         (
             [

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from carrier import carrier, late, lost
-from exchange_plugin import NAME, NAMED, SILENT, write_plugin
+from exchange_plugin import MODULE, NAME, NAMED, SILENT, write_plugin
 
 from federatedscope_ggeur.audit import audit_run
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -181,3 +181,38 @@ def test_what_cannot_be_registered():
     Mine.KINDS = (KIND,)
     with pytest.raises(ValueError, match="'training' is already registered"):
         register_exchange("training")(Mine)
+
+
+WITH_A_SETTING = MODULE.replace(
+    "    CLIENT = Counter\n",
+    """\
+    CLIENT = Counter
+    SETTINGS = (Key("times", 1.0, "How often.", whole(1)),)
+
+    @staticmethod
+    def objections(run):
+        yield Objection("classes_held.times", {"calibrate": ["none"]}, "which counts")
+""",
+).replace(
+    "\n\n\n@dataclass",
+    "\nfrom federatedscope_ggeur.settings import Key, Objection, whole\n\n\n@dataclass",
+)
+
+
+def test_it_brings_settings_that_all_sides_have_alike(config):
+    cfg = config(*NAMED, "ggeur.classes_held.times", 3, module=WITH_A_SETTING)
+    run = Run(cfg)
+    assert run.settings.demands["classes_held.times"] == 3
+    assert run.settings.agreed["ggeur.classes_held.times"] == "3"
+
+
+def test_it_says_what_it_objects_to(config):
+    problem = (
+        r"ggeur\.calibrate: must be none with ggeur\.classes_held\.times: 1, which"
+    )
+    with pytest.raises(ConfigError, match=problem):
+        config(*NAMED, "ggeur.calibrate", "ccvr", module=WITH_A_SETTING)
+    with pytest.raises(
+        ConfigError, match=r"ggeur\.classes_held\.times: must be a whole"
+    ):
+        config(*NAMED, "ggeur.classes_held.times", 0, module=WITH_A_SETTING)

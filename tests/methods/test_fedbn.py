@@ -121,10 +121,10 @@ def test_without_batch_norm_it_is_fedavg(name, norm):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({}, r"network\.name: must be set with"),
+        ({}, r"network\.name: cannot be '' with ggeur\.base_method:"),
         (
             {"ggeur.network.name": "digits_cnn", "ggeur.network.norm": "group"},
-            r"network\.norm: must be batch with",
+            r"network\.norm: must be batch with ggeur\.base_method:",
         ),
     ],
 )

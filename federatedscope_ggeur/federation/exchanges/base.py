@@ -169,7 +169,10 @@ class Exchange:
     CLIENT : subclass of ClientSide
         Makes the answers.
     KEYS : tuple of Key
-        The settings that belong to it, by their full names.
+        The settings of a package's exchange, by their full names.
+    SETTINGS : tuple of Key
+        The settings ``ggeur.<name>.*`` of a plugin's exchange. It reads them as
+        ``demands["<name>.<setting>"]``.
     REVEALS : str
         What its answers tell about a client's rows, in a few words. The privacy line of
         a run and `audit` show it. Secure sums refuse a plugin's exchange without it.
@@ -185,7 +188,7 @@ class Exchange:
     KEYS: ClassVar[tuple[Key, ...]] = ()
     REVEALS: ClassVar[str] = ""
     UNSCREENED: ClassVar[str] = ""
-    SETTINGS: ClassVar[tuple] = ()
+    SETTINGS: ClassVar[tuple[Key, ...]] = ()
 
     def __init__(self, course: Coordinator):
         self.course, self.server = course, course.server
@@ -196,12 +199,11 @@ class Exchange:
         """What other settings cannot be with its own."""
         return ()
 
-    @staticmethod
-    def agreed(run: Demands) -> Mapping[str, object]:
-        """The settings that all sides must share if it is due, beside the shared
-        keys.
-        """
-        return {}
+    @classmethod
+    def agreed(cls, run: Demands) -> Mapping[str, object]:
+        """The settings that all sides must share if it is due, beside shared keys."""
+        own = (f"{cls.name}.{key.name}" for key in cls.SETTINGS)
+        return {name: run[name] for name in own}
 
     @classmethod
     def is_due(cls, demands: Demands) -> bool:

@@ -13,7 +13,7 @@ from federatedscope_ggeur.settings import (
 KEYS = (
     Key(
         "base_method",
-        "fedavg",
+        next(iter(METHODS)),
         "Federated optimisation method that GGEUR is combined with.",
         METHODS.rule,
         shared=True,
