@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.printable import LINE, Lines, as_html, printable
+from federatedscope_ggeur.reporting.aligned import text_table
 from federatedscope_ggeur.reporting.records import (
     Divergence,
     Finding,
@@ -183,7 +184,8 @@ def results_table(results: Results) -> str:
     that does not exist is shown as "-".
     """
     head, rows, summary = _cells(results)
-    return Lines([*_aligned(head, rows, summary), *_remarks(results)])
+    table = text_table([head], rows, summary, ruled=True)
+    return Lines([*table, *_remarks(results)])
 
 
 def results_html(results: Results) -> str:
@@ -303,18 +305,6 @@ def _csv_cell(value: object) -> object:
 def _marked(domain: str, results: Results) -> str:
     star = " *" if domain in results.unseen_domains else ""
     return f"{printable(domain)}{star}"
-
-
-def _aligned(head: tuple, rows: list, summary: list) -> list[str]:
-    names = [head[0], *(row[0] for row in rows + summary)]
-    widths = [max(map(len, names)), *(max(len(title), 6) for title in head[1:])]
-
-    def line(cells):
-        right = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:]))
-        return "  ".join([cells[0].ljust(widths[0]), *right])
-
-    rule = "-" * (sum(widths) + 2 * len(widths) - 2)
-    return [line(head), rule, *map(line, rows), rule, *map(line, summary), rule]
 
 
 def _percent(fraction: float | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from federatedscope_ggeur.printable import LINE, printable
+from federatedscope_ggeur.reporting.aligned import text_table
 from federatedscope_ggeur.reporting.comparison.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.sheets import (
     Cell,
@@ -62,16 +63,9 @@ def sheet_text(sheet: Sheet) -> str:
     ]
     first, *others = map(printable, sheet.columns)
     titles = [first, *(title + " " * marked for title in others)]
-    widths = [max(map(len, column)) for column in zip(titles, *rows)]
-
-    def line(cells: Sequence[str]) -> str:
-        right = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:]))
-        return "  ".join([cells[0].ljust(widths[0]), *right]).rstrip()
-
-    rule = "-" * (sum(widths) + 2 * len(widths) - 2)
     notes = [re.sub("^best:", "*:", re.sub("^top:", "~:", n)) for n in sheet.notes]
     notes = [line for note in notes for line in _wrapped(note)]
-    body = [line(titles), rule, *map(line, rows), rule, *notes]
+    body = [*text_table([titles], rows, ruled=True), *notes]
     return "\n".join([printable(sheet.full_title, LINE), *body])
 
 
