@@ -24,7 +24,6 @@ from written_runs import made
 
 from federatedscope_ggeur.printable import NAME, printable
 from federatedscope_ggeur.reporting.comparison import Comparison
-from federatedscope_ggeur.reporting.comparison.checklist import as_checklist
 from federatedscope_ggeur.reporting.comparison.class_figures import (
     class_csv,
     class_figures,
@@ -224,15 +223,6 @@ def test_markdown_shows_what_was_meant(text):
         ]
         whole = printable(text, 10_000).strip()
         assert shown == (f"| a | {whole}" if before.startswith("|") else whole)
-
-
-@SOME
-@given(three_names)
-def test_the_checklist(names):
-    found, harmless = (as_checklist(comparison_of(n)) for n in (names, PLAIN))
-    assert not set(marks(found)) - set(marks(harmless))
-    assert len(found.splitlines()) == len(harmless.splitlines())
-    assert not hidden_in(found)
 
 
 @SOME
