@@ -12,7 +12,7 @@ from statistics import median, stdev
 import torch
 from threadpoolctl import threadpool_limits
 
-from federatedscope_ggeur.reporting.aligned import text_table
+from federatedscope_ggeur.reporting.tables import text_table
 
 
 def interleave(

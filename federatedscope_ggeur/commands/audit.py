@@ -25,7 +25,7 @@ from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.reporting import new_run_folder
-from federatedscope_ggeur.reporting.aligned import text_table
+from federatedscope_ggeur.reporting.tables import text_table
 
 PASSED, COULD_NOT, FAILED = 0, 2, 3
 _STATUS = {

@@ -16,7 +16,7 @@ from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.progress import bytes_text, duration_text
 from federatedscope_ggeur.reporting import privacy_line
-from federatedscope_ggeur.reporting.aligned import text_table
+from federatedscope_ggeur.reporting.tables import text_table
 
 #: Clients that get a line each; of more, the median and the extremes are said.
 _MOST_CLIENTS = 12

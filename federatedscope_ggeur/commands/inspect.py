@@ -30,10 +30,10 @@ from federatedscope_ggeur.federation.holdings import Withheld
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import file_name, printable, say
 from federatedscope_ggeur.reporting import new_run_folder
-from federatedscope_ggeur.reporting.aligned import text_table
 from federatedscope_ggeur.reporting.client_counts import draw_client_counts
 from federatedscope_ggeur.reporting.formats import read_formats
 from federatedscope_ggeur.reporting.heatmaps import draw_heatmap
+from federatedscope_ggeur.reporting.tables import text_table
 
 _MOST_NAMES = 12
 
