@@ -1,4 +1,4 @@
-from federatedscope_ggeur.reporting.aligned import text_table
+from federatedscope_ggeur.reporting.tables import text_table
 
 
 def test_blocks_share_the_widths_of_their_columns():
