@@ -6,7 +6,9 @@ import hashlib
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,7 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import torch
 
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, UntrustedError
 from federatedscope_ggeur.printable import get_logger
 
 logger = get_logger(__name__)
@@ -73,6 +75,25 @@ def is_offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "0").upper() in ("1", "ON", "YES", "TRUE")
 
 
+_refused: ContextVar[str] = ContextVar("refused", default="")
+
+
+@contextmanager
+def refused(why: str) -> Iterator[None]:
+    """Inside, nothing is downloaded; `why` is for the error."""
+    before = _refused.set(why)
+    try:
+        yield
+    finally:
+        _refused.reset(before)
+
+
+def check_allowed() -> None:
+    """Raise `UntrustedError` where downloads are refused."""
+    if why := _refused.get():
+        raise UntrustedError(f"nothing is downloaded because {why}")
+
+
 def sha256_file(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal digits."""
     digest = hashlib.sha256()
@@ -126,6 +147,11 @@ def obtain(remote: Remote, what: str, size: Callable[[], int], by_hand: str) -> 
         f"Where there is a network, fetch {remote.address}, copy the file to this "
         f"machine, and set: {by_hand}"
     )
+    if why := _refused.get():
+        raise UntrustedError(
+            f"the weights of {what} ({about}) are not on this machine, and nothing is "
+            f"downloaded because {why}. {hint}"
+        )
     if is_offline():
         raise ConfigError(
             f"the weights of {what} ({about}) are not on this machine, and "

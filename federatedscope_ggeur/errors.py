@@ -64,6 +64,11 @@ class ConfigError(GGEURError, ValueError):
     """A setting is unknown, impossible, or contradicts another one."""
 
 
+class UntrustedError(ConfigError):
+    """A run's folder asks for what the user alone may allow: to import a plugin, to
+    read outside it, to download."""
+
+
 class DataError(GGEURError, ValueError):
     """A data file or array cannot be used as it is."""
 

@@ -10,12 +10,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def python(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    """``python WORDS`` with this checkout's package, whatever its exit status."""
+def python(
+    *words: object, cwd: Path | None = None, path: str = ""
+) -> subprocess.CompletedProcess:
+    """``python WORDS`` with this checkout's package, whatever its exit status; `path`
+    is looked in as well."""
     return subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{path}"},
         capture_output=True,
         text=True,
         check=False,

@@ -1,10 +1,8 @@
 """The plugin's settings.
 
-`extend_ggeur_cfg(cfg)` adds the keys to a config of yacs or of FederatedScope (FS);
-`check_ggeur_cfg(cfg)` refuses impossible and contradictory settings, all in one error.
+`extend_ggeur_cfg(cfg)` adds the keys to a config of yacs or of FederatedScope (FS).
 """
 
-from federatedscope_ggeur.cfg_ggeur.check import check_ggeur_cfg
 from federatedscope_ggeur.cfg_ggeur.described import describe_keys
 from federatedscope_ggeur.cfg_ggeur.keys import (
     all_keys,

@@ -2,36 +2,73 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.errors import ConfigError
+from collections.abc import Collection, Iterator
+
+from federatedscope_ggeur.cfg_ggeur.fs_keys import FIXED, HONOURED
+from federatedscope_ggeur.cfg_ggeur.keys import FS_FIELDS, all_keys, field_of, get_key
+from federatedscope_ggeur.data import is_image_type
+from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.methods import METHODS
 from federatedscope_ggeur.models import CLOSED_FORMS, ClosedForm, build_closed_form
 from federatedscope_ggeur.models.text import ClassTexts
 
 
-def demands_of(cfg) -> Demands:
-    """The facts of the run of `cfg`, whose single keys are right."""
-    ggeur = cfg.ggeur
-    form = CLOSED_FORMS.get(ggeur.closed_form)
-    trains = form is None or ggeur.init != "random"
-    base = METHODS.get(ggeur.base_method)
-    is_ggeur = ggeur.augmentation == "ggeur"
+def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
+    """The facts of the run of `cfg`; of keys that are `wrong` the default counts."""
+    chosen = {
+        field: default if setting(field) in wrong else value
+        for field, value, default in _settings_in(cfg)
+    }
+    form = CLOSED_FORMS.get(chosen["closed_form"])
+    trains = form is None or chosen["init"] != "random"
+    base = METHODS.get(chosen["base_method"])
+    is_ggeur = chosen["augmentation"] == "ggeur"
     # A network normalises pixels itself, and a text model takes embeddings as CLIP
     # gives them: for these ggeur.space is left at its default.
-    has_space = trains and not ggeur.network.name and not ggeur.text.model
+    has_space = trains and not chosen["network.name"] and not chosen["text.model"]
     return Demands(
-        rounds=cfg.federate.total_round_num if trains else 0,
+        rounds=chosen["total_rounds"] if trains else 0,
         federated=base is None or base.federated,
-        steps=tuple(ggeur.steps) if trains and is_ggeur else (),
-        space=ggeur.space if has_space else "raw",
+        steps=tuple(chosen["steps"]) if trains and is_ggeur else (),
+        space=chosen["space"] if has_space else "raw",
         closed_form=form is not None,
         uses_statistics=form is not None and form.asks,
-        is_open=_is_open(ggeur),
-        keeps_best=keeps_best(ggeur),
-        calibrates=ggeur.calibrate != "none",
-        sums=ggeur.privacy.secure_sums != "none",
-        plugins=tuple(ggeur.plugins),
+        is_open=_is_open(cfg.ggeur),
+        keeps_best=keeps_best(cfg.ggeur),
+        calibrates=chosen["calibrate"] != "none",
+        sums=chosen["secure_sums"] != "none",
+        distributed=_is_distributed(cfg),
+        reads_images=_reads_images(cfg),
+        plugins=tuple(chosen["plugins"]),
+        chosen=chosen,
     )
+
+
+def _settings_in(cfg) -> Iterator[tuple[str, object, object]]:
+    """Fields, values and defaults of the settings that rooms below know."""
+    for key in all_keys():
+        yield (
+            field_of(key),
+            key.read(get_key(cfg.ggeur, key.name)),
+            key.read(key.default),
+        )
+    defaults = {key.name: key.default for key in HONOURED + FIXED}
+    for field, name in FS_FIELDS.items():
+        yield field, get_key(cfg, name), defaults[name]
+
+
+def _is_distributed(cfg) -> bool:
+    # The mode is hidden from what FS's constructors make, see `for_constructor`.
+    used = "distribute" in cfg and bool(cfg.distribute.get("use"))
+    return used or cfg.federate.mode == "distributed"
+
+
+def _reads_images(cfg) -> bool:
+    try:
+        return is_image_type(cfg.data.type)
+    except ConfigError:
+        return False  # which is said elsewhere
 
 
 def closed_form_of(ggeur, text: ClassTexts | None = None) -> ClosedForm | None:
@@ -45,6 +82,7 @@ def closed_form_of(ggeur, text: ClassTexts | None = None) -> ClosedForm | None:
     if ggeur.closed_form == "none":
         return None
     form = build_closed_form(ggeur.closed_form, ggeur)
+    form.compressed = ggeur.statistics == "compressed"
     if text is not None and (form.needs_text or text.prior or text.ensemble):
         form = form.knowing(text)
     is_left = ggeur.init == "random" or ggeur.keep == "best"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import torch
 from yacs.config import CfgNode
 
-from federatedscope_ggeur.cfg_ggeur.check import ggeur_problems, method_problems
+from federatedscope_ggeur.cfg_ggeur.check import contradictions
 from federatedscope_ggeur.cfg_ggeur.encoding import encoder_settings
 from federatedscope_ggeur.cfg_ggeur.fs_defaults import OTHER_KEYS, settle_defaults
 from federatedscope_ggeur.cfg_ggeur.fs_keys import (
@@ -22,20 +21,24 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     settings_in,
 )
 from federatedscope_ggeur.cfg_ggeur.keys import (
+    PLUGINS,
     add_key,
+    all_keys,
     extend_ggeur_cfg,
     get_key,
     removed_key,
 )
 from federatedscope_ggeur.cfg_ggeur.method_settings import settle_switches
-from federatedscope_ggeur.cfg_ggeur.networks import network_problems
-from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins, plugins_in
+from federatedscope_ggeur.cfg_ggeur.plugins import (
+    check_loaded,
+    load_plugins,
+    plugins_in,
+)
 from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_by_domain,
     divides_nothing,
 )
 from federatedscope_ggeur.cfg_ggeur.schedule import schedule_problems
-from federatedscope_ggeur.cfg_ggeur.text import text_problems
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_yaml, to_plain
 from federatedscope_ggeur.data import (
     check_encoder,
@@ -47,7 +50,7 @@ from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import missing_package
-from federatedscope_ggeur.settings import flatten
+from federatedscope_ggeur.settings import flatten, number_problem
 
 _LISTED = 25  # problems in one message
 _HINT = "'federatedscope-ggeur configs' lists configs to start from."
@@ -67,6 +70,7 @@ def load_config(
     overrides: Sequence | Mapping = (),
     *,
     on_fs: bool = False,
+    beside: Path | None = None,
 ) -> CfgNode:
     """A checked config: what `source` says, and then `overrides`.
 
@@ -81,6 +85,8 @@ def load_config(
         ``{"federate.total_round_num": 5}``. Texts are read as Python literals.
     on_fs : bool
         Whether what FS's engines alone can do is taken too, distributed mode first.
+    beside : path, optional
+        A folder where plugins are sought before that of the file.
 
     Raises
     ------
@@ -88,9 +94,9 @@ def load_config(
         Everything that is wrong, a line each: unknown keys, wrong types, values that
         this engine cannot honour, contradictions. Or the file cannot be read.
     """
-    given, where = read_settings(source, overrides)
+    given, where = read_settings(source, overrides, beside)
     cfg = default_config()
-    unset = {key: p for key, value in given if (p := _set(cfg, key, value))}
+    unset = {key: p for key, value in given if (p := set_key(cfg, key, value))}
     problems = [f"  {key:.100}: {problem}" for key, problem in unset.items()]
     # A key that could not be set still has its default, which is not the user's.
     problems += (
@@ -112,26 +118,31 @@ def load_config(
 
 
 def read_settings(
-    source: str | Path | Mapping | None = None, overrides: Sequence | Mapping = ()
+    source: str | Path | Mapping | None = None,
+    overrides: Sequence | Mapping = (),
+    beside: Path | None = None,
 ) -> tuple[list[tuple[str, object]], Path | None]:
     """Keys, with dots, and values as `load_config` takes them, and their file if any.
 
-    The plugins that they name are loaded; nothing is checked.
+    The plugins that a file or `overrides` name are loaded; nothing is checked. Those
+    that a mapping names must be: it may be what somebody's results say.
 
     Raises
     ------
     ConfigError
-        The file cannot be read, or a plugin cannot be loaded.
+        The file cannot be read, or a plugin cannot be loaded, or is not.
     """
     where = find_config(source) if isinstance(source, (str, Path)) else None
     given = [*(flatten(source or {}) if where is None else read_yaml(where))]
-    given += _pairs(overrides)
-    # Before the keys are known: plugins bring some. A config's own brought theirs; it
-    # does not say from which folder.
-    loaded = sys.modules if isinstance(source, CfgNode) else ()
-    named = [module for module in plugins_in(given) if module not in loaded]
-    load_plugins(named, where and where.parent)
-    return given, where
+    said = [*_pairs(overrides)]
+    if where is None and not plugins_in(said):
+        check_loaded([*given, *said])
+        load_plugins()
+    else:
+        # Before the keys are known: plugins bring some.
+        named = plugins_in([*given, *said])
+        load_plugins(named, beside, where and where.parent)
+    return [*given, *said], where
 
 
 def _pairs(overrides: Sequence | Mapping) -> Iterator[tuple[str, object]]:
@@ -155,6 +166,9 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
         for key in fs_keys()
         if (problem := _problem(key, cfg, on_fs))
     ]
+    problems += _own_problems(cfg.ggeur)
+    if not cfg.ggeur.use and cfg.federate.method == "ggeur":
+        problems.append("ggeur.use: must be True with federate.method: ggeur")
     checks = (
         lambda: find_reader(cfg.data.type),
         lambda: cfg.ggeur.use and check_encoder(encoder_settings(cfg.ggeur)),
@@ -168,21 +182,32 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
             "federate.client_num: must be set with data.splitter or federate.mode: "
             "distributed; without both there is one client for each domain"
         )
-    if cfg.train.batch_or_epoch == "batch" and not cfg.dataloader.shuffle:
-        problems.append(
-            "dataloader.shuffle: must be True with train.batch_or_epoch: batch; "
-            "augmented rows stand class by class, and only the first would be seen"
-        )
     problems += schedule_problems(cfg)
     problems += _tracking_problems(cfg)
-    said = {problem.partition(":")[0] for problem in problems}
-    problems += (p for p in ggeur_problems(cfg) if p.partition(":")[0] not in said)
-    problems += method_problems(cfg)
-    said = {problem.partition(":")[0] for problem in problems}
-    problems += (p for p in network_problems(cfg) if p.partition(":")[0] not in said)
-    said = {problem.partition(":")[0] for problem in problems}
-    problems += (p for p in text_problems(cfg) if p.partition(":")[0] not in said)
+    wrong = {problem.partition(":")[0] for problem in problems}
+    problems += (
+        problem
+        for problem in contradictions(cfg, wrong)
+        if problem.partition(":")[0] not in wrong
+    )
     return [f"  {problem}" for problem in problems]
+
+
+def _own_problems(ggeur: CfgNode) -> Iterator[str]:
+    """What `ggeur.*` keys cannot be, each by itself."""
+    for key in all_keys():
+        value = get_key(ggeur, key.name)
+        if problem := number_problem(value) or key.rule(value):
+            yield f"ggeur.{key.name}: {problem}"
+    if PLUGINS.rule(ggeur.plugins):
+        return
+    for name in ggeur.plugins:
+        if name not in sys.modules:
+            yield (
+                f"ggeur.plugins: the module '{name}' is not loaded; name it in the "
+                "file of --cfg or behind it, where it is seen before the config is "
+                "built"
+            )
 
 
 def _check_splitter(cfg: CfgNode) -> None:
@@ -210,9 +235,8 @@ def _problem(key: FSKey, cfg: CfgNode, on_fs: bool) -> str:
     # FS itself takes a list where its default is a whole number, and the reverse.
     if type(value) is not type(key.default):
         return not_of_type(value, key.default)
-    if not _is_finite(value):
-        return f"must be finite, got {shown(value)}"
-    return (key.on_fs if on_fs and key.on_fs is not None else key.rule)(value)
+    rule = key.on_fs if on_fs and key.on_fs is not None else key.rule
+    return number_problem(value) or rule(value)
 
 
 def not_of_type(value: object, default: object) -> str:
@@ -229,7 +253,7 @@ def _refusal(check: Callable[[], None]) -> str:
     return ""
 
 
-def _set(cfg: CfgNode, dotted: str, value: object) -> str:
+def set_key(cfg: CfgNode, dotted: str, value: object) -> str:
     """Set one key; what is wrong with it, "" if nothing."""
     section, _, name = dotted.rpartition(".")
     other = OTHER_KEYS.get(dotted)
@@ -247,8 +271,8 @@ def _set(cfg: CfgNode, dotted: str, value: object) -> str:
     read = literal(value)
     # A text may stand in quotes, which it needs in FS if it looks like a number.
     value = value if is_text and not isinstance(read, str) else read
-    if not _is_finite(value):
-        return f"must be finite, got {shown(value)}"
+    if problem := number_problem(value):
+        return problem
     if is_open and dotted not in {key.name for key in fs_keys()}:
         node[name] = value
         return ""
@@ -261,12 +285,6 @@ def _set(cfg: CfgNode, dotted: str, value: object) -> str:
         return not_of_type(value, node[name])
     node[name] = cast
     return other.rule(cast) if other is not None else ""
-
-
-def _is_finite(value: object) -> bool:
-    if isinstance(value, (list, tuple)):
-        return all(_is_finite(part) for part in value)
-    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _cast(value: object, default: object) -> object:
@@ -307,8 +325,9 @@ def _optimizer_problems(node: CfgNode) -> list[str]:
             "take the line out of the file"
             for name in unknown
         ]
-    if not _is_finite(list(options.values())):
-        return [f"{OPEN_SECTION}: must be finite, got {options}"]
+    wrong = {name: number_problem(value) for name, value in options.items()}
+    if any(wrong.values()):
+        return [f"{OPEN_SECTION}.{name}: {p}" for name, p in wrong.items() if p]
     if options.keys() <= _HARMLESS and all(
         isinstance(value, (int, float)) and 0 <= value < 1 for value in options.values()
     ):

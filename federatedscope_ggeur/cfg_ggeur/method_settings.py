@@ -12,9 +12,12 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import (
     switch_of,
 )
 from federatedscope_ggeur.cfg_ggeur.keys import all_keys, get_key
-from federatedscope_ggeur.cfg_ggeur.secure_sums import agreed_sums
 from federatedscope_ggeur.cfg_ggeur.text import uses_text
-from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
+from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.federation.exchanges.base import (
+    due_exchanges,
+    plugin_exchanges,
+)
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method, build_method
 from federatedscope_ggeur.models import CLOSED_FORMS, TEXT_MODELS
 
@@ -126,7 +129,9 @@ def agreed_settings(cfg) -> dict[str, str]:
         shared = [name for name in shared if not name.startswith("text.")]
     names = ["seed", *(f"ggeur.{name}" for name in shared)]
     settings = {name: get_key(cfg, name) for name in names}
-    settings.update(agreed_sums(cfg.ggeur))
+    run = demands_of(cfg)
+    for room in due_exchanges(run):
+        settings.update((setting(name), v) for name, v in room.agreed(run).items())
     for part in parts_in_use(cfg):
         for name, value in part_settings(cfg, part).items():
             settings[f"{section_of(part)}.{name}"] = value
@@ -135,7 +140,7 @@ def agreed_settings(cfg) -> dict[str, str]:
         if section in cfg.ggeur:
             for name, value in settings_in(cfg.ggeur[section]).items():
                 settings[f"ggeur.{section}.{name}"] = value
-    asked = [part.name for part in plugin_exchanges(demands_of(cfg))]
+    asked = [part.name for part in plugin_exchanges(run)]
     if asked:
         settings["ggeur.plugins (exchanges)"] = ", ".join(asked)
     text = TEXT_MODELS.get(cfg.ggeur.text.model)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,15 +20,18 @@ from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.keys import PLUGINS, all_keys
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_yaml
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.errors import ConfigError, UntrustedError
+from federatedscope_ggeur.printable import Lines
 
 #: The entry points under which an installed package names its modules.
 GROUP = "federatedscope_ggeur.plugins"
 _KEY = f"ggeur.{PLUGINS.name}"
+#: Of the environment: where a study's run on FederatedScope seeks them first.
+BESIDE = "FEDERATEDSCOPE_GGEUR_STUDY"
 
 
 def load_plugins(
-    modules: Sequence[str] = (), folder: Path | None = None, asked_by: str = _KEY
+    modules: Sequence[str] = (), *folders: Path | None, asked_by: str = _KEY
 ) -> None:
     """Import installed packages' plugins and `modules`; those that are loaded stay.
 
@@ -35,8 +39,8 @@ def load_plugins(
     ----------
     modules : sequence of str
         What ``ggeur.plugins`` names.
-    folder : Path, optional
-        Where they are sought first: that of the YAML file.
+    *folders : Path or None
+        Where they are sought first, in order: that of the YAML file.
     asked_by : str
         Who names them, for messages.
 
@@ -47,9 +51,9 @@ def load_plugins(
         module of its name is loaded already.
     """
     for name, entry_point in _installed():
-        _load(name, None, f"the entry point '{entry_point}' of {GROUP}")
+        _load(name, [], f"the entry point '{entry_point}' of {GROUP}")
     for name in modules:
-        _load(name, folder, asked_by)
+        _load(name, [folder for folder in folders if folder is not None], asked_by)
 
 
 def plugins_in(given: Iterable[tuple[str, object]]) -> list[str]:
@@ -57,6 +61,31 @@ def plugins_in(given: Iterable[tuple[str, object]]) -> list[str]:
     nothing where its rule will refuse it."""
     chosen = literal(dict(given).get(_KEY, PLUGINS.default))
     return [] if PLUGINS.rule(chosen) else list(chosen)
+
+
+def check_loaded(given: Iterable[tuple[str, object]]) -> None:
+    """Refuse keys and values that are nobody's word, such as what a results file says,
+    where they name a plugin that is not loaded.
+
+    Raises
+    ------
+    UntrustedError
+        It names the plugins.
+    """
+    missing = [name for name in plugins_in(given) if name not in sys.modules]
+    if missing:
+        named = ", ".join(f"'{name}'" for name in missing)
+        words = " ".join(f"--plugins {name}" for name in missing)
+        raise UntrustedError(
+            Lines(
+                [
+                    f"{_KEY}: the settings name {named}, and nothing is imported "
+                    "because a run's folder or a dict names it.",
+                    f"If you know what is in there, name it yourself: {words} (in "
+                    "Python: import it first).",
+                ]
+            )
+        )
 
 
 def load_plugins_of(arguments: Sequence[str]) -> None:
@@ -68,7 +97,8 @@ def load_plugins_of(arguments: Sequence[str]) -> None:
         path, given = _parsed(arguments)
     except ConfigError:
         path, given = None, []
-    load_plugins(plugins_in(given), path and path.parent)
+    study = os.environ.get(BESIDE)
+    load_plugins(plugins_in(given), study and Path(study), path and path.parent)
 
 
 def settings_of(arguments: Sequence[str]) -> list[tuple[str, object]]:
@@ -123,13 +153,13 @@ def _installed() -> list[tuple[str, str]]:
     return [(module, name) for name, module in sorted(points)]
 
 
-def _load(name: str, folder: Path | None, asked_by: str) -> None:
-    if folder is None and name in sys.modules:
+def _load(name: str, folders: Sequence[Path], asked_by: str) -> None:
+    if not folders and name in sys.modules:
         return  # a config that was loaded names what stood beside its file
-    with _first(folder):
+    with _first(folders):
         spec = _find(name.partition(".")[0])
         if spec is None:
-            raise ConfigError(_not_found(name, folder, asked_by))
+            raise ConfigError(_not_found(name, folders, asked_by))
         _check_loaded(name, spec, asked_by)
         try:
             importlib.import_module(name)
@@ -137,7 +167,7 @@ def _load(name: str, folder: Path | None, asked_by: str) -> None:
         except (Exception, SystemExit) as error:
             missing = error.name if isinstance(error, ModuleNotFoundError) else None
             if missing is not None and f"{name}.".startswith(f"{missing}."):
-                raise ConfigError(_not_found(name, folder, asked_by)) from error
+                raise ConfigError(_not_found(name, folders, asked_by)) from error
             raise ConfigError(_failed(name, spec, asked_by, error)) from error
     try:
         all_keys()
@@ -146,18 +176,16 @@ def _load(name: str, folder: Path | None, asked_by: str) -> None:
 
 
 @contextmanager
-def _first(folder: Path | None) -> Iterator[None]:
-    """`folder` in front of where Python finds modules."""
-    if folder is None:
-        yield
-        return
-    place = str(folder.resolve())
+def _first(folders: Sequence[Path]) -> Iterator[None]:
+    """`folders` in front of where Python finds modules."""
+    places = [str(folder.resolve()) for folder in folders]
     importlib.invalidate_caches()  # a file may be newer than Python's list of them
-    sys.path.insert(0, place)
+    sys.path[:0] = places
     try:
         yield
     finally:
-        sys.path.remove(place)
+        for place in places:
+            sys.path.remove(place)
 
 
 def _find(name: str) -> ModuleSpec | None:
@@ -179,8 +207,8 @@ def _check_loaded(name: str, spec: ModuleSpec, asked_by: str) -> None:
         )
 
 
-def _not_found(name: str, folder: Path | None, asked_by: str) -> str:
-    beside = f"in '{folder.resolve()}' or " if folder else ""
+def _not_found(name: str, folders: Sequence[Path], asked_by: str) -> str:
+    beside = "".join(f"in '{folder.resolve()}' or " for folder in folders)
     return (
         f"{asked_by}: there is no module '{name}' {beside}where Python finds modules "
         "(sys.path); check its name, put it there, or install it"

@@ -5,9 +5,12 @@ from __future__ import annotations
 from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.method_settings import base_method, parts_in_use
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
-from federatedscope_ggeur.cfg_ggeur.secure_sums import BY_SERVER, word_for_keys
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
+from federatedscope_ggeur.federation.exchanges.secure_sums.keys import (
+    BY_SERVER,
+    word_for_keys,
+)
 from federatedscope_ggeur.reporting import Privacy
 
 _TRAINING = "training rounds escape the masks: each client's update is seen"
@@ -34,7 +37,7 @@ def privacy_of(cfg) -> Privacy:
             warnings=[_POOLED],
         )
     sums, trains, steps = demands.sums, demands.trains, demands.steps
-    keys = word_for_keys(ggeur.privacy)
+    keys = word_for_keys(demands)
     unsafe = [_MADE_UP] if keys == BY_SERVER else []
     server = _server_sees(cfg, demands)
     clients = ["the head"]

@@ -13,7 +13,6 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
-from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur.networks import network_settings
 from federatedscope_ggeur.data.encoders import (
@@ -27,14 +26,16 @@ from federatedscope_ggeur.data.encoders.weights import (
     file_stamp,
 )
 from federatedscope_ggeur.downloads import sha256_file
-from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.errors import ConfigError, DataError, shown
 from federatedscope_ggeur.models import ImageNetwork
+from federatedscope_ggeur.models.networks.keys import PIXELS
 from federatedscope_ggeur.reporting import (
     HEAD_FILE,
     RESULTS_FILE,
     Results,
     read_results,
 )
+from federatedscope_ggeur.settings import flatten
 
 
 def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
@@ -90,19 +91,13 @@ def other_rows_note(cfg) -> str:
     folder = Path(cfg.ggeur.encoder.model)
     if cfg.ggeur.encoder.name != "run" or not (folder / RESULTS_FILE).is_file():
         return ""  # its features are in the cache
-    then = CfgNode(read_results(folder).config)
-    if (then.data.type, then.data.root) != (cfg.data.type, cfg.data.root):
-        return ""
-    keys = {
-        "seed": (then.seed, cfg.seed),
-        "data.splits": (list(then.data.splits), list(cfg.data.splits)),
-        "ggeur.unseen_domains": (
-            list(then.ggeur.unseen_domains),
-            list(cfg.ggeur.unseen_domains),
-        ),
-    }
-    other = [key for key, (there, here) in keys.items() if there != here]
-    if not other:
+    then, now = (dict(flatten(c)) for c in (read_results(folder).config, cfg))
+
+    def differ(*keys: str) -> list[str]:
+        return [key for key in keys if then.get(key) != now[key]]
+
+    other = differ("seed", "data.splits", "ggeur.unseen_domains")
+    if not other or differ("data.type", "data.root"):
         return ""
     return (
         f"ggeur.encoder.model: '{cfg.ggeur.encoder.model}' was trained with another "
@@ -112,8 +107,9 @@ def other_rows_note(cfg) -> str:
 
 def _read(folder: Path) -> tuple[Results, Encoder, ImageNetwork]:
     """A run's results, what made its pixels, and its network."""
-    # Imported here, since `run_settings` gathers the keys, of encoders too.
+    # Imported here, since these gather the keys, of encoders too.
     from federatedscope_ggeur.cfg_ggeur.encoding import encoder_settings
+    from federatedscope_ggeur.cfg_ggeur.foreign import config_left
 
     where = f"ggeur.encoder.model: '{folder}'"
     if not all((folder / name).is_file() for name in (RESULTS_FILE, HEAD_FILE)):
@@ -122,12 +118,18 @@ def _read(folder: Path) -> tuple[Results, Encoder, ImageNetwork]:
             f"{RESULTS_FILE} and {HEAD_FILE}"
         )
     results = read_results(folder)
-    ggeur = CfgNode(results.config["ggeur"])
-    chosen = network_settings(ggeur) if "network" in ggeur else None
+    ggeur = config_left(results).ggeur
+    chosen = network_settings(ggeur)
     if chosen is None:
         raise ConfigError(
             f"{where} is of a run that trained a head on embeddings; take one with "
             "ggeur.network.name"
+        )
+    if ggeur.encoder.name != PIXELS:
+        raise ConfigError(
+            f"{where} is of a network on pixels that no encoder made (its "
+            f"ggeur.encoder.name is {shown(ggeur.encoder.name)}, not {PIXELS}), so "
+            "images cannot be prepared for it"
         )
     cpu = torch.device("cpu")
     pixels = build_encoder_called(encoder_settings(ggeur), cpu, results.encoder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from federatedscope_ggeur.cfg_ggeur.check import local_optimizer, sizes_rule
+from federatedscope_ggeur.cfg_ggeur.check import local_optimizer
 from federatedscope_ggeur.cfg_ggeur.demands import (
     closed_form_of,
     demands_of,
@@ -19,8 +19,6 @@ from federatedscope_ggeur.cfg_ggeur.method_settings import (
 )
 from federatedscope_ggeur.cfg_ggeur.networks import network_settings, trained_space
 from federatedscope_ggeur.cfg_ggeur.schedule import local_schedule
-from federatedscope_ggeur.cfg_ggeur.secure_sums import sum_settings
-from federatedscope_ggeur.cfg_ggeur.statistics_form import statistics_form
 from federatedscope_ggeur.cfg_ggeur.text_settings import (
     text_mix,
     text_model,
@@ -28,7 +26,6 @@ from federatedscope_ggeur.cfg_ggeur.text_settings import (
 )
 from federatedscope_ggeur.cfg_ggeur.tracking import tracking_settings
 from federatedscope_ggeur.federation import (
-    CalibrationSettings,
     EarlyStopSettings,
     EvaluationSettings,
     RoleSettings,
@@ -37,33 +34,24 @@ from federatedscope_ggeur.federation import (
 )
 from federatedscope_ggeur.federation.course.plan import Plan
 from federatedscope_ggeur.federation.demands import Demands
-from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
+from federatedscope_ggeur.federation.exchanges.augmentation.keys import set_settings
+from federatedscope_ggeur.federation.exchanges.calibration.keys import (
+    calibration_settings,
+)
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     ClosedFormSettings,
 )
+from federatedscope_ggeur.federation.exchanges.secure_sums.keys import sum_settings
+from federatedscope_ggeur.federation.exchanges.statistics.keys import statistics_form
 from federatedscope_ggeur.federation.exchanges.statistics.threshold import (
     StatisticsSettings,
 )
 from federatedscope_ggeur.federation.exchanges.training.exchange import RoundSettings
-from federatedscope_ggeur.geometry import (
-    AugmentationSettings,
-    PerAnchorSizes,
-    ReleaseSizes,
-    Sizes,
-    SpaceSettings,
-    TotalSizes,
-)
+from federatedscope_ggeur.geometry import SpaceSettings
 from federatedscope_ggeur.models import ModelSettings, two_kinds
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.reporting import TrackingSettings
 from federatedscope_ggeur.settings import NOT_SET
-
-#: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).
-SINGLE_DOMAIN_SIZE, MULTI_DOMAIN_SIZE, PROTOTYPE_SIZE = 2000, 500, 500
-#: The published code's for Digits, and the number that the plugin document recommends.
-RELEASE_TARGET, PER_ANCHOR = 2000, 50
-#: In step 2 around the one mean of all other clients.
-OTHERS_SIZE = 600
 
 
 @dataclass(frozen=True)
@@ -109,21 +97,15 @@ def run_settings(
         model=model,
         method=method_of(cfg),
         seed=cfg.seed,
-        statistics=statistics_form(ggeur, demands),
+        statistics=statistics_form(demands),
         pooled_geometry=ggeur.geometry == "pooled",
         space=SpaceSettings(trained_space(ggeur), ggeur.whitened.shrinkage),
         scored=scored if two_kinds(scored, model) else None,
         counted_prototypes=demands.sums,
     )
-    sizes = _sizes(ggeur, demands.steps)
     own: list[object] = [
         StatisticsSettings(ggeur.privacy.float32_means),
-        SetSettings(
-            AugmentationSettings(demands.steps, sizes, ggeur.scale, ggeur.noise),
-            prototypes=ggeur.prototypes,
-            weight=ggeur.weight,
-            train_withheld=ggeur.privacy.train_withheld,
-        ),
+        set_settings(demands),
         RoundSettings(
             _sample_client_num(cfg.federate, num_clients), text_pull(ggeur, text)
         ),
@@ -132,10 +114,9 @@ def run_settings(
     if form is not None:
         own.append(ClosedFormSettings(form))
     if demands.calibrates:
-        samples, epochs = int(ggeur.ccvr.samples), int(ggeur.ccvr.epochs)
-        own.append(CalibrationSettings(samples, epochs, training))
+        own.append(calibration_settings(demands, training))
     if demands.sums:
-        own.append(sum_settings(cfg, demands, num_classes, dim, agreed, class_names))
+        own.append(sum_settings(demands, num_classes, dim, agreed, class_names))
     role = RoleSettings(
         task,
         demands,
@@ -228,31 +209,6 @@ def training_settings(cfg) -> TrainingSettings:
         device=training_device(cfg),
         schedule=local_schedule(cfg),
     )
-
-
-def _sizes(ggeur, steps: tuple[int, ...]) -> Sizes:
-    """The rule of ``ggeur.sizes`` with its numbers."""
-
-    def number(name: str, default: int) -> int:
-        return default if ggeur[name] == NOT_SET else int(ggeur[name])
-
-    rule, target = sizes_rule(ggeur), "target_size_per_class"
-    has_target = ggeur[target] != NOT_SET
-    if rule == "document":
-        return PerAnchorSizes(
-            number("num_generated_per_sample", PER_ANCHOR),
-            number("num_generated_per_prototype", PER_ANCHOR),
-            int(ggeur[target]) if has_target else None,
-        )
-    single_domain = steps == (1,)
-    papers = single_domain and rule == "paper"
-    step1 = number("step1_size", SINGLE_DOMAIN_SIZE if papers else MULTI_DOMAIN_SIZE)
-    # One prototype takes the place of many, see keys.
-    one = ggeur.prototypes == "others"
-    step2 = number("step2_size", OTHERS_SIZE if one else PROTOTYPE_SIZE)
-    if rule == "paper" or (single_domain and not has_target):
-        return TotalSizes(step1, step2)
-    return ReleaseSizes(step1, step2, number(target, RELEASE_TARGET))
 
 
 def quorum(cfg) -> int | None:

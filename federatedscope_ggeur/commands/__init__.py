@@ -135,6 +135,24 @@ def add_console_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_folder_options(parser: argparse.ArgumentParser) -> None:
+    """What only the user may say of folders of runs, as ``plugins`` and ``trust``."""
+    parser.add_argument(
+        "--plugins",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="a module of your own that runs need; may be repeated (none is ever "
+        "imported because a results file names it)",
+    )
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="follow the folders' settings to what they name outside: data, weights, "
+        "caches, downloads; only if you know where the folders come from",
+    )
+
+
 def config_parser(
     name: str, more: str = "", required: bool = True
 ) -> argparse.ArgumentParser:

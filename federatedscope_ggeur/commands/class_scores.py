@@ -9,10 +9,20 @@ import numpy as np
 import torch
 from yacs.config import CfgNode
 
+from federatedscope_ggeur.cfg_ggeur.foreign import (
+    check_places,
+    downloads_if,
+    places_of_data,
+)
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.data import Embeddings, FederatedData
 from federatedscope_ggeur.engines.run import load_federated_data
-from federatedscope_ggeur.errors import DataError, GGEURError, listed
+from federatedscope_ggeur.errors import (
+    DataError,
+    GGEURError,
+    UntrustedError,
+    listed,
+)
 from federatedscope_ggeur.predictor.left_models import LeftModels
 from federatedscope_ggeur.reporting import HEAD_FILE, Results, RoundRecord
 from federatedscope_ggeur.reporting.comparison import FoundRun
@@ -24,7 +34,7 @@ _TestSet = tuple[Embeddings, torch.Tensor]
 
 
 def class_counts(
-    runs: Iterable[FoundRun],
+    runs: Iterable[FoundRun], trust: bool = False
 ) -> tuple[dict[Path, np.ndarray], list[str]]:
     """Score the head that each run left on its test rows once more; each client's own
     model on the client's.
@@ -32,19 +42,33 @@ def class_counts(
     The rows are read as the run's config says, and the accuracy of each domain has to
     be the one that the run recorded of that head: else the rows or the head are others.
 
+    Parameters
+    ----------
+    runs : iterable of FoundRun
+    trust : bool
+        Whether to follow their settings outside their folders, and to download.
+
     Returns
     -------
     counts : dict from a run's folder to int array of shape [C, C]
         Test rows of all domains by class (row) and by what they are taken for (column).
     notes : list of str
         Which runs have none, and why.
+
+    Raises
+    ------
+    UntrustedError
+        A run names a plugin that is not loaded or, without `trust`, a place outside
+        its folder or weights that are not on this machine.
     """
     counts: dict[Path, np.ndarray] = {}
     problems: dict[str, list[str]] = {}
     sets = _TestSets()
     for run in runs:
         try:
-            counts[run.folder] = _counts(run, sets)
+            counts[run.folder] = _counts(run, sets, trust)
+        except UntrustedError:
+            raise
         except GGEURError as error:
             reason = str(error).replace(str(run.folder), "its folder")
             problems.setdefault(reason.splitlines()[0], []).append(str(run.folder))
@@ -86,12 +110,16 @@ def _test_sets(data: FederatedData) -> dict[str, _TestSet]:
     return found
 
 
-def _counts(run: FoundRun, sets: _TestSets) -> np.ndarray:
+def _counts(run: FoundRun, sets: _TestSets, trust: bool) -> np.ndarray:
     results = run.results
     has_own = results.final.scored == "clients"
     if not (has_own or (run.folder / HEAD_FILE).is_file()):
         raise DataError(f"there is no {HEAD_FILE}")
-    tests = sets.of(load_config(results.config), results)
+    cfg = load_config(results.config)
+    if not trust:
+        check_places(run.folder, places_of_data(cfg))
+    with downloads_if(trust):
+        tests = sets.of(cfg, results)
     dims = {rows.dim for rows, _ in tests.values()}
     left = LeftModels(run.folder)
     models = left.on(dims.pop())

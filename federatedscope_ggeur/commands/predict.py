@@ -7,7 +7,11 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-from federatedscope_ggeur.commands import add_console_options, command_parser
+from federatedscope_ggeur.commands import (
+    add_console_options,
+    add_folder_options,
+    command_parser,
+)
 from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.commands.zero_shot import read_names, zero_shot_predictor
 from federatedscope_ggeur.data import EncoderSettings
@@ -44,7 +48,11 @@ def _predictor(options: argparse.Namespace) -> Predictor:
         if ignored:
             raise ConfigError(f"{', '.join(ignored)}: is for --classes, not for --run")
         return Predictor(
-            options.run, options.pretrained, options.device, options.plugins
+            options.run,
+            options.pretrained,
+            options.device,
+            options.plugins,
+            options.trust,
         )
     if options.clients is not None:
         raise ConfigError("--clients: is for --run, not for --classes")
@@ -142,14 +150,7 @@ def _parser() -> argparse.ArgumentParser:
         default="",
         help="where the encoder computes: auto, cpu, cuda, cuda:1 (default: the run's)",
     )
-    parser.add_argument(
-        "--plugins",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="a module of your own that registers the run's encoder; may be repeated "
-        "(none is ever imported because a results file names it)",
-    )
+    add_folder_options(parser)
     add_console_options(parser)
     return parser
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from federatedscope_ggeur.commands import command_parser
+from federatedscope_ggeur.commands import add_folder_options, command_parser
 from federatedscope_ggeur.commands.compare import add_choices
+from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import say
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def report(arguments: Sequence[str]) -> int:
     from federatedscope_ggeur.reporting.formats import read_formats
 
     formats = read_formats(options.format)
+    if not options.classes and (options.plugins or options.trust):
+        raise ConfigError("--plugins, --trust: are for --classes; all else needs none")
     if options.out is not None:
         check_free(Path(options.out))
     found = Comparison.of(options.folders, options.baseline, options.target)
@@ -47,7 +50,7 @@ def report(arguments: Sequence[str]) -> int:
     texts: dict[str, str] = {}
     pictures = figures(found, options.width)
     if options.classes:
-        pictures += _by_class(found, options.width, texts)
+        pictures += _by_class(found, options, texts)
     files = report_files(found, pictures, formats, more, texts)
     place = options.out
     folder = default_folder(options.folders[0]) if place is None else Path(place)
@@ -59,9 +62,12 @@ def report(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _by_class(found: Comparison, width: str, texts: dict[str, str]) -> list[Picture]:
+def _by_class(
+    found: Comparison, options: argparse.Namespace, texts: dict[str, str]
+) -> list[Picture]:
     """Figures by class, and `classes.csv` among the texts."""
     # Imported here: all else in a report takes no torch.
+    from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
     from federatedscope_ggeur.commands.class_scores import class_counts
     from federatedscope_ggeur.reporting.comparison.class_figures import (
         class_csv,
@@ -74,11 +80,12 @@ def _by_class(found: Comparison, width: str, texts: dict[str, str]) -> list[Pict
         for row in table.rows.values()
         for run in row.runs.values()
     ]
-    counts, notes = class_counts(runs)
+    load_plugins(options.plugins, Path.cwd(), asked_by="--plugins")
+    counts, notes = class_counts(runs, options.trust)
     found.notes.extend(notes)
     if counts:
         texts["classes.csv"] = class_csv(found, counts)
-    return class_figures(found, counts, width)
+    return class_figures(found, counts, options.width)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -112,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
         help="draw the accuracy of each class and confusion matrices, and write "
         "classes.csv; reads the runs' data again and takes torch",
     )
+    add_folder_options(parser)
     parser.add_argument(
         "--format",
         metavar="FORMATS",

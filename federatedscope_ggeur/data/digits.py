@@ -42,7 +42,7 @@ def read_digits_quickstart(splits: Sequence[float], seed: int) -> DataSet:
     )
 
 
-@register_reader("digits_quickstart")
+@register_reader("digits_quickstart", bundled=True)
 def _read(root: str, splits: Sequence[float], seed: int) -> DataSet:
     """The bundled digits as four domains; `root` is ignored."""
     return read_digits_quickstart(splits, seed)

@@ -27,14 +27,15 @@ _NONE: Mapping[str, object] = MappingProxyType({})
 
 
 def register_reader(
-    name: str, settings: Sequence[Key] = ()
+    name: str, settings: Sequence[Key] = (), bundled: bool = False
 ) -> Callable[[Reader], Reader]:
     """Decorator: the function reads ``data.type: <name>@ggeur``.
 
     The function is called as ``reader(root, splits, seed, **own)`` with its own
-    `settings`, ``ggeur.<name>.*``, and returns a `DataSet`.
+    `settings`, ``ggeur.<name>.*``, and returns a `DataSet`. `bundled` says that its
+    rows come with the program, and `root` is ignored.
     """
-    return registered(READERS, name, settings)
+    return registered(READERS, name, settings, bundled=bundled)
 
 
 def is_image_type(data_type: str) -> bool:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
+from federatedscope_ggeur.models import CLOSED_FORMS, ClosedForm
 
 
 @dataclass(frozen=True)
@@ -31,8 +36,14 @@ class Demands:
         The head is calibrated after the last round.
     sums : bool
         The server learns of statistics sums over all clients only.
+    distributed : bool
+        Clients are processes of their own.
+    reads_images : bool
+        An encoder makes rows of the data.
     plugins : tuple of str
         The modules of the user's own parts.
+    chosen : mapping from field to value
+        The settings, for the rooms that they belong to and for what parts object to.
     """
 
     rounds: int = 0
@@ -45,7 +56,28 @@ class Demands:
     keeps_best: bool = False
     calibrates: bool = False
     sums: bool = False
+    distributed: bool = False
+    reads_images: bool = False
     plugins: tuple[str, ...] = ()
+    chosen: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.chosen[name]
+
+    @property
+    def method(self) -> type[Method] | None:
+        """The base method."""
+        return METHODS.get(self["base_method"])
+
+    @property
+    def augmentation(self) -> type[Method] | None:
+        """The baseline augmentation, where one stands in the place of GGEUR."""
+        return AUGMENTATIONS.get(self["augmentation"])
+
+    @property
+    def form(self) -> type[ClosedForm] | None:
+        """The one-shot (closed-form) head."""
+        return CLOSED_FORMS.get(self["closed_form"])
 
     @property
     def trains(self) -> bool:

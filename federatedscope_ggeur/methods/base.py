@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.methods.contexts import (
     LocalContext,
     LocalHooks,
@@ -39,10 +40,7 @@ from federatedscope_ggeur.methods.contexts import (
 from federatedscope_ggeur.methods.tensors import Specs
 from federatedscope_ggeur.models import Model, to_vector
 from federatedscope_ggeur.rng import torch_generator
-from federatedscope_ggeur.settings import Key
-
-#: A field's name, and what is to be said of it.
-Problem = tuple[str, str]
+from federatedscope_ggeur.settings import Key, Objection, Objections, Problem
 
 
 class Method:
@@ -59,8 +57,9 @@ class Method:
         value nor default stays the class's own attribute.
     """
 
-    #: Given by the decorator that registers it.
+    #: Given by the decorator that registers it, with the setting that chooses it.
     name: str = ""
+    chosen_by: str = ""
 
     SETTINGS: ClassVar[tuple[Key, ...]] = ()
 
@@ -134,6 +133,45 @@ class Method:
     def setting_notes(cls, settings: Mapping[str, object]) -> Iterable[Problem]:
         """What a person may not expect of settings that are allowed."""
         return ()
+
+    @classmethod
+    def objections(cls, run: Any) -> Objections:
+        """What other settings cannot be beside it, of the facts of a run."""
+        own = cls.chosen_by
+        if cls.needs_norms:
+            has_one = bool(run["network.name"])
+            norms = {"network.norm": ["batch"]} if has_one else {"network.name": []}
+            yield Objection(own, norms, "which is about BatchNorm layers")
+        if not cls.federated:
+            unseen = {"unseen_domains": [[]], "unseen_client_num": [0]}
+            yield Objection(own, unseen, "since nobody trains a model for them")
+            nothing = {"closed_form": ["none"], "calibrate": ["none"]}
+            yield Objection(own, nothing, "where there is no global model")
+            added = {"augmentation": ["ggeur", "none"]}
+            yield Objection(own, added, "where there is no federation")
+        if cls.pools_data:
+            one = {"mode": ["standalone"], "unseen_client_num": [0]}
+            yield Objection(own, one, "where one client has all clients' rows")
+        if cls.personal or not cls.federated:
+            text = {
+                "text.model": [""],
+                "text.regulariser": [0],
+                "text.interpolate": [1],
+            }
+            why = "in which every client has a head of its own"
+            yield Objection(own, {"keep": ["trained"], **text}, why)
+        if own == "augmentation" and not run.trains:
+            why = f"which acts in training; or set {setting('init')}: closed_form"
+            yield Objection(own, {"closed_form": ["none"]}, why)
+        if cls.sends_row_means and run["min_samples"] > 1:
+            least = setting("min_samples")
+            why = (
+                f"and {least} {run['min_samples']}: sums over classes less sums over "
+                "its means can leave single rows; take another augmentation, or "
+                f"{least} 1 to allow that"
+            )
+            sums = {"calibrate": ["none"], "init": ["random"]}
+            yield Objection(own, {**sums, "space": ["standard", "raw"]}, why)
 
     @classmethod
     def optimizer_problems(cls, optimizer: Optimizer) -> Iterable[Problem]:

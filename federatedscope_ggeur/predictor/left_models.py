@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from yacs.config import CfgNode
 
+from federatedscope_ggeur.cfg_ggeur.foreign import config_left
 from federatedscope_ggeur.cfg_ggeur.run_settings import scored_settings
 from federatedscope_ggeur.downloads import sha256_file
 from federatedscope_ggeur.errors import ConfigError, DataError
@@ -64,11 +64,12 @@ class LeftModels:
 
         Raises
         ------
+        ConfigError
+            The run's settings are wrong, or name a plugin that is not loaded.
         DataError
             The global one does not fit the run's settings.
         """
-        parts = {name: self.results.config[name] for name in ("ggeur", "model")}
-        settings = scored_settings(CfgNode(parts))
+        settings = scored_settings(config_left(self.results))
         model = build_model(dim, len(self.results.class_names), settings)
         if self._head is not None:
             try:

@@ -15,6 +15,12 @@ from yacs.config import CfgNode
 
 from federatedscope_ggeur.cfg_ggeur import all_keys
 from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
+from federatedscope_ggeur.cfg_ggeur.foreign import (
+    check_places,
+    config_left,
+    downloads_if,
+    places_of_encoder,
+)
 from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
 from federatedscope_ggeur.data import (
     SUFFIX,
@@ -35,6 +41,7 @@ from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.models import Model, OwnModels
 from federatedscope_ggeur.predictor.left_models import LeftModels
 from federatedscope_ggeur.reporting import RESULTS_FILE, Results
+from federatedscope_ggeur.settings import flatten
 
 
 @dataclass(frozen=True)
@@ -69,14 +76,17 @@ class Predictor:
         and ``ggeur.encoder.device``; "" for those.
     plugins : sequence of str
         Modules to import first, sought in the current folder and then where Python
-        finds modules: those that register an encoder of a user's own. None is imported
-        because a run names it.
+        finds modules: those that the run names. None is imported on its word.
+    trust : bool
+        Whether to follow the run's settings to the files that they name outside its
+        folder, and to download weights that are not on this machine.
 
     Raises
     ------
     ConfigError
         It is no run's folder; the run was on embeddings of unknown making; the encoder
-        cannot be had; a plugin cannot be imported.
+        cannot be had, or not without `trust`; a plugin cannot be imported, or is needed
+        and not named.
     DataError
         A file of the run is damaged; the encoder is not the one that the head was
         trained with.
@@ -88,8 +98,9 @@ class Predictor:
         pretrained: str = "",
         device: str = "",
         plugins: Sequence[str] = (),
+        trust: bool = False,
     ):
-        self._read(folder, pretrained, device, plugins)
+        self._read(folder, pretrained, device, plugins, trust)
 
     @classmethod
     def of(
@@ -106,16 +117,22 @@ class Predictor:
         made._extraction = extraction or ExtractionSettings()
         return made
 
-    def _read(self, folder, pretrained: str, device: str, plugins) -> None:
+    def _read(self, folder, pretrained: str, device: str, plugins, trust: bool) -> None:
         load_plugins(plugins, Path.cwd(), asked_by="--plugins")
         self._left = LeftModels(folder)
         results = self._left.results
-        settings = _encoding(results, pretrained, device)
+        cfg = _config(results)
+        settings = _encoding(cfg, pretrained, device)
         self.class_names = results.class_names
         _check_known(settings.encoder)
-        self.encoder: Encoder = build_encoder_called(
-            settings.encoder, pick_device(settings.device), results.encoder
-        )
+        if not trust:
+            own = {"ggeur.encoder.pretrained"} if pretrained else set()
+            places = (p for p in places_of_encoder(cfg) if p[0] not in own)
+            check_places(self._left.folder, places)
+        with downloads_if(trust):
+            self.encoder: Encoder = build_encoder_called(
+                settings.encoder, pick_device(settings.device), results.encoder
+            )
         if self.encoder.name != results.encoder:
             raise DataError(
                 f"the head in '{folder}' was trained on embeddings by "
@@ -252,22 +269,28 @@ def _check_known(settings: EncoderSettings) -> None:
         ) from error
 
 
-def _encoding(results: Results, pretrained: str, device: str) -> EncodingSettings:
-    config = results.config
-    try:
-        data_type = config["data"]["type"]
-        settings = encoding_settings(CfgNode(config["ggeur"]))
-    except (KeyError, TypeError, AttributeError) as error:
+def _config(results: Results) -> CfgNode:
+    """The settings of a run on images."""
+    said = {key for key, _ in flatten(results.config)}
+    missing = {"data.type", "ggeur.encoder.name"} - said
+    if missing:
         raise ConfigError(
-            f"{RESULTS_FILE} says nothing of an encoder ({error}): the run is one of a "
-            "version without image data sets, and its images cannot be embedded here"
-        ) from error
-    if _is_of_embeddings(data_type):
+            f"{RESULTS_FILE} says nothing of an encoder ({min(missing)} is missing): "
+            "the run is one of a version without image data sets, and its images "
+            "cannot be embedded here"
+        )
+    cfg = config_left(results)
+    if _is_of_embeddings(cfg.data.type):
         raise ConfigError(
-            f"the run was on embeddings (data.type {data_type}, made by: "
+            f"the run was on embeddings (data.type {cfg.data.type}, made by: "
             f"{results.encoder}), so it does not know how to embed an image; predict "
             "needs a run on an image data set, such as image_folder@ggeur"
         )
+    return cfg
+
+
+def _encoding(cfg: CfgNode, pretrained: str, device: str) -> EncodingSettings:
+    settings = encoding_settings(cfg.ggeur)
     check_device(device)
     encoder = settings.encoder
     if pretrained:

@@ -1,10 +1,22 @@
 """Dataclasses to and from plain JSON values, checked on the way in both directions."""
 
 import dataclasses
+import json
 import math
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.errors import DataError, shown
+
+#: What no whole number of a run comes near, its digits, and the same of sections
+#: within sections of settings.
+_LARGEST = 2**63 - 1
+_DIGITS, _DEEPEST = len(str(-_LARGEST)), 50
+#: What a number of a schema may be: ``Annotated[float, (low, high)]``. Both are added
+#: up, and squared.
+Share = Annotated[float, (0.0, 1.0)]
+Seconds = Annotated[float, (0.0, 1e15)]
 
 
 def as_json_value(value: Any, where: str) -> Any:
@@ -42,6 +54,33 @@ def as_json_value(value: Any, where: str) -> Any:
     return value
 
 
+def parse_json(text: str) -> Any:
+    """What strict JSON says, but for numbers of thousands of digits.
+
+    Raises
+    ------
+    DataError
+        It is no JSON, nested too deeply, or holds NaN or such a number.
+    """
+    try:
+        return json.loads(text, parse_constant=_constant, parse_int=_whole)
+    except json.JSONDecodeError as error:
+        raise DataError(f"not JSON ({error}); is the file whole?") from error
+    except RecursionError:
+        raise DataError("nested too deeply") from None
+
+
+def _constant(name: str) -> Any:
+    raise DataError(f"{name} is not JSON; the file was changed")
+
+
+def _whole(digits: str) -> int:
+    # To read thousands of digits takes time that grows with their square.
+    if len(digits) > _DIGITS:
+        raise DataError(f"a whole number of {len(digits)} digits; the file was changed")
+    return int(digits)
+
+
 def from_json_value(hint: Any, value: Any, where: str) -> Any:
     """`value`, as read from JSON, as the type that `hint` describes.
 
@@ -50,57 +89,169 @@ def from_json_value(hint: Any, value: Any, where: str) -> Any:
     DataError
         If a field is missing, unknown or of another type; its path is named.
     """
-    if hint is Any:
-        return value
+    try:
+        return _reader(hint)(value)
+    except _Wrong as wrong:
+        path = "".join(reversed(wrong.path))
+        raise DataError(f"{where}{path}: {wrong.problem}") from None
+
+
+class _Wrong(Exception):
+    """A value of another type, and the path to it, the last step first."""
+
+    def __init__(self, problem: str):
+        super().__init__(problem)
+        self.problem, self.path = problem, []
+
+    def below(self, step: str) -> "_Wrong":
+        self.path.append(step)
+        return self
+
+
+Reader = Callable[[Any], Any]
+
+
+# Made once for each type: a long run has hundreds of thousands of values.
+@cache
+def _reader(hint: Any) -> Reader:
+    """What makes a value of the type `hint` of one of JSON, or raises `_Wrong`."""
     origin, args = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return _anything
+    if hint is float or hint is int:
+        return _number_reader(hint)
+    if origin is Annotated:
+        return _number_reader(args[0], *args[1])
     if origin is Union:
-        return None if value is None else from_json_value(args[0], value, where)
+        read = _reader(args[0])
+        return lambda value: None if value is None else read(value)
     if origin is Literal:
-        expected = f"expected one of {', '.join(map(repr, args))}"
-        _require(value in args, where, f"{expected}, found {value!r:.60}")
-        return value
+        return _literal_reader(args)
     if origin is list:
-        _require_type(value, list, where)
-        items = enumerate(value)
-        return [from_json_value(args[0], v, f"{where}[{i}]") for i, v in items]
+        return _list_reader(_reader(args[0]), whole=args[0] is int)
     if origin is dict:
-        _require_type(value, dict, where)
-        items = value.items()
-        return {k: from_json_value(args[1], v, f"{where}.{k}") for k, v in items}
+        return _dict_reader(_reader(args[1]))
     if dataclasses.is_dataclass(hint):
-        return _object_from_json(hint, value, where)
-    if hint is float:
-        _require_type(value, (int, float), where)
-        _require(math.isfinite(value), where, f"{value} is not a finite number")
-    else:
-        _require_type(value, hint, where)
+        return _object_reader(hint)
+    return lambda value: _of_type(value, hint)
+
+
+def _anything(value: Any) -> Any:
+    ahead = [(value, 0)]
+    while ahead:
+        one, depth = ahead.pop()
+        if depth > _DEEPEST:
+            raise _Wrong(f"nested more than {_DEEPEST} deep")
+        if isinstance(one, (dict, list)):
+            inside = one.values() if isinstance(one, dict) else one
+            ahead += [(child, depth + 1) for child in inside]
+        elif isinstance(one, (int, float)):
+            _check_number(one)
     return value
 
 
-def _object_from_json(cls: type, value: Any, where: str) -> Any:
-    _require_type(value, dict, where)
-    types = get_type_hints(cls)
-    hints = {f.name: types[f.name] for f in dataclasses.fields(cls) if f.compare}
-    missing = [name for name in hints if name not in value]
-    unknown = [name for name in value if name not in hints]
-    _require(not missing, where, f"fields are missing: {', '.join(missing)}")
-    _require(not unknown, where, f"unknown fields: {', '.join(unknown)}")
-    found = {
-        name: from_json_value(hint, value[name], f"{where}.{name}")
-        for name, hint in hints.items()
-    }
-    return cls(**found)
+def _number_reader(kind: type, low: Any = None, high: Any = None) -> Reader:
+    kinds = (int,) if kind is int else (int, float)
+
+    def read(value: Any) -> Any:
+        _check_number(_of_type(value, *kinds))
+        if low is not None and not low <= value <= high:
+            raise _Wrong(f"must lie in {low:g}..{high:g}, found {value!r}")
+        return value
+
+    return read
+
+
+def _check_number(value: Any) -> None:
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise _Wrong(f"{value} is not a finite number")
+    elif not -_LARGEST <= value <= _LARGEST:
+        raise _Wrong(f"{shown(value)} is larger than any number of a run")
+
+
+def _literal_reader(choices: tuple) -> Reader:
+    expected = f"expected one of {', '.join(map(repr, choices))}"
+
+    def read(value: Any) -> Any:
+        # True is 1, and lists have no hash.
+        if not any(value == c and type(value) is type(c) for c in choices):
+            raise _Wrong(f"{expected}, found {shown(value, 60)}")
+        return value
+
+    return read
+
+
+def _list_reader(read: Reader, whole: bool) -> Reader:
+    def read_all(value: Any) -> list:
+        _of_type(value, list)
+        if whole and _are_small(value):
+            return value
+        found = []
+        for i, item in enumerate(value):
+            try:
+                found.append(read(item))
+            except _Wrong as wrong:
+                raise wrong.below(f"[{i}]") from None
+        return found
+
+    return read_all
+
+
+def _are_small(numbers: list) -> bool:
+    """Whether all are whole numbers of a run: a round may have thousands of clients."""
+    if set(map(type, numbers)) - {int}:
+        return False
+    return not numbers or (min(numbers) >= -_LARGEST and max(numbers) <= _LARGEST)
+
+
+def _dict_reader(read: Reader) -> Reader:
+    def read_all(value: Any) -> dict:
+        _of_type(value, dict)
+        found = {}
+        for key, item in value.items():
+            try:
+                found[key] = read(item)
+            except _Wrong as wrong:
+                raise wrong.below(f".{key}") from None
+        return found
+
+    return read_all
+
+
+def _object_reader(cls: type) -> Reader:
+    types = get_type_hints(cls, include_extras=True)
+    fields = [f.name for f in dataclasses.fields(cls) if f.compare]
+    readers = {name: _reader(types[name]) for name in fields}
+
+    def read_all(value: Any) -> Any:
+        _of_type(value, dict)
+        if value.keys() != readers.keys():
+            missing = [name for name in readers if name not in value]
+            unknown = [name for name in value if name not in readers]
+            if missing:
+                raise _Wrong(f"fields are missing: {', '.join(missing)}")
+            raise _Wrong(f"unknown fields: {', '.join(unknown)}")
+        found = {}
+        for name, read in readers.items():
+            try:
+                found[name] = read(value[name])
+            except _Wrong as wrong:
+                raise wrong.below(f".{name}") from None
+        return cls(**found)
+
+    return read_all
 
 
 def _by_number_then_text(key: str) -> tuple:
     return (0, int(key), key) if key.isdecimal() else (1, 0, key)
 
 
-def _require_type(value: Any, kinds: Any, where: str) -> None:
-    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+def _of_type(value: Any, *kinds: type) -> Any:
+    if isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool)):
+        return value
     expected = " or ".join(kind.__name__ for kind in kinds)
-    right = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
-    _require(right, where, f"expected {expected}, found {value!r:.60}")
+    raise _Wrong(f"expected {expected}, found {shown(value, 60)}")
 
 
 def _require(condition: bool, where: str, problem: str) -> None:

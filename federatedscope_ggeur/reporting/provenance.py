@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Optional
 
 from federatedscope_ggeur.machine import peak_memory, usable_cores
+from federatedscope_ggeur.reporting.json_values import Seconds
 
 _PEAK_RESET = "5"  # /proc/self/clear_refs: the peak of memory begins anew (Linux)
 _GIT_SECONDS = 10
@@ -62,8 +63,8 @@ class Provenance:
     """
 
     started: str
-    wall_seconds: float
-    cpu_seconds: float
+    wall_seconds: Seconds
+    cpu_seconds: Seconds
     peak_memory: Optional[int]
     platform: str
     processor: str

@@ -6,6 +6,8 @@ docs/results.md describes every field.
 from dataclasses import dataclass, field
 from typing import Any, Literal, Optional
 
+from federatedscope_ggeur.reporting.json_values import Seconds, Share
+
 
 @dataclass(frozen=True)
 class ClientInfo:
@@ -59,14 +61,14 @@ class RoundRecord:
 
     round: int
     clients: list[int]
-    accuracy: Optional[dict[str, Optional[float]]]
-    avg: Optional[float]
-    std: Optional[float]
+    accuracy: Optional[dict[str, Optional[Share]]]
+    avg: Optional[Share]
+    std: Optional[Share]
     loss: Optional[float]
-    seconds: float
+    seconds: Seconds
     bytes_up: int
     bytes_down: int
-    unseen_clients: Optional[dict[str, Optional[float]]] = None
+    unseen_clients: Optional[dict[str, Optional[Share]]] = None
     method: Optional[str] = None
     details: Optional[dict[str, Any]] = None
     metrics: Optional[dict[str, float]] = None
@@ -292,7 +294,7 @@ class Round0:
     """
 
     clients: list[int]
-    seconds: float
+    seconds: Seconds
     statistics_bytes_up: dict[str, int]
     geometry_bytes_down: int
     prototypes_bytes_down: int
@@ -344,9 +346,9 @@ class Chosen:
     round: int
     key: str
     value: float
-    accuracy: dict[str, Optional[float]]
-    avg: Optional[float]
-    std: Optional[float]
+    accuracy: dict[str, Optional[Share]]
+    avg: Optional[Share]
+    std: Optional[Share]
 
 
 @dataclass(frozen=True)
@@ -366,8 +368,8 @@ class Kept:
 
     head: Literal["closed_form", "trained"]
     by: Literal["validation", "leave_one_out", "confounded", "default"]
-    closed_form: Optional[float]
-    trained: Optional[float]
+    closed_form: Optional[Share]
+    trained: Optional[Share]
 
 
 @dataclass(frozen=True)
@@ -402,12 +404,12 @@ class Final:
 
     head: Literal["trained", "calibrated", "closed_form"]
     rounds: list[int]
-    accuracy: dict[str, Optional[float]]
-    avg: Optional[float]
-    std: Optional[float]
+    accuracy: dict[str, Optional[Share]]
+    avg: Optional[Share]
+    std: Optional[Share]
     bytes_up: int
     bytes_down: int
-    seconds: float
+    seconds: Seconds
     chosen: Optional[Chosen] = None
     kept: Optional[Kept] = None
     scored: Literal["global", "clients"] = "global"

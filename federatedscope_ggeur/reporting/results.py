@@ -10,9 +10,13 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal, Optional
 
-from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.errors import DataError, shown
 from federatedscope_ggeur.printable import Lines, as_html, printable
-from federatedscope_ggeur.reporting.json_values import as_json_value, from_json_value
+from federatedscope_ggeur.reporting.json_values import (
+    as_json_value,
+    from_json_value,
+    parse_json,
+)
 from federatedscope_ggeur.reporting.lines import (
     divergence_line,
     kept_line,
@@ -244,12 +248,15 @@ class Results:
             If `text` is not JSON, has another schema version, or a field is missing,
             unknown or of another type.
         """
-        raw = _parse(text)
+        try:
+            raw = parse_json(text)
+        except DataError as error:
+            raise DataError(f"results: {error}") from error
         found = raw.get("schema_version") if isinstance(raw, dict) else None
         if found != SCHEMA_VERSION:
             raise DataError(
                 f"results.schema_version: this version of federatedscope-ggeur reads "
-                f"{SCHEMA_VERSION}, found {found!r}; use the version that wrote it"
+                f"{SCHEMA_VERSION}, found {shown(found)}; use the version that wrote it"
             )
         return from_json_value(Results, raw, "results")
 
@@ -378,16 +385,6 @@ def numbers(results: Results) -> dict:
         if part is not None:
             del part["seconds"]
     return plain
-
-
-def _parse(text: str) -> Any:
-    def refuse(name):
-        raise DataError(f"results: {name} is not JSON; the file was changed")
-
-    try:
-        return json.loads(text, parse_constant=refuse)
-    except json.JSONDecodeError as error:
-        raise DataError(f"results: not JSON ({error}); is the file whole?") from error
 
 
 def _versions() -> dict[str, str]:

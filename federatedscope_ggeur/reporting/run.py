@@ -101,8 +101,6 @@ def read_results(folder: str | os.PathLike, name: str = RESULTS_FILE) -> Results
         return Results.from_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"'{path}': cannot be read: {error}") from error
-    except RecursionError:
-        raise DataError(f"'{path}': nested too deeply to be results") from None
     except DataError as error:
         raise DataError(f"'{path}': {error}") from None
 

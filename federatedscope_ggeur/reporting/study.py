@@ -8,8 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional, TypeVar, Union
 
-from federatedscope_ggeur.errors import DataError
-from federatedscope_ggeur.reporting.json_values import as_json_value, from_json_value
+from federatedscope_ggeur.errors import DataError, shown
+from federatedscope_ggeur.reporting.json_values import (
+    as_json_value,
+    from_json_value,
+    parse_json,
+)
 
 STUDY_FILE, CELL_FILE = "study.json", "cell.json"
 STUDY_VERSION = 1
@@ -165,13 +169,14 @@ def _read(kind: type[T], path: Path) -> Optional[T]:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"'{path}': cannot be read: {error}") from error
     try:
-        raw = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(f"'{path}': not JSON ({error}); is the file whole?") from error
+        raw = parse_json(text)
+    except DataError as error:
+        raise DataError(f"'{path}': {error}") from error
     found = raw.get("version") if isinstance(raw, dict) else None
     if found != STUDY_VERSION:
         raise DataError(
             f"'{path}': this version of federatedscope-ggeur reads version "
-            f"{STUDY_VERSION} of it, found {found!r}; use the version that wrote it"
+            f"{STUDY_VERSION} of it, found {shown(found)}; use the version that wrote "
+            "it"
         )
     return from_json_value(kind, raw, f"'{path}'")

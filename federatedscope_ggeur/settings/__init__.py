@@ -2,6 +2,12 @@
 
 from federatedscope_ggeur.settings.key import Key, alike
 from federatedscope_ggeur.settings.nested import flatten
+from federatedscope_ggeur.settings.objections import (
+    Objection,
+    Objections,
+    Problem,
+    problems_of,
+)
 from federatedscope_ggeur.settings.registry import Registry, import_modules
 from federatedscope_ggeur.settings.rules import (
     NOT_SET,
@@ -11,6 +17,7 @@ from federatedscope_ggeur.settings.rules import (
     is_number,
     names,
     not_negative,
+    number_problem,
     one_of,
     positive,
     positive_or_not_set,

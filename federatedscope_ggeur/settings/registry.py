@@ -8,6 +8,7 @@ from pkgutil import iter_modules
 from typing import TypeVar
 
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.settings.rules import Rule, one_of
 
 Part = TypeVar("Part")
 
@@ -51,6 +52,7 @@ class Registry(Mapping[str, Part]):
             raise ValueError(f"the {self.kind} '{name}' is already registered")
         self._parts[name] = part
         part.name = name  # type: ignore[attr-defined]
+        part.chosen_by = self.field  # type: ignore[attr-defined]
         return part
 
     def registered(self, name: str) -> Callable[[Part], Part]:
@@ -64,6 +66,11 @@ class Registry(Mapping[str, Part]):
             problem = f"no {self.kind} is called {name!r}; known: {known}"
             raise ConfigError(f"{self.field}: {self.removed(name) or problem}")
         return self._parts[name]
+
+    @property
+    def rule(self) -> Rule:
+        """The rule of the setting that names a part."""
+        return _KnownName(self)
 
     def removed(self, name: object) -> str:
         """What to say of the name of a part that there was; "" of any other."""
@@ -79,6 +86,20 @@ class Registry(Mapping[str, Part]):
 
     def __len__(self) -> int:
         return len(self._parts)
+
+
+class _KnownName:
+    """The rule that a value names a part, of a plugin's too that registers later."""
+
+    def __init__(self, registry: Registry):
+        self._registry = registry
+
+    def __call__(self, value: object) -> str:
+        return self._registry.removed(value) or one_of(*self.choices)(value)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return (*self._registry.taken, *self._registry)
 
 
 def _is_the_same(one: object, other: object) -> bool:

@@ -5,7 +5,8 @@ A rule may have an attribute `read`: how a value that passed it is given to a pa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 
 from federatedscope_ggeur.errors import shown
 
@@ -58,6 +59,20 @@ def _number(wanted: str, fits: Callable, read: Callable, not_set_allowed: bool) 
 def is_number(value) -> bool:
     """Whether `value` is a real number, which True is not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def number_problem(value: object) -> str:
+    """What is wrong with any number in a setting, whatever its own rule says: it is not
+    finite, or so large that float32 cannot hold what is made of it."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return next(filter(None, map(number_problem, value)), "")
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"must be finite, got {shown(value)}"
+    if isinstance(value, (int, float)) and not -LARGEST <= value <= LARGEST:
+        return f"must lie in -{LARGEST:g}..{LARGEST:g}, got {shown(value)}"
+    return ""
 
 
 def one_of(*choices) -> Rule:

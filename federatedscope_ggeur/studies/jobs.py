@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.plugins import BESIDE
 from federatedscope_ggeur.data import DataSet
 from federatedscope_ggeur.engines.run import Run, divide, load_data_set, what_to_load
 from federatedscope_ggeur.errors import ConfigError, DataError
@@ -54,6 +55,8 @@ class Job:
         Where its run is to be; None for embedding the data set's images alone.
     origin : Origin
         The study's.
+    beside : path
+        The folder of the study's file.
     """
 
     name: str
@@ -61,6 +64,7 @@ class Job:
     cell: Cell
     folder: Path | None
     origin: Origin
+    beside: Path
 
     def overrides(self) -> dict[str, Any]:
         """The settings over `base`."""
@@ -78,7 +82,7 @@ class Job:
             Everything that is wrong; or a checkpoint at a place of the user's, which
             all runs would share.
         """
-        cfg = load_config(self.base, self.overrides())
+        cfg = load_config(self.base, self.overrides(), beside=self.beside)
         for key, what in (
             ("save_to", "keeps its own"),
             ("restore_from", "has a start"),
@@ -270,7 +274,10 @@ def _run_on_federatedscope(job: Job) -> Path:
     words = [word for pair in settings.items() for word in (pair[0], _as_word(pair[1]))]
     command = [sys.executable, "-m", "federatedscope_ggeur"]
     command += ["--engine", "federatedscope", "--cfg", str(job.base), *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    place = {**os.environ, BESIDE: str(job.beside.resolve())}
+    done = subprocess.run(
+        command, env=place, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.strip()]
         told = [line for line in said if line.startswith("error: ")]

@@ -175,12 +175,14 @@ class StudyRun:
             self.plan.engine,
         )
         folder = self.folder / cell.folder
-        return Job(cell.name, cell.base, record, folder, self._origin)
+        beside = self.plan.path.parent
+        return Job(cell.name, cell.base, record, folder, self._origin, beside)
 
     def _said_in(self, base: Path) -> dict:
         """All that a config says."""
         if base not in self._given:
-            self._given[base] = dict(read_settings(base)[0])
+            found, _ = read_settings(base, beside=self.plan.path.parent)
+            self._given[base] = dict(found)
         return self._given[base]
 
     def _try(self, cell: PlannedCell) -> Job:

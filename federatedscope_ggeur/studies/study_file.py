@@ -183,11 +183,12 @@ def _mapping(given: object, where: str) -> Mapping:
 
 
 def _base(given: object, path: Path) -> Path:
-    """A config beside the study, or as `find_config` finds it."""
+    """A config beside the study, with or without ``.yaml``, or as `find_config` finds
+    it."""
     if not isinstance(given, str):
         raise _Wrong(f"base: takes the name of a config, not {shown(given)}")
-    beside = path.parent / given
-    return beside if beside.is_file() else find_config(given)
+    beside = (path.parent / name for name in (given, f"{given}.yaml"))
+    return next(filter(Path.is_file, beside), None) or find_config(given)
 
 
 def _seeds(given: object) -> tuple[int, ...]:

@@ -48,8 +48,11 @@ def test_text_is_used_where_something_is_made_of_it(quickstart, pairs, used):
 @pytest.mark.parametrize(
     ("pairs", "problem"),
     [
-        (["ggeur.text.prior", 4], "text.prior: is for ggeur.closed_form: lda, mix"),
-        (["ggeur.closed_form", "ridge", "ggeur.text.ensemble", 1], "got ridge"),
+        (["ggeur.text.prior", 4], "text.prior: must be 0 .*auto or lda or mixture"),
+        (
+            ["ggeur.closed_form", "ridge", "ggeur.text.ensemble", 1],
+            "text.ensemble: must be 0 with ggeur.closed_form: ridge",
+        ),
         ([*START, "ggeur.text.ensemble", 1], "one head, not from two"),
         ([*LDA, "ggeur.text.regulariser", 1], "is for training"),
         ([*LDA, "ggeur.text.interpolate", 0.5], "is for training"),

@@ -9,10 +9,15 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given as each
+from hypothesis import settings
+from hypothesis import strategies as st
 
-from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
+from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.examples import example_folder
+from federatedscope_ggeur.settings import flatten
 
 EXAMPLES = sorted(example_folder().glob("*.yaml"))
 
@@ -229,3 +234,41 @@ def test_a_file_that_is_no_config_is_named(tmp_path, content):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
         load_config(tmp_path / "nowhere.yaml")
+
+
+def with_numbers() -> list[str]:
+    """Every key whose default is a number, and options of torch's optimisers."""
+    found = [
+        key
+        for key, value in flatten(to_plain(default_config()))
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    ]
+    options = ("momentum", "weight_decay", "dampening", "eps")
+    return [*found, *(f"train.optimizer.{name}" for name in options)]
+
+
+@each(
+    key=st.sampled_from(sorted(set(with_numbers()))),
+    value=st.floats(min_value=1e16, allow_nan=False) | st.sampled_from([1e39, 1e308]),
+    sign=st.sampled_from([1, -1]),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_number_that_float32_cannot_hold_in_use_is_refused(key, value, sign):
+    given = {"federate.method": "ggeur", "ggeur.use": True, key: sign * value}
+    with pytest.raises(ConfigError) as caught:
+        load_config({"data.type": "digits_quickstart@ggeur", **given})
+    assert f"  {key}: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("train.optimizer.betas", "[0.9, 1e308]"),
+        ("data.splitter_args", "[{'alpha': 1e308}]"),
+        ("grad.grad_clip", "1e39"),
+        ("fedopt.optimizer.momentum", "1e308"),
+    ],
+)
+def test_so_is_one_within_a_value(quickstart, key, value):
+    with pytest.raises(ConfigError, match=rf"{key}: must lie in -1e\+15..1e\+15"):
+        load_config(quickstart, [key, value])

@@ -361,7 +361,7 @@ class TestFedMixBesideClassStatistics:
 
     @pytest.mark.parametrize(("key", "asks"), ASKS)
     def test_is_refused_with_a_threshold(self, quickstart, key, asks):
-        message = rf"{key}: must be .*fedmix .*min_samples 2.*single rows.*min_samples"
+        message = rf"{key}: must be .*fedmix.*min_samples 2.*single rows.*min_samples"
         with pytest.raises(ConfigError, match=message):
             load_config(quickstart, [*self.MIX, "2", *asks])
 

@@ -94,7 +94,7 @@ def test_predict_embeds_by_it(trained, cache, tmp_path):
     one = Run(load_config(None, on_features(trained, cache)))
     results = one.follow(lambda record: None)
     write_run(tmp_path, results, one.history.head_bytes())
-    assert Predictor(tmp_path).encoder.name == results.encoder
+    assert Predictor(tmp_path, trust=True).encoder.name == results.encoder
 
 
 def test_its_identity_is_its_weights(trained, tmp_path):

@@ -90,7 +90,7 @@ def test_all_else_is_refused_by_name(config, settings, key):
 
 def test_to_compare_keys_takes_secure_sums_and_distributed_mode(config, quickstart):
     confirm = ["ggeur.privacy.secure_sums_confirm", True]
-    with pytest.raises(ConfigError, match="secure_sums_confirm: True needs"):
+    with pytest.raises(ConfigError, match="secure_sums_confirm: must be False"):
         config(*confirm)
     words = [*SUMS, *LDA, *confirm, "federate.mode", "distributed"]
     assert load_config(quickstart, words, on_fs=True)
@@ -105,7 +105,9 @@ def test_the_advice_on_precision_fits(config):
 
 
 def test_the_mean_of_all_others_is_for_sums(config):
-    with pytest.raises(ConfigError, match=r"ggeur.prototypes: others"):
+    with pytest.raises(
+        ConfigError, match=r"ggeur.prototypes: must be domain or client"
+    ):
         config("ggeur.prototypes", "others")
 
 

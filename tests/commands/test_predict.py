@@ -106,7 +106,7 @@ def predict(*words) -> int:
 def test_images_to_clip_to_a_run_to_predictions(trained, weights, capsys):
     """The probabilities are the head's on what the encoder gives."""
     tree = trained.parent / "tree"
-    assert predict("--run", trained, tree, "--json", "--top", 3) == 0
+    assert predict("--run", trained, tree, "--json", "--top", 3, "--trust") == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["image"] for row in rows] == sorted(map(str, tree.rglob("*.jpg")))
     model, file = weights
@@ -260,11 +260,11 @@ def test_weights_elsewhere_and_other_weights(trained, weights, tmp_path, capsys)
     moved = tmp_path / "moved"
     shutil.copytree(trained, moved)
     (moved / "results.json").write_text(json.dumps(config))
-    assert predict("--run", moved, image) == 1
+    assert predict("--run", moved, image, "--trust") == 1
     assert "/moved/tiny.safetensors" in capsys.readouterr().err
     assert predict("--run", moved, image, "--pretrained", file) == 0
     here = capsys.readouterr().out
-    assert predict("--run", trained, image) == 0
+    assert predict("--run", trained, image, "--trust") == 0
     assert capsys.readouterr().out == here
     state = load_file(file)
     state["visual.proj"] = state["visual.proj"] * 1.01

@@ -212,3 +212,47 @@ def test_ten_kills_leave_the_same_numbers(make_study, tmp_path):
     whole = study.numbers(tmp_path / "undisturbed")
     assert len(whole) == 8
     assert without_place(study.numbers()) == without_place(whole)
+
+
+PULL = """
+from federatedscope_ggeur.methods import Method, register_method
+from federatedscope_ggeur.settings import Key, not_negative
+
+
+@register_method("pull_of_a_study")
+class Pull(Method):
+    meaning = "FedAvg by another name"
+    SETTINGS = (Key("strength", 0.1, "Nothing.", not_negative),)
+
+    def __init__(self, strength):
+        self.strength = strength
+"""
+PULLED = {
+    "ggeur.plugins": ["pull_parts"],
+    "ggeur.base_method": "pull_of_a_study",
+    "ggeur.pull_of_a_study.strength": 0.5,
+}
+
+
+@pytest.mark.parametrize("place", ["study", "base", "both"])
+def test_plugins_are_sought_beside_the_study_and_then_beside_its_base(
+    make_study, tmp_path, quickstart, place
+):
+    bases = tmp_path / "bases"
+    bases.mkdir()
+    (bases / "mine.yaml").write_text(quickstart.read_text())
+    study = make_study(base="bases/mine", settings=PULLED, axes={}, seeds=[0])
+    found, wrong = (tmp_path, bases) if place != "base" else (bases, tmp_path)
+    (found / "pull_parts.py").write_text(PULL)
+    if place == "both":
+        (wrong / "pull_parts.py").write_text("raise RuntimeError('the other one')")
+    assert "to do" in study.run("--list")
+
+
+@pytest.mark.slow
+def test_a_study_s_own_method_runs(make_study, tmp_path):
+    (tmp_path / "pull_parts.py").write_text(PULL)
+    study = make_study(settings={**SHORT, **PULLED}, axes={}, seeds=[0])
+    study.run("--workers", 1)
+    (found,) = study.numbers().values()
+    assert found["config"]["ggeur"]["base_method"] == "pull_of_a_study"

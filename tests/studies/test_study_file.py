@@ -76,11 +76,19 @@ def test_later_settings_go_before_earlier_ones(load):
     assert cell.settings == {LR: 4.5, "ggeur.steps": [1]}
 
 
-def test_a_base_beside_the_study_goes_before_a_bundled_one(load, tmp_path):
+@pytest.mark.parametrize("name", ["ggeur_quickstart.yaml", "ggeur_quickstart"])
+def test_a_base_beside_the_study_goes_before_a_bundled_one(load, tmp_path, name):
     (tmp_path / "ggeur_quickstart.yaml").write_text("seed: 1")
-    plan = load({"base": "ggeur_quickstart.yaml"})
-    assert plan.base == tmp_path / "ggeur_quickstart.yaml"
-    assert plan.cells()[0].folder.as_posix() == "seed_0"
+    plan = load({"base": name, "axes": {"a": {"x": {"base": name}}}})
+    beside = tmp_path / "ggeur_quickstart.yaml"
+    assert plan.base == plan.axes[0][1][0].base == beside
+    assert plan.cells()[0].folder.as_posix() == "x/seed_0"
+
+
+def test_a_base_of_that_very_name_goes_before_one_with_yaml(load, tmp_path):
+    for name in ("mine", "mine.yaml"):
+        (tmp_path / name).write_text("seed: 1")
+    assert load({"base": "mine"}).base == tmp_path / "mine"
 
 
 def test_tuning_has_every_combination_of_a_row(load):

@@ -111,6 +111,7 @@ def identity_hash(identity: Mapping[str, object]) -> str:
 
 Make = Callable[..., Encoder]
 Stamp = Callable[[EncoderSettings], Mapping[str, "str | None"]]
+Places = Callable[[EncoderSettings], Sequence[str]]
 ENCODERS: Registry[Make] = Registry("encoder", "ggeur.encoder.name")
 
 
@@ -122,6 +123,7 @@ def register_encoder(
     stamp: Stamp | None = None,
     settings: Sequence[Key] = (),
     asks_grey: bool = False,
+    places: Places | None = None,
 ) -> Callable[[Make], Make]:
     """Decorator: the function makes the encoder of ``ggeur.encoder.name: <name>``.
 
@@ -140,6 +142,9 @@ def register_encoder(
         Its own, ``ggeur.<name>.*``, which it finds in `EncoderSettings.options`.
     asks_grey : bool
         Whether it makes something else of a data set whose images are all grey.
+    places : callable (settings) -> names of fields, optional
+        Which of `model` and `pretrained` name files; by default those that are given.
+        A run's folder may not send it there without the user's word.
 
     Notes
     -----
@@ -155,7 +160,12 @@ def register_encoder(
         uses=uses,
         stamp=stamp,
         asks_grey=asks_grey,
+        places=_given if places is None else places,
     )
+
+
+def _given(settings: EncoderSettings) -> list[str]:
+    return [name for name in ("model", "pretrained") if getattr(settings, name)]
 
 
 def check_encoder(settings: EncoderSettings) -> None:

@@ -30,6 +30,8 @@ from federatedscope_ggeur.data.encoders.open_clip_weights import (
     root_logger_kept,
 )
 from federatedscope_ggeur.data.encoders.quick_gelu import plain_name
+from federatedscope_ggeur.data.encoders.weights import places
+from federatedscope_ggeur.downloads import check_allowed
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import get_logger
 
@@ -46,6 +48,7 @@ def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
     pretrained="openai",
     uses=("model", "pretrained", "normalize", "precision", "quick_gelu"),
     stamp=_stamp,
+    places=places,
 )
 def open_clip(settings: EncoderSettings, device: torch.device) -> Encoder:
     """Image features as ``encode_image`` gives them, with open_clip's preprocessing.
@@ -146,6 +149,7 @@ def _plain(settings: EncoderSettings) -> EncoderSettings:
 def _build(library, name: str, weights: Weights, text_config: dict):
     """The frozen model and the preprocessing."""
     if "hf_model_name" in text_config:
+        check_allowed()
         logger.info(
             "open_clip asks huggingface.co for the configuration of %s, the text side "
             "of %s",

@@ -29,6 +29,7 @@ from federatedscope_ggeur.data.encoders.model import (
 from federatedscope_ggeur.data.encoders.weights import (
     check_readable,
     local_file,
+    places,
 )
 from federatedscope_ggeur.downloads import obtain, of_timm, sha256_file
 from federatedscope_ggeur.errors import ConfigError
@@ -45,6 +46,7 @@ def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
     pretrained=DEFAULT,
     uses=("model", "pretrained", "normalize", "precision"),
     stamp=_stamp,
+    places=places,
 )
 def timm(settings: EncoderSettings, device: torch.device) -> Encoder:
     """Pooled features before the classifier, with timm's preprocessing of the weights.

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.data.encoders.base import EncoderSettings
 from federatedscope_ggeur.errors import ConfigError
 
 _KINDS = (".safetensors", ".pt", ".pth", ".bin")
@@ -19,6 +20,15 @@ def file_stamp(path: Path) -> str:
     """Changes when the file may have changed."""
     status = path.stat()
     return f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
+
+
+def places(settings: EncoderSettings) -> list[str]:
+    """For `register_encoder`: a name of weights is no place, but a file's is."""
+    try:
+        named = local_file(settings.pretrained) is not None
+    except ConfigError:
+        named = True
+    return ["pretrained"] * named
 
 
 def local_file(pretrained: str) -> Path | None:

@@ -107,12 +107,13 @@ IMAGE_READERS: Registry[ImageReader] = Registry("image reader", "data.type")
 
 
 def register_image_reader(
-    name: str, settings: Sequence[Key] = ()
+    name: str, settings: Sequence[Key] = (), bundled: bool = False
 ) -> Callable[[ImageReader], ImageReader]:
     """Decorator: the function reads ``data.type: <name>@ggeur``, an image data set.
 
     The function is called as ``reader(root, **own)`` with its own `settings`,
     ``ggeur.<name>.*``; it finds and checks the files and loads none of the images. A
     setting that changes what an image looks like belongs in the images' `stamps`.
+    `bundled` says that its images come with the program, and `root` is ignored.
     """
-    return registered(IMAGE_READERS, name, settings)
+    return registered(IMAGE_READERS, name, settings, bundled=bundled)

@@ -62,7 +62,7 @@ def imaged_digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     }
 
 
-@register_image_reader("bundled_digits", [_IMAGING])
+@register_image_reader("bundled_digits", [_IMAGING], bundled=True)
 def read_bundled_digits(root: str | Path, imaging: bool = True) -> ImageDataSet:
     """The bundled 8x8 digits as grey images, in four domains; `root` is ignored.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from federatedscope_ggeur.methods import Method
 from federatedscope_ggeur.models import Model, to_vector
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import Finding, Round0, RoundRecord
-from federatedscope_ggeur.reporting.json_values import from_json_value
+from federatedscope_ggeur.reporting.json_values import from_json_value, parse_json
 
 logger = get_logger(__name__)
 
@@ -93,7 +93,7 @@ def _restore(
     _check_same(path, started, server.client_domains, handshake)
     size = len(server.params) if server.model.fixed_size else None
     params = progress.tensor("trained", torch.float32, (size,))
-    records = json.loads(progress.text("records"))
+    records = _records(progress)
     done = Progress(
         from_json_value(Round0, records["round0"], "round0"),
         from_json_value(list[RoundRecord], records["rounds"], "rounds"),
@@ -105,9 +105,10 @@ def _restore(
     if last > wanted:
         problem = f"it is of round {last} and {setting('total_rounds')} is {wanted}"
         raise refusal(path, f"{problem}; raise it")
+    left = from_json_value(dict[str, dict[str, Any]], records["progress"], "progress")
     for exchange in coordinator.exchanges:
         exchange.resume(started.tensors_under(exchange.name))
-        exchange.resume_progress(records["progress"].get(exchange.name, {}))
+        exchange.resume_progress(left.get(exchange.name, {}))
     server.params = params
     server.begin_training(progress.tensors_under("method"))
     logger.info("goes on after round %d of the run of '%s'", last, path)
@@ -130,8 +131,13 @@ def checkpoint_rounds(path: str | Path) -> int:
     data = _read(Path(path))
     if not _is_safetensors(data):
         return 0
-    records = _unpack(data, "checkpoint", Path(path)).text("records")
-    return len(json.loads(records)["rounds"])
+    records = _records(_unpack(data, "checkpoint", Path(path)))
+    return len(from_json_value(list[Any], records.get("rounds"), "rounds"))
+
+
+def _records(progress: wire.Message) -> dict[str, Any]:
+    found = parse_json(progress.text("records"))
+    return from_json_value(dict[str, Any], found, "records")
 
 
 def check_place(save_to: str, restore_from: str) -> None:

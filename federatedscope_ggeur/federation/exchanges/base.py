@@ -24,7 +24,7 @@ from federatedscope_ggeur.federation.wire import limits, shape_problem
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.methods import TensorSpec
-from federatedscope_ggeur.settings import Registry
+from federatedscope_ggeur.settings import Key, Objections, Registry
 
 if TYPE_CHECKING:
     from federatedscope_ggeur.federation.course.coordinator import Coordinator
@@ -165,6 +165,8 @@ class Exchange:
         What it asks.
     CLIENT : subclass of ClientSide
         What answers.
+    KEYS : tuple of Key
+        Settings of the run that belong to it, by their full names.
     REVEALS : str
         What the answers tell of a client's rows, in a few words: the run's privacy
         line and `audit` say it. Secure sums refuse a plugin's exchange that leaves it
@@ -178,6 +180,7 @@ class Exchange:
     name: str
     KINDS: ClassVar[tuple[RequestKind, ...]] = ()
     CLIENT: ClassVar[type[ClientSide]] = ClientSide
+    KEYS: ClassVar[tuple[Key, ...]] = ()
     REVEALS: ClassVar[str] = ""
     UNSCREENED: ClassVar[str] = ""
     SETTINGS: ClassVar[tuple] = ()
@@ -185,6 +188,16 @@ class Exchange:
     def __init__(self, course: Coordinator):
         self.course, self.server = course, course.server
         self.apart = Spent()
+
+    @staticmethod
+    def objections(run: Demands) -> Objections:
+        """What settings cannot be beside its own."""
+        return ()
+
+    @staticmethod
+    def agreed(run: Demands) -> Mapping[str, object]:
+        """What all sides must have alike where it is due, beside shared keys."""
+        return {}
 
     @classmethod
     def is_due(cls, demands: Demands) -> bool:

@@ -36,6 +36,9 @@ class Automatic(ClosedForm):
     one's rate behind it: counts that differ by less do not tell kinds apart. Where
     leave-one-out cannot choose it is LDA.
 
+    LDA, the mixture and ridge are tried on the rows as they are and, right behind that,
+    on standardized ones: dimensions in different units need it.
+
     Where text is known (``text.prior``, ``text.ensemble``) zero-shot is a candidate,
     too, and so is LDA's ensemble with it; LDA and the mixture have the prior.
 
@@ -62,6 +65,7 @@ class Automatic(ClosedForm):
     source = "leave-one-out"
     READS = ("lda", "mixture", "ridge", "ncm", "fedcof")
     partition_free = False
+    takes_prior = takes_ensemble = True
     grain = "client"
 
     lda: LinearDiscriminant
@@ -101,7 +105,9 @@ class Automatic(ClosedForm):
         """Those it chooses among, each with its settings: where text is known zero-shot
         first, and behind LDA its ensemble with that."""
         forms = [getattr(self, name) for name in self.READS]
-        if self.text is not None:
+        if self.text is None:
+            forms = [one for form in forms for one in self._targets(form)]
+        else:
             plain, *others = [form.knowing(self.text.plain()) for form in forms]
             mixed = [self.lda] if self.text.ensemble and not self.for_training else []
             zero_shot = CLOSED_FORMS["zeroshot"]().knowing(self.text)
@@ -135,11 +141,19 @@ class Automatic(ClosedForm):
     def untuned(self) -> ClosedForm:
         return self._taking(self.lda.untuned()) if self.is_open else self
 
+    @property
+    def tuned_setting(self) -> str:
+        return self.lda.TUNED if self.choice is None else self.choice.tuned_setting
+
+    @property
+    def at_grid_end(self) -> bool:
+        return self.choice is not None and self.choice.at_grid_end
+
     def described(self) -> dict[str, str | float]:
         return super().described() if self.choice is None else self.choice.described()
 
     def left_out(self, components: Components) -> LeftOut:
-        scores = [kind.left_out(components) for kind in self.kinds()]
+        scores = [kind.leave_out(components) for kind in self.kinds()]
 
         def score(rows: Rows) -> list:
             return [found for each in scores for found in each(rows)]
@@ -149,7 +163,7 @@ class Automatic(ClosedForm):
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         choice = self.choice or self.lda.untuned()
         if choice.asks:
-            model, report = choice.work_out(seen)
+            model, report = choice.make(seen)
         else:
             solved = choice.solve(seen.statistics)
             model, report = solved.model, {"logit_scale": solved.report["logit_scale"]}
@@ -160,6 +174,18 @@ class Automatic(ClosedForm):
             elif isinstance(model, LinearHead):
                 model = MixtureHead.of_linear(model)
         return model, {"closed_form": choice.name, **report}
+
+    def _targets(self, form: ClosedForm) -> list[ClosedForm]:
+        """A kind on rows as they are and, unless its settings say which, behind that
+        on standardized rows."""
+        form = copy.copy(form)
+        form.compressed = self.compressed
+        names = {key.name for key in form.SETTINGS}
+        if "standardize" not in names or form.standardize or self.compressed:
+            return [form]
+        other = copy.copy(form)
+        other.standardize = True
+        return [form, other]
 
     def _taking(self, choice: ClosedForm) -> Automatic:
         other = copy.copy(self)

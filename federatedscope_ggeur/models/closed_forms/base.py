@@ -16,12 +16,14 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import ConfigError, StatisticsError, setting
 from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.closed_forms.choices import LEAST_COMPRESSED
 from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
 from federatedscope_ggeur.models.closed_forms.seen import Seen, Statistics
 from federatedscope_ggeur.models.linear import LinearHead
+from federatedscope_ggeur.models.mixture import MixtureHead
 from federatedscope_ggeur.models.text.classes import ClassTexts
-from federatedscope_ggeur.settings import NOT_SET, Key, Registry
+from federatedscope_ggeur.settings import NOT_SET, Key, Objection, Objections, Registry
 
 #: How far below those of the seen classes the offset of an unseen class lies.
 BELOW = 10.0
@@ -35,6 +37,7 @@ Part = TypeVar("Part", bound="type[ClosedForm]")
 CLOSED_FORMS: Registry[type[ClosedForm]] = Registry(
     "closed form",
     "closed_form",
+    taken=("none",),
     removed={"qda": "take lda, or mixture, than which it was nowhere better"},
 )
 
@@ -97,8 +100,8 @@ class ClosedForm:
 
     Attributes
     ----------
-    name : str
-        Given by `register_closed_form`.
+    name, chosen_by : str
+        Given by `register_closed_form`: its own, and that of the setting.
     meaning, source : str
         What it is, in a line, and where it comes from.
     SETTINGS : tuple of Key
@@ -114,6 +117,12 @@ class ClosedForm:
         Whether clients are asked for statistics.
     needs_text : bool
         Whether it is made of text features.
+    standardize : bool
+        Whether the dimensions of the rows are divided by their standard deviations.
+    compressed : bool
+        Whether the statistics are rounded, so that small strengths are not tried.
+    takes_prior, takes_ensemble : bool
+        Whether text can be a prior of its class means, or be mixed with its logits.
     text : ClassTexts or None
         What text says of the classes, where that counts; see `knowing`.
     grain : {"class", "domain", "client"}
@@ -129,6 +138,7 @@ class ClosedForm:
     """
 
     name: ClassVar[str] = ""
+    chosen_by: ClassVar[str] = ""
     meaning: ClassVar[str] = ""
     source: ClassVar[str] = ""
     SETTINGS: ClassVar[tuple[Key, ...]] = ()
@@ -138,6 +148,10 @@ class ClosedForm:
     partition_free: ClassVar[bool] = True
     asks: ClassVar[bool] = True
     needs_text: ClassVar[bool] = False
+    standardize: bool = False
+    compressed: bool = False
+    takes_prior: ClassVar[bool] = False
+    takes_ensemble: ClassVar[bool] = False
     text: ClassTexts | None = None
     grain: str = "class"
     from_sums: ClassVar[bool] = False
@@ -157,6 +171,15 @@ class ClosedForm:
             setattr(self, key.name, None if value is None else key.read(value))
         if settings:
             raise TypeError(f"{self.name} has no setting {', '.join(settings)}")
+
+    @classmethod
+    def objections(cls, run: Any) -> Objections:
+        """What other settings cannot be beside it, of the facts of a run."""
+        if not cls.trainable:
+            why = "whose head is not one that training goes on with"
+            yield Objection(cls.chosen_by, {"init": ["random"]}, why)
+        hidden = {"mlp_hidden_dim": [0]}
+        yield Objection(cls.chosen_by, hidden, "which has no hidden layer")
 
     @classmethod
     def build_model(cls, in_features: int, num_classes: int) -> Model:
@@ -211,7 +234,7 @@ class ClosedForm:
         """What leave-one-out chooses among, the most regular first."""
         if not self.is_open:
             return (self,)
-        return tuple(self.tuned(value) for value in self.GRID)
+        return tuple(self.tuned(value) for value in self.grid)
 
     def pick(self, hits: Tensor, rows: int) -> int:
         """Which of `candidates` is taken, by the `rows` that each has classified
@@ -222,6 +245,22 @@ class ClosedForm:
         """Where training starts: of the `candidates` that it can go on from, the one
         that `pick` takes by the same hits."""
         return self.candidates()[self.pick(hits, rows)].as_start()
+
+    @property
+    def grid(self) -> tuple[float, ...]:
+        """`GRID`, as far as the statistics bear it."""
+        least = LEAST_COMPRESSED if self.compressed else 0.0
+        return tuple(value for value in self.GRID if value >= least)
+
+    @property
+    def tuned_setting(self) -> str:
+        """Which setting leave-one-out chooses; "" where there is none."""
+        return self.TUNED
+
+    @property
+    def at_grid_end(self) -> bool:
+        """Whether its strength is the least regular one that is tried."""
+        return bool(self.TUNED) and self.chosen == self.grid[-1]
 
     def tuned(self, value: float) -> ClosedForm:
         """The same with `value` for the setting `TUNED`."""
@@ -236,6 +275,8 @@ class ClosedForm:
     def described(self) -> dict[str, str | float]:
         """Its name and the value of the setting `TUNED`, for a person."""
         named: dict[str, str | float] = {"closed_form": self.name}
+        if self.standardize:
+            named["standardize"] = True
         return {**named, self.TUNED: self.chosen} if self.TUNED else named
 
     def left_out(self, components: Components) -> LeftOut:
@@ -244,6 +285,15 @@ class ClosedForm:
         `components` are those of clients; a form that is open must define this.
         """
         raise NotImplementedError
+
+    def leave_out(self, components: Components) -> LeftOut:
+        """As `left_out`, of standardized rows where it takes such: the deviations are
+        those of all rows, the one left out among them."""
+        if not self.standardize:
+            return self.left_out(components)
+        by = components.deviations()
+        score = self.left_out(components.divided(by))
+        return lambda rows: score(rows.divided(by))
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         """The model of `build_model`'s kind, and what to report of it.
@@ -254,6 +304,21 @@ class ClosedForm:
             The statistics do not allow it.
         """
         raise NotImplementedError
+
+    def seen(self, statistics: Statistics) -> Seen:
+        """The merged statistics as `work_out` is given them."""
+        seen = Seen.of(statistics)
+        return seen.divided(seen.deviations()) if self.standardize else seen
+
+    def make(self, seen: Seen) -> tuple[Model, dict]:
+        """As `work_out`, of standardized rows where it takes such; the model is one of
+        the rows as they are."""
+        if not self.standardize:
+            return self.work_out(seen)
+        by = seen.deviations()
+        model, report = self.work_out(seen.divided(by))
+        _divide_inputs(model, by)
+        return model, {**report, "standardize": True}
 
     def shows_means(self, statistics: Statistics) -> bool:
         """Whether its weights all but are the class means of `statistics`."""
@@ -288,7 +353,7 @@ class ClosedForm:
                 f"statistics of any class; lower {setting('min_samples')}"
             )
         seen = Seen.of(statistics, components, seed)
-        model, details = self.work_out(seen)
+        model, details = self.make(seen)
         if not all(torch.isfinite(p).all() for p in model.parameters()):
             raise StatisticsError(
                 f"the {self.name} head has weights beyond the range of float32: scale "
@@ -300,6 +365,13 @@ class ClosedForm:
             "left_out": seen.num_classes - len(seen.classes),
         }
         return Solved(model.eval().requires_grad_(False), {**report, **details})
+
+
+def _divide_inputs(model: Model, by: Tensor) -> None:
+    """Make a model of rows divided `by` so much [D] one of the rows as they are."""
+    weight = model.weight if isinstance(model, MixtureHead) else model.classifier.weight
+    with torch.no_grad():
+        weight.copy_(weight.double() / by)
 
 
 def linear_head(weight: Tensor, bias: Tensor, seen: Seen) -> LinearHead:

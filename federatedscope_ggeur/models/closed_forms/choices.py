@@ -10,17 +10,20 @@ from federatedscope_ggeur.settings import (
     positive_or_not_set,
 )
 
-#: Shares of the spherical covariance, the largest first, for it wins a tie: half
-#: decades up to three tenths, then even steps. They span what a share can be; no data
-#: were looked at.
-SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1, 0.03, 0.01)
+#: Shares of the spherical covariance, the largest first, for it wins a tie. The grid
+#: reaches far down: dimensions in different units need shares that small.
+SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 1e-4, 1e-5, 1e-6)
 #: The share where nothing can be left out, or where that says nothing. It was found on
 #: data that are not in this repository.
 UNTUNED_SHRINKAGE = 0.3
 
-#: Multiples of a mean eigenvalue, likewise: half decades from ten times as much as
-#: there is of variance to a thousandth of it.
-STRENGTHS = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+#: Multiples of a mean eigenvalue, likewise.
+STRENGTHS = (
+    10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001,
+    3e-4, 1e-4, 3e-5, 1e-5, 1e-6, 1e-7,
+)  # fmt: skip
+#: Smaller ones are not tried on compressed statistics, whose rounding they would show.
+LEAST_COMPRESSED = 0.01
 
 #: A common covariance of which more is spherical hides no class means: weights are
 #: these, all but turned.
@@ -40,6 +43,17 @@ def shrinkage_key(meaning: str) -> Key:
         f"{meaning}share of the spherical covariance in the common one, 0 to 1; -1: "
         "chosen by leave-one-out.",
         fraction(not_set_allowed=True),
+    )
+
+
+def standardize_key(meaning: str) -> Key:
+    """The setting `standardize`, off by default."""
+    return Key(
+        "standardize",
+        False,
+        f"{meaning}work on rows whose dimensions are divided by their standard "
+        "deviations; `auto` tries both.",
+        one_of(True, False),
     )
 
 

@@ -15,6 +15,15 @@ from federatedscope_ggeur.geometry.moments import Located
 
 #: What a component is of, beside its class, the finest first.
 GRAINS = ("client", "domain", "class")
+#: A dimension that varies by less than this share of its mean is constant.
+CONSTANT = 1e-10
+
+
+def deviations(variances: Tensor, means: Tensor) -> Tensor:
+    """The standard deviations of dimensions [D]; 1 for one that is constant up to
+    rounding."""
+    constant = variances <= (CONSTANT * means).square()
+    return torch.where(constant, torch.ones_like(variances), variances).sqrt()
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +125,20 @@ class Components:
         """The classes with rows, ascending."""
         return sorted(set(self.labels.tolist()))
 
+    def deviations(self) -> Tensor:
+        """The standard deviation of each dimension over all rows: shape (D,).
+
+        1 for a dimension that is constant up to rounding.
+        """
+        between = self.weights @ (self.means - self.origin).square()
+        squares = self.within().diagonal() + between
+        return deviations(squares / self.total, self.origin)
+
+    def divided(self, by: Tensor) -> Components:
+        """Of the rows whose dimensions are divided `by` so much [D]."""
+        scatter = self.within() / by / by[:, None]
+        return replace(self, means=self.means / by, scatter=scatter)
+
     def within(self) -> Tensor:
         """`scatter`, which must be known."""
         if self.scatter is None:
@@ -187,6 +210,10 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def divided(self, by: Tensor) -> Rows:
+        """The rows with their dimensions divided `by` so much [D]."""
+        return replace(self, features=self.features.double() / by)
 
     def part(self, rows: slice) -> Rows:
         return replace(

@@ -16,7 +16,6 @@ from federatedscope_ggeur.models.closed_forms.base import (
     register_closed_form,
 )
 from federatedscope_ggeur.models.closed_forms.choices import (
-    STRENGTHS,
     strength_key,
 )
 from federatedscope_ggeur.models.closed_forms.components import Components, Rows
@@ -63,7 +62,7 @@ class FedCOF(ClosedForm):
     )
     NEEDS = "means"
     # Every second of them: to leave rows out costs more here than elsewhere.
-    TUNED, GRID, UNTUNED = "strength", STRENGTHS[::2], 1.0
+    TUNED, GRID, UNTUNED = "strength", (10.0, 1.0, 0.1, 0.01, 0.001), 1.0
     partition_free = False
     grain = "client"
 

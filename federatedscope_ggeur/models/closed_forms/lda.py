@@ -19,6 +19,7 @@ from federatedscope_ggeur.models.closed_forms.choices import (
     UNTUNED_SHRINKAGE,
     priors_key,
     shrinkage_key,
+    standardize_key,
 )
 from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.left_out import (
@@ -52,6 +53,8 @@ class LinearDiscriminant(ClosedForm):
         Gaussian data.
     priors : {"counts", "none"}
         By merged counts, or the same for all classes seen.
+    standardize : bool
+        Whether dimensions are divided by their standard deviations first.
     """
 
     meaning = "linear discriminant: one common covariance"
@@ -67,9 +70,11 @@ class LinearDiscriminant(ClosedForm):
         priors_key(
             "LDA: prior of a class by merged counts, or none: the same for all."
         ),
+        standardize_key("LDA: "),
     )
 
     from_sums = True
+    takes_prior = takes_ensemble = True
     TUNED, GRID, UNTUNED = "shrinkage", SHRINKAGES, UNTUNED_SHRINKAGE
 
     shrinkage: float | None
@@ -112,7 +117,7 @@ class LinearDiscriminant(ClosedForm):
     def shows_means(self, statistics: Statistics) -> bool:
         if self.shrinkage is not None:
             return self.shrinkage > MOST_SPHERICAL
-        seen = Seen.of(statistics)
+        seen = self.seen(statistics)
         rows, classes = int(seen.total), len(seen.classes)
         _, _, report = common_covariance(seen.within, rows, classes, None)
         return float(report["shrinkage"]) > MOST_SPHERICAL

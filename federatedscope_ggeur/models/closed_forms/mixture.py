@@ -17,6 +17,7 @@ from federatedscope_ggeur.models.closed_forms.choices import (
     UNTUNED_SHRINKAGE,
     priors_key,
     shrinkage_key,
+    standardize_key,
 )
 from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.left_out import (
@@ -51,6 +52,8 @@ class MixtureDiscriminant(ClosedForm):
         0.3.
     priors : {"counts", "none"}
         ``pi_j = n_j / N``, or n_j / n_c.
+    standardize : bool
+        Whether dimensions are divided by their standard deviations first.
 
     References
     ----------
@@ -69,8 +72,10 @@ class MixtureDiscriminant(ClosedForm):
         ),
         shrinkage_key("Mixture discriminant: "),
         priors_key("Mixture discriminant: as lda.priors."),
+        standardize_key("Mixture discriminant: "),
     )
     trainable = False
+    takes_prior = True
     partition_free = False
     TUNED, GRID, UNTUNED = "shrinkage", SHRINKAGES, UNTUNED_SHRINKAGE
 

@@ -20,6 +20,7 @@ from federatedscope_ggeur.models.closed_forms.choices import (
     MOST_SPHERICAL,
     STRENGTHS,
     UNTUNED_SHRINKAGE,
+    standardize_key,
     strength_key,
 )
 from federatedscope_ggeur.models.closed_forms.components import Components
@@ -43,6 +44,8 @@ class RidgeRegression(ClosedForm):
     alpha : float, optional
         lambda itself, in place of a strength. The intercept is penalised as well then:
         ``A^-1 B`` on ``[x; 1]`` with ``A = sum [x;1][x;1]^T + alpha I``.
+    standardize : bool
+        Whether dimensions are divided by their standard deviations first.
 
     Raises
     ------
@@ -76,6 +79,7 @@ class RidgeRegression(ClosedForm):
             "(Fed3R, AFL); -1: not used.",
             positive_or_not_set,
         ),
+        standardize_key("Ridge regression: "),
     )
     from_sums = True
     TUNED, GRID = "strength", STRENGTHS
@@ -108,7 +112,7 @@ class RidgeRegression(ClosedForm):
     def shows_means(self, statistics: Statistics) -> bool:
         added = self.chosen
         if self.alpha is not None:
-            seen = Seen.of(statistics)
+            seen = self.seen(statistics)
             spread = float(
                 seen.within.trace() + seen.counts @ seen.offsets.square().sum(1)
             )

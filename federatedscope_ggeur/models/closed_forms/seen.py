@@ -15,7 +15,7 @@ from federatedscope_ggeur.geometry import (
     MeanStatistics,
     SummedStatistics,
 )
-from federatedscope_ggeur.models.closed_forms.components import Components
+from federatedscope_ggeur.models.closed_forms.components import Components, deviations
 
 Statistics = Union[ClassStatistics, SummedStatistics, MeanStatistics]
 
@@ -51,6 +51,20 @@ class Seen:
         return cls(
             statistics, classes, counts, total, means, origin, offsets, components, seed
         )
+
+    def deviations(self) -> Tensor:
+        """The standard deviation of each dimension over all rows: shape (D,)."""
+        between = self.counts @ self.offsets.square()
+        return deviations((self.within.diagonal() + between) / self.total, self.origin)
+
+    def divided(self, by: Tensor) -> Seen:
+        """The same of the rows whose dimensions are divided `by` so much [D]."""
+        held = self.statistics
+        if isinstance(held, MeanStatistics):
+            raise StatisticsError("means alone say nothing of how dimensions vary")
+        nowhere = torch.zeros_like(self.origin)
+        statistics = held.mapped(nowhere, lambda rows: rows / by)
+        return Seen.of(statistics, self.components.divided(by), self.seed)
 
     @cached_property
     def within(self) -> Tensor:

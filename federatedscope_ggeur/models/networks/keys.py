@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.models.networks.base import (
     NETWORKS,
     NORMS,
@@ -9,8 +12,19 @@ from federatedscope_ggeur.models.networks.base import (
     NetworkSettings,
 )
 from federatedscope_ggeur.models.networks.inputs import AUGMENTATIONS
-from federatedscope_ggeur.settings import Key, is_number, one_of, rule_of, text
+from federatedscope_ggeur.settings import (
+    Key,
+    Objection,
+    Objections,
+    is_number,
+    one_of,
+    rule_of,
+    text,
+)
 
+#: The encoder whose rows are pixels.
+PIXELS = "image"
+_OWN = "network.name"
 _DEFAULT = NetworkSettings("")
 
 
@@ -94,3 +108,31 @@ NETWORK_KEYS = (
         text,
     ),
 )
+
+
+def objections(run: Any) -> Objections:
+    """What cannot go with a network or, of its keys, without one.
+
+    Whether rows in files are pixels is only known once they are read, see
+    `federation.rows.check_rows`.
+    """
+    if not run[_OWN]:
+        others = {key.name: [key.default] for key in NETWORK_KEYS}
+        yield Objection(_OWN, others, "since it is for a network; name one")
+        if run.reads_images and run["encoder.name"] == PIXELS:
+            why = "whose pixels are for networks; name one, or take another encoder"
+            yield Objection("encoder.name", {_OWN: []}, why)
+        return
+    if run.reads_images:
+        pixels = {"encoder.name": [PIXELS]}
+        yield Objection(_OWN, pixels, "which is trained on pixels")
+    if run["augmentation"] == "ggeur":
+        other = setting("augmentation")
+        why = f"because GGEUR draws embeddings, not pixels; or take another {other}"
+        yield Objection(_OWN, {"steps": [[]]}, why)
+    why = "because a closed form is worked out of embeddings"
+    yield Objection(_OWN, {"closed_form": ["none"]}, why)
+    yield Objection(_OWN, {"mlp_hidden_dim": [0]}, "which has its own layers")
+    why = f"which normalises pixels by {setting('network.mean')}"
+    yield Objection(_OWN, {"space": ["standard", "raw"]}, why)
+    yield Objection(_OWN, {"train_withheld": [True]}, "which trains on all rows")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.text.classes import ClassTexts, placeholder
-from federatedscope_ggeur.settings import Key, Registry
+from federatedscope_ggeur.settings import Key, Objection, Objections, Registry
 
 Part = TypeVar("Part", bound="type[TextPart]")
 
@@ -28,7 +28,7 @@ class TextPart:
 
     Attributes
     ----------
-    name : str
+    name, chosen_by : str
     meaning, source : str
     SETTINGS : tuple of Key
         ``ggeur.<name>.*``.
@@ -39,11 +39,28 @@ class TextPart:
     """
 
     name: ClassVar[str] = ""
+    chosen_by: ClassVar[str] = ""
     meaning: ClassVar[str] = ""
     source: ClassVar[str] = ""
     SETTINGS: ClassVar[tuple[Key, ...]] = ()
     learns_prompts: ClassVar[bool] = False
     own_classes: ClassVar[bool] = False
+
+    @classmethod
+    def objections(cls, run: Any) -> Objections:
+        """What other settings cannot be beside it, of the facts of a run."""
+        own = cls.chosen_by
+        heads = {"closed_form": ["none"], "calibrate": ["none"]}
+        mixed = {"text.regulariser": [0], "text.interpolate": [1]}
+        why = "which has text as its last layer"
+        yield Objection(own, {**heads, **mixed}, why)
+        other = {"network.name": [""], "mlp_hidden_dim": [0]}
+        yield Objection(own, other, "which is the model itself")
+        spaces = {"space": ["standard", "raw"]}
+        yield Objection(own, spaces, "which has no linear layer")
+        if cls.own_classes and run["augmentation"] == "ggeur":
+            why = "in which a client trains on the classes that it holds"
+            yield Objection(own, {"steps": [[]]}, why)
 
     @classmethod
     def build(cls, texts: ClassTexts, **options) -> Model:

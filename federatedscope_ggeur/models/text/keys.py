@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from federatedscope_ggeur.models.text.base import TEXT_MODELS
-from federatedscope_ggeur.settings import Key, fraction, rule_of
+from federatedscope_ggeur.settings import (
+    Key,
+    Objection,
+    Objections,
+    fraction,
+    rule_of,
+)
 from federatedscope_ggeur.settings.rules import is_number
 
 _LARGEST = 1e6
@@ -62,3 +70,20 @@ TEXT_USE_KEYS = (
         shared=True,
     ),
 )
+
+
+def objections(run: Any) -> Objections:
+    """Where nothing is made of text although a key says so, of the facts of a run."""
+    if run["init"] == "closed_form":
+        why = "since training goes on from one head, not from two"
+        yield Objection("init", {"text.ensemble": [0]}, why)
+    if run["keep"] == "best":
+        why = "where the head that is left may be one that is not trained"
+        yield Objection("keep", {"text.interpolate": [1]}, why)
+    in_training = {"text.regulariser": [0], "text.interpolate": [1]}
+    if not run.trains:
+        why = "which is the whole run, and this is for training"
+        yield Objection("closed_form", in_training, why)
+    for other in ("network.name", "mlp_hidden_dim"):
+        if run[other]:
+            yield Objection(other, in_training, "since it needs a linear head")

@@ -29,7 +29,7 @@ class Measure:
     @property
     def title(self) -> str:
         """What it is called in tables."""
-        return self.domain or _TITLES[self.key]
+        return self.domain if self.key == "accuracy" else _TITLES[self.key]
 
     @property
     def is_score(self) -> bool:

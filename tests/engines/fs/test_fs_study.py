@@ -8,6 +8,32 @@ from federatedscope_ggeur.reporting import Results
 
 pytestmark = pytest.mark.slow
 
+OWN = """
+from federatedscope_ggeur.methods import METHODS, register_method
+
+
+@register_method("own_of_a_study")
+class Own(METHODS["fedavg"]):
+    pass
+"""
+
+
+def test_plugins_are_sought_beside_the_study_first(
+    federatedscope, tmp_path, quickstart
+):
+    (tmp_path / "bases").mkdir()
+    (tmp_path / "bases" / "mine.yaml").write_text(quickstart.read_text())
+    (tmp_path / "bases" / "own_parts.py").write_text("raise RuntimeError")
+    (tmp_path / "own_parts.py").write_text(OWN)
+    own = {"ggeur.plugins": ["own_parts"], "ggeur.base_method": "own_of_a_study"}
+    study = StudyOnDisk(
+        tmp_path, base="bases/mine", settings={**SHORT, **own}, axes={}, seeds=[1],
+        engine="federatedscope",
+    )  # fmt: skip
+    study.run("--workers", 1)
+    (found,) = study.numbers().values()
+    assert found["config"]["ggeur"]["base_method"] == "own_of_a_study"
+
 
 def test_its_runs_have_the_scores_of_ours(federatedscope, tmp_path):
     """And an error there is told in a line."""

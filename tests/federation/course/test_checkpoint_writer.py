@@ -24,6 +24,7 @@ from federatedscope_ggeur.federation.course.checkpoint_writer import (
     Snapshot,
 )
 from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.federation.wire import pack, sealed, unpack
 from federatedscope_ggeur.federation.wire.handshake import Handshake
 from federatedscope_ggeur.reporting import numbers
 
@@ -88,6 +89,23 @@ class TestFiles:
         data = kept.read_bytes()
         kept.write_bytes(data.replace(b"seconds", b"sekunde"))
         refused(config("federate.restore_from", kept), "the content is damaged")
+
+    @pytest.mark.parametrize(
+        ("records", "problem"),
+        [
+            ("[]", "records: expected dict"),
+            ('{"round0": 1}', "round0: expected dict"),
+            ("9" * 6000, "a whole number of 6000 digits"),
+            ("[" * 100_000, "nested too deeply"),
+        ],
+    )
+    def test_records_that_somebody_wrote(self, config, kept, records, problem):
+        """With the digest that goes with them."""
+        message = unpack(kept.read_bytes(), "checkpoint", "a test")
+        tensors = {"trained": message.tensor("trained", torch.float32, (None,))}
+        numbers = {"run": message.text("run"), "records": records}
+        kept.write_bytes(pack("checkpoint", sealed(numbers, tensors), tensors))
+        refused(config("federate.restore_from", kept), problem)
 
     def test_a_client_s_file_that_is_broken(self, config, path):
         moon = ("ggeur.base_method", "moon")

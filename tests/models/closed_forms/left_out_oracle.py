@@ -14,6 +14,13 @@ def places(clients, domains, grain):
     return {"client": clients, "domain": domains, "class": 0 * clients}[grain]
 
 
+def deviations(rows):
+    """Of each dimension; 1 where it is constant."""
+    found = rows.std(axis=0)
+    found[found == 0] = 1
+    return found
+
+
 def log_sum_exp(values):
     top = max(values)
     return top + np.log(sum(np.exp(np.array(values) - top)))

@@ -30,18 +30,25 @@ def by_kind(form):
     for candidate in form.candidates():
         choice = candidate.choice
         strength = choice.chosen if choice.TUNED else None
-        found.setdefault(choice.name, []).append(strength)
+        name = f"{choice.name} z" if choice.standardize else choice.name
+        found.setdefault(name, []).append(strength)
     return found
 
 
 def test_candidates_are_all_kinds_with_their_open_strengths():
-    assert by_kind(Automatic()) == {
+    found = by_kind(Automatic())
+    assert found == {
         "lda": list(SHRINKAGES),
+        "lda z": list(SHRINKAGES),
         "mixture": list(SHRINKAGES),
+        "mixture z": list(SHRINKAGES),
         "ridge": list(STRENGTHS),
+        "ridge z": list(STRENGTHS),
         "ncm": [None],
-        "fedcof": list(STRENGTHS[::2]),
+        "fedcof": [10.0, 1.0, 0.1, 0.01, 0.001],
     }
+    order = ["lda", "lda z", "mixture", "mixture z", "ridge", "ridge z", "ncm"]
+    assert list(found) == [*order, "fedcof"]
     sections = {
         name: {k.name: k.default for k in form.SETTINGS}
         for name, form in CLOSED_FORMS.items()
@@ -60,7 +67,7 @@ def test_a_start_of_training_is_linear():
     assert isinstance(built, LinearHead)
 
 
-@pytest.mark.parametrize("number", [0, 3, 8, 15, 24])
+@pytest.mark.parametrize("number", [0, 3, 14, 30, 45, 60, 70, 78, 80])
 def test_a_candidate_is_the_head_of_its_kind(number):
     rows, labels, clients = DATA
     parts = components_of(rows, labels, clients, CLASSES)
@@ -90,7 +97,7 @@ def test_scores_are_those_of_the_kinds_in_order():
     )
     form = Automatic()
     found = form.left_out(parts)(held)
-    wanted = [s for kind in form.kinds() for s in kind.left_out(parts)(held)]
+    wanted = [s for kind in form.kinds() for s in kind.leave_out(parts)(held)]
     assert len(found) == len(form.candidates()) == len(wanted)
     assert all(torch.equal(a, b) for a, b in zip(found, wanted))
 
@@ -104,7 +111,8 @@ class TestPicking:
         counts = []
         for kind in self.form.kinds():
             own = [0] * len(kind.candidates())
-            for place, count in by_kind.get(kind.name, {}).items():
+            name = f"{kind.name}_z" if kind.standardize else kind.name
+            for place, count in by_kind.get(name, {}).items():
                 own[place] = count
             counts += own
         return torch.tensor(counts)
@@ -124,13 +132,31 @@ class TestPicking:
 
     def test_another_kind_by_more_than_a_standard_error(self):
         better = self.picked(lda={3: 890}, fedcof={1: 900})
-        assert better == {"closed_form": "fedcof", "strength": STRENGTHS[2]}
+        assert better == {"closed_form": "fedcof", "strength": 1.0}
         alike = self.picked(lda={3: 892}, fedcof={1: 900})
         assert alike["closed_form"] == "lda"
 
     def test_the_first_kind_that_is_good_enough(self):
         found = self.picked(lda={0: 800}, mixture={0: 893}, ncm={0: 900})
         assert found["closed_form"] == "mixture"
+
+    def test_standardized_rows_where_they_are_better_by_a_standard_error(self):
+        better = self.picked(lda={0: 800}, lda_z={3: 900})
+        assert better == {"closed_form": "lda", "standardize": True, "shrinkage": 0.3}
+
+
+def test_compressed_statistics_take_no_small_strength_and_are_not_standardized():
+    form = Automatic()
+    form.compressed = True
+    found = by_kind(form)
+    assert not [name for name in found if name.endswith(" z")]
+    assert min(s for own in found.values() for s in own if s is not None) == 0.01
+
+
+def test_a_target_that_is_set_is_the_only_one():
+    form = Automatic(lda=CLOSED_FORMS["lda"](standardize=True))
+    assert {"lda z", "ridge", "ridge z"} <= by_kind(form).keys()
+    assert "lda" not in by_kind(form)
 
 
 def test_without_rows_left_out_it_is_lda():

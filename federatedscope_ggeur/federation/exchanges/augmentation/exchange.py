@@ -12,6 +12,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.augmentation import keys
 from federatedscope_ggeur.federation.exchanges.augmentation.global_shapes import (
     global_geometry,
 )
@@ -197,6 +198,8 @@ class AugmentationExchange(Exchange):
 
     KINDS = (PREPARE, INIT_BROADCAST)
     CLIENT = AugmentationClient
+    KEYS = keys.KEYS
+    objections = staticmethod(keys.objections)
     REVEALS = "what each client counts for, and what its method sends once"
 
     def __init__(self, course):

@@ -16,6 +16,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
     Requests,
     register_exchange,
 )
+from federatedscope_ggeur.federation.exchanges.calibration import keys
 from federatedscope_ggeur.federation.exchanges.calibration.calibration import (
     Calibration,
     CalibrationSettings,
@@ -94,6 +95,8 @@ class CalibrationExchange(Exchange):
 
     KINDS = (CALIBRATE,)
     CLIENT = CalibrationClient
+    KEYS = keys.KEYS
+    objections = staticmethod(keys.objections)
     REVEALS = "statistics of what the last layer takes in, of each client's classes"
 
     def __init__(self, course):

@@ -50,6 +50,10 @@ CONFOUNDED = (
     "the class): rows left out say nothing of a class that a domain lacks, so nothing "
     "was chosen by them; {taken} is taken"
 )
+AT_GRID_END = (
+    "{taken} is taken, which is the last that is tried: one beyond it may be better; "
+    "set it by hand"
+)
 TRAINED_INSTEAD = ", and training, from random weights, has the last word"
 
 
@@ -70,7 +74,11 @@ def choose_by_hits(
         for candidate, found in zip(candidates, hits)
     ]
     details = {"chosen_by": "leave_one_out", **details, "candidates": scored}
-    return candidates[form.pick(hits, rows)], details
+    chosen = candidates[form.pick(hits, rows)]
+    if chosen.at_grid_end:
+        details["note"] = AT_GRID_END.format(taken=_described(chosen))
+        logger.warning("%s", details["note"])
+    return chosen, details
 
 
 def choose_start(form: ClosedForm, counts: Sequence[HitCounts]) -> ClosedForm:
@@ -86,12 +94,19 @@ def choose_untuned(
     """What is taken where labels and domains are confounded, and what to record of it;
     said in the log, too. `trains` says that the trained head is kept in its place."""
     chosen = form.untuned()
-    kind, *strength = chosen.described().values()
-    taken = " ".join([str(kind), *(f"{value:.2g}" for value in strength)])
-    note = CONFOUNDED.format(share=share, taken=taken)
+    note = CONFOUNDED.format(share=share, taken=_described(chosen))
     note += TRAINED_INSTEAD if trains else ""
     logger.warning("%s", note)
     return chosen, {"chosen_by": "default", "confounded_share": share, "note": note}
+
+
+def _described(form: ClosedForm) -> str:
+    described = form.described()
+    kind = str(described["closed_form"])
+    if described.get("standardize"):
+        kind += " on standardized rows"
+    strength = described.get(form.tuned_setting)
+    return kind if strength is None else f"{kind}, {form.tuned_setting} {strength:.2g}"
 
 
 def _added(counts: Sequence[HitCounts]) -> tuple[torch.Tensor, int]:

@@ -21,6 +21,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
     register_exchange,
     require_known,
 )
+from federatedscope_ggeur.federation.exchanges.closed_form import keys
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     Choice,
     choose_by_hits,
@@ -148,6 +149,8 @@ class ClosedFormExchange(Exchange):
 
     KINDS = (LEAVE_ONE_OUT,)
     CLIENT = ClosedFormClient
+    KEYS = keys.KEYS
+    objections = staticmethod(keys.objections)
     REVEALS = "how many rows each candidate head classifies rightly"
 
     def __init__(self, course):

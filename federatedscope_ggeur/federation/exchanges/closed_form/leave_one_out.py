@@ -30,11 +30,11 @@ class LeaveOneOut:
     )
 
     def scores(self, form: ClosedForm) -> LeftOut:
-        """``form.left_out(components)``, worked out once for all clients of a process
+        """``form.leave_out(components)``, worked out once for all clients of a process
         that share `form`."""
         held = self._scores.get(id(form))
         if held is None:
-            held = self._scores[id(form)] = form, form.left_out(self.components)
+            held = self._scores[id(form)] = form, form.leave_out(self.components)
         return held[1]
 
     def equals(self, other: LeaveOneOut) -> bool:

@@ -19,6 +19,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
     register_exchange,
     require_known,
 )
+from federatedscope_ggeur.federation.exchanges.evaluation import keys
 from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import (
     Score,
@@ -151,6 +152,8 @@ class EvaluationExchange(Exchange):
 
     KINDS = (EVALUATE,)
     CLIENT = EvaluationClient
+    KEYS = keys.KEYS
+    objections = staticmethod(keys.objections)
     REVEALS = "each client's scores: rows, hits and the sum of their losses"
 
     def __init__(self, course):

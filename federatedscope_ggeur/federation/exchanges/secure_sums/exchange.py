@@ -19,6 +19,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
     refusal,
     register_exchange,
 )
+from federatedscope_ggeur.federation.exchanges.secure_sums import keys
 from federatedscope_ggeur.federation.exchanges.secure_sums.collector import (
     Collector,
     Summed,
@@ -127,6 +128,9 @@ class SumsExchange(Exchange):
 
     KINDS = (SUM_KEYS, *SUM_KINDS.values())
     CLIENT = SumsClient
+    KEYS = keys.KEYS
+    agreed = staticmethod(keys.agreed)
+    objections = staticmethod(keys.objections)
     REVEALS = "sums over all clients"
     UNSCREENED = (
         "secure sums: nobody sees a single client's statistics, so none can be "

@@ -21,6 +21,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
     register_exchange,
     require_known,
 )
+from federatedscope_ggeur.federation.exchanges.space import keys
 from federatedscope_ggeur.federation.exchanges.space.maker import SpaceMaker
 from federatedscope_ggeur.federation.exchanges.space.messages import (
     SpaceBroadcast,
@@ -128,6 +129,7 @@ class SpaceExchange(Exchange):
 
     KINDS = (TOTALS,)
     CLIENT = SpaceClient
+    KEYS = keys.KEYS
     REVEALS = "the mean and the spread of each client's rows"
 
     def __init__(self, course):

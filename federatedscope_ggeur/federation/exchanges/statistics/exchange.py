@@ -20,6 +20,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
     register_exchange,
     require_known,
 )
+from federatedscope_ggeur.federation.exchanges.statistics import keys
 from federatedscope_ggeur.federation.exchanges.statistics.compression_log import (
     CompressionLog,
 )
@@ -130,6 +131,8 @@ class StatisticsExchange(Exchange):
 
     KINDS = (STATISTICS,)
     CLIENT = StatisticsClient
+    KEYS = keys.KEYS
+    objections = staticmethod(keys.objections)
     REVEALS = "counts, means and scatters of each client's classes"
 
     def __init__(self, course):

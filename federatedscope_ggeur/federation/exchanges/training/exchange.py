@@ -21,6 +21,7 @@ from federatedscope_ggeur.federation.exchanges.base import (
     register_exchange,
     require_tensors,
 )
+from federatedscope_ggeur.federation.exchanges.training import keys
 from federatedscope_ggeur.federation.exchanges.training.divergence import (
     DivergenceWatch,
     largest,
@@ -247,6 +248,8 @@ class TrainingExchange(Exchange):
 
     KINDS = (TRAIN,)
     CLIENT = TrainingClient
+    KEYS = keys.KEYS
+    objections = staticmethod(keys.objections)
     REVEALS = "each client's updates"
 
     def __init__(self, course):

@@ -196,3 +196,18 @@ def test_hits_of_all_clients_are_added():
     assert details["scored_rows"] == 19
     assert details["candidates"][2]["hits"] == 8
     assert details["confounded_share"] == 0.1
+
+
+def test_a_choice_at_the_end_of_the_grid_is_said(caplog):
+    form = CLOSED_FORMS["ridge"]()
+    hits = torch.zeros(len(form.candidates()), dtype=torch.int64)
+    hits[-1] = 9
+    chosen, details = choose_by_hits(form, [HitCounts(1, 10, hits)], 0.0)
+    assert chosen.strength == form.GRID[-1]
+    assert details["note"].startswith(
+        "ridge, strength 1e-07 is taken, which is the last"
+    )
+    assert details["note"] in caplog.text
+    hits[-2] = 10
+    chosen, details = choose_by_hits(form, [HitCounts(1, 10, hits)], 0.0)
+    assert "note" not in details

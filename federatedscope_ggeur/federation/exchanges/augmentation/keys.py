@@ -1,0 +1,206 @@
+"""Settings of augmentation: GGEUR's steps, and the sets that clients train on."""
+
+from __future__ import annotations
+
+from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetSettings
+from federatedscope_ggeur.geometry import (
+    AugmentationSettings,
+    PerAnchorSizes,
+    ReleaseSizes,
+    Sizes,
+    TotalSizes,
+)
+from federatedscope_ggeur.methods import AUGMENTATIONS
+from federatedscope_ggeur.settings import (
+    NOT_SET,
+    Key,
+    Objection,
+    Objections,
+    alike,
+    one_of,
+    steps,
+    whole,
+)
+
+#: The paper's sizes: 2000 with step 1 alone, 500 and 500 with both (Section 3.2).
+SINGLE_DOMAIN_SIZE, MULTI_DOMAIN_SIZE, PROTOTYPE_SIZE = 2000, 500, 500
+#: The published code's for Digits, and the number that the plugin document recommends.
+RELEASE_TARGET, PER_ANCHOR = 2000, 50
+#: In step 2 around the one mean of all other clients.
+OTHERS_SIZE = 600
+
+KEYS = (
+    Key(
+        "augmentation",
+        "ggeur",
+        "What is done to embeddings in training: ggeur, as ggeur.steps says; none; or, "
+        "in GGEUR's place, a baseline augmentation.",
+        AUGMENTATIONS.rule,
+        shared=True,
+    ),
+    Key(
+        "steps",
+        [1, 2],
+        "Augmentation by GGEUR: [] none, [1] single-domain, [1, 2] multi-domain, [2] "
+        "prototypes alone.",
+        steps,
+        shared=True,
+    ),
+    Key(
+        "scale",
+        "covariance",
+        "Length of the noise along direction m: covariance sqrt(lambda_m), eigenvalue "
+        "lambda_m (the paper's formula).",
+        one_of("covariance", "eigenvalue"),
+    ),
+    Key(
+        "noise",
+        "fixed",
+        "fixed: the same augmented set every round; fresh: new noise every round.",
+        one_of("fixed", "fresh"),
+    ),
+    Key(
+        "geometry",
+        "class",
+        "Shapes that the server sends for GGEUR's steps: class, one for each class; "
+        "pooled, one for all, of the scatter within classes.",
+        one_of("class", "pooled"),
+        shared=True,
+    ),
+    Key(
+        "prototypes",
+        "domain",
+        "Anchors of step 2: one for each class and other domain, or other client, or "
+        "one over all other clients (with privacy.secure_sums).",
+        one_of("domain", "client", "others"),
+    ),
+    Key(
+        "sizes",
+        "auto",
+        "How many rows a class gets. paper: step 1 fills it up to step1_size, step 2 "
+        "adds step2_size for each prototype; with more rows than that of its own it "
+        "keeps them all, and step 1 adds none. release, the published code: the same "
+        "with steps [1] and no target_size_per_class; otherwise step1_size new rows "
+        "however many it has, step2_size for each prototype, and a cut to "
+        "target_size_per_class. document, the plugin document: new rows for each row "
+        "and each prototype, and a cut to target_size_per_class if that is set. A cut "
+        "keeps own rows while they fit (else as many at random) and new ones at random "
+        "in the places left. auto: document where one of its keys is set, else paper.",
+        one_of("auto", "paper", "release", "document"),
+    ),
+    *alike(
+        NOT_SET,
+        whole(0, not_set_allowed=True, maximum=10**9),
+        step1_size="paper: rows of a class after step 1, originals included; -1: 2000 "
+        "with steps [1], else 500. release: the same with steps [1] and no target, "
+        "otherwise new rows of a class in step 1; -1: 500.",
+        step2_size="paper, release: new rows for each prototype in step 2; -1: 500, "
+        "and 600 with prototypes: others, of which a class has one.",
+        num_generated_per_sample="document: new rows around each embedding in step 1; "
+        "-1: 50.",
+        num_generated_per_prototype="document: new rows for each prototype in step 2; "
+        "-1: 50.",
+    ),
+    Key(
+        "target_size_per_class",
+        NOT_SET,
+        "release, document: rows of a class that a cut leaves, originals included; -1: "
+        "2000 with release and step 2, otherwise no cut.",
+        whole(1, not_set_allowed=True),
+    ),
+    Key(
+        "weight",
+        "augmented",
+        "Rows that a client counts for in averages, and so tells the server of: "
+        "augmented, its original ones, or those that it sends statistics of, which "
+        "says nothing of withheld ones.",
+        one_of("augmented", "original", "statistics"),
+    ),
+    Key(
+        "privacy.train_withheld",
+        True,
+        "Train on rows of classes that the client has fewer than privacy.min_samples "
+        "of. A single one can be read off the update of a head; False leaves them out.",
+        one_of(True, False),
+    ),
+)
+
+_TARGET = "target_size_per_class"
+_TOTALS = ("step1_size", "step2_size")
+_PER_STEP = ("num_generated_per_sample", "num_generated_per_prototype")
+#: The keys that each rule of `sizes` takes.
+_SIZES = {
+    "paper": _TOTALS,
+    "release": (*_TOTALS, _TARGET),
+    "document": (*_PER_STEP, _TARGET),
+}
+
+
+def set_settings(run: Demands) -> SetSettings:
+    """How clients' sets are made."""
+    return SetSettings(
+        AugmentationSettings(run.steps, _sizes(run), run["scale"], run["noise"]),
+        prototypes=run["prototypes"],
+        weight=run["weight"],
+        train_withheld=run["train_withheld"],
+    )
+
+
+def _sizes(run: Demands) -> Sizes:
+    """The rule of `sizes` with its numbers."""
+
+    def number(name: str, default: int) -> int:
+        return default if run[name] is None else run[name]
+
+    rule, target = run["sizes"], run[_TARGET]
+    if rule == "auto":
+        rule = "document" if _given(run, _SIZES["document"]) else "paper"
+    if rule == "document":
+        per_sample, per_prototype = (number(name, PER_ANCHOR) for name in _PER_STEP)
+        return PerAnchorSizes(per_sample, per_prototype, target)
+    single_domain = run.steps == (1,)
+    papers = single_domain and rule == "paper"
+    step1 = number("step1_size", SINGLE_DOMAIN_SIZE if papers else MULTI_DOMAIN_SIZE)
+    # One prototype takes the place of many, see the keys.
+    one = run["prototypes"] == "others"
+    step2 = number("step2_size", OTHERS_SIZE if one else PROTOTYPE_SIZE)
+    if rule == "paper" or (single_domain and target is None):
+        return TotalSizes(step1, step2)
+    return ReleaseSizes(step1, step2, number(_TARGET, RELEASE_TARGET))
+
+
+def _given(run: Demands, fields: tuple[str, ...]) -> list[str]:
+    return [name for name in fields if run[name] is not None]
+
+
+def objections(run: Demands) -> Objections:
+    """What cannot go with how sets are made."""
+    if run["weight"] == "statistics" and not run.own_statistics:
+        yield (
+            "weight",
+            "cannot be statistics where no client sends statistics of its own, since "
+            "all would count for nothing",
+        )
+    if run["sizes"] == "auto":
+        yield from _unclear_sizes(run)
+        return
+    takes = _SIZES[run["sizes"]]
+    others = (n for n in (*_TOTALS, *_PER_STEP, _TARGET) if n not in takes)
+    why = f"which takes {', '.join(takes)}"
+    yield Objection("sizes", {name: [None] for name in others}, why)
+
+
+def _unclear_sizes(run: Demands) -> Objections:
+    """Keys of which nobody can tell what rule of sizes is meant."""
+    per_anchor = _given(run, _SIZES["document"])
+    if not per_anchor:
+        return
+    beside, rule = per_anchor[0], setting("sizes")
+    why = f"which is of another rule; say by {rule} which is meant"
+    yield Objection(beside, {name: [None] for name in _TOTALS}, why)
+    for step, name in enumerate(_PER_STEP, start=1):
+        if step in run["steps"] and run[name] is None:
+            is_set = f"{setting(beside)} is set and {setting('steps')} holds {step}"
+            yield name, f"must be set, because {is_set}; or say by {rule} what is meant"

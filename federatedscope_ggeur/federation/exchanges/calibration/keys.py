@@ -1,0 +1,35 @@
+"""Settings of calibration."""
+
+from dataclasses import replace
+
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.calibration.calibration import (
+    CalibrationSettings,
+)
+from federatedscope_ggeur.federation.training_settings import TrainingSettings
+from federatedscope_ggeur.models import calibration_draws
+from federatedscope_ggeur.settings import Key, Objection, Objections, one_of
+
+KEYS = (
+    Key(
+        "calibrate",
+        "none",
+        "After the last round: none, or ccvr, the last layer trained again on draws "
+        "from the clients' merged class statistics of what it takes in.",
+        one_of("none", "ccvr"),
+        shared=True,
+    ),
+    *(replace(key, name=f"ccvr.{key.name}") for key in calibration_draws.SETTINGS),
+)
+
+
+def calibration_settings(run: Demands, training: TrainingSettings):
+    """How the last layer is trained again, with the clients' `training`."""
+    return CalibrationSettings(run["ccvr.samples"], run["ccvr.epochs"], training)
+
+
+def objections(run: Demands) -> Objections:
+    """What cannot go with calibration."""
+    if run.calibrates:
+        why = "which makes a head of the trained one"
+        yield Objection("calibrate", {"keep": ["trained"]}, why)

@@ -1,0 +1,51 @@
+"""Settings of the one-shot (closed-form) head: which it is, and what becomes of it."""
+
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.settings import Key, Objection, Objections, one_of
+
+KEYS = (
+    Key(
+        "closed_form",
+        "none",
+        "A head worked out from the statistics of round 0: none, or a closed form.",
+        CLOSED_FORMS.rule,
+        shared=True,
+    ),
+    Key(
+        "init",
+        "random",
+        "Where training starts: random, or closed_form, at the head that "
+        "ggeur.closed_form names. With random a closed form is the whole run: there "
+        "are no rounds of training.",
+        one_of("random", "closed_form"),
+        shared=True,
+    ),
+    Key(
+        "keep",
+        "trained",
+        "With init: closed_form, the head that the run leaves: trained, or best, the "
+        "one of the head in closed form and the trained one that validation rows or "
+        "leave-one-out prefer.",
+        one_of("trained", "best"),
+        shared=True,
+    ),
+)
+
+
+def objections(run: Demands) -> Objections:
+    """What cannot go with a head in closed form, or without one."""
+    if run.form is None:
+        trainable = [name for name, form in CLOSED_FORMS.items() if form.trainable]
+        why = f"which is no head to start at; take {' or '.join(trainable)}"
+        yield Objection("closed_form", {"init": ["random"]}, why)
+    if run["init"] == "random":
+        yield Objection("init", {"keep": ["trained"]}, "which gives one head, not two")
+    if run.closed_form and not run.trains:
+        why = "where a head in closed form is the whole run"
+        yield Objection("init", {"calibrate": ["none"]}, why)
+    for field in ("prior", "ensemble"):
+        takes = [n for n, f in CLOSED_FORMS.items() if getattr(f, f"takes_{field}")]
+        if run["closed_form"] not in takes:
+            why = f"which takes none; {' or '.join(takes)} does"
+            yield Objection("closed_form", {f"text.{field}": [0]}, why)

@@ -1,0 +1,20 @@
+"""Settings of evaluation."""
+
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.settings import Key, Objection, Objections, names
+
+KEYS = (
+    Key(
+        "unseen_domains",
+        [],
+        "Domains that no client holds and every evaluation scores (leave one out).",
+        names("domain names"),
+    ),
+)
+
+
+def objections(run: Demands) -> Objections:
+    """What cannot go with a choice of rounds by test rows."""
+    if run["best_by"].startswith("test_"):
+        why = "since test rows may not decide when a run ends"
+        yield Objection("best_by", {"patience": [0]}, why)

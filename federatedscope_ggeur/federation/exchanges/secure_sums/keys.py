@@ -1,0 +1,278 @@
+"""Settings of secure sums of the statistics, and what cannot go with them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+
+from federatedscope_ggeur.errors import ConfigError, setting
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.base import plugin_exchanges
+from federatedscope_ggeur.federation.exchanges.secure_sums.fixed_point import (
+    MOST_BITS,
+    largest_fraction_bits,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.messages import MOST_CLIENTS
+from federatedscope_ggeur.federation.exchanges.secure_sums.settings import (
+    STAGES,
+    SumSettings,
+)
+from federatedscope_ggeur.federation.exchanges.secure_sums.trust import SERVER
+from federatedscope_ggeur.methods import Method
+from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.settings import (
+    Key,
+    Objection,
+    Objections,
+    Problem,
+    one_of,
+    positive,
+    text,
+    whole,
+)
+
+_NAME = "privacy.secure_sums"
+KEYS = (
+    Key(
+        _NAME,
+        "none",
+        "statistics: those of round 0 are added up under masks that cancel in the sum, "
+        "so that the server sees totals alone, and privacy.min_samples holds for "
+        "these; none: each client's own go up.",
+        one_of("none", "statistics"),
+    ),
+    Key(
+        f"{_NAME}_min_clients",
+        3.0,
+        "Fewer clients make no secure sum.",
+        whole(3, maximum=MOST_CLIENTS),
+    ),
+    Key(
+        f"{_NAME}_radius",
+        1.01,
+        "Secure sums: no embedding is longer than this; a client that has a longer one "
+        "refuses. The default is for those of length 1, float16 ones among them.",
+        positive,
+    ),
+    Key(
+        f"{_NAME}_max_rows",
+        1048576.0,
+        "Secure sums: the most rows that all clients have together.",
+        whole(1),
+    ),
+    Key(
+        f"{_NAME}_fraction_bits",
+        40.0,
+        "Secure sums: bits behind the point of the numbers that are added.",
+        whole(8, maximum=MOST_BITS),
+    ),
+    Key(
+        f"{_NAME}_trust",
+        SERVER,
+        "Secure sums, client: whose mask keys are believed; server, which passes them "
+        "on, or a file with every client's verifying key, a line <number> <64 hex "
+        "digits> each. All sides must have the one or the other.",
+        text,
+    ),
+    Key(
+        f"{_NAME}_confirm",
+        False,
+        "Secure sums, distributed, with secure_sums_trust: server: before anything is "
+        "sent, each client waits until its person has typed the words that another "
+        "client's person reads out by telephone. Words differ where the server made "
+        "up keys.",
+        one_of(True, False),
+    ),
+    Key(
+        f"{_NAME}_signing_key",
+        "",
+        "Secure sums, client, with a file in secure_sums_trust: PEM file of its own "
+        "Ed25519 key; {client} in it stands for the client's number.",
+        text,
+    ),
+    Key(
+        f"{_NAME}_store",
+        "secure_sums",
+        "Secure sums, distributed, client: folder in which it keeps what it has sent, "
+        "so that it sends nothing twice that could be subtracted; keep it from run to "
+        "run.",
+        text,
+    ),
+    Key(
+        f"{_NAME}_new_roster",
+        False,
+        "Secure sums, client: allow a second sum over the same rows with other "
+        "clients. The difference of the two sums is what those that joined or left "
+        "have; fewer than secure_sums_min_clients of them are refused even so.",
+        one_of(True, False),
+    ),
+    Key(
+        f"{_NAME}_max_upload_mb",
+        64.0,
+        "Secure sums: megabytes that a client sends in one stage at most; more is "
+        "refused before anything is sent.",
+        whole(1, maximum=4096),
+    ),
+)
+
+BY_SERVER = "keys through the server"
+
+
+def agreed(run: Demands) -> dict[str, object]:
+    """What all sides must have alike beside the shared keys, where sums are on."""
+    own = ("min_clients", "radius", "max_rows", "fraction_bits", "confirm")
+    fields = ["secure_sums", *(f"secure_sums_{name}" for name in own)]
+    found = {field: run[field] for field in (*fields, "min_samples", "prototypes")}
+    # Everyone's file of keys has a name of its own.
+    trust = run["secure_sums_trust"]
+    return {**found, "secure_sums_trust": trust if trust == SERVER else "a file"}
+
+
+def word_for_keys(run: Demands) -> str:
+    """Whose word for clients' keys is taken; all sides have these settings alike."""
+    if run["secure_sums_trust"] != SERVER:
+        return "keys signed by the clients"
+    compared = ", compared by people" if run["secure_sums_confirm"] else ""
+    return f"{BY_SERVER}{compared}"
+
+
+def sum_settings(
+    run: Demands,
+    num_classes: int,
+    dim: int,
+    agreed: Mapping[str, str],
+    class_names: Sequence[str],
+) -> SumSettings:
+    """How statistics are summed in a run of these facts.
+
+    Raises
+    ------
+    ConfigError
+        A client would send more than it may.
+    """
+    solves = run.form is not None and run.form.NEEDS != "means"
+    needs_scatter = bool(run.steps) or run.space != "raw" or solves
+    settings = SumSettings(
+        num_classes,
+        dim,
+        run["min_samples"],
+        STAGES if needs_scatter else STAGES[:2],
+        min_clients=run["secure_sums_min_clients"],
+        radius=run["secure_sums_radius"],
+        max_rows=run["secure_sums_max_rows"],
+        fraction_bits=run["secure_sums_fraction_bits"],
+        agreed=hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).digest(),
+        sends_shape=bool(run.steps) or run.space == "whitened",
+        trust=run["secure_sums_trust"],
+        signing_key=run["secure_sums_signing_key"],
+        store=run["secure_sums_store"] if run.distributed else "",
+        new_roster=run["secure_sums_new_roster"],
+        class_names=tuple(class_names),
+        confirm=run["secure_sums_confirm"],
+    )
+    size, most = 8 * settings.longest / 1e6, run["secure_sums_max_upload_mb"]
+    if size > most:
+        raise ConfigError(
+            f"{setting('secure_sums_max_upload_mb')}: is {most}, and a client would "
+            f"send {size:.0f} MB for {num_classes} classes in {dim} dimensions; raise "
+            "it, or take embeddings of fewer dimensions"
+        )
+    return settings
+
+
+def objections(run: Demands) -> Objections:
+    """What cannot go with secure sums, or without them."""
+    own = "secure_sums"
+    if not run.sums:
+        kinds = {"prototypes": ["domain", "client"]}
+        yield Objection(own, kinds, "where nobody has a mean over all other clients")
+        silent = {"secure_sums_confirm": [False]}
+        yield Objection(own, silent, "where there are no keys to compare")
+        return
+    yield from _own_problems(run)
+    if "train" in run["splits"]:
+        why = "since losses of the rows that are summed would be seen by client"
+        yield Objection(own, {"splits": []}, why)
+    forms = ["none", *(name for name, form in CLOSED_FORMS.items() if form.from_sums)]
+    why = "which gives counts, means and one scatter over all clients"
+    yield Objection(own, {"closed_form": forms}, why)
+    why = "since what chooses between heads is known by client only"
+    yield Objection(own, {"keep": ["trained"]}, why)
+    yield Objection(own, {"calibrate": ["none"]}, "since it sends statistics again")
+    sums = {"statistics": ["class", "summed"]}
+    yield Objection(own, sums, "which sends sums only")
+    why = "since nobody sees what a single client sends in round 0"
+    yield Objection(own, {"screen": ["warn", "off"]}, why)
+    yield Objection(own, {"network.name": [""]}, "which sums embeddings")
+    if run.steps and not run["network.name"]:
+        why = "where one scatter is summed for all classes"
+        yield Objection(own, {"geometry": ["pooled"]}, why)
+    if 2 in run.steps and not run["network.name"]:
+        why = "where nobody knows the mean of a single domain or client"
+        yield Objection(own, {"prototypes": ["others"]}, why)
+    for part in (run.method, run.augmentation):
+        if part is not None and part.pools_data:
+            yield Objection(own, {part.chosen_by: []}, "since there is one client")
+        elif part is not None and _sends_of_rows(part):
+            why = "since its clients send more than weights, which tells of rows"
+            yield Objection(own, {part.chosen_by: []}, why)
+
+
+def _own_problems(run: Demands) -> Iterator[Problem]:
+    """What the keys of secure sums cannot be."""
+    if find_spec("cryptography") is None:
+        install = "pip install 'federatedscope-ggeur[privacy]'"
+        yield "secure_sums", f"needs the package cryptography: {install}"
+    if not run.closed_form and not run.statistics:
+        nobody = " nor ".join(map(setting, ("closed_form", "steps", "space")))
+        yield "secure_sums", f"there is nothing to sum: neither {nobody} asks for it"
+    radius, rows = run["secure_sums_radius"], run["secure_sums_max_rows"]
+    bits, most = run["secure_sums_fraction_bits"], largest_fraction_bits(radius, rows)
+    if bits > most:
+        advice = f"set it to {most}" if most >= 8 else "lower one of the others"
+        yield (
+            "secure_sums_fraction_bits",
+            f"{bits} do not fit 64 bits with {setting('secure_sums_radius')} "
+            f"{radius:g} and {setting('secure_sums_max_rows')} {rows}; {advice}",
+        )
+    trust = setting("secure_sums_trust")
+    if (run["secure_sums_trust"] == SERVER) != (run["secure_sums_signing_key"] == ""):
+        why = f"goes with a file in {trust}, which has the verifying keys"
+        yield "secure_sums_signing_key", why
+    if run["secure_sums_confirm"] and run["secure_sums_trust"] != SERVER:
+        why = f"must be False with a file in {trust}: signed keys need no telephone"
+        yield "secure_sums_confirm", why
+    if run["secure_sums_confirm"] and not run.distributed:
+        why = (
+            f"must be False without {setting('mode')}: distributed: all clients are "
+            "one process, and no keys travel"
+        )
+        yield "secure_sums_confirm", why
+    for part in plugin_exchanges(run):
+        if not part.REVEALS:
+            yield (
+                "plugins",
+                f"the exchange {part.name} of {part.__module__} cannot be asked with "
+                f"{setting('secure_sums')}: it does not say what its answers tell of "
+                "rows; give its class a REVEALS, or take the plugin out",
+            )
+    clients, least = run["client_num"], run["secure_sums_min_clients"]
+    if 0 < clients < least:
+        yield (
+            "client_num",
+            f"{clients}, and {setting('secure_sums_min_clients')} asks for {least}: of "
+            "two clients each knows what the other has sent, by taking its own from "
+            "the sum",
+        )
+    if run.distributed and not run["secure_sums_store"]:
+        yield "secure_sums_store", "must name a folder in distributed mode"
+
+
+def _sends_of_rows(part: type[Method]) -> bool:
+    own = (
+        part.upload_shapes is not Method.upload_shapes
+        or part.init_upload_shapes is not Method.init_upload_shapes
+    )
+    return own and not part.sends_weights_alone

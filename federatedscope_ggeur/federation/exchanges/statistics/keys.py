@@ -1,0 +1,136 @@
+"""Settings of class statistics: what travels of them, and when it is too little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.wire.schema import StatisticsForm
+from federatedscope_ggeur.geometry import Compression
+from federatedscope_ggeur.models import CLOSED_FORMS, NEEDS
+from federatedscope_ggeur.settings import (
+    Key,
+    Objection,
+    Objections,
+    one_of,
+    positive_share,
+    whole,
+)
+
+KEYS = (
+    Key(
+        "statistics",
+        "class",
+        "What clients send in round 0 beside counts and means, at most: class, a "
+        "scatter for each class; summed, one summed over classes, which is enough for "
+        "most closed forms; means, nothing; compressed, the first directions of the "
+        "summed one, in few bits.",
+        one_of("class", "summed", "means", "compressed"),
+        shared=True,
+    ),
+    Key(
+        "compressed.rank",
+        170.0,
+        "Compressed statistics: directions of the scatter, at most; -1: as many as "
+        "compressed.energy asks for.",
+        whole(1, not_set_allowed=True),
+        shared=True,
+    ),
+    Key(
+        "compressed.energy",
+        0.95,
+        "Compressed statistics: share of a client's scatter that the directions hold, "
+        "above 0 and at most 1, if compressed.rank allows.",
+        positive_share,
+        shared=True,
+    ),
+    Key(
+        "compressed.dtype",
+        "int8",
+        "Compressed statistics: what means and directions are rounded to, with one "
+        "scale a row.",
+        one_of("int8", "float16", "float32"),
+        shared=True,
+    ),
+    Key(
+        "round0_window",
+        8.0,
+        "Clients asked for their statistics at a time.",
+        whole(1),
+    ),
+    Key(
+        "privacy.min_samples",
+        5.0,
+        "A client says nothing of a class it has fewer samples of. 1 reproduces the "
+        "paper and reveals single embeddings.",
+        whole(1),
+    ),
+    Key(
+        "privacy.float32_means",
+        False,
+        "Round means to float32 before they travel: the difference of two says less of "
+        "the row by which they differ.",
+        one_of(True, False),
+    ),
+)
+
+#: What statistics hold at most, in the words of the closed forms.
+_HOLDS = {
+    "class": "class",
+    "summed": "pooled",
+    "compressed": "pooled",
+    "means": "means",
+}
+_WHY = {
+    "class": "which needs the covariance of each class",
+    "pooled": "which needs the scatter within classes",
+}
+
+
+def statistics_form(run: Demands) -> StatisticsForm:
+    """How statistics travel: what nothing needs does not."""
+    content = _HOLDS[run["statistics"]]
+    # Training may come to need the scatters: by class, they are left out without it.
+    if all(need == "means" for _, need in _needs(run)) and (
+        content != "class" or not run.trains
+    ):
+        content = "means"
+    # A head in closed form inverts statistics: they travel exactly then.
+    exact = run.closed_form
+    if run["statistics"] != "compressed":
+        return StatisticsForm(content, exact)
+    rank, energy = run["compressed.rank"], float(run["compressed.energy"])
+    how = Compression(rank, energy, run["compressed.dtype"])
+    return StatisticsForm(content, exact, how)
+
+
+def objections(run: Demands) -> Objections:
+    """What cannot be had from the statistics that are to travel."""
+    held = NEEDS.index(_HOLDS[run["statistics"]])
+    needs = {what: NEEDS.index(need) for what, need in _needs(run)}
+    missing = {what: need for what, need in needs.items() if need > held}
+    if not run.closed_form and missing == needs and held < NEEDS.index("class"):
+        forms = [n for n, f in CLOSED_FORMS.items() if NEEDS.index(f.NEEDS) <= held]
+        uses = [f"{setting('closed_form')}: {' or '.join(forms)}"]
+        if held:
+            uses.append(f"{setting('steps')} with {setting('geometry')}: pooled")
+            uses.append(f"{setting('space')}: whitened")
+        yield "statistics", f"{run['statistics']} is for {', or '.join(uses)}"
+        return
+    for what, need in missing.items():
+        allowed = [n for n, has in _HOLDS.items() if NEEDS.index(has) >= need]
+        yield Objection(what, {"statistics": allowed}, _WHY[NEEDS[need]])
+
+
+def _needs(run: Demands) -> Iterator[tuple[str, str]]:
+    """By which setting the statistics of round 0 are taken, and what of them."""
+    if run.form is not None:
+        yield "closed_form", run.form.NEEDS
+    if run.steps:
+        pooled = run["geometry"] == "pooled"
+        yield ("geometry", "pooled") if pooled else ("steps", "class")
+    if run.space == "whitened" and run.federated:
+        yield "space", "pooled"
+    if run.calibrates and run.trains:
+        yield "calibrate", "class"

@@ -1,0 +1,43 @@
+"""Settings of training: by what method, of which model, and what bounds a client."""
+
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.methods import METHODS
+from federatedscope_ggeur.settings import (
+    Key,
+    Objection,
+    Objections,
+    positive_share,
+    whole,
+)
+
+KEYS = (
+    Key(
+        "base_method",
+        "fedavg",
+        "Federated optimisation method that GGEUR is combined with.",
+        METHODS.rule,
+        shared=True,
+    ),
+    Key(
+        "mlp_hidden_dim",
+        0.0,
+        "Hidden units of the head, of which training drops model.dropout (0.5 by FS's "
+        "default, 0 in the example configs); 0: a linear head.",
+        whole(0, maximum=2**16),
+        shared=True,
+    ),
+    Key(
+        "max_share",
+        1.0,
+        "The largest share of an average of updates that one client has: what a client "
+        "counts for is cut to it; 1: any. The log names the largest share.",
+        positive_share,
+    ),
+)
+
+
+def objections(run: Demands) -> Objections:
+    """What cannot go with mini-batches that are counted."""
+    if run["batch_or_epoch"] == "batch":
+        why = "since rows stand class by class, and only the first would be seen"
+        yield Objection("batch_or_epoch", {"shuffle": [True]}, why)

@@ -1,0 +1,319 @@
+"""Folders from elsewhere: nothing that they say is imported, fetched or read."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from own_process import ROOT, python
+from pictures import write_images
+
+from federatedscope_ggeur import Predictor, downloads, run
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.reporting import Results
+
+NAME = "parts_of_a_stranger"
+#: Writes where it stands when it is imported.
+MODULE = """
+import os, pathlib
+with open(os.environ["IMPORTED_BY"], "a") as file:
+    file.write(str(pathlib.Path(__file__).parent))
+"""
+#: Images that come with scikit-learn, and an encoder without weights.
+DIGITS = [
+    "data.type", "bundled_digits@ggeur", "ggeur.encoder.name", "pixels",
+    "ggeur.encoder.image_size", "8", "ggeur.encoder.num_workers", "0",
+    "federate.total_round_num", "2", "verbose", "0",
+]  # fmt: skip
+NETWORK = [
+    "ggeur.encoder.name", "image", "ggeur.network.name", "digits_cnn",
+    "ggeur.steps", "[]", "dataloader.drop_last", "True",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """The folders of a run of a head, with a checkpoint, and of a network; images."""
+    folder = tmp_path_factory.mktemp("runs")
+    save = ["federate.save_to", str(folder / "checkpoint")]
+    cache = ["ggeur.encoder.cache", str(folder / "cache")]
+    for name, more in {"head": save, "network": NETWORK}.items():
+        place = ["outdir", str(folder), "expname", name, *cache]
+        words = ["--cfg", "ggeur_quickstart.yaml", *DIGITS, *more, *place]
+        assert main(words) == 0
+    for file in folder.glob("checkpoint*"):
+        file.rename(folder / "head" / file.name)
+    logging.getLogger("federatedscope_ggeur").handlers.clear()
+    write_images(folder / "images", per_class=1)
+    return folder
+
+
+def said(folder: Path) -> dict:
+    return json.loads((folder / "results.json").read_text(encoding="utf-8"))
+
+
+def change(folder: Path, **settings) -> None:
+    """Let the results in `folder` say other settings; two _ stand for a dot."""
+    content = said(folder)
+    for key, value in settings.items():
+        *sections, name = key.split("__")
+        node = content["config"]
+        for section in sections:
+            node = node[section]
+        node[name] = value
+    (folder / "results.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+@dataclass
+class Foreign:
+    """A run's folder that names a module, which lies wherever it might be sought."""
+
+    folder: Path
+    network: Path
+    images: Path
+    here: Path
+    marker: Path
+
+    def imported(self) -> str:
+        loaded = NAME in sys.modules
+        return self.marker.read_text() if self.marker.exists() else "sys" * loaded
+
+
+@pytest.fixture
+def foreign(runs, tmp_path, monkeypatch) -> Foreign:
+    here, path = tmp_path / "here", tmp_path / "path"
+    folders = [tmp_path / "head", tmp_path / "network"]
+    for folder in folders:
+        shutil.copytree(runs / folder.name, folder)
+        change(folder, ggeur__plugins=[NAME], ggeur__encoder__cache="embeddings_cache")
+    for place in (here, path, *folders):
+        place.mkdir(exist_ok=True)
+        (place / f"{NAME}.py").write_text(MODULE)
+    sys.modules.pop(NAME, None)
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("IMPORTED_BY", str(tmp_path / "imported"))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{path}")
+    for place in (path, here, folders[0]):
+        monkeypatch.syspath_prepend(place)
+    return Foreign(*folders, runs / "images", here, tmp_path / "imported")
+
+
+#: Each command that reads a folder, its exit status, and what it says.
+COMMANDS = {
+    "compare": (["compare", "{folder}"], 0, ""),
+    "report": (["report", "{folder}", "--checklist"], 0, ""),
+    "report --paper": (["report", "{folder}", "--paper", "table7"], 1, "--paper"),
+    "report --classes": (["report", "{folder}", "--classes"], 1, f"--plugins {NAME}"),
+    "predict": (["predict", "--run", "{folder}", "{images}"], 0, ""),
+    "predict by a network": (["predict", "--run", "{network}", "{images}"], 0, ""),
+    "restore_from": (
+        ["--cfg", "ggeur_quickstart", *DIGITS, "federate.restore_from",
+         "{folder}/checkpoint", "outdir", "{here}/exp"],
+        0,
+        "",
+    ),
+    "inspect by the features of its network": (
+        ["inspect", "--cfg", "ggeur_quickstart", *DIGITS, "ggeur.encoder.name", "run",
+         "ggeur.encoder.image_size", "-1",
+         "ggeur.encoder.model", "{network}", "outdir", "{here}/exp"],
+        0,
+        "",
+    ),
+    "audit": (
+        ["audit", "--cfg", "ggeur_quickstart", *DIGITS, "federate.restore_from",
+         "{folder}/checkpoint", "outdir", "{here}/exp", "--seconds", "0.1"],
+        None,
+        "",
+    ),
+}  # fmt: skip
+
+
+def words_of(command: str, foreign: Foreign) -> list[str]:
+    return [word.format(**vars(foreign)) for word in COMMANDS[command][0]]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_imports_what_a_folder_names(command, foreign, capfd):
+    status = main(words_of(command, foreign))
+    _, wanted, message = COMMANDS[command]
+    found = capfd.readouterr()
+    assert not foreign.imported()
+    assert wanted is None or status == wanted, found.err
+    assert message in found.err
+    assert len(found.err.splitlines()) <= 3
+    assert not (foreign.here / "head").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nor_does_its_process(command, foreign):
+    done = python("-m", "federatedscope_ggeur", *words_of(command, foreign),
+                  cwd=foreign.here, path=sys.path[0])  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert not foreign.imported()
+
+
+@pytest.mark.slow
+def test_nor_does_a_study_that_goes_on(foreign, tmp_path):
+    """Its finished run, and one that was cut off, have the stranger's files."""
+    (foreign.here / "s.yaml").write_text(
+        "base: ggeur_quickstart\nseeds: [0, 1]\n"
+        "settings: {federate.total_round_num: 2}\n"
+    )
+    words = ["-m", "federatedscope_ggeur", "study", "s.yaml", "--workers", "1"]
+    assert python(*words, "--out", "out", cwd=foreign.here).returncode == 0
+    out = foreign.here / "out"
+    for seed in (0, 1):
+        change(out / f"seed_{seed}", ggeur__plugins=[NAME])
+        shutil.copy(foreign.folder / f"{NAME}.py", out / f"seed_{seed}")
+    (out / "seed_1").rename(out / "seed_1.part")
+    (out / "seed_1.part" / "results.json").unlink()
+    for name in ("checkpoint", "checkpoint.round0"):
+        shutil.copy(foreign.folder / name, out / "seed_1.part")
+    again = python(*words, "--out", "out", cwd=foreign.here)
+    assert again.returncode == 0, again.stderr
+    assert (out / "seed_1" / "results.json").is_file()
+    assert not foreign.imported()
+
+
+class TestInPython:
+    def test_settings_in_a_dict_import_nothing(self, foreign):
+        results = Results.from_json((foreign.folder / "results.json").read_text())
+        for act in (load_config, run):
+            with pytest.raises(ConfigError, match=rf"(?s)'{NAME}'.*--plugins {NAME}"):
+                act(results.config)
+        assert not foreign.imported()
+
+    def test_the_user_s_own_word_does(self, foreign):
+        config = said(foreign.folder)["config"]
+        own = {"ggeur.plugins": [NAME]}
+        assert load_config(config, own).ggeur.plugins == [NAME]
+        assert foreign.imported()
+        assert load_config(config).ggeur.plugins == [NAME]
+
+    @pytest.mark.parametrize("key", ["encoder__name", "closed_form"])
+    def test_a_predictor_that_needs_it_says_so(self, foreign, key):
+        change(foreign.folder, **{f"ggeur__{key}": "of_a_stranger"})
+        with pytest.raises(ConfigError, match=f"--plugins {NAME}"):
+            Predictor(foreign.folder)
+        assert not foreign.imported()
+
+
+@pytest.mark.parametrize("command", ["predict", "report --classes"])
+def test_named_on_the_command_line_it_is_loaded(command, foreign, capsys):
+    words = words_of(command, foreign)
+    assert main([*words, "--plugins", NAME]) == 0, capsys.readouterr().err
+    assert foreign.marker.read_text() == str(foreign.here)
+
+
+@pytest.fixture
+def mine(foreign) -> Foreign:
+    """The same without plugins."""
+    for folder in (foreign.folder, foreign.network):
+        change(folder, ggeur__plugins=[])
+    return foreign
+
+
+class TestPlacesOutside:
+    """Data, weights and caches that a results file names are the user's to allow."""
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            ("ggeur__encoder__cache", "/somebody/else"),
+            ("data__type", "embeddings@ggeur"),
+            ("data__type", "pacs@ggeur"),
+        ],
+    )
+    def test_report_says_which(self, mine, key, value, capsys):
+        change(mine.folder, data__root="/somebody/else", **{key: value})
+        assert main(["report", str(mine.folder), "--classes"]) == 1
+        error = capsys.readouterr().err
+        assert "'/somebody/else'" in error
+        assert "--trust" in error
+        assert len(error.splitlines()) <= 3
+        assert not (mine.folder / "report").exists()
+
+    @pytest.mark.parametrize(
+        "encoder",
+        [
+            {"name": "open_clip", "pretrained": "/somebody/else.pt"},
+            {"name": "open_clip", "pretrained": "weights_here"},
+            {"name": "timm", "model": "resnet18", "pretrained": "../else.pth"},
+            {"name": "run", "model": "/somebody/else"},
+        ],
+    )
+    @pytest.mark.parametrize("command", ["predict", "report --classes"])
+    def test_weights(self, mine, command, encoder, capsys):
+        (mine.here / "weights_here").touch()
+        whole = {**said(mine.folder)["config"]["ggeur"]["encoder"], **encoder}
+        change(mine.folder, ggeur__encoder={**whole, "image_size": -1.0})
+        assert main(words_of(command, mine)) == 1
+        error = capsys.readouterr().err
+        place = encoder.get("pretrained") or encoder["model"]
+        assert f"'{place}'" in error
+        assert "--trust" in error
+
+    def test_what_comes_with_the_program_needs_no_word(self, mine):
+        assert main(words_of("report --classes", mine)) == 0
+        assert main(words_of("predict", mine)) == 0
+
+    def test_with_the_user_s_word_they_are_read(self, mine, runs, capsys):
+        change(mine.folder, ggeur__encoder__cache=str(runs / "cache"))
+        words = ["report", str(mine.folder), "--classes", "--trust"]
+        assert main(words) == 0
+        assert (mine.folder / "report" / "classes.csv").is_file()
+        assert not (mine.here / "embeddings_cache").exists()
+
+    def test_weights_that_the_user_names_need_no_other_word(self, mine, capsys):
+        whole = said(mine.folder)["config"]["ggeur"]["encoder"]
+        encoder = {"name": "timm", "model": "resnet18", "pretrained": "/else.pt"}
+        change(mine.folder, ggeur__encoder={**whole, **encoder, "image_size": -1.0})
+        words = words_of("predict", mine)
+        assert main([*words, "--pretrained", str(mine.here / "own.pt")]) == 1
+        error = capsys.readouterr().err
+        assert "own.pt" in error
+        assert "--trust" not in error
+
+
+@pytest.mark.parametrize("command", ["predict", "report --classes"])
+def test_nothing_is_downloaded_without_a_word(command, mine, monkeypatch, capsys):
+    pytest.importorskip("timm")
+    reached = []
+
+    def reach(address):
+        reached.append(address)
+        raise OSError("there is no network in a test")
+
+    monkeypatch.setattr(downloads, "find", lambda remote: None)
+    monkeypatch.setattr(downloads, "check_network", reach)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    whole = said(mine.folder)["config"]["ggeur"]["encoder"]
+    encoder = {"name": "timm", "model": "resnet18", "image_size": -1.0}
+    change(mine.folder, ggeur__encoder={**whole, **encoder})
+    main(words_of(command, mine))
+    found = capsys.readouterr()
+    assert "--trust" in found.out + found.err
+    assert reached == []
+    with pytest.raises(ConfigError, match="no network in a test"):
+        Predictor(mine.folder, trust=True)
+    assert reached
+
+
+def test_a_network_s_run_names_no_encoder_of_other_weights(mine, capsys):
+    """The user named the run; what its results name besides is not followed."""
+    whole = said(mine.network)["config"]["ggeur"]["encoder"]
+    other = {"name": "open_clip", "pretrained": "/somebody/else.pt"}
+    change(mine.network, ggeur__encoder={**whole, **other, "image_size": -1.0})
+    words = COMMANDS["inspect by the features of its network"][0]
+    assert main([word.format(**vars(mine)) for word in words]) == 1
+    error = capsys.readouterr().err
+    assert "ggeur.encoder.model" in error
+    assert "pixels" in error
