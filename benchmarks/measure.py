@@ -12,6 +12,8 @@ from statistics import median, stdev
 import torch
 from threadpoolctl import threadpool_limits
 
+from federatedscope_ggeur.reporting.tables import text_table
+
 
 def interleave(
     functions: Mapping[str, Callable[[], object]], repeats: int
@@ -49,9 +51,7 @@ def report(rows: Sequence[Mapping[str, object]], path: str | None = None) -> Non
     """Print rows as a table; write them to the CSV file `path`, if given."""
     header = list(rows[0])
     lines = [header, *([str(row[name]) for name in header] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)))
+    print(*text_table(lines, left=range(len(header))), sep="\n")
     if path:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with open(path, "w", newline="", encoding="utf-8") as file:

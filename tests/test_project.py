@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,49 @@ def test_arrows_run_downward_only(room):
                 # The package itself holds the version and the public names.
                 known = other in allowed or other not in FLOORS
                 assert known, f"{file} must not import {other}"
+
+
+def module_of(file: Path) -> str:
+    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_at_run_time(tree: ast.Module):
+    """As `imports`, also within functions, but not what annotations alone need."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = []
+    return imports(tree)
+
+
+def circle_among(modules: dict[str, ast.Module]) -> list[str]:
+    """Modules that import each other in a circle; none if there is no circle."""
+    graph = {}
+    for module, tree in modules.items():
+        names = set(imports_at_run_time(tree))
+        # A name that is no module is taken from one.
+        found = {n if n in modules else n.rpartition(".")[0] for n in names}
+        graph[module] = (found & set(modules)) - {module}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_there_is_no_circle_of_files():
+    files = sorted(PACKAGE.rglob("*.py"))
+    sources = {module_of(file): file.read_text(encoding="utf-8") for file in files}
+    assert not circle_among({name: ast.parse(text) for name, text in sources.items()})
+
+
+def test_a_circle_within_functions_is_found():
+    one = ast.parse("def f():\n    from p.two import g")
+    two = ast.parse("import p.three")
+    three = ast.parse("from p import one")
+    assert set(circle_among({"p.one": one, "p.two": two, "p.three": three})) == {
+        "p.one", "p.two", "p.three",
+    }  # fmt: skip
 
 
 def test_only_the_engine_in_federatedscope_imports_it():

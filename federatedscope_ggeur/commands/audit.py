@@ -25,6 +25,7 @@ from federatedscope_ggeur.errors import ConfigError, GGEURError
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.reporting import new_run_folder
+from federatedscope_ggeur.reporting.tables import text_table
 
 PASSED, COULD_NOT, FAILED = 0, 2, 3
 _STATUS = {
@@ -33,6 +34,10 @@ _STATUS = {
     "not told": COULD_NOT,
     "FAILED": FAILED,
 }
+_HEAD = (
+    "attack", "observer", "figure", "value", "95%", "chance", "limit", "verdict",
+    "note",
+)  # fmt: skip
 NO_PROOF = "An audit that passes is no proof: other attacks may do better."
 _WHO = {"curious": "curious parties, each by itself", "lying": "one lying client"}
 
@@ -120,14 +125,7 @@ def verdict_line(one: Verdict) -> str:
 
 def table(found: Sequence[Finding]) -> list[str]:
     """The findings, a line each."""
-    names = "attack observer figure value 95% chance limit verdict note"
-    head = tuple(names.split())
-    rows = [head, *map(_cells, found)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head) - 1)]
-    return [
-        "  ".join(cell.ljust(w) for cell, w in zip(row, [*widths, 0])).rstrip()
-        for row in rows
-    ]
+    return text_table([_HEAD, *map(_cells, found)], left=range(len(_HEAD)))
 
 
 def _cells(one: Finding) -> tuple[str, ...]:
@@ -138,8 +136,15 @@ def _cells(one: Finding) -> tuple[str, ...]:
     verdict = {None: "-", True: "pass", False: "FAIL"}[one.passed]
     level = f"{one.level} " if one.level else ""
     return (
-        *(one.attack, one.observer, one.figure or "-", value, span, chance, limit),
-        *(level + verdict, one.note),
+        one.attack,
+        one.observer,
+        one.figure or "-",
+        value,
+        span,
+        chance,
+        limit,
+        level + verdict,
+        one.note,
     )
 
 

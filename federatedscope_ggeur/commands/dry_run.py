@@ -16,6 +16,7 @@ from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.progress import bytes_text, duration_text
 from federatedscope_ggeur.reporting import privacy_line
+from federatedscope_ggeur.reporting.tables import text_table
 
 #: Clients that get a line each; of more, the median and the extremes are said.
 _MOST_CLIENTS = 12
@@ -96,11 +97,7 @@ def _about_bytes(found: Forecast, run: Run) -> list[str]:
     most = "at most " if run.cfg.early_stop.patience else ""
     title = f"the run, {most}{found.rounds} rounds, {found.scored} scored"
     cells.append((title, bytes_text(found.total.up), bytes_text(found.total.down)))
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    return [
-        f"{name:<{widths[0]}}  {up:>{widths[1]}}  {down:>{widths[2]}}".rstrip()
-        for name, up, down in cells
-    ]
+    return text_table(cells)
 
 
 def _cells(title: str, phases: Mapping[str, Traffic]) -> list[tuple[str, str, str]]:

@@ -33,6 +33,7 @@ from federatedscope_ggeur.reporting import new_run_folder
 from federatedscope_ggeur.reporting.client_counts import draw_client_counts
 from federatedscope_ggeur.reporting.formats import read_formats
 from federatedscope_ggeur.reporting.heatmaps import draw_heatmap
+from federatedscope_ggeur.reporting.tables import text_table
 
 _MOST_NAMES = 12
 
@@ -161,7 +162,9 @@ def _draw_similarities(
 
 def _about_holdings(held: Holdings, threshold: int) -> list[str]:
     many = len(held.clients) > MOST_CLIENTS
-    lines = _aligned(held.summary() if many else held.lines())
+    table = held.summary() if many else held.lines()
+    cells = [list(map(printable, row)) for row in table]
+    lines = text_table(cells, left=[table[0].index("domain")])
     empty = [
         str(number) for (number, _), n in zip(held.clients, held.counts.sum(1)) if not n
     ]
@@ -178,20 +181,6 @@ def _about_holdings(held: Holdings, threshold: int) -> list[str]:
     if withheld.pairs:
         lines.append(withheld_text(withheld))
     return lines
-
-
-def _aligned(table: Sequence[Sequence[str]]) -> list[str]:
-    """Names stand left, all else right."""
-    table = [list(map(printable, row)) for row in table]
-    left = table[0].index("domain")
-    widths = [max(map(len, column)) for column in zip(*table)]
-    return [
-        "  ".join(
-            cell.ljust(width) if i == left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths))
-        ).rstrip()
-        for row in table
-    ]
 
 
 def _about_similarities(alike: Sequence[Similarities], dataset, form: str) -> list[str]:

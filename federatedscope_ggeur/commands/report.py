@@ -26,7 +26,6 @@ def report(arguments: Sequence[str]) -> int:
         beside_paper,
         beside_papers,
     )
-    from federatedscope_ggeur.reporting.comparison.checklist import as_checklist
     from federatedscope_ggeur.reporting.comparison.figures import figures
     from federatedscope_ggeur.reporting.comparison.folder import (
         check_free,
@@ -48,7 +47,7 @@ def report(arguments: Sequence[str]) -> int:
         if options.paper is None
         else beside_paper(found, options.paper)
     )
-    texts = {"checklist.md": as_checklist(found)} if options.checklist else {}
+    texts: dict[str, str] = {}
     pictures = figures(found, options.width)
     if options.classes:
         pictures += _by_class(found, options, texts)
@@ -121,11 +120,6 @@ def _parser() -> argparse.ArgumentParser:
         "classes.csv; reads the runs' data again and takes torch",
     )
     add_folder_options(parser)
-    parser.add_argument(
-        "--checklist",
-        action="store_true",
-        help="fill in the machine-learning reproducibility checklist: checklist.md",
-    )
     parser.add_argument(
         "--format",
         metavar="FORMATS",

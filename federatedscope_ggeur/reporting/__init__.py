@@ -1,5 +1,11 @@
 """What a run leaves behind: the results schema, its files, the table and the curve."""
 
+from federatedscope_ggeur.reporting.lines import (
+    divergence_line,
+    privacy_line,
+    record_lines,
+    screening_lines,
+)
 from federatedscope_ggeur.reporting.model_owners import numbers_of_rows
 from federatedscope_ggeur.reporting.plots import draw_curve
 from federatedscope_ggeur.reporting.provenance import (
@@ -24,7 +30,13 @@ from federatedscope_ggeur.reporting.records import (
     Screening,
     SumsRecord,
 )
-from federatedscope_ggeur.reporting.results import SCHEMA_VERSION, Results, numbers
+from federatedscope_ggeur.reporting.results import (
+    SCHEMA_VERSION,
+    Results,
+    metrics_csv,
+    numbers,
+    results_table,
+)
 from federatedscope_ggeur.reporting.run import (
     CLIENT_FILE,
     HEAD_FILE,
@@ -37,14 +49,6 @@ from federatedscope_ggeur.reporting.run import (
     write_run,
 )
 from federatedscope_ggeur.reporting.summary import average, summarise
-from federatedscope_ggeur.reporting.tables import (
-    divergence_line,
-    metrics_csv,
-    privacy_line,
-    record_lines,
-    results_table,
-    screening_lines,
-)
 from federatedscope_ggeur.reporting.tracking import (
     Tracking,
     TrackingSettings,

@@ -1,4 +1,4 @@
-"""Where and how a run was made: what reproducibility checklists ask for."""
+"""Where and how a run was made: what it takes to reproduce it."""
 
 import contextlib
 import platform

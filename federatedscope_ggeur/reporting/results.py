@@ -1,4 +1,4 @@
-"""The results of a run as one versioned schema of plain numbers.
+"""The results of a run as one versioned schema of plain numbers, and as a table.
 
 docs/results.md describes every field. Accuracies are fractions in [0, 1], sizes are
 bytes, times are seconds. Where a number does not exist, it is None, never NaN.
@@ -11,10 +11,19 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal, Optional
 
 from federatedscope_ggeur.errors import DataError, shown
+from federatedscope_ggeur.printable import Lines, as_html, printable
 from federatedscope_ggeur.reporting.json_values import (
     as_json_value,
     from_json_value,
     parse_json,
+)
+from federatedscope_ggeur.reporting.lines import (
+    divergence_line,
+    kept_line,
+    percent,
+    pooled_line,
+    privacy_line,
+    screening_lines,
 )
 from federatedscope_ggeur.reporting.model_owners import numbers_of_rows
 from federatedscope_ggeur.reporting.provenance import Provenance
@@ -28,6 +37,8 @@ from federatedscope_ggeur.reporting.records import (
     RoundRecord,
     Screening,
 )
+from federatedscope_ggeur.reporting.summary import average, summarise
+from federatedscope_ggeur.reporting.tables import csv_text, html_table, text_table
 from federatedscope_ggeur.version import __version__
 
 if TYPE_CHECKING:
@@ -37,6 +48,13 @@ SCHEMA_VERSION = 9
 Status = Literal["finished", "interrupted", "failed"]
 _REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")
+
+
+#: Whose models were scored, where it was not the global one.
+_SCORED_OWN = (
+    "scored: each client's own model, on its own test rows; it stands where the client "
+    "ran, in heads/client_<number>.safetensors"
+)
 
 
 @dataclass(frozen=True)
@@ -206,8 +224,6 @@ class Results:
 
     def _repr_html_(self) -> str:
         """The results as a notebook shows them; see `results_html`."""
-        from federatedscope_ggeur.reporting.tables import results_html
-
         return results_html(self)
 
     def to_json(self) -> str:
@@ -243,6 +259,114 @@ class Results:
                 f"{SCHEMA_VERSION}, found {shown(found)}; use the version that wrote it"
             )
         return from_json_value(Results, raw, "results")
+
+
+def results_table(results: Results) -> str:
+    """The table that a run prints at its end.
+
+    One row for each domain (a star marks those that no client holds), then AVG and
+    STD over domains, all in percent; then what was sent (1 MB = 10^6 bytes) and how
+    long it took; then where training diverged or the run broke off, if it did. A number
+    that does not exist is shown as "-".
+    """
+    head, rows, summary = _cells(results)
+    table = text_table([head], rows, summary, ruled=True)
+    return Lines([*table, *_remarks(results)])
+
+
+def results_html(results: Results) -> str:
+    """What `results_table` says, as an HTML table and a paragraph."""
+    head, rows, summary = _cells(results)
+    remarks = "<br>".join(map(as_html, _remarks(results)))
+    return f"{html_table(head, rows + summary)}\n<p>{remarks}</p>"
+
+
+def _cells(results: Results) -> tuple[tuple, list[tuple], list[tuple]]:
+    """Titles, a row for each domain, and the rows AVG and STD, all as texts."""
+    columns = _columns(results)
+    averages = [average(scores) for _, scores in columns]
+    rows = [
+        (_marked(domain, results), *(percent(s.get(domain)) for _, s in columns))
+        for domain in results.domains
+    ]
+    summary = [
+        ("AVG", *(percent(avg) for avg, _ in averages)),
+        ("STD", *(percent(std) for _, std in averages)),
+    ]
+    return ("accuracy in %", *(title for title, _ in columns)), rows, summary
+
+
+def _remarks(results: Results) -> list[str]:
+    """What stands below the table, a line each."""
+    final, lines = results.final, []
+    if results.unseen_domains:
+        lines.append("* unseen: held by no client")
+    lines.append(
+        f"sent {final.bytes_up / 1e6:.2f} MB up, {final.bytes_down / 1e6:.2f} MB down"
+        f"{' (round 0 included)' if results.round0 else ''}; {final.seconds:.1f} s"
+    )
+    if results.pooled is not None:
+        lines.append(pooled_line(results.pooled))
+    if final.kept is not None:
+        lines.append(kept_line(final.kept))
+    if final.scored == "clients":
+        lines.append(_SCORED_OWN)
+    if results.privacy is not None:
+        lines.append(privacy_line(results.privacy))
+    lines += screening_lines(results.screening)
+    if results.diverged is not None:
+        lines.append(divergence_line(results.diverged))
+    if results.stopped_early is not None:
+        lines.append(f"stopped early, after round {results.stopped_early}")
+    if results.status != "finished":
+        done = results.rounds[-1].round if results.rounds else 0
+        lines.append(f"{results.status} after round {done}")
+    return lines
+
+
+def _columns(results: Results) -> list[tuple[str, dict[str, Optional[float]]]]:
+    """Title and accuracies of each head that the run scored at its end."""
+    columns, closed_form = [], results.closed_form
+    if closed_form is not None:
+        columns.append((f"closed form {closed_form.method}", closed_form.accuracy))
+    evaluated = [record for record in results.rounds if record.evaluated]
+    if evaluated or not (columns or results.calibrated):
+        trained = summarise(results.rounds)
+        last = evaluated[-1] if evaluated else None
+        columns += [
+            (f"round {last.round}" if last else "last round", last and last.accuracy),
+            (f"mean of last {len(trained.rounds)} evaluated", trained.accuracy),
+        ]
+    chosen = results.final.chosen
+    if chosen is not None:
+        columns.append((f"round {chosen.round} by {chosen.key}", chosen.accuracy))
+    if results.calibrated is not None:
+        title = f"calibrated {results.calibrated.method}"
+        columns.append((title, results.calibrated.accuracy))
+    return [(title, scores or {}) for title, scores in columns]
+
+
+def metrics_csv(results: Results) -> str:
+    """One row for each round, floats to the bit; empty cells where not evaluated.
+
+    A head in closed form stands in a row of round 0.
+
+    Columns: round, avg, std, loss, seconds, bytes_up, bytes_down and, for each
+    domain, accuracy_<domain>. Accuracies are fractions in [0, 1].
+    """
+    names = ["round", "avg", "std", "loss", "seconds", "bytes_up", "bytes_down"]
+    lines = [names + [f"accuracy_{domain}" for domain in results.domains]]
+    for record in (results.closed_form, *results.rounds):
+        if record is not None:
+            scores = record.accuracy or {}
+            row = [getattr(record, name) for name in names]
+            lines.append(row + [scores.get(domain) for domain in results.domains])
+    return csv_text(lines)
+
+
+def _marked(domain: str, results: Results) -> str:
+    star = " *" if domain in results.unseen_domains else ""
+    return f"{printable(domain)}{star}"
 
 
 def numbers(results: Results) -> dict:

@@ -11,8 +11,7 @@ from pathlib import Path
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting.plots import draw_curve
-from federatedscope_ggeur.reporting.results import Results
-from federatedscope_ggeur.reporting.tables import metrics_csv
+from federatedscope_ggeur.reporting.results import Results, metrics_csv
 
 #: Of a run's folder.
 RESULTS_FILE, HEAD_FILE = "results.json", "head.safetensors"

@@ -24,27 +24,25 @@ from written_runs import made
 
 from federatedscope_ggeur.printable import NAME, printable
 from federatedscope_ggeur.reporting.comparison import Comparison
-from federatedscope_ggeur.reporting.comparison.checklist import as_checklist
 from federatedscope_ggeur.reporting.comparison.class_figures import (
     class_csv,
     class_figures,
 )
 from federatedscope_ggeur.reporting.comparison.figures import figures
 from federatedscope_ggeur.reporting.comparison.latex import escaped
-from federatedscope_ggeur.reporting.comparison.page import as_page
 from federatedscope_ggeur.reporting.comparison.pictures import render
 from federatedscope_ggeur.reporting.comparison.runs import FoundRun
 from federatedscope_ggeur.reporting.comparison.table import Row, Table
 from federatedscope_ggeur.reporting.comparison.text import markdown
 from federatedscope_ggeur.reporting.heatmaps import draw_heatmap
 from federatedscope_ggeur.reporting.plots import draw_curve, shortened
-from federatedscope_ggeur.reporting.study import Axis, Failed, Study, Tried, Tuned
-from federatedscope_ggeur.reporting.tables import (
-    csv_text,
+from federatedscope_ggeur.reporting.results import (
     metrics_csv,
     results_html,
     results_table,
 )
+from federatedscope_ggeur.reporting.study import Axis, Failed, Study, Tried, Tuned
+from federatedscope_ggeur.reporting.tables import csv_text
 
 SOME = settings(max_examples=30)
 PLAIN = ("a", "b", "c")
@@ -228,15 +226,6 @@ def test_markdown_shows_what_was_meant(text):
 
 @SOME
 @given(three_names)
-def test_the_checklist(names):
-    found, harmless = (as_checklist(comparison_of(n)) for n in (names, PLAIN))
-    assert not set(marks(found)) - set(marks(harmless))
-    assert len(found.splitlines()) == len(harmless.splitlines())
-    assert not hidden_in(found)
-
-
-@SOME
-@given(three_names)
 def test_a_comparison_for_latex(names):
     found, harmless = (comparison_of(n).to_latex() for n in (names, PLAIN))
     assert found.isascii()
@@ -262,7 +251,7 @@ def test_latex_has_no_command_of_others(text):
 @SOME
 @given(three_names)
 def test_a_page(names):
-    found, harmless = (as_page(comparison_of(n)) for n in (names, PLAIN))
+    found, harmless = (comparison_of(n).to_html() for n in (names, PLAIN))
     assert elements(found) == elements(harmless)
     assert len(found.splitlines()) == len(harmless.splitlines())
     assert not hidden_in(found)
@@ -275,7 +264,7 @@ def test_figures_are_drawn_whatever_they_name(tmp_path):
     pictures = figures(comparison, "one")
     counts = {Path(f"/runs/{names[2][:200]}"): np.array([[2, 1], [0, 3]])}
     pictures += class_figures(comparison, counts, "one")
-    page = as_page(comparison, pictures)
+    page = comparison.to_html(pictures)
     assert not {tag for tag, *_ in elements(page)} & {"script", "img", "iframe"}
     assert not hidden_in(page)
     for picture in pictures:

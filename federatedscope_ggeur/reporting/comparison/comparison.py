@@ -9,11 +9,17 @@ from dataclasses import dataclass
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting.comparison.labels import Labelled, label
+from federatedscope_ggeur.reporting.comparison.latex import as_latex
+from federatedscope_ggeur.reporting.comparison.long_csv import as_csv
+from federatedscope_ggeur.reporting.comparison.page import as_fragment, as_page
+from federatedscope_ggeur.reporting.comparison.pictures import Picture
 from federatedscope_ggeur.reporting.comparison.runs import FoundRun, find_runs
+from federatedscope_ggeur.reporting.comparison.sheets import Sheet, study_notes
 from federatedscope_ggeur.reporting.comparison.table import Row, Table, name_of
+from federatedscope_ggeur.reporting.comparison.text import as_markdown, as_text
+from federatedscope_ggeur.reporting.lines import screening_lines
 from federatedscope_ggeur.reporting.results import numbers
 from federatedscope_ggeur.reporting.study import Axis, Study
-from federatedscope_ggeur.reporting.tables import screening_lines
 
 #: Of results, what may differ between two of one cell and seed: where their files are,
 #: and what was said on the way.
@@ -94,41 +100,52 @@ class Comparison:
             raise _no_baseline(baseline, tables)
         return cls(tables, found.studies, found.notes, target)
 
+    @property
+    def title(self) -> str:
+        """The titles of the studies, if there are some."""
+        titles = " and ".join(study.title for study in self.studies)
+        return titles or "Comparison of runs"
+
+    @property
+    def all_notes(self) -> list[str]:
+        """What stands below all tables: what was tuned, what failed, what was left
+        out."""
+        of_studies = [note for study in self.studies for note in study_notes(study)]
+        return [*of_studies, *self.notes]
+
     def to_text(self) -> str:
         """Aligned tables for a terminal."""
-        from federatedscope_ggeur.reporting.comparison.text import as_text
-
-        return as_text(self)
+        return as_text(self.tables, self.all_notes)
 
     def to_markdown(self) -> str:
         """Tables in Markdown; the best of a column in bold."""
-        from federatedscope_ggeur.reporting.comparison.text import as_markdown
-
-        return as_markdown(self)
+        return as_markdown(self.tables, self.all_notes, self.target)
 
     def to_csv(self) -> str:
         """One line for each table, row and number, floats to the bit."""
-        from federatedscope_ggeur.reporting.comparison.long_csv import as_csv
-
-        return as_csv(self)
+        return as_csv(self.tables, self.target)
 
     def to_latex(self) -> str:
         """Tables for LaTeX, with a comment that names the packages they take."""
-        from federatedscope_ggeur.reporting.comparison.latex import as_latex
+        return as_latex(self.tables, self.all_notes, self.target)
 
-        return as_latex(self)
+    def to_html(
+        self, pictures: Sequence[Picture] = (), more: Sequence[Sheet] = ()
+    ) -> str:
+        """A page that needs no other file and no network.
 
-    def to_html(self) -> str:
-        """A page that needs no other file and no network."""
-        from federatedscope_ggeur.reporting.comparison.page import as_page
-
-        return as_page(self)
+        Parameters
+        ----------
+        pictures : sequence of Picture
+        more : sequence of Sheet
+            Behind the tables, such as a paper's figures.
+        """
+        notes = self.all_notes
+        return as_page(self.title, self.tables, notes, self.target, pictures, more)
 
     def _repr_html_(self) -> str:
         """The tables as a notebook shows them."""
-        from federatedscope_ggeur.reporting.comparison.page import as_fragment
-
-        return as_fragment(self)
+        return as_fragment(self.tables, self.all_notes, self.target)
 
 
 def _table(

@@ -13,7 +13,6 @@ from pathlib import Path
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting.comparison.comparison import Comparison
-from federatedscope_ggeur.reporting.comparison.page import as_page
 from federatedscope_ggeur.reporting.comparison.pictures import Picture, render
 from federatedscope_ggeur.reporting.comparison.sheets import Sheet
 from federatedscope_ggeur.reporting.comparison.text import sheet_markdown
@@ -48,7 +47,7 @@ def report_files(
         "table.md": comparison.to_markdown() + behind,
         "table.csv": comparison.to_csv(),
         "table.tex": comparison.to_latex(),
-        "report.html": as_page(comparison, pictures, more),
+        "report.html": comparison.to_html(pictures, more),
         **(texts or {}),
     }
     files = {name: text.encode() for name, text in found.items()}

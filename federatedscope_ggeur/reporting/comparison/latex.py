@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 from federatedscope_ggeur.printable import LINE, printable
-from federatedscope_ggeur.reporting.comparison.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.sheets import (
     Cell,
     Sheet,
-    notes_of,
     sheets,
 )
+from federatedscope_ggeur.reporting.comparison.table import Table
 
 _HEAD = """\
 % Tables by federatedscope-ggeur report. In the preamble of the document:
@@ -56,17 +56,19 @@ _LEGEND = {"best:": r"\textbf{bold}:", "top:": r"\textit{italic}:"}
 _MARKED = {"": "{}", "best": r"\textbf{{{}}}", "top": r"\textit{{{}}}"}
 
 
-def as_latex(comparison: Comparison) -> str:
+def as_latex(
+    tables: Sequence[Table], notes: Sequence[str], target: float | None
+) -> str:
     """A ``table`` environment for each sheet; the best of a column in bold.
 
     The text is ASCII, whatever names hold: what LaTeX has no letter for stands as its
     code, such as ``U+4E2D``.
     """
     parts = [_HEAD]
-    for table in comparison.tables:
-        parts += [_environment(sheet) for sheet in sheets(comparison, table)]
+    for table in tables:
+        parts += [_environment(sheet) for sheet in sheets(table, target)]
         parts += [f"% note: {_comment(note)}" for note in table.notes]
-    parts += [f"% note: {_comment(note)}" for note in notes_of(comparison)]
+    parts += [f"% note: {_comment(note)}" for note in notes]
     return "\n\n".join(parts) + "\n"
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from federatedscope_ggeur.reporting.comparison.comparison import Comparison
+from collections.abc import Sequence
+
 from federatedscope_ggeur.reporting.comparison.measures import COSTS
 from federatedscope_ggeur.reporting.comparison.runs import FoundRun
 from federatedscope_ggeur.reporting.comparison.statistics import Spread
@@ -16,7 +17,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def as_csv(comparison: Comparison) -> str:
+def as_csv(tables: Sequence[Table], target: float | None) -> str:
     """Every number of every table, floats to the bit, fractions and bytes.
 
     A line with a seed is that run's number, and has the hash of the head that the run
@@ -26,9 +27,7 @@ def as_csv(comparison: Comparison) -> str:
     and ``top`` where they were not. The columns behind `table` and `row` are, for each
     axis, the row's point; `head` is which head the line's runs left.
     """
-    axes = dict.fromkeys(
-        axis.name for table in comparison.tables for axis in table.axes
-    )
+    axes = dict.fromkeys(axis.name for table in tables for axis in table.axes)
     # An axis may be called as a column is; its point is in `row` then.
     names = [
         *COLUMNS[:2],
@@ -36,8 +35,8 @@ def as_csv(comparison: Comparison) -> str:
         *COLUMNS[2:],
     ]
     lines: list[dict] = []
-    for table in comparison.tables:
-        lines += _lines(table, comparison.target)
+    for table in tables:
+        lines += _lines(table, target)
     cells = ([line.get(name, "") for name in names] for line in lines)
     return csv_text([names, *cells])
 

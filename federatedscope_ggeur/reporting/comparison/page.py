@@ -6,12 +6,10 @@ import re
 from collections.abc import Sequence
 
 from federatedscope_ggeur.printable import as_html
-from federatedscope_ggeur.reporting.comparison.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.pictures import Picture, inline_svg
 from federatedscope_ggeur.reporting.comparison.sheets import (
     Cell,
     Sheet,
-    notes_of,
     sheets,
 )
 from federatedscope_ggeur.reporting.comparison.table import Table
@@ -48,30 +46,37 @@ _TAGS = {"": ("", ""), "best": ("<strong>", "</strong>"), "top": ("<em>", "</em>
 
 
 def as_page(
-    comparison: Comparison, pictures: Sequence[Picture] = (), more: Sequence[Sheet] = ()
+    title: str,
+    tables: Sequence[Table],
+    notes: Sequence[str],
+    target: float | None,
+    pictures: Sequence[Picture] = (),
+    more: Sequence[Sheet] = (),
 ) -> str:
     """The whole page: tables, figures inline, notes, and which runs they are of.
 
     Parameters
     ----------
-    comparison : Comparison
+    title : str
+    tables : sequence of Table
+    notes : sequence of str
+        Of all tables together.
+    target : float or None
+        The AVG that rounds are counted to, where one was asked for.
     pictures : sequence of Picture
     more : sequence of Sheet
         Behind the tables, such as a paper's figures.
     """
-    title = " and ".join(study.title for study in comparison.studies)
-    title = title or "Comparison of runs"
     parts = [f"<h1>{as_html(title)}</h1>"]
-    for number, table in enumerate(comparison.tables):
+    for number, table in enumerate(tables):
         parts.append(f"<section><h2>{as_html(table.title)}</h2>")
-        parts.append(_tables(comparison, table))
+        parts.append(_table(table, target))
         parts += [_figure(p) for p in pictures if p.table == number]
         parts.append("</section>")
     parts += [sheet_html(sheet) for sheet in more]
-    notes = notes_of(comparison)
     if notes:
         parts.append(f"<section><h2>Notes</h2>{_list(notes)}</section>")
-    parts.append(_runs(comparison))
+    parts.append(_runs(tables))
     head = [
         "<!DOCTYPE html>",
         '<html lang="en">',
@@ -89,10 +94,11 @@ def as_page(
     return "\n".join([*head, *parts, "</main>", "</body>", "</html>"]) + "\n"
 
 
-def as_fragment(comparison: Comparison) -> str:
+def as_fragment(
+    tables: Sequence[Table], notes: Sequence[str], target: float | None
+) -> str:
     """The tables alone, to stand in another page."""
-    parts = [_tables(comparison, table) for table in comparison.tables]
-    return "\n".join([*parts, _list(notes_of(comparison))])
+    return "\n".join([*(_table(table, target) for table in tables), _list(notes)])
 
 
 def sheet_html(sheet: Sheet) -> str:
@@ -126,8 +132,8 @@ def sheet_html(sheet: Sheet) -> str:
     )
 
 
-def _tables(comparison: Comparison, table: Table) -> str:
-    shown = [sheet_html(sheet) for sheet in sheets(comparison, table)]
+def _table(table: Table, target: float | None) -> str:
+    shown = [sheet_html(sheet) for sheet in sheets(table, target)]
     return "\n".join([*shown, _list(table.notes)])
 
 
@@ -149,12 +155,12 @@ def _figure(picture: Picture) -> str:
     )
 
 
-def _runs(comparison: Comparison) -> str:
+def _runs(tables: Sequence[Table]) -> str:
     """Where every number is from."""
     rows = [
         f'<tr><th scope="row">{as_html(row.name)}</th><td>{seed}</td>'
         f"<td><code>{as_html(run.folder)}</code></td></tr>"
-        for table in comparison.tables
+        for table in tables
         for row in table.rows.values()
         for seed, run in row.runs.items()
     ]

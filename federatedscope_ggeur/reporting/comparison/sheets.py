@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
 
-from federatedscope_ggeur.reporting.comparison.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.measures import AVG, COSTS, Measure
 from federatedscope_ggeur.reporting.comparison.statistics import (
     WILCOXON_FROM,
@@ -69,13 +68,13 @@ class Sheet:
         return f"{self.title}: {self.subject}" if self.subject else self.title
 
 
-def sheets(comparison: Comparison, table: Table) -> list[Sheet]:
-    """All that is said of one table."""
+def sheets(table: Table, target: float | None) -> list[Sheet]:
+    """All that is said of one table; `target` is the AVG that rounds are counted to."""
     found = [_grid(table)] if table.columns else []
     found.append(scores_sheet(table))
     if table.baselines:
         found.append(differences_sheet(table))
-    return [*found, _costs(table, comparison.target)]
+    return [*found, _costs(table, target)]
 
 
 def scores_sheet(table: Table) -> Sheet:
@@ -228,13 +227,8 @@ def _costs(table: Table, asked: float | None) -> Sheet:
     )
 
 
-def notes_of(comparison: Comparison) -> list[str]:
-    """What stands below all tables: what was tuned, what failed, what was left out."""
-    notes = [note for study in comparison.studies for note in _study_notes(study)]
-    return [*notes, *comparison.notes]
-
-
-def _study_notes(study: Study) -> list[str]:
+def study_notes(study: Study) -> list[str]:
+    """What was tuned, and what failed."""
     axes = [axis.name for axis in study.axes]
     tuned = [_tuned_note(one, name_of(one.labels, axes)) for one in study.tuned]
     return tuned + [

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from federatedscope_ggeur.printable import LINE, printable
-from federatedscope_ggeur.reporting.comparison.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.sheets import (
     Cell,
     Sheet,
     differences_sheet,
-    notes_of,
     scores_sheet,
     sheets,
 )
+from federatedscope_ggeur.reporting.comparison.table import Table
+from federatedscope_ggeur.reporting.tables import text_table
 
 _STARS = {"": " ", "best": "*", "top": "~"}
 _EMPHASIS = {"": "", "best": "**", "top": "_"}
@@ -25,20 +25,20 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$]|&(?=#?\w+;)|:(?=//)|(?<=www)\.)")
 _LIST = re.compile(r"^(\d*)([-+.)])(?=\s|--|$)")
 
 
-def as_text(comparison: Comparison) -> str:
+def as_text(tables: Sequence[Table], notes: Sequence[str]) -> str:
     """Aligned tables; ``*`` behind the best of a column, ``~`` where nothing is tested.
 
     Bytes, rounds and seconds are left to the report.
     """
     parts = []
-    for table in comparison.tables:
+    for table in tables:
         shown = [scores_sheet(table)]
         if table.baselines:
             shown.append(differences_sheet(table))
         for sheet in shown:
             parts.append(sheet_text(sheet))
         parts += _listed(table.notes)
-    return "\n\n".join([*parts, *_listed(notes_of(comparison))]) + "\n"
+    return "\n\n".join([*parts, *_listed(notes)]) + "\n"
 
 
 def _listed(notes: Sequence[str]) -> list[str]:
@@ -62,29 +62,23 @@ def sheet_text(sheet: Sheet) -> str:
     ]
     first, *others = map(printable, sheet.columns)
     titles = [first, *(title + " " * marked for title in others)]
-    widths = [max(map(len, column)) for column in zip(titles, *rows)]
-
-    def line(cells: Sequence[str]) -> str:
-        right = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:]))
-        return "  ".join([cells[0].ljust(widths[0]), *right]).rstrip()
-
-    rule = "-" * (sum(widths) + 2 * len(widths) - 2)
     notes = [re.sub("^best:", "*:", re.sub("^top:", "~:", n)) for n in sheet.notes]
     notes = [line for note in notes for line in _wrapped(note)]
-    body = [line(titles), rule, *map(line, rows), rule, *notes]
+    body = [*text_table([titles], rows, ruled=True), *notes]
     return "\n".join([printable(sheet.full_title, LINE), *body])
 
 
-def as_markdown(comparison: Comparison) -> str:
+def as_markdown(
+    tables: Sequence[Table], notes: Sequence[str], target: float | None
+) -> str:
     """Tables in Markdown; bold is the best of a column, italic where nothing is
     tested."""
     parts = []
-    for table in comparison.tables:
+    for table in tables:
         parts.append(f"## {markdown(table.title)}")
-        parts += [sheet_markdown(sheet) for sheet in sheets(comparison, table)]
+        parts += [sheet_markdown(sheet) for sheet in sheets(table, target)]
         if table.notes:
             parts.append(_bullets(table.notes))
-    notes = notes_of(comparison)
     if notes:
         parts.append("## Notes\n\n" + _bullets(notes))
     return "\n\n".join(parts) + "\n"

@@ -24,7 +24,7 @@ from federatedscope_ggeur.methods import (
     Update,
 )
 from federatedscope_ggeur.methods.networks.feature_statistics import decompose
-from federatedscope_ggeur.methods.networks.fedfa_layers import Layers
+from federatedscope_ggeur.methods.networks.fedfa_plus import Layers
 from federatedscope_ggeur.methods.networks.soft_bins import soft_histogram
 from federatedscope_ggeur.models import to_vector
 

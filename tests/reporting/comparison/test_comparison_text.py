@@ -10,7 +10,6 @@ from written_runs import made, noisy, write, write_study
 
 from federatedscope_ggeur.reporting.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.sheets import (
-    notes_of,
     p_text,
     scores_sheet,
     sheets,
@@ -99,7 +98,7 @@ def test_markdown_escapes_names_and_marks_the_best(tmp_path, study):
 
 def test_what_was_tuned_and_what_failed_stands_below(study_folder):
     found = Comparison.of(study_folder)
-    assert notes_of(found) == [
+    assert found.all_notes == [
         "FedAvg, 0.1: lr 0.1, chosen on the validation split of seed 1 by val_acc "
         "among lr 0.1 (0.75); lr 10.0 (diverged)",
         "failed: FedProx, seed 2: out of memory",
@@ -114,7 +113,7 @@ def test_axes_side_by_side_come_first(tmp_path, study):
     means = {("FedAvg", "0.1"): 0.4, ("FedAvg", "0.5"): 0.5,
              ("FedAvg + GGEUR_1 & 50%", "0.1"): 0.6}  # fmt: skip
     found = Comparison.of(write_study(tmp_path / "s", study, means))
-    first, *_ = sheets(found, found.tables[0])
+    first, *_ = sheets(found.tables[0], found.target)
     assert first.columns == ["method", "head", "0.5", "0.1"]
     (_, fedavg), (_, ggeur) = first.rows
     assert [ggeur[0].text, ggeur[1].text] == ["trained", "-"]
@@ -123,7 +122,7 @@ def test_axes_side_by_side_come_first(tmp_path, study):
 
 def test_each_row_names_its_own_baseline_where_there_are_several(study_folder):
     found = Comparison.of(study_folder)
-    sheet = sheets(found, found.tables[0])[1]
+    sheet = sheets(found.tables[0], found.target)[1]
     assert sheet.title == "Differences to the baseline, seed by seed"
     assert [cells[2].text for _, cells in sheet.rows] == [
         "baseline",
@@ -149,11 +148,11 @@ def test_rounds_to_what_the_baseline_ends_with(tmp_path):
         write(tmp_path / "a" / str(seed), a)
         write(tmp_path / "b" / str(seed), b)
     found = Comparison.of(tmp_path)
-    costs = dict(sheets(found, found.tables[0])[-1].rows)
+    costs = dict(sheets(found.tables[0], found.target)[-1].rows)
     assert [str(cell) for cell in costs["name a"][3:5]] == ["40", "2.0"]
     assert [str(cell) for cell in costs["name b"][3:5]] == ["40", "1.0 (1 of 2 seeds)"]
     asked = Comparison.of(tmp_path, target=0.9)
-    costs = dict(sheets(asked, asked.tables[0])[-1].rows)
+    costs = dict(sheets(asked.tables[0], asked.target)[-1].rows)
     assert [str(cell) for cell in costs["name b"][3:5]] == ["90", "never"]
 
 

@@ -13,7 +13,6 @@ from written_runs import made, noisy, write
 
 from federatedscope_ggeur.reporting.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.figures import figures
-from federatedscope_ggeur.reporting.comparison.page import as_page
 
 EMPTY = {"meta", "link", "br"}  # elements without an end
 NASTY = "<script>alert(1)</script> \" ' & ]]> </svg>"
@@ -51,7 +50,7 @@ def parsed(page: str) -> Strict:
 
 def page_of(folder) -> str:
     found = Comparison.of(folder)
-    return as_page(found, figures(found))
+    return found.to_html(figures(found))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +103,7 @@ def test_names_are_text_whatever_they_hold(tmp_path):
         )
         write(tmp_path / str(number), results)
     found = Comparison.of(tmp_path)
-    seen = parsed(as_page(found, figures(found)))
+    seen = parsed(found.to_html(figures(found)))
     assert not [tag for tag, _ in seen.elements if tag == "script"]
     assert NASTY in "".join(seen.text)
     assert "<script" not in found._repr_html_()

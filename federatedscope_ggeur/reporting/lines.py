@@ -1,0 +1,162 @@
+"""What is over of a run, in lines for a person."""
+
+from __future__ import annotations
+
+from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.reporting.records import (
+    Divergence,
+    Finding,
+    Kept,
+    PooledRows,
+    Privacy,
+    Round0,
+    RoundRecord,
+    Screening,
+    SumsRecord,
+)
+
+_MOST_FINDINGS = 10  # in lines for a person
+
+
+def record_lines(record: Round0 | RoundRecord) -> list[str]:
+    """What is over, of round 0 or of calibration, in a line each for a person."""
+    if isinstance(record, RoundRecord):
+        return [_head_line("calibrated by", record)]
+    lines = [_round0_line(record)]
+    if record.space is not None:
+        lines.append(_space_line(record))
+    if record.closed_form is not None:
+        lines.append(_head_line("closed form", record.closed_form))
+    return lines
+
+
+def _round0_line(record: Round0) -> str:
+    """What round 0 sent, in one line for a person."""
+    if not record.statistics_bytes_up:
+        return f"round 0: no statistics asked for; {record.seconds:.2f} s"
+    up = sum(record.statistics_bytes_up.values())
+    if record.sums is not None:
+        return _sums_line(record, record.sums, up)
+    pairs = f"{record.uploaded_pairs}"
+    if record.withheld_pairs is not None:
+        pairs += f" of {record.uploaded_pairs + record.withheld_pairs}"
+    return (
+        f"round 0: statistics of {pairs} (client, class) pairs up, "
+        f"{up / 1e6:.2f} MB ({up / len(record.clients) / 1e6:.2f} MB a "
+        f"client); geometry down {record.geometry_bytes_down / 1e6:.2f} MB, prototypes "
+        f"down {record.prototypes_bytes_down / 1e6:.2f} MB; {record.seconds:.2f} s"
+    )
+
+
+def _sums_line(record: Round0, sums: SumsRecord, up: int) -> str:
+    """What was summed, in one line for a person."""
+    kept = f", {len(sums.kept_back)} of them kept back" if sums.kept_back else ""
+    return (
+        f"round 0: statistics of {len(sums.roster)} clients as secure sums, "
+        f"{up / 1e6:.2f} MB ({up / len(sums.roster) / 1e6:.2f} MB a client); "
+        f"{len(sums.classes)} classes{kept}, {sums.withheld_rows} rows of others; "
+        f"geometry down {record.geometry_bytes_down / 1e6:.2f} MB, prototypes down "
+        f"{record.prototypes_bytes_down / 1e6:.2f} MB; {record.seconds:.2f} s"
+    )
+
+
+def privacy_line(privacy: Privacy) -> str:
+    """Which guarantee a run gives, in one line for a person."""
+    if privacy.guarantee == "none":
+        threshold = f"a min-count threshold of {privacy.threshold} on each "
+        said = privacy.warnings or [threshold + privacy.threshold_on]
+        return f"privacy: no guarantee; {'; '.join(said)}"
+    return (
+        f"privacy: {privacy.guarantee}; {privacy.keys}; of "
+        f"{', '.join(privacy.covers)} only, against "
+        f"{' and '.join(privacy.against)} only (threshold {privacy.threshold} on the "
+        f"{privacy.threshold_on}); " + "; ".join(privacy.warnings)
+    )
+
+
+def _space_line(record: Round0) -> str:
+    """What is trained in, in one line for a person."""
+    up, down = record.totals_bytes_up / 1e6, record.space_bytes_down / 1e6
+    about = {**(record.space or {})}
+    kind = about.pop("kind")
+    details = "".join(f", {name} {value:.3g}" for name, value in about.items())
+    return f"space: {kind}{details}; {up:.2f} MB up, {down:.2f} MB down"
+
+
+def _head_line(name: str, record: RoundRecord) -> str:
+    """A head made in one go, in one line for a person; `name` says when."""
+    score = "-" if record.avg is None else f"{100 * record.avg:.2f}%"
+    details = ", ".join(
+        f"{key.replace('_', ' ')} {value:.3g}"
+        if isinstance(value, float)
+        else f"{key.replace('_', ' ')} {value}"
+        for key, value in record.details.items()
+        if not isinstance(value, (list, dict))
+    )
+    about = f" ({details})" if details else ""
+    return f"{name} {record.method}: AVG {score}{about}; {record.seconds:.2f} s"
+
+
+def divergence_line(found: Divergence) -> str:
+    """Where and how training diverged, in one line for a person."""
+    who = "the server's step" if found.client is None else f"client {found.client}"
+    if found.rate is not None:
+        who += f", {setting('optimizer.lr')} {found.rate:g}"
+    seen = []
+    if found.loss is not None:
+        seen.append(f"loss {found.loss:.3g}")
+        if found.first_loss is not None and found.first_loss != found.loss:
+            seen[-1] += f", {found.first_loss:.3g} at first"
+    if found.largest_weight is not None:
+        seen.append(f"largest weight {found.largest_weight:.3g}")
+    return f"training diverged in round {found.round} ({who}): {'; '.join(seen)}"
+
+
+def pooled_line(pooled: PooledRows) -> str:
+    """What was pooled to train on, in one line for a person."""
+    return (
+        f"of that up, {pooled.bytes_up / 1e6:.2f} MB are the {pooled.rows} rows of "
+        f"{pooled.clients} clients, which one place must have to train on them"
+    )
+
+
+def screening_lines(screening: Screening) -> list[str]:
+    """What screening found of clients, and what it could not look at, in lines for a
+    person."""
+    lines = [_finding_line(f) for f in screening.findings[:_MOST_FINDINGS]]
+    more = len(screening.findings) - _MOST_FINDINGS
+    if more > 0:
+        lines.append(f"and {more} findings more, in results.json")
+    return [f"screening: {line}" for line in [*lines, *screening.blind_to]]
+
+
+def _finding_line(found: Finding) -> str:
+    when = f"round {found.round}"
+    if found.rounds > 1:
+        when += f", and {found.rounds - 1} later"
+    fate = "; it was put out" if found.refused else ""
+    return f"client {found.client} ({when}): {found.problem}{fate}"
+
+
+def kept_line(kept: Kept) -> str:
+    """Which of two heads a run leaves, and why, in one line for a person."""
+    name = "in closed form" if kept.head == "closed_form" else "trained"
+    if kept.by == "validation":
+        why = (
+            f"{percent(kept.closed_form)}% of the validation rows right in closed "
+            f"form, {percent(kept.trained)}% trained"
+        )
+    elif kept.by == "confounded":
+        why = (
+            "labels and domains are confounded: no row a client holds can compare them"
+        )
+    elif kept.by == "leave_one_out":
+        why = "as rows left out speak for; there are no validation rows"
+    else:
+        why = "there are no validation rows"
+    return f"kept: the head {name} ({why})"
+
+
+def percent(fraction: float | None) -> str:
+    """An accuracy in percent; "-" where there is none."""
+    return "-" if fraction is None else f"{100 * fraction:.2f}"
