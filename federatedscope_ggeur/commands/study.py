@@ -115,7 +115,7 @@ def _run(options: argparse.Namespace, workers: Workers) -> int:
 
 def _say(notes: Sequence[str]) -> None:
     for note in notes:
-        print(f"note: {note}", flush=True)
+        say(f"note: {note}")
 
 
 def _tell_end(found: Study, folder: Path, quiet: bool) -> int:

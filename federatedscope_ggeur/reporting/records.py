@@ -398,8 +398,7 @@ class Final:
         Whose models the scores are of, and which are left: the global one, or each
         client's own on its own rows. Unseen domains are scored by the global one.
     head_sha256 : str or None
-        Of the file of the head that is left: two runs with the same one left one head.
-        None where every client keeps its own.
+        Of the file of the global head that is left; None where there is none.
     """
 
     head: Literal["trained", "calibrated", "closed_form"]

@@ -310,7 +310,8 @@ def _remarks(results: Results) -> list[str]:
     if final.kept is not None:
         lines.append(kept_line(final.kept))
     if final.scored == "clients":
-        lines.append(_SCORED_OWN)
+        others = "; unseen domains: the global one" if results.unseen_domains else ""
+        lines.append(_SCORED_OWN + others)
     if results.privacy is not None:
         lines.append(privacy_line(results.privacy))
     lines += screening_lines(results.screening)

@@ -34,6 +34,18 @@ def test_table(make_results):
     ]
 
 
+def test_the_table_says_whose_models_were_scored(make_results):
+    domains = {"domains": ["clean", "noisy"], "unseen_domains": []}
+    results = make_results([{"clean": 0.5, "noisy": 0.3}], **domains)
+    assert "scored:" not in results_table(results)
+    own = replace(results, final=replace(results.final, scored="clients"))
+    (line,) = [x for x in results_table(own).splitlines() if x.startswith("scored:")]
+    assert line.startswith("scored: each client's own model, on its own test rows; ")
+    # No client has an unseen domain, so none of their models is scored on it.
+    unseen = replace(own, unseen_domains=["noisy"])
+    assert f"{line}; unseen domains: the global one" in results_table(unseen)
+
+
 def test_table_of_heads_made_in_one_go(make_results, make_head):
     scores = {"clean": 0.5, "noisy": 0.3}
     heads = {

@@ -321,8 +321,13 @@ def _best_notes(table: Table, bests: Sequence[Best]) -> list[str]:
 
 
 def _head_notes(table: Table) -> list[str]:
-    """Rows that left one and the same head, whatever they trained."""
+    """Rows whose scores are not of a head of their own: of each client's model, or of
+    one and the same head, whatever they trained."""
     notes = []
+    if own := table.scored_by_clients:
+        notes.append(
+            f"scored by each client's own model, on its own test rows: {'; '.join(own)}"
+        )
     for names, seeds in table.same_heads():
         on = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
         notes.append(

@@ -124,14 +124,23 @@ class Table:
             }
         )
 
+    @property
+    def scored_by_clients(self) -> list[str]:
+        """Rows with scores of clients' own models."""
+        return [
+            name
+            for name, row in self.rows.items()
+            if any(run.results.final.scored == "clients" for run in row.runs.values())
+        ]
+
     def same_heads(self) -> list[tuple[list[str], list[int]]]:
         """Rows whose runs left heads of the same bits, and the seeds of these runs."""
         rows: dict[tuple[int, str], list[str]] = {}
         for name, row in self.rows.items():
             for seed, run in row.runs.items():
-                digest = run.results.final.head_sha256
-                if digest is not None:
-                    rows.setdefault((seed, digest), []).append(name)
+                final = run.results.final
+                if final.head_sha256 is not None and final.scored == "global":
+                    rows.setdefault((seed, final.head_sha256), []).append(name)
         seeds: dict[tuple[str, ...], list[int]] = {}
         for (seed, _), names in rows.items():
             if len(names) > 1:
