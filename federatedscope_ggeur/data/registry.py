@@ -18,7 +18,7 @@ from federatedscope_ggeur.data.images.base import ImageReader
 from federatedscope_ggeur.data.parts import filled_in, registered
 from federatedscope_ggeur.data.split import check_splits
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.settings import Key, Registry
+from federatedscope_ggeur.settings import Key, Registry, check_returned
 
 SUFFIX = "@ggeur"
 Reader = Callable[..., DataSet]
@@ -34,7 +34,7 @@ def register_reader(
     The function is called as ``reader(root, splits, seed, **own)`` with its own
     `settings`, ``ggeur.<name>.*``, and returns a `DataSet`.
     """
-    return registered(READERS, name, settings)
+    return registered(READERS, name, settings, ("root", "splits", "seed"))
 
 
 def is_image_type(data_type: str) -> bool:
@@ -101,7 +101,9 @@ def load_data(
     check_splits(splits)
     if is_image_type(data_type):
         return embed_data(data_type, root, encoder, options).data_set(splits, seed)
-    return reader(root, splits, seed, **filled_in(reader, options))
+    found = reader(root, splits, seed, **filled_in(reader, options))
+    check_returned(f"the reader of data.type '{data_type}'", reader, found, DataSet)
+    return found
 
 
 def embed_data(

@@ -2,6 +2,13 @@
 
 from federatedscope_ggeur.settings.key import Key, alike
 from federatedscope_ggeur.settings.nested import flatten
+from federatedscope_ggeur.settings.of_plugins import (
+    check_class,
+    check_function,
+    check_returned,
+    is_of_plugin,
+    place_of,
+)
 from federatedscope_ggeur.settings.registry import Registry, import_modules
 from federatedscope_ggeur.settings.rules import (
     NOT_SET,

@@ -115,4 +115,4 @@ def register_image_reader(
     ``ggeur.<name>.*``; it finds and checks the files and loads none of the images. A
     setting that changes what an image looks like belongs in the images' `stamps`.
     """
-    return registered(IMAGE_READERS, name, settings)
+    return registered(IMAGE_READERS, name, settings, ("root",))
