@@ -26,8 +26,10 @@ __all__ = [
     "register_exchange",
     "register_image_reader",
     "register_method",
+    "register_network",
     "register_reader",
     "register_splitter",
+    "register_text_model",
     "run",
 ]
 
@@ -46,8 +48,10 @@ _HOMES = {
     "register_exchange": "federation.exchanges",
     "register_image_reader": "data",
     "register_method": "methods",
+    "register_network": "models",
     "register_reader": "data",
     "register_splitter": "data",
+    "register_text_model": "models",
     "run": "engines.run",
 }
 
@@ -63,7 +67,11 @@ if TYPE_CHECKING:
     from federatedscope_ggeur.federation.exchanges import register_exchange
     from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape, augment
     from federatedscope_ggeur.methods import register_augmentation, register_method
-    from federatedscope_ggeur.models import register_closed_form
+    from federatedscope_ggeur.models import (
+        register_closed_form,
+        register_network,
+        register_text_model,
+    )
     from federatedscope_ggeur.predictor import Predictor
     from federatedscope_ggeur.reporting import Results
     from federatedscope_ggeur.reporting.comparison import Comparison

@@ -33,3 +33,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 1
+    except Exception as error:
+        told = _of_a_plugin(error)
+        if told is None:
+            raise
+        print(f"error: {told}", file=sys.stderr)
+        return 1
+
+
+def _of_a_plugin(error: Exception) -> GGEURError | None:
+    """What to tell of an error in a user's own part, if it is one."""
+    plugins = sys.modules.get("federatedscope_ggeur.cfg_ggeur.plugins")
+    return plugins.told_of(error) if plugins else None

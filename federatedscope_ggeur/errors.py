@@ -77,6 +77,10 @@ class StatisticsError(GGEURError, ValueError):
     """Class statistics that do not fit together or were asked for what they lack."""
 
 
+class PluginError(GGEURError):
+    """A part of a user's own failed, or gave what cannot be used."""
+
+
 class MessageError(GGEURError, ValueError):
     """A message that was refused before use.
 

@@ -17,10 +17,11 @@ from functools import cache
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 
 from federatedscope_ggeur.cfg_ggeur.keys import PLUGINS, all_keys
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_yaml
-from federatedscope_ggeur.errors import ConfigError, UntrustedError
+from federatedscope_ggeur.errors import ConfigError, PluginError, UntrustedError
 from federatedscope_ggeur.printable import Lines
 
 #: The entry points under which an installed package names its modules.
@@ -28,6 +29,8 @@ GROUP = "federatedscope_ggeur.plugins"
 _KEY = f"ggeur.{PLUGINS.name}"
 #: Of the environment: where a study's run on FederatedScope seeks them first.
 BESIDE = "FEDERATEDSCOPE_GGEUR_STUDY"
+#: The modules that were loaded here.
+_loaded: set[str] = set()
 
 
 def load_plugins(
@@ -153,7 +156,35 @@ def _installed() -> list[tuple[str, str]]:
     return [(module, name) for name, module in sorted(points)]
 
 
+def told_of(error: BaseException) -> PluginError | None:
+    """What to tell of an error that a plugin's own line caused; None of any other."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        for name in _loaded:
+            if _is_in(frame.filename, sys.modules.get(name.partition(".")[0])):
+                what = f"{type(error).__name__}: {error}"
+                return PluginError(
+                    Lines(
+                        [
+                            f"{frame.filename}, line {frame.lineno}, in {frame.name}:",
+                            f"    {frame.line}",
+                            f"{what}. This line is of the plugin '{name}'; mend it "
+                            "there. A run's log.txt has the whole traceback.",
+                        ]
+                    )
+                )
+    return None
+
+
+def _is_in(file: str, module: ModuleType | None) -> bool:
+    """Whether a file is of a module or package."""
+    own = Path(getattr(module, "__file__", None) or "")
+    if own.name == "__init__.py":
+        return own.parent in Path(file).parents
+    return Path(file) == own
+
+
 def _load(name: str, folders: Sequence[Path], asked_by: str) -> None:
+    _loaded.add(name)
     if not folders and name in sys.modules:
         return  # a config that was loaded names what stood beside its file
     with _first(folders):

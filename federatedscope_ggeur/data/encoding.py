@@ -42,6 +42,7 @@ from federatedscope_ggeur.data.images.base import ImageDataSet, ImageReader, Ima
 from federatedscope_ggeur.data.parts import filled_in
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.settings import check_returned
 
 logger = get_logger(__name__)
 
@@ -157,6 +158,8 @@ def _find(
         images = reader(root, **options)
     except DataError as error:
         return read_carried(folder, request, error, filled_in(reader, {}))
+    whose = f"the reader of data.type '{data_type}'"
+    check_returned(whose, reader, images, ImageDataSet)
     return _Encoding(folder, request, settings, images)
 
 

@@ -6,21 +6,33 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from federatedscope_ggeur.settings import Key, Registry
+from federatedscope_ggeur.settings import Key, Registry, check_function
 
 Function = TypeVar("Function", bound=Callable)
 
 
 def registered(
-    registry: Registry, name: str, settings: Sequence[Key], **flags: Any
+    registry: Registry,
+    name: str,
+    settings: Sequence[Key],
+    takes: Sequence[str],
+    by_name: bool = True,
+    **flags: Any,
 ) -> Callable[[Function], Function]:
     """Decorator: the function is `name` in `registry`.
 
     It gets the attributes ``name``, ``SETTINGS``, ``meaning`` (the first line of its
     docstring) and those of `flags`.
+
+    Raises
+    ------
+    TypeError
+        It is no function of `takes` and, where they come `by_name`, of its settings.
     """
+    own = [key.name for key in settings] if by_name else []
 
     def register(function: Function) -> Function:
+        check_function(f"the {registry.kind} '{name}'", function, takes, own)
         meaning = (inspect.getdoc(function) or name).partition("\n")[0]
         found = {"name": name, "SETTINGS": tuple(settings), "meaning": meaning, **flags}
         vars(function).update(found)

@@ -18,7 +18,7 @@ from federatedscope_ggeur.data.images.base import ImageReader
 from federatedscope_ggeur.data.parts import filled_in, registered
 from federatedscope_ggeur.data.split import check_splits
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.settings import Key, Registry
+from federatedscope_ggeur.settings import Key, Registry, check_returned
 
 SUFFIX = "@ggeur"
 Reader = Callable[..., DataSet]
@@ -35,7 +35,8 @@ def register_reader(
     `settings`, ``ggeur.<name>.*``, and returns a `DataSet`. `bundled` says that its
     rows come with the program, and `root` is ignored.
     """
-    return registered(READERS, name, settings, bundled=bundled)
+    given = ("root", "splits", "seed")
+    return registered(READERS, name, settings, given, bundled=bundled)
 
 
 def is_image_type(data_type: str) -> bool:
@@ -102,7 +103,9 @@ def load_data(
     check_splits(splits)
     if is_image_type(data_type):
         return embed_data(data_type, root, encoder, options).data_set(splits, seed)
-    return reader(root, splits, seed, **filled_in(reader, options))
+    found = reader(root, splits, seed, **filled_in(reader, options))
+    check_returned(f"the reader of data.type '{data_type}'", reader, found, DataSet)
+    return found
 
 
 def embed_data(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from federatedscope_ggeur.methods.base import Method
+from federatedscope_ggeur.methods.checked import checked
 from federatedscope_ggeur.methods.combined import Combined
-from federatedscope_ggeur.settings import Registry
+from federatedscope_ggeur.settings import Registry, check_class
 
 #: FedAvg first, then by name of their modules; a user's own last.
 METHODS: Registry[type[Method]] = Registry("method", "base_method")
@@ -18,16 +19,51 @@ AUGMENTATIONS: Registry[type[Method]] = Registry(
 
 
 def register_method(name: str) -> Callable[[type[Method]], type[Method]]:
-    """Decorator: the `Method` is what `base_method` calls `name`; a name that is taken
-    is a `ValueError`."""
-    return METHODS.registered(name)
+    """Decorator: a class of `Method` becomes ``ggeur.base_method: <name>``.
+
+    Its `SETTINGS` become the keys ``ggeur.<name>.<setting>``.
+
+    Raises
+    ------
+    TypeError
+        It is no `Method`, or a hook has a wrong name or wrong arguments.
+    ValueError
+        The name is taken.
+
+    Examples
+    --------
+    >>> @register_method("half_way")
+    ... class HalfWay(Method):
+    ...     def step(self, params, updates, state, context):
+    ...         return (params + weighted_mean(params, updates)) / 2, state
+    """
+    return _registered(METHODS, name)
 
 
 def register_augmentation(name: str) -> Callable[[type[Method]], type[Method]]:
-    """Decorator: the `Method` is a baseline augmentation, what `augmentation` calls
-    `name`; of its `step` the state alone is used. A name that is taken is a
-    `ValueError`."""
-    return AUGMENTATIONS.registered(name)
+    """Decorator: a class of `Method` becomes ``ggeur.augmentation: <name>``.
+
+    It runs beside any base method. Of what its `step` returns, only the state is used.
+    Settings and errors are those of `register_method`.
+
+    Examples
+    --------
+    >>> @register_augmentation("noise")
+    ... class Noise(Method):
+    ...     def local(self, context):
+    ...         return LocalHooks(transform=lambda x, y: x + 0.1 * torch.randn_like(x))
+    """
+    return _registered(AUGMENTATIONS, name)
+
+
+def _registered(
+    registry: Registry[type[Method]], name: str
+) -> Callable[[type[Method]], type[Method]]:
+    def register(part: type[Method]) -> type[Method]:
+        check_class(f"the {registry.kind} '{name}'", part, Method)
+        return registry.add(name, checked(part))
+
+    return register
 
 
 def build_method(

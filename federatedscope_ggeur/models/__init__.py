@@ -23,7 +23,12 @@ from federatedscope_ggeur.models.folding import fold, recast, unfold
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
 from federatedscope_ggeur.models.mlp import MLPHead
-from federatedscope_ggeur.models.networks import NETWORKS, ImageNetwork, NetworkSettings
+from federatedscope_ggeur.models.networks import (
+    NETWORKS,
+    ImageNetwork,
+    NetworkSettings,
+    register_network,
+)
 from federatedscope_ggeur.models.own import (
     OF_HEAD,
     OwnModels,
@@ -31,7 +36,11 @@ from federatedscope_ggeur.models.own import (
     own_bytes,
     own_tensors,
 )
-from federatedscope_ggeur.models.text import TEXT_MODELS, TextModelSettings
+from federatedscope_ggeur.models.text import (
+    TEXT_MODELS,
+    TextModelSettings,
+    register_text_model,
+)
 from federatedscope_ggeur.models.vectors import (
     bind_vector,
     load_vector,

@@ -8,6 +8,13 @@ from federatedscope_ggeur.settings.objections import (
     Problem,
     problems_of,
 )
+from federatedscope_ggeur.settings.of_plugins import (
+    check_class,
+    check_function,
+    check_returned,
+    is_of_plugin,
+    place_of,
+)
 from federatedscope_ggeur.settings.registry import Registry, import_modules
 from federatedscope_ggeur.settings.rules import (
     NOT_SET,

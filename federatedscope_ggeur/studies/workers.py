@@ -204,6 +204,7 @@ def work(pipe: Connection) -> None:
 
 def _outcome(runner, job: Job, pipe: Connection) -> tuple[str, float | None, str]:
     """What became of a job, its AVG, and what was wrong."""
+    from federatedscope_ggeur.cfg_ggeur.plugins import told_of
     from federatedscope_ggeur.errors import GGEURError
 
     try:
@@ -213,7 +214,8 @@ def _outcome(runner, job: Job, pipe: Connection) -> tuple[str, float | None, str
     except MemoryError:
         return "failed", None, "there is not enough memory"
     except Exception as error:
-        return "failed", None, f"{type(error).__name__}: {error} (a bug; see log.txt)"
+        told = told_of(error) or f"{type(error).__name__}: {error} (a bug; see log.txt)"
+        return "failed", None, str(told)
     return "done", score, ""
 
 

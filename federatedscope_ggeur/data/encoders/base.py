@@ -14,7 +14,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.data.parts import filled_in, registered
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.settings import Key, Registry
+from federatedscope_ggeur.settings import Key, Registry, check_returned
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,8 @@ def register_encoder(
         ENCODERS,
         name,
         settings,
+        ("settings", "device", "grey") if asks_grey else ("settings", "device"),
+        by_name=False,
         defaults={"model": model, "pretrained": pretrained},
         uses=uses,
         stamp=stamp,
@@ -221,6 +223,7 @@ def build_encoder(
     # Weights are drawn and then mostly overwritten: no one else's draws may shift.
     with torch.random.fork_rng(devices=[]):
         encoder = make(settings, device, *asked)
+    check_returned(f"the encoder '{settings.name}'", make, encoder, Encoder)
     if settings.precision != EncoderSettings.precision:
         _check_precision(encoder, settings.precision)
     identity = {"encoder": settings.name, **encoder.identity}

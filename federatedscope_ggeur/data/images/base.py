@@ -116,4 +116,4 @@ def register_image_reader(
     setting that changes what an image looks like belongs in the images' `stamps`.
     `bundled` says that its images come with the program, and `root` is ignored.
     """
-    return registered(IMAGE_READERS, name, settings, bundled=bundled)
+    return registered(IMAGE_READERS, name, settings, ("root",), bundled=bundled)

@@ -113,7 +113,9 @@ def register_splitter(
         The arguments of ``data.splitter_args``; one with the default None must be
         given.
     """
-    return registered(SPLITTERS, name, settings, SECTION="data.splitter_args")
+    return registered(
+        SPLITTERS, name, settings, ("task",), SECTION="data.splitter_args"
+    )
 
 
 def above_zero(largest: float = math.inf) -> Rule:

@@ -17,7 +17,11 @@ from pathlib import Path, PurePath
 from federatedscope_ggeur.cfg_ggeur import get_key
 from federatedscope_ggeur.cfg_ggeur.keys import removed_key
 from federatedscope_ggeur.cfg_ggeur.load import not_of_type
-from federatedscope_ggeur.cfg_ggeur.plugins import asks_for_the_plugin, settings_of
+from federatedscope_ggeur.cfg_ggeur.plugins import (
+    asks_for_the_plugin,
+    settings_of,
+    told_of,
+)
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
 from federatedscope_ggeur.engines.fs.config import problems
 from federatedscope_ggeur.errors import ConfigError, GGEURError
@@ -59,6 +63,8 @@ def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | N
         return error
     if not isinstance(error, Exception):
         return None
+    if told := told_of(error):
+        return told
     if not (_while_reading_settings(error) or _lacks_a_package_to_search(error)):
         return None
     try:

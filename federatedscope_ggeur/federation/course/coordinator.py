@@ -21,7 +21,6 @@ from federatedscope_ggeur.federation.exchanges.base import (
     Requests,
     Spent,
     due_exchanges,
-    is_of_plugin,
 )
 from federatedscope_ggeur.federation.exchanges.calibration.exchange import (
     CalibrationExchange,
@@ -40,6 +39,7 @@ from federatedscope_ggeur.federation.screening import (
 )
 from federatedscope_ggeur.federation.server import Server
 from federatedscope_ggeur.reporting import Divergence, Round0, RoundRecord, Screening
+from federatedscope_ggeur.settings import is_of_plugin
 
 E = TypeVar("E", bound=Exchange)
 

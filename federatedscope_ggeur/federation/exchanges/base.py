@@ -24,7 +24,13 @@ from federatedscope_ggeur.federation.wire import limits, shape_problem
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.methods import TensorSpec
-from federatedscope_ggeur.settings import Key, Objections, Registry
+from federatedscope_ggeur.settings import (
+    Key,
+    Objections,
+    Registry,
+    check_class,
+    is_of_plugin,
+)
 
 if TYPE_CHECKING:
     from federatedscope_ggeur.federation.course.coordinator import Coordinator
@@ -302,8 +308,7 @@ def register_exchange(name: str) -> Callable[[type[Exchange]], type[Exchange]]:
     """
 
     def register(part: type[Exchange]) -> type[Exchange]:
-        if not (isinstance(part, type) and issubclass(part, Exchange)):
-            raise TypeError(f"the exchange '{name}' must be a subclass of Exchange")
+        check_class(f"the exchange '{name}'", part, Exchange)
         others = [k for other in EXCHANGES if other != name for k in _kinds_of(other)]
         taken = {text for kind in others for text in _texts_of(kind)}
         for kind in part.KINDS:
@@ -336,12 +341,6 @@ def due_exchanges(demands: Demands) -> list[type[Exchange]]:
     own = [part for part in EXCHANGES.values() if not is_of_plugin(part)]
     due = [part for part in own if part.is_due(demands)]
     return [*due, *plugin_exchanges(demands)]
-
-
-def is_of_plugin(part: type[Exchange]) -> bool:
-    """Whether an exchange belongs to a plugin."""
-    package = __name__.partition(".")[0]
-    return not part.__module__.startswith(f"{package}.")
 
 
 def plugin_exchanges(demands: Demands) -> list[type[Exchange]]:

@@ -14,7 +14,12 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import ConfigError, StatisticsError, setting
+from federatedscope_ggeur.errors import (
+    ConfigError,
+    PluginError,
+    StatisticsError,
+    setting,
+)
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.choices import LEAST_COMPRESSED
 from federatedscope_ggeur.models.closed_forms.components import Components
@@ -23,7 +28,17 @@ from federatedscope_ggeur.models.closed_forms.seen import Seen, Statistics
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
 from federatedscope_ggeur.models.text.classes import ClassTexts
-from federatedscope_ggeur.settings import NOT_SET, Key, Objection, Objections, Registry
+from federatedscope_ggeur.settings import (
+    NOT_SET,
+    Key,
+    Objection,
+    Objections,
+    Registry,
+    check_class,
+    check_returned,
+    is_of_plugin,
+    place_of,
+)
 
 #: How far below those of the seen classes the offset of an unseen class lies.
 BELOW = 10.0
@@ -43,10 +58,29 @@ CLOSED_FORMS: Registry[type[ClosedForm]] = Registry(
 
 
 def register_closed_form(name: str) -> Callable[[Part], Part]:
-    """Decorator: the class is ``ggeur.closed_form: <name>``, its settings
-    ``ggeur.<name>.<setting>``."""
+    """Decorator: a class of `ClosedForm` becomes ``ggeur.closed_form: <name>``.
+
+    Its `SETTINGS` become the keys ``ggeur.<name>.<setting>``.
+
+    Raises
+    ------
+    TypeError
+        It is no `ClosedForm`, has no `work_out`, or its `NEEDS` is unknown.
+    ValueError
+        The name is taken.
+
+    Examples
+    --------
+    >>> @register_closed_form("means")
+    ... class Means(ClosedForm):
+    ...     NEEDS = "means"
+    ...     def work_out(self, seen):
+    ...         bias = -(seen.means ** 2).sum(dim=1) / 2
+    ...         return linear_head(seen.means, bias, seen), {}
+    """
 
     def register(part: Part) -> Part:
+        check_class(f"the closed form '{name}'", part, ClosedForm, ("work_out",))
         if part.NEEDS not in NEEDS:
             raise TypeError(f"{name}.NEEDS is {part.NEEDS!r}, none of {NEEDS}")
         part.name = name
@@ -353,7 +387,8 @@ class ClosedForm:
                 f"statistics of any class; lower {setting('min_samples')}"
             )
         seen = Seen.of(statistics, components, seed)
-        model, details = self.make(seen)
+        found = self.make(seen)
+        model, details = self._checked(found) if is_of_plugin(type(self)) else found
         if not all(torch.isfinite(p).all() for p in model.parameters()):
             raise StatisticsError(
                 f"the {self.name} head has weights beyond the range of float32: scale "
@@ -366,6 +401,25 @@ class ClosedForm:
         }
         return Solved(model.eval().requires_grad_(False), {**report, **details})
 
+    def _checked(self, found: Any) -> tuple[Model, dict]:
+        """What `work_out` of a user's own form returned; refused where it cannot be
+        used."""
+        whose = f"work_out of the closed form '{self.name}'"
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise PluginError(
+                f"{whose} ({place_of(self.work_out)}) must return two things, the "
+                f"model and a dict to report, but returned a {type(found).__name__}"
+            )
+        for part, wanted in zip(found, (Model, dict)):
+            check_returned(whose, self.work_out, part, wanted)
+        for name, parameter in found[0].named_parameters():
+            if parameter.isnan().any():
+                raise PluginError(
+                    f"{whose} ({place_of(self.work_out)}) returned a model with NaN "
+                    f"in '{name}'"
+                )
+        return found
+
 
 def _divide_inputs(model: Model, by: Tensor) -> None:
     """Make a model of rows divided `by` so much [D] one of the rows as they are."""
@@ -375,7 +429,29 @@ def _divide_inputs(model: Model, by: Tensor) -> None:
 
 
 def linear_head(weight: Tensor, bias: Tensor, seen: Seen) -> LinearHead:
-    """The head of weights [C', D] and biases [C'] of the classes seen."""
+    """The head of one weight vector and one bias for each class with samples.
+
+    Classes without samples get a bias below all others. The head classifies embeddings
+    as they are, not from `Seen.origin`.
+
+    Parameters
+    ----------
+    weight : Tensor of shape (C', D)
+    bias : Tensor of shape (C',)
+    seen : Seen
+
+    Raises
+    ------
+    ValueError
+        A shape is another one.
+    """
+    wanted = (len(seen.classes), seen.dim), (len(seen.classes),)
+    if (weight.shape, bias.shape) != wanted:
+        raise ValueError(
+            f"linear_head: weights and biases must have the shapes {wanted[0]} and "
+            f"{wanted[1]}, one row for each class with samples, but have "
+            f"{tuple(weight.shape)} and {tuple(bias.shape)}"
+        )
     model = LinearHead(seen.dim, seen.num_classes)
     weight = weight - weight.mean(dim=0)
     bias = bias - bias.mean()

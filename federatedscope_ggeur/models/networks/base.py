@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from federatedscope_ggeur.errors import ConfigError, setting
-from federatedscope_ggeur.settings import Registry
+from federatedscope_ggeur.errors import ConfigError, PluginError, setting
+from federatedscope_ggeur.settings import Registry, check_function, place_of
 
 #: The best weights that a library publishes of a network.
 DEFAULT = "default"
@@ -123,22 +124,51 @@ class Network:
 
 #: (image, classes, settings, dropout) -> Network, with weights as the library draws.
 Make = Callable[[ImageShape, int, NetworkSettings, float], Network]
+_TAKES = ("image", "num_classes", "settings", "dropout")
 
 #: The networks by name; what stands behind a colon is the network's own affair.
 NETWORKS: Registry[Make] = Registry("network", "network.name")
 
 
-def register_network(name: str, meaning: str, source: str) -> Callable[[Make], Make]:
-    """Decorator: the function makes the network that ``network.name`` calls `name`.
+def register_network(
+    name: str, meaning: str = "", source: str = ""
+) -> Callable[[Make], Make]:
+    """Decorator: the function makes the network of ``ggeur.network.name: <name>``.
+
+    It is called as ``make(image, num_classes, settings, dropout)`` with an
+    `ImageShape`, the number C of classes, `NetworkSettings` and the share of units to
+    drop. It returns a `Network`: a module from images [B, c, h, w], float32, to logits
+    [B, C], and where its parts are.
 
     Parameters
     ----------
     name : str
     meaning, source : str
         What it is in a line, and who published it: for the tables of the docs.
+
+    Raises
+    ------
+    TypeError
+        It is no function, or takes other arguments.
+    ValueError
+        The name is taken.
+
+    Examples
+    --------
+    >>> @register_network("one_layer")
+    ... def one_layer(image, num_classes, settings, dropout):
+    ...     fc = nn.Linear(image.dim, num_classes)
+    ...     return Network(
+    ...         nn.Sequential(OrderedDict(flat=nn.Flatten(), fc=fc)),
+    ...         width=image.dim,
+    ...         classifier="fc",
+    ...         represent=lambda module, images: module.flat(images),
+    ...         classify=lambda module, representation: module.fc(representation),
+    ...     )
     """
 
     def register(make: Make) -> Make:
+        check_function(f"the network '{name}'", make, _TAKES)
         make.SETTINGS = ()  # type: ignore[attr-defined]
         make.meaning, make.source = meaning, source  # type: ignore[attr-defined]
         return NETWORKS.add(name, make)
@@ -164,3 +194,40 @@ def check_side(name: str, image: ImageShape, least: int) -> None:
             f"pixels at least, got {image.side} x {image.side}; set "
             f"{setting('encoder.image_size')} {least} or take another network"
         )
+
+
+def check_network(
+    name: str, network: Network, image: ImageShape, num_classes: int
+) -> None:
+    """Refuse a user's own network whose parts do not fit together.
+
+    Raises
+    ------
+    PluginError
+        A part that it names is not there, or an output has another shape than it says.
+    """
+    whose = f"the network '{name}' ({place_of(find_network(name))})"
+    module = network.module.eval()
+    known = dict(module.named_modules())
+    for part in (network.classifier, *network.stages):
+        if part not in known:
+            raise PluginError(
+                f"{whose} names the part '{part}', which its module does not have; it "
+                f"has {', '.join(filter(None, known)) or 'none'}"
+            )
+    if not isinstance(known[network.classifier], nn.Linear):
+        raise PluginError(f"{whose}: its classifier must be a torch.nn.Linear")
+    images = torch.zeros(2, image.channels, image.side, image.side)
+    with torch.no_grad():
+        representation = network.represent(module, images)
+        logits = network.classify(module, representation)
+    for what, found, columns in (
+        ("represent", representation, network.width),
+        ("classify", logits, num_classes),
+    ):
+        if tuple(found.shape) != (2, columns):
+            raise PluginError(
+                f"{whose}: its {what} must give shape (2, {columns}) for two images, "
+                f"but gives {tuple(found.shape)}"
+            )
+    module.train()

@@ -14,6 +14,7 @@ from federatedscope_ggeur.models.base import Model, StageHook
 from federatedscope_ggeur.models.networks.base import (
     Network,
     NetworkSettings,
+    check_network,
     find_network,
     image_shape,
 )
@@ -21,6 +22,7 @@ from federatedscope_ggeur.models.networks.inputs import AUGMENTATIONS
 from federatedscope_ggeur.models.networks.norms import put_norms
 from federatedscope_ggeur.models.networks.pretrained import load_weights
 from federatedscope_ggeur.models.vectors import norm_modules
+from federatedscope_ggeur.settings import check_returned, is_of_plugin
 
 #: What BatchNorm counts for a momentum that falls; theirs is fixed. It would be the
 #: one thing that a module knew of clients that it was lent to.
@@ -63,6 +65,8 @@ class ImageNetwork(Model):
         self.image = image_shape(in_features)
         self.settings, self.dropout = settings, dropout
         self._network = self._made(seed=0)
+        if is_of_plugin(find_network(settings.name)):
+            check_network(settings.name, self._network, self.image, num_classes)
         self.network = self._network.module
         self._augment = AUGMENTATIONS[settings.augment]
 
@@ -83,11 +87,12 @@ class ImageNetwork(Model):
 
     def _made(self, seed: int) -> Network:
         settings, image = self.settings, self.image
+        make = find_network(settings.name)
         with torch.random.fork_rng(devices=[]):
             # (torch.manual_seed would reach for the GPU's, too.)
             torch.default_generator.manual_seed(seed)
-            make = find_network(settings.name)
             made = make(image, self.num_classes, settings, self.dropout)
+        check_returned(f"the network '{settings.name}'", make, made, Network)
         put_norms(made.module, settings.norm, settings.name)
         for layer in norm_modules(made.module):
             setattr(layer, _COUNTER, None)

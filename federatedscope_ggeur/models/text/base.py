@@ -13,7 +13,14 @@ from torch.nn import functional as F
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.text.classes import ClassTexts, placeholder
-from federatedscope_ggeur.settings import Key, Objection, Objections, Registry
+from federatedscope_ggeur.settings import (
+    Key,
+    Objection,
+    Objections,
+    Registry,
+    check_class,
+    check_returned,
+)
 
 Part = TypeVar("Part", bound="type[TextPart]")
 
@@ -79,8 +86,32 @@ TEXT_MODELS: Registry[type[TextPart]] = Registry("text model", "text.model")
 
 
 def register_text_model(name: str) -> Callable[[Part], Part]:
-    """Decorator: the class is ``ggeur.text.model: <name>``."""
-    return TEXT_MODELS.registered(name)  # type: ignore[return-value]
+    """Decorator: a class of `TextPart` becomes ``ggeur.text.model: <name>``.
+
+    Its `build` makes the `Model` that is trained. Its `SETTINGS` become the keys
+    ``ggeur.<name>.<setting>``; `build` gets them by name.
+
+    Raises
+    ------
+    TypeError
+        It is no `TextPart`, or has no `build`.
+    ValueError
+        The name is taken.
+
+    Examples
+    --------
+    >>> @register_text_model("moved")
+    ... class Moved(TextPart):
+    ...     @classmethod
+    ...     def build(cls, texts):  # texts.features: one vector [D] for each class
+    ...         return MyModel(texts.features)
+    """
+
+    def register(part: Part) -> Part:
+        check_class(f"the text model '{name}'", part, TextPart, ("build",))
+        return TEXT_MODELS.add(name, part)  # type: ignore[return-value]
+
+    return register
 
 
 @dataclass(frozen=True)
@@ -105,7 +136,10 @@ class TextModelSettings:
         part = TEXT_MODELS.find(self.name)
         texts = self.texts or placeholder(num_classes, in_features)
         make = part.build_left if self.left else part.build
-        return make(texts, **dict(self.options))
+        model = make(texts, **dict(self.options))
+        whose = f"{make.__name__} of the text model '{self.name}'"
+        check_returned(whose, make, model, Model)
+        return model
 
 
 def no_last_layer(model: Model) -> ConfigError:

@@ -1,0 +1,286 @@
+"""What the hooks of a user's own method return, checked before it is used.
+
+Without it a wrong shape would show up somewhere else, as an error of another module.
+The package's own methods are tested in its place.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import PluginError, setting
+from federatedscope_ggeur.methods.base import Method
+from federatedscope_ggeur.methods.contexts import LocalContext, LocalHooks
+from federatedscope_ggeur.methods.tensors import Specs, TensorSpec
+from federatedscope_ggeur.settings import is_number, is_of_plugin, place_of
+
+
+def checked(part: type[Method]) -> type[Method]:
+    """The same class; if it is a user's own, all that its hooks return is checked."""
+    if is_of_plugin(part):
+        for name, check in _CHECKS.items():
+            hook = getattr(part, name)
+            if is_of_plugin(hook) and not hasattr(hook, "__wrapped__"):
+                setattr(part, name, _checking(hook, check))
+    return part
+
+
+def _checking(hook: Callable, check: Callable) -> Callable:
+    signature = inspect.signature(hook)
+
+    @wraps(hook)
+    def call(self, *values, **named):
+        found = hook(self, *values, **named)
+        given = signature.bind(self, *values, **named).args[1:]
+        return check(_Returned(self, hook.__name__, hook, found), *given)
+
+    return call
+
+
+class _Returned:
+    """What a hook returned, and who says what is wrong with it.
+
+    Parameters
+    ----------
+    method : Method
+    name : str
+        Of the hook.
+    function : callable
+        The hook.
+    found : object
+    """
+
+    def __init__(self, method: Method, name: str, function: object, found: Any):
+        self.method, self.found = method, found
+        self._name, self._function = name, function
+
+    def refuse(self, problem: str) -> PluginError:
+        place = place_of(self._function)
+        where = f" ({place})" if place else ""
+        return PluginError(
+            f"{self._name} of the method '{self.method.name}'{where} {problem}"
+        )
+
+    def pair(self, wanted: str) -> tuple[Any, Any]:
+        if not isinstance(self.found, tuple) or len(self.found) != 2:
+            raise self.refuse(f"must return {wanted}, but returned {_kind(self.found)}")
+        return self.found
+
+    def weights(self, tensor: Any, like: Tensor, what: str = "weights") -> None:
+        """Refuse another shape or dtype than that of the weights `like`."""
+        wanted = f"{what} of shape {tuple(like.shape)} and dtype {like.dtype}"
+        if not isinstance(tensor, Tensor) or (tensor.shape, tensor.dtype) != (
+            like.shape,
+            like.dtype,
+        ):
+            raise self.refuse(f"must return {wanted}, but returned {_kind(tensor)}")
+        self.finite(what, tensor)
+
+    def finite(self, what: str, tensor: Tensor) -> None:
+        if not torch.isfinite(tensor).all():
+            raise self.refuse(
+                f"made {what} with NaN or infinity; what it was given had none. Mend "
+                f"it; or, if training diverges, lower {setting('optimizer.lr')}"
+            )
+
+    def tensors(self, found: Any, what: str = "tensors") -> None:
+        """Refuse what is no dict of tensors."""
+        if not isinstance(found, Mapping):
+            raise self.refuse(
+                f"must return a dict of {what}, but returned {_kind(found)}"
+            )
+        for name, tensor in found.items():
+            if not isinstance(tensor, Tensor):
+                raise self.refuse(
+                    f"must return a dict of {what}, but '{name}' in it is "
+                    f"{_kind(tensor)}"
+                )
+            self.finite(f"'{name}'", tensor)
+
+    def declared(self, found: Any, specs: Specs, by: str) -> None:
+        """Refuse other tensors to send than those that the method's `by` declares."""
+        self.tensors(found, "tensors to send")
+        if found.keys() != specs.keys():
+            raise self.refuse(
+                f"sends {sorted(found)}, but {by} of the method names {sorted(specs)}; "
+                "return the name and the TensorSpec of each there"
+            )
+        for name, spec in specs.items():
+            tensor = found[name]
+            if tensor.dtype != spec.dtype or not _fits(tensor, spec):
+                raise self.refuse(
+                    f"sends '{name}' as {_kind(tensor)}, but {by} of the method says "
+                    f"{spec.dtype} of shape {spec.shape}"
+                )
+
+
+def _kind(found: object) -> str:
+    """What something is, for a message."""
+    if isinstance(found, Tensor):
+        return f"a tensor of shape {tuple(found.shape)} and dtype {found.dtype}"
+    if isinstance(found, tuple):
+        return f"a tuple of {len(found)}"
+    name = type(found).__name__
+    article = "an" if name[0] in "aeiou" else "a"
+    return "None" if found is None else f"{article} {name}"
+
+
+def _fits(tensor: Tensor, spec: TensorSpec) -> bool:
+    shape = tuple(tensor.shape)
+    return len(shape) == len(spec.shape) and all(
+        wanted in (None, length) for wanted, length in zip(spec.shape, shape)
+    )
+
+
+# What `Method`'s hooks return
+
+
+def _shapes(returned: _Returned, model) -> Specs:
+    found = returned.found
+    specs = found.values() if isinstance(found, Mapping) else [found]
+    for spec in specs:
+        if not isinstance(spec, TensorSpec):
+            raise returned.refuse(
+                f"must return a dict of TensorSpec, but returned {_kind(spec)}"
+            )
+    return found
+
+
+def _dict(returned: _Returned, *given) -> Mapping[str, Tensor]:
+    returned.tensors(returned.found)
+    return returned.found
+
+
+def _init_upload(returned: _Returned, features, labels, context: LocalContext):
+    specs = returned.method.init_upload_shapes(context.model)
+    returned.declared(returned.found, specs, "init_upload_shapes")
+    return returned.found
+
+
+def _eval_params(returned: _Returned, context: LocalContext) -> Tensor:
+    returned.weights(returned.found, context.weights)
+    return returned.found
+
+
+def _scored_params(returned: _Returned, params: Tensor, state) -> Tensor:
+    returned.weights(returned.found, params)
+    return returned.found
+
+
+def _step(returned: _Returned, params: Tensor, updates, state, context):
+    weights, kept = returned.pair("(weights, state)")
+    returned.weights(weights, params)
+    returned.tensors(kept, "tensors to keep as state")
+    return weights, kept
+
+
+def _figures(returned: _Returned, state) -> Mapping[str, float]:
+    found = returned.found
+    values = found.values() if isinstance(found, Mapping) else [found]
+    for value in values:
+        if not is_number(value):
+            raise returned.refuse(
+                f"must return a dict of numbers, but returned {_kind(value)}; take "
+                "float(...) of a tensor of one number"
+            )
+    return found
+
+
+def _local(returned: _Returned, context: LocalContext) -> LocalHooks:
+    hooks = returned.found
+    if not isinstance(hooks, LocalHooks):
+        raise returned.refuse(f"must return LocalHooks, but returned {_kind(hooks)}")
+    if hooks.start is not None:
+        returned.weights(hooks.start, context.weights, "a start")
+    others = {}
+    for field in fields(LocalHooks):
+        hook = getattr(hooks, field.name)
+        if field.name in _LOCAL_CHECKS and hook is not None:
+            others[field.name] = _checking_local(
+                returned.method, field.name, hook, context
+            )
+    return replace(hooks, **others)
+
+
+def _checking_local(
+    method: Method, name: str, hook: Callable, context: LocalContext
+) -> Callable:
+    check = _LOCAL_CHECKS[name]
+
+    def call(*given):
+        found = hook(*given)
+        return check(_Returned(method, name, hook, found), context, *given)
+
+    return call
+
+
+# What `LocalHooks` return
+
+
+def _transform(returned: _Returned, context, features: Tensor, labels) -> Tensor:
+    found = returned.found
+    if not isinstance(found, Tensor) or found.shape != features.shape:
+        raise returned.refuse(
+            f"must return features of shape {tuple(features.shape)}, but returned "
+            f"{_kind(found)}"
+        )
+    return found
+
+
+def _loss(returned: _Returned, context, model, *given) -> Tensor:
+    found = returned.found
+    if not isinstance(found, Tensor) or found.ndim:
+        raise returned.refuse(
+            f"must return one number, a tensor of shape (), but returned "
+            f"{_kind(found)}; take its mean over the batch"
+        )
+    returned.finite("a loss", found)
+    return found
+
+
+def _add_correction(returned: _Returned, context, params, gradient: Tensor) -> None:
+    returned.finite("corrections", gradient)
+
+
+def _perturb(returned: _Returned, context, params: Tensor, gradient) -> Tensor:
+    returned.weights(returned.found, params, "a move of the weights")
+    return returned.found
+
+
+def _finish(returned: _Returned, context: LocalContext, outcome):
+    upload, state = returned.pair("(tensors to send, tensors to keep)")
+    specs = returned.method.upload_shapes(context.model)
+    returned.declared(upload, specs, "upload_shapes")
+    returned.tensors(state, "tensors to keep as state")
+    return upload, state
+
+
+_CHECKS: dict[str, Callable] = {
+    "init_upload_shapes": _shapes,
+    "upload_shapes": _shapes,
+    "init_upload": _init_upload,
+    "aggregate_init": _dict,
+    "local": _local,
+    "eval_params": _eval_params,
+    "initial_state": _dict,
+    "download": _dict,
+    "scoring_download": _dict,
+    "scored_params": _scored_params,
+    "figures": _figures,
+    "step": _step,
+}
+_LOCAL_CHECKS: dict[str, Callable] = {
+    "transform": _transform,
+    "objective": _loss,
+    "loss_term": _loss,
+    "add_correction": _add_correction,
+    "perturb": _perturb,
+    "finish": _finish,
+}

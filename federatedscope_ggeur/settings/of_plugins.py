@@ -1,0 +1,144 @@
+"""Parts of a user's plugin: which they are, where they stand, whether they fit."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+
+from federatedscope_ggeur.errors import PluginError
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def is_of_plugin(part: object) -> bool:
+    """Whether a class or a function is a user's own."""
+    return getattr(part, "__module__", "").partition(".")[0] != _PACKAGE
+
+
+def place_of(part: object) -> str:
+    """File and line of a class or a function, for a message; "" where it has none."""
+    try:
+        file = inspect.getsourcefile(part)  # type: ignore[arg-type]
+        line = inspect.getsourcelines(part)[1]  # type: ignore[arg-type]
+    except (TypeError, OSError):
+        return ""
+    return f"{file}, line {line}"
+
+
+def check_class(
+    what: str, part: object, base: type, required: tuple[str, ...] = ()
+) -> None:
+    """Refuse a part that is no subclass of `base`, or that cannot be used as one.
+
+    Parameters
+    ----------
+    what : str
+        The part, for messages.
+    part : object
+    base : type
+    required : tuple of str
+        What the part must define of `base`.
+
+    Raises
+    ------
+    TypeError
+        It is another thing, lacks what is required, takes other arguments than `base`
+        does, or has a name that nothing calls.
+    """
+    if not (isinstance(part, type) and issubclass(part, base)):
+        raise TypeError(f"{what} must be a subclass of {base.__name__}")
+    if not is_of_plugin(part):
+        return
+    own = {
+        name: function
+        for name, function in vars(part).items()
+        if not name.startswith("_") and _plain(function) is not None
+    }
+    _check_names(what, own, base)
+    for name in required:
+        if _plain(getattr(part, name)) is _plain(getattr(base, name)):
+            raise TypeError(
+                f"{what} must define {name}: {base.__name__}.{name} is empty"
+            )
+    for name in own:
+        if hasattr(base, name):
+            _check_arguments(part, base, name)
+
+
+def check_function(
+    what: str, function: object, takes: Sequence[str], by_name: Sequence[str] = ()
+) -> None:
+    """Refuse a part that is no function of `takes`, and of `by_name` as keywords.
+
+    Raises
+    ------
+    TypeError
+        It is none.
+    """
+    wanted = f"{what} must be a function of ({', '.join([*takes, *by_name])})"
+    if not callable(function):
+        raise TypeError(wanted)
+    found = inspect.signature(function)
+    try:
+        found.bind(*takes, **dict.fromkeys(by_name))
+    except TypeError as error:
+        raise TypeError(f"{wanted}, but takes {_arguments(found)}") from error
+
+
+def check_returned(what: str, part: object, found: object, wanted: type) -> None:
+    """Refuse what a part returned unless it is what it must be.
+
+    Raises
+    ------
+    PluginError
+        It is not.
+    """
+    if not isinstance(found, wanted):
+        place = place_of(part)
+        where = f" ({place})" if place else ""
+        raise PluginError(
+            f"{what}{where} must return a {wanted.__name__}, but returned "
+            f"{'None' if found is None else f'a {type(found).__name__}'}"
+        )
+
+
+def _plain(function: object) -> Callable | None:
+    """The function in a method of whatever kind."""
+    found = getattr(function, "__func__", function)
+    return found if inspect.isfunction(found) else None
+
+
+def _check_names(what: str, own: Mapping[str, object], base: type) -> None:
+    """Refuse a class all of whose functions have names that `base` does not have."""
+    hooks = [name for name in dir(base) if not name.startswith("_")]
+    if own and not own.keys() & set(hooks):
+        name = next(iter(own))
+        close = get_close_matches(name, hooks, n=1)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        raise TypeError(
+            f"{what} defines nothing of {base.__name__}, and nothing calls "
+            f"{name}{meant}"
+        )
+
+
+def _check_arguments(part: type, base: type, name: str) -> None:
+    wanted = inspect.signature(getattr(base, name))
+    kinds = [argument.kind for argument in wanted.parameters.values()]
+    given = kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    settings = {}
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        settings = {key.name: None for key in part.SETTINGS}  # type: ignore[attr-defined]
+    found = inspect.signature(getattr(part, name))
+    try:
+        found.bind(*[None] * given, **settings)
+    except TypeError as error:
+        raise TypeError(
+            f"{part.__name__}.{name} takes {_arguments(found)}, but is called with "
+            f"{_arguments(wanted)}"
+        ) from error
+
+
+def _arguments(signature: inspect.Signature) -> str:
+    names = [str(p).partition(":")[0].strip() for p in signature.parameters.values()]
+    return f"({', '.join(names)})"
