@@ -55,7 +55,7 @@ def test_the_hits_of_a_run_are_kept_and_not_printed(config, tmp_path):
     again = Results.from_json(results.to_json())
     details = again.round0.closed_form.details
     assert details["candidates"] == results.round0.closed_form.details["candidates"]
-    assert len(details["candidates"]) == 29
+    assert len(details["candidates"]) == 84
     table = results_table(results)
     assert "closed form auto" in table
     assert "'hits'" not in table

@@ -88,8 +88,10 @@ def test_auto_counts_text_among_its_candidates(config):
     kinds = [found["closed_form"] for found in details["candidates"]]
     assert kinds[0] == "zeroshot"
     assert "zeroshot" not in [found["closed_form"] for found in plain]
-    assert sum("text_ensemble" in found for found in details["candidates"]) == 7
-    assert len(kinds) == len(plain) + 1 + 7
+    assert sum("text_ensemble" in found for found in details["candidates"]) == 12
+    # Zero-shot and the ensembles come, and no standardized rows: text is of raw ones.
+    raw = [found for found in plain if "standardize" not in found]
+    assert len(kinds) == len(raw) + 1 + 12
 
 
 def test_the_head_between_zero_shot_and_the_trained_one(config, texts):
