@@ -332,8 +332,7 @@ def _head_notes(table: Table) -> list[str]:
     notes = []
     if own := table.scored_by_clients:
         notes.append(
-            "scored by each client's own model, on its own test rows: "
-            f"{'; '.join(own)}"
+            f"scored by each client's own model, on its own test rows: {'; '.join(own)}"
         )
     for names, seeds in table.same_heads():
         on = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"

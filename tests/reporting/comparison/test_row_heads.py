@@ -64,7 +64,9 @@ def test_every_table_marks_the_head_of_each_row(compared):
     for sheet in tables:
         place = sheet.columns.index("head") - 1
         marked = {name: str(cells[place]) for name, cells in sheet.rows}
-        assert marked == {f"name {name}": shown(head) for name, (head, *_) in ROWS.items()}
+        assert marked == {
+            f"name {name}": shown(head) for name, (head, *_) in ROWS.items()
+        }
 
 
 @pytest.mark.parametrize("form", ["terminal", "markdown", "latex", "html", "page"])
