@@ -16,6 +16,7 @@ import yaml
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import METRICS
 from federatedscope_ggeur.federation.wire.declared import SPLITS
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
+from federatedscope_ggeur.printable import is_hidden
 from federatedscope_ggeur.settings import Rule, flatten, not_negative, one_of, rule_of
 
 LARGEST = 2**31 - 1  # FS sends whole numbers in 32 bits
@@ -41,6 +42,13 @@ class FSKey:
 
 def _anything(value) -> str:
     return ""
+
+
+#: Of what becomes the name of a folder.
+_visible = rule_of(
+    "must hold no line end and no other hidden character",
+    lambda value: not any(map(is_hidden, str(value))),
+)
 
 
 def _only(*accepted) -> Rule:
@@ -98,8 +106,8 @@ _own_workers = rule_of(
 HONOURED = (
     FSKey("seed", 0, _at_least(-LARGEST, 2**32 - 1)),
     FSKey("outdir", "exp", _anything),
-    FSKey("expname", "", _anything),
-    FSKey("expname_tag", "", _anything),
+    FSKey("expname", "", _visible),
+    FSKey("expname_tag", "", _visible),
     FSKey("verbose", 1, _anything),
     FSKey("use_gpu", False, _anything),
     FSKey("device", -1, _anything),  # read with use_gpu: True only

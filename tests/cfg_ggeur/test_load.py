@@ -144,6 +144,8 @@ def test_the_config_is_frozen(quickstart):
          r"dataloader\.shuffle"),
         (["train.optimizer.momentum", "[0.9]"], r"train\.optimizer: torch refuses"),
         (["federate.method", "FedAvg"], r"federate\.method"),
+        (["expname", "a\nINFO \x1b[2J"], r"expname: must hold no .*, got 'a\\nINFO"),
+        (["expname_tag", "a\u202eb"], r"expname_tag: must hold no line end"),
         ([*BY_TEST_ROWS, "early_stop.patience", "5"],
          r"early_stop\.patience: must be 0 with .*test_"),
         (["ggeur.closed_form", "qda"],

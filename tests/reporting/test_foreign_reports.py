@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from written_runs import made
 
-from federatedscope_ggeur.printable import NAME, printable
+from federatedscope_ggeur.printable import LINE, NAME, printable
 from federatedscope_ggeur.reporting.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.class_figures import (
     class_csv,
@@ -36,6 +36,12 @@ from federatedscope_ggeur.reporting.comparison.table import Row, Table
 from federatedscope_ggeur.reporting.comparison.text import markdown
 from federatedscope_ggeur.reporting.heatmaps import draw_heatmap
 from federatedscope_ggeur.reporting.plots import draw_curve, shortened
+from federatedscope_ggeur.reporting.records import (
+    Finding,
+    PooledRows,
+    Privacy,
+    Screening,
+)
 from federatedscope_ggeur.reporting.results import (
     metrics_csv,
     results_html,
@@ -61,9 +67,14 @@ def run_of(names, scores=(0.5, 0.25)):
         class_names=[one, two],
         encoder=other,
         notes=[one, two],
+        screening=Screening([Finding(1, "update", two, 1, 2, True)], [one]),
+        privacy=Privacy("sums", [one], [two], 5, "sum", [one], [two], [other], one),
+        pooled=PooledRows(2, 90, 4000),
     )
     command = ["federatedscope-ggeur", *names]
-    return replace(found, provenance=replace(found.provenance, command=command))
+    final = replace(found.final, scored="clients")
+    made_by = replace(found.provenance, command=command)
+    return replace(found, final=final, provenance=made_by)
 
 
 def comparison_of(names) -> Comparison:
@@ -137,7 +148,9 @@ def test_the_table_of_a_run(names):
     text = results_table(run_of(names))
     assert len(text.splitlines()) == len(results_table(run_of(PLAIN)).splitlines())
     assert not hidden_in(text)
-    assert max(map(len, text.splitlines())) < NAME + 200
+    rows, _, remarks = text.partition("\n* unseen")
+    assert max(map(len, rows.splitlines())) < NAME + 200
+    assert max(map(len, remarks.splitlines())) <= LINE
     page = results_html(run_of(names))
     assert elements(page) == elements(results_html(run_of(PLAIN)))
     assert not hidden_in(page)

@@ -14,7 +14,6 @@ from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cfg_ggeur.yaml_file import to_plain
 from federatedscope_ggeur.reporting.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.beside import beside_paper
-from federatedscope_ggeur.reporting.comparison.page import as_page
 from federatedscope_ggeur.reporting.comparison.sheets import sheets
 from federatedscope_ggeur.reporting.comparison.text import sheet_text
 from federatedscope_ggeur.reporting.paper import paper_table
@@ -53,13 +52,13 @@ def texts(found: Comparison) -> dict[str, str]:
         "terminal": " ".join(found.to_text().split()),
         "markdown": found.to_markdown(),
         "latex": found.to_latex(),
-        "html": found.to_html(),
-        "page": as_page(found),
+        "html": found._repr_html_(),
+        "page": found.to_html(),
     }
 
 
 def test_every_table_marks_the_head_of_each_row(compared):
-    tables = sheets(compared, compared.tables[0])
+    tables = sheets(compared.tables[0], compared.target)
     assert len(tables) == 3  # scores, differences, what it takes
     for sheet in tables:
         place = sheet.columns.index("head") - 1
