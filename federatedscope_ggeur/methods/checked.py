@@ -199,7 +199,7 @@ def _local(returned: _Returned, context: LocalContext) -> LocalHooks:
         raise returned.refuse(f"must return LocalHooks, but returned {_kind(hooks)}")
     if hooks.start is not None:
         returned.weights(hooks.start, context.weights, "a start")
-    others = {}
+    others: dict[str, Any] = {}
     for field in fields(LocalHooks):
         hook = getattr(hooks, field.name)
         if field.name in _LOCAL_CHECKS and hook is not None:
