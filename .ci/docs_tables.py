@@ -8,6 +8,7 @@ A table stands below ``<!-- table: NAME -->``, a list of names behind
 
 from __future__ import annotations
 
+import inspect
 import re
 from math import prod
 from pathlib import Path
@@ -23,12 +24,33 @@ from federatedscope_ggeur.data import (
     SUFFIX,
 )
 from federatedscope_ggeur.examples import study_folder
-from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
+from federatedscope_ggeur.methods import (
+    AUGMENTATIONS,
+    METHODS,
+    Batch,
+    LocalContext,
+    LocalHooks,
+    LocalOutcome,
+    Method,
+    ServerContext,
+    Update,
+)
 from federatedscope_ggeur.models import CLOSED_FORMS, NETWORKS, TEXT_MODELS, ClosedForm
+from federatedscope_ggeur.models.closed_forms import Seen
+from federatedscope_ggeur.models.networks import ImageShape, Network
+from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.settings import Registry
 
 ROOT = Path(__file__).parent.parent
-DOCS = ("methods.md", "heads.md", "data.md", "networks.md", "text.md", "study_files.md")
+DOCS = (
+    "methods.md",
+    "heads.md",
+    "data.md",
+    "networks.md",
+    "text.md",
+    "study_files.md",
+    "plugins.md",
+)
 FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in DOCS))
 REGISTRIES = {r.field: r for r in (METHODS, AUGMENTATIONS, CLOSED_FORMS)}
 DATA = {
@@ -36,6 +58,19 @@ DATA = {
     ENCODERS.field: ENCODERS,
     SPLITTERS.field: SPLITTERS,
 }
+#: Classes whose docstrings say what their fields hold.
+DESCRIBED = (
+    Batch,
+    ClassTexts,
+    ImageShape,
+    LocalContext,
+    LocalHooks,
+    LocalOutcome,
+    Network,
+    Seen,
+    ServerContext,
+    Update,
+)
 _COLUMNS = (
     "what it does",
     "settings and defaults",
@@ -70,6 +105,36 @@ def text_table() -> str:
         for name, p in sorted(TEXT_MODELS.items())
     ]
     return _markdown([heads, ("---",) * 4, *rows])
+
+
+def field_table(described: type) -> str:
+    """What a class's docstring says of its fields, below ``Attributes``."""
+    text = inspect.getdoc(described).partition("Attributes\n----------\n")[2]
+    found = re.findall(r"^(\w.*?) : (.*)\n((?: {4}.*\n?|\n(?= {4}))*)", text, re.M)
+    rows = [("field", "type", "meaning"), ("---",) * 3]
+    for names, kind, meaning in found:
+        shown = ", ".join(f"`{name}`" for name in names.split(", "))
+        rows.append((shown, _typed(kind), " ".join(meaning.split())))
+    return _markdown(rows)
+
+
+def _typed(kind: str) -> str:
+    """Short: the table's reader knows that numbers are tensors' shapes."""
+    found = re.sub(r"Tensor of shape (\(.*?\))", r"Tensor \1", kind)
+    return found.replace("callable ", "")
+
+
+def hook_table() -> str:
+    """What `Method` says of each hook that a docstring gives a side."""
+    rows = [("hook", "called on", "returns"), ("---",) * 3]
+    for name, hook in vars(Method).items():
+        said = inspect.getdoc(hook) if inspect.isfunction(hook) else ""
+        side, colon, what = said.partition("\n\n")[0].partition(": ")
+        if colon and side.split(",")[0] in ("Client", "Server", "Both sides"):
+            given = ", ".join(list(inspect.signature(hook).parameters)[1:])
+            what = " ".join(what.split())
+            rows.append((f"`{name}({given})`", side.lower(), what))
+    return _markdown(rows)
 
 
 def study_table() -> str:
@@ -171,7 +236,8 @@ def updated(content: str) -> str:
     """`content` with its tables and lists of names as the registry has them."""
     tables = {field: data_table(field) for field in DATA}
     tables |= {NETWORKS.field: network_table(), TEXT_MODELS.field: text_table()}
-    tables["studies"] = study_table()
+    tables |= {"studies": study_table(), "Method": hook_table()}
+    tables |= {part.__name__: field_table(part) for part in DESCRIBED}
     for field, new in tables.items():
         mark = re.escape(f"<!-- table: {field} -->")
         content = re.sub(

@@ -183,11 +183,11 @@ class Method:
         return ""
 
     def init_upload_shapes(self, model: Model) -> Specs:
-        """Names, shapes and dtypes of all that `init_upload` returns."""
+        """Both sides: name, shape and dtype of each tensor that `init_upload` returns."""
         return {}
 
     def upload_shapes(self, model: Model) -> Specs:
-        """Names, shapes and dtypes of all that `finish` sends up."""
+        """Both sides: name, shape and dtype of each tensor that `finish` sends up."""
         return {}
 
     def init_upload_problem(self, init_upload: Tensors, model: Model) -> str:
@@ -202,11 +202,11 @@ class Method:
     def init_upload(
         self, features: Tensor, labels: Tensor, context: LocalContext
     ) -> Tensors:
-        """Client: tensors that go up once, made of the client's own embeddings."""
+        """Client, round 0: tensors that go up once, made of the client's own rows."""
         return {}
 
     def aggregate_init(self, init_uploads: Mapping[int, Tensors]) -> Tensors:
-        """Server: what all clients' `init_upload`, by number, become for everyone.
+        """Server, round 0: what goes to everyone, made of each client's `init_upload`.
 
         What the server alone may see stays in `ServerContext.init_uploads`.
         """
@@ -218,8 +218,7 @@ class Method:
         return LocalHooks()
 
     def eval_params(self, context: LocalContext) -> Tensor:
-        """Client: the weights [P + Q] that it scores after this round, or keeps at
-        last.
+        """Client: the weights [P + Q] that it scores after a round and keeps at last.
 
         The state in `context` is that after the round.
         """
@@ -230,18 +229,18 @@ class Method:
         return {}
 
     def download(self, state: Tensors) -> Tensors:
-        """Server: tensors that go down with the weights."""
+        """Server: tensors that go down with the weights of each round."""
         return {}
 
     def scoring_download(self, state: Tensors) -> Tensors:
-        """Server: those that go down with weights which are to be scored, not trained.
+        """Server: tensors that go down with weights to be scored; default: `download`.
 
         Less than `download` where `eval_params` does without what is large.
         """
         return self.download(state)
 
     def scored_params(self, params: Tensor, state: Tensors) -> Tensor:
-        """Server: the weights [P + Q] that are scored after a round, and left at last.
+        """Server: the weights [P + Q] that are scored after a round and left at last.
 
         The next round begins with `params`; an average over rounds, say, may be kept
         in the state for this.
@@ -249,7 +248,7 @@ class Method:
         return params
 
     def figures(self, state: Tensors) -> Mapping[str, float]:
-        """Server: what the record of a round is to say of the method, by name.
+        """Server: numbers by name, which the record of the round shows.
 
         The state is that after the round.
         """
@@ -262,7 +261,7 @@ class Method:
         state: Tensors,
         context: ServerContext,
     ) -> tuple[Tensor, Tensors]:
-        """Server: the next weights [P] and state, from updates in client order."""
+        """Server: the next weights [P] and the next state; updates come by client."""
         return weighted_mean(params, updates), state
 
 

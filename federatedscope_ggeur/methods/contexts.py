@@ -28,14 +28,21 @@ class Optimizer(Protocol):
 
 @dataclass(frozen=True)
 class Batch:
-    """One mini-batch under the weights being trained.
+    """What a loss term gets of one mini-batch, under the weights being trained.
+
+    B is the number of rows, D' the width of the representation, C the number of
+    classes.
 
     Attributes
     ----------
-    features : Tensor of shape (B, D)
-    labels : Tensor of shape (B,)
-    representation : Tensor of shape (B, D')
-    logits : Tensor of shape (B, C)
+    features : Tensor of shape (B, D), float32
+        The rows as the model takes them.
+    labels : Tensor of shape (B,), int64
+        Their classes.
+    representation : Tensor of shape (B, D'), float32
+        What `Model.represent` makes of them, with its gradient.
+    logits : Tensor of shape (B, C), float32
+        What `Model.classify` makes of that, with its gradient.
     """
 
     features: Tensor
@@ -46,18 +53,20 @@ class Batch:
 
 @dataclass(frozen=True)
 class LocalOutcome:
-    """What a client's training gave, as `LocalHooks.finish` sees it.
+    """What `LocalHooks.finish` gets of a client's training.
 
     Attributes
     ----------
-    params : Tensor of shape (P,)
+    params : Tensor of shape (P,), float32
         The weights after training.
     steps : int
         Mini-batches taken.
-    features, labels : Tensor of shape (n, D) and (n,)
-        The set that was trained on. Valid during the call only: copy what you keep.
-    weights : Tensor of shape (P + Q,)
-        The same with running statistics, for `Model.at`; default: `params`.
+    features : Tensor of shape (n, D), as data has them
+        The rows that were trained on. Valid during the call only: copy what you keep.
+    labels : Tensor of shape (n,), int64
+        Their classes. Valid during the call only.
+    weights : Tensor of shape (P + Q,), float32
+        `params` with the running statistics behind them, for `Model.at`.
     """
 
     params: Tensor
@@ -78,23 +87,27 @@ class LocalHooks:
     Attributes
     ----------
     transform : callable (features [B, D], labels [B]) -> features [B, D]
-        Changes a batch before it is used; never in place, it may be the set itself.
+        Changes a batch before it is used. It must return a new tensor: the batch may
+        be the training set itself.
     objective : callable (model, features [B, D], labels [B]) -> scalar Tensor
-        Stands in for the cross-entropy; it runs the model itself.
+        The loss, in place of the cross-entropy. It runs the model itself. Autograd
+        makes the gradient.
     loss_term : callable (model, Batch) -> scalar Tensor
-        Added to the loss. Its gradient comes from autograd, and so does that of
-        `objective`; the cross-entropy keeps its gradient by hand where there is one.
+        Added to the loss. Autograd makes its gradient; that of the cross-entropy is
+        still worked out by hand where that is possible.
     add_correction : callable (params [P], gradient [P]) -> None
-        Adds to `gradient` in place. It must add only: the vector may hold momentum.
+        Adds to `gradient` in place. It must only add: the vector may hold momentum.
     perturb : callable (params [P], gradient [P]) -> Tensor of shape (P,)
-        What the weights are moved by for the gradient that counts, which is taken
-        again on the same batch, with the same dropout and running statistics left as
-        they are; then they are put back.
+        Moves the weights before the gradient that counts. That gradient is taken on the
+        same batch, with the same dropout and frozen running statistics. Then the
+        weights are put back.
     stage : callable (k, map [B, C_k, H, W]) -> map
-        Takes every stage's map of a network, k = 0, 1, ..., and gives what goes on.
+        Takes the map of each stage of a network, k = 0, 1, ..., and returns what goes
+        on.
     finish : callable (LocalOutcome) -> (upload, state)
-        Tensors that go up with the weights, and the client's state for later rounds.
-    start : Tensor of shape (P + Q,)
+        Called after training. Returns tensors that go up with the weights, and the
+        client's state for later rounds; both are dicts of tensors.
+    start : Tensor of shape (P + Q,), float32
         The weights to start from, in place of the broadcast ones.
     """
 
@@ -112,30 +125,36 @@ class LocalHooks:
 class LocalContext:
     """What a method knows on a client in one round.
 
+    P is the number of trained weights, Q that of running statistics (0 for heads), C
+    the number of classes.
+
     Attributes
     ----------
-    client, round_number : int
+    client : int
+        The client's number, from 1.
+    round_number : int
+        The round, from 1; 0 before training.
     model : Model
-        The module being trained; `Model.at` gives frozen copies at other weights.
-    broadcast : Tensor of shape (P,)
-        The weights that came down; empty where none travel. See `weights`.
+        The module being trained. `Model.at` makes frozen copies at other weights.
+    broadcast : Tensor of shape (P,), float32
+        The weights that came down. Empty in round 0, and where no weights travel.
     download : dict of Tensor
-        What else came down this round.
+        What `Method.download` sent with them.
     init_broadcast : dict of Tensor
-        What `aggregate_init` sent to everyone in round 0.
+        What `Method.aggregate_init` sent to everyone in round 0.
     state : dict of Tensor
-        The client's own, empty until its first round.
+        What `LocalHooks.finish` kept on this client; empty before its first round.
     counts : Tensor of shape (C,), int64
         The client's own rows of each class, without augmented ones.
     min_samples : int
-        Below it, what is made of a class's rows, or of so few rows, must not go up.
+        The min-count threshold. What is made of fewer rows of a class must not go up.
     optimizer : Optimizer
-        Of the local training (type, lr, options).
+        The local optimiser of this round: its `type`, `lr` and `options`.
     seed : int
-        The run's.
-    weights : Tensor of shape (P + Q,)
-        The weights that came down with running statistics, for `Model.at`; default:
-        `broadcast`.
+        The run's seed. `generator(purpose)` makes a generator of this client, round
+        and purpose alone.
+    weights : Tensor of shape (P + Q,), float32
+        `broadcast` with the running statistics behind it, for `Model.at`.
     """
 
     client: int
@@ -167,11 +186,15 @@ class Update:
     Attributes
     ----------
     client : int
+        The client's number, from 1.
     aggregation_weight : float
-        n_k, what the client counts for in averages (1 for all with `ignore_weight`).
-    params : Tensor of shape (P,)
+        n_k, what the client counts for in averages; 1 with `ignore_weight`.
+    params : Tensor of shape (P,), float32
+        Its weights after training.
     steps : int
+        Mini-batches that it took.
     upload : dict of Tensor
+        What `LocalHooks.finish` sent up.
     """
 
     client: int
@@ -188,18 +211,20 @@ class ServerContext:
     Attributes
     ----------
     round_number : int
+        The round, from 1; 0 before training.
     model : Model
-        A module of the right shape, for methods that run models on the server; its
+        A module of the right shape, for methods that run models on the server. Its
         running statistics are the mean of the round's.
     aggregation_weights : dict of float
-        n_k of every client, drawn this round or not, by client number.
+        n_k of every client by number, drawn this round or not.
     init_uploads : dict of dict of Tensor
-        What each client's `init_upload` sent, by client number.
+        What each client's `Method.init_upload` sent, by client number.
     seed : int
-        The run's.
+        The run's seed. `generator(purpose)` makes a generator of this round and
+        purpose alone.
     device : torch.device
-        Where a method that trains or runs models on the server is to do so; `model` and
-        all that it is given are on the CPU.
+        Where to train or run models on the server. `model` and all tensors are on the
+        CPU.
     """
 
     round_number: int

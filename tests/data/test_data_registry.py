@@ -1,9 +1,16 @@
 """`load_data` finds the reader that data.type names."""
 
+from dataclasses import replace
+
 import pytest
 
-from federatedscope_ggeur.data import READERS, load_data, register_reader
-from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.data import (
+    READERS,
+    load_data,
+    read_digits_quickstart,
+    register_reader,
+)
+from federatedscope_ggeur.errors import ConfigError, PluginError
 
 SPLITS = [0.7, 0.0, 0.3]
 
@@ -13,9 +20,23 @@ def test_known_readers_are_called(monkeypatch):
 
     @register_reader("echo")
     def read(root, splits, seed):
-        return root, splits, seed
+        found = read_digits_quickstart(splits, seed)
+        return replace(found, encoder=f"{root}, {splits}, {seed}")
 
-    assert load_data("echo@ggeur", "somewhere", SPLITS, 5) == ("somewhere", SPLITS, 5)
+    found = load_data("echo@ggeur", "somewhere", SPLITS, 5)
+    assert found.encoder == f"somewhere, {SPLITS}, 5"
+
+
+def test_another_result_than_a_data_set_is_refused(monkeypatch):
+    monkeypatch.setattr(READERS, "_parts", {})
+
+    @register_reader("nothing")
+    def read(root, splits, seed):
+        """Forgets to return what it read."""
+
+    said = r"'nothing@ggeur' \(.*test_data_registry.py, line \d+\) must return a DataS"
+    with pytest.raises(PluginError, match=said):
+        load_data("nothing@ggeur", "", SPLITS, 0)
 
 
 @pytest.mark.parametrize(

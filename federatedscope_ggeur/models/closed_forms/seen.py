@@ -22,17 +22,47 @@ Statistics = Union[ClassStatistics, SummedStatistics, MeanStatistics]
 
 @dataclass(frozen=True)
 class Seen:
-    """The C' classes with samples, from the overall mean; all float64."""
+    """What a closed form sees: the C' classes with samples; all tensors are float64.
+
+    Attributes
+    ----------
+    statistics : ClassStatistics, SummedStatistics or MeanStatistics
+        The merged statistics of all clients, as much as the form's `NEEDS` asks for.
+    classes : list of int
+        The C' classes with samples, ascending. Row i of what follows is of `classes[i]`.
+    counts : Tensor of shape (C',)
+        Rows of each class.
+    total : float
+        N, all rows.
+    means : Tensor of shape (C', D)
+        Class means.
+    origin : Tensor of shape (D,)
+        The mean of all rows.
+    offsets : Tensor of shape (C', D)
+        Class means less `origin`. Work with these: embeddings may lie far from zero.
+    components : Components
+        Counts, means and scatters of each class and client or domain, where the form's
+        `grain` asks for them; else of each class.
+    seed : int
+        Keys every draw.
+    within : Tensor of shape (D, D)
+        The scatter of all rows around the means of their classes. For `NEEDS` "pooled"
+        or "class".
+    dim : int
+        D.
+    num_classes : int
+        C, with the classes that have no samples.
+    """
 
     statistics: Statistics
     classes: list[int]
-    counts: Tensor  # [C']
-    total: float  # N
-    means: Tensor  # [C', D]
-    origin: Tensor  # [D], the mean of all samples
-    offsets: Tensor  # [C', D], class means less the origin
-    components: Components  # by client, where that is known
-    seed: int  # keys every draw
+    counts: Tensor
+    total: float
+    means: Tensor
+    origin: Tensor
+    offsets: Tensor
+    components: Components
+    seed: int
 
     @classmethod
     def of(

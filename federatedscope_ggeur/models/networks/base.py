@@ -52,7 +52,17 @@ class NetworkSettings:
 
 @dataclass(frozen=True)
 class ImageShape:
-    """Channels and the side of a square image."""
+    """Channels and the side of a square image.
+
+    Attributes
+    ----------
+    channels : int
+        1 or 3.
+    side : int
+        Pixels of a side.
+    dim : int
+        Numbers in a row of its pixels, channel by channel.
+    """
 
     channels: int
     side: int
@@ -96,18 +106,20 @@ class Network:
     classifier : str
         The name of the last layer, a `torch.nn.Linear`.
     represent : callable (module, images) -> Tensor of shape (B, D')
+        The representation of images [B, c, h, w]: what loss terms act on.
     classify : callable (module, representation) -> Tensor of shape (B, C)
+        The logits of a representation.
     last_input : callable (module, representation) -> Tensor of shape (B, D'')
         What the last layer takes in, without dropout.
     stages : tuple of str
         Names of the modules whose outputs are the maps of the stages.
     stage_widths : tuple of int
-        Their channels.
+        The channels of these maps.
     channels_last : bool
-        Maps are [B, H, W, C].
-    published : callable (settings) -> state dict, optional
+        Whether the maps are [B, H, W, C].
+    published : callable (settings) -> state dict
         The weights that its library publishes under ``settings.weights``, "default" for
-        the best; the last layer's may be left out.
+        the best. The last layer may be missing.
     """
 
     module: nn.Module

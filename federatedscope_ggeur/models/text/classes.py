@@ -17,17 +17,19 @@ class ClassTexts:
     Attributes
     ----------
     features : Tensor of shape (C, D), float32
-        w_c, of length 1 each.
+        w_c, one vector of length 1 for each class.
     scale : float
         s of the zero-shot logits ``s <x/|x|, w_c>``.
     key : str
-        Differs where they do.
+        Differs where the features differ.
     prior : float
-        kappa, rows that a class's text counts for in closed forms; 0: none.
+        kappa, the rows that a class's text counts for in closed forms; 0: none.
     ensemble : float
         alpha of ``s <x/|x|, w_c> + alpha (logit of a closed form)``; 0: none.
-    prompts : object, optional
-        What prompts are learnt in, see `prompts.Prompted`.
+    prompts : object or None
+        The text tower, for a part with `learns_prompts`; see `prompts.Prompted`.
+    weight : Tensor of shape (C, D), float32
+        ``s w_c``, the weights of the zero-shot head.
     """
 
     features: Tensor
