@@ -22,9 +22,8 @@ from federatedscope_ggeur.cfg_ggeur.keys import PLUGINS, all_keys
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_yaml
 from federatedscope_ggeur.errors import ConfigError, PluginError
 from federatedscope_ggeur.printable import Lines
+from federatedscope_ggeur.settings import ENTRY_POINTS
 
-#: The entry points under which an installed package names its modules.
-GROUP = "federatedscope_ggeur.plugins"
 _KEY = f"ggeur.{PLUGINS.name}"
 #: The modules that were loaded here.
 _loaded: set[str] = set()
@@ -51,7 +50,7 @@ def load_plugins(
         module of its name is loaded already.
     """
     for name, entry_point in _installed():
-        _load(name, None, f"the entry point '{entry_point}' of {GROUP}")
+        _load(name, None, f"the entry point '{entry_point}' of {ENTRY_POINTS}")
     for name in modules:
         _load(name, folder, asked_by)
 
@@ -121,7 +120,7 @@ def _installed() -> list[tuple[str, str]]:
     every = entry_points()
     # Python 3.9 gives a dict, which names some of them twice.
     found = (
-        every.select(group=GROUP) if hasattr(every, "select") else every.get(GROUP, ())
+        every.select(group=ENTRY_POINTS) if hasattr(every, "select") else every.get(ENTRY_POINTS, ())
     )
     points = {(point.name, point.value.partition(":")[0].strip()) for point in found}
     return [(module, name) for name, module in sorted(points)]
