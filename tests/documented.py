@@ -43,6 +43,12 @@ class Block(NamedTuple):
         return f"{self.file.name}:{self.line}"
 
     @property
+    def file_name(self) -> str:
+        """The file that it is, by its first line "# NAME"; "" of any other."""
+        found = re.match(r"# ([\w-]+\.(?:py|yaml))\n", self.text)
+        return found[1] if found else ""
+
+    @property
     def is_shell(self) -> bool:
         """Whether it holds commands."""
         return self.language in ("bash", "sh", "zsh") or (

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 from documented import FILES, PROGRAM, ROOT, blocks, commands
-from own_process import python
+from own_process import program, python
 
 import federatedscope_ggeur
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
@@ -34,8 +34,10 @@ from federatedscope_ggeur.studies.study_file import load_study
 
 EXAMPLES = ROOT / "scripts" / "example_configs"
 BLOCKS = list(blocks())
-SHELL = [block for block in BLOCKS if block.is_shell]
-YAML = [block for block in BLOCKS if block.language == "yaml" and block.runs]
+#: Pages with files of their own: they are followed from top to bottom.
+PAGES = sorted({b.file for b in BLOCKS if b.file_name.endswith(".yaml")})
+SHELL = [b for b in BLOCKS if b.is_shell and b.file not in PAGES]
+YAML = [b for b in BLOCKS if b.language == "yaml" and b.runs and not b.file_name]
 #: What a file's snippets take for granted.
 BEFORE = {
     "results.md": "from federatedscope_ggeur.cli import main\n"
@@ -172,12 +174,39 @@ def test_settings_of_plugins_are_taken(block, place):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: file.name)
+def test_a_page_is_followed_to_the_letter(file, tmp_path):
+    """What names itself a file is written; scripts and commands run, in order."""
+    run_files = set()
+    blocks_of_page = [b for b in BLOCKS if b.file == file and b.runs]
+    for block in blocks_of_page:
+        if block.file_name:
+            (tmp_path / block.file_name).write_text(block.text)
+        elif block.language == "python":
+            done = python("-c", block.text, cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+        elif block.is_shell:
+            for command in commands(block):
+                words = shlex.split(command)
+                done = program(*_words_of_ours(words), cwd=tmp_path)
+                assert done.returncode == 0, done.stderr
+                assert "AVG" in done.stdout
+                run_files.add(words[words.index("--cfg") + 1])
+    named = {b.file_name for b in blocks_of_page if b.file_name.endswith(".yaml")}
+    assert run_files == named, "each file of settings is run"
+
+
 PYTHON = {
     # The README's snippet is run by tests/test_public_api.py.
     file: [
         b
         for b in BLOCKS
-        if b.file == file and b.language == "python" and b.runs and not b.mark
+        if b.file == file
+        and b.language == "python"
+        and b.runs
+        and not b.mark
+        and file not in PAGES
     ]
     for file in FILES
 }

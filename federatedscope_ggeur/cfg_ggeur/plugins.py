@@ -23,9 +23,8 @@ from federatedscope_ggeur.cfg_ggeur.keys import PLUGINS, all_keys
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_yaml
 from federatedscope_ggeur.errors import ConfigError, PluginError, UntrustedError
 from federatedscope_ggeur.printable import Lines
+from federatedscope_ggeur.settings import ENTRY_POINTS
 
-#: The entry points under which an installed package names its modules.
-GROUP = "federatedscope_ggeur.plugins"
 _KEY = f"ggeur.{PLUGINS.name}"
 #: Of the environment: where a study's run on FederatedScope seeks them first.
 BESIDE = "FEDERATEDSCOPE_GGEUR_STUDY"
@@ -54,7 +53,7 @@ def load_plugins(
         module of its name is loaded already.
     """
     for name, entry_point in _installed():
-        _load(name, [], f"the entry point '{entry_point}' of {GROUP}")
+        _load(name, [], f"the entry point '{entry_point}' of {ENTRY_POINTS}")
     for name in modules:
         _load(name, [folder for folder in folders if folder is not None], asked_by)
 
@@ -150,7 +149,9 @@ def _installed() -> list[tuple[str, str]]:
     every = entry_points()
     # Python 3.9 gives a dict, which names some of them twice.
     found = (
-        every.select(group=GROUP) if hasattr(every, "select") else every.get(GROUP, ())
+        every.select(group=ENTRY_POINTS)
+        if hasattr(every, "select")
+        else every.get(ENTRY_POINTS, ())
     )
     points = {(point.name, point.value.partition(":")[0].strip()) for point in found}
     return [(module, name) for name, module in sorted(points)]

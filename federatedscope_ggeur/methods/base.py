@@ -183,7 +183,7 @@ class Method:
         return ""
 
     def init_upload_shapes(self, model: Model) -> Specs:
-        """Both sides: name, shape and dtype of each tensor that `init_upload` returns."""
+        """Both sides: name, shape and dtype of what `init_upload` returns."""
         return {}
 
     def upload_shapes(self, model: Model) -> Specs:

@@ -19,7 +19,7 @@ from federatedscope_ggeur.errors import PluginError, setting
 from federatedscope_ggeur.methods.base import Method
 from federatedscope_ggeur.methods.contexts import LocalContext, LocalHooks
 from federatedscope_ggeur.methods.tensors import Specs, TensorSpec
-from federatedscope_ggeur.settings import is_number, is_of_plugin, place_of
+from federatedscope_ggeur.settings import is_number, is_of_plugin, kind_of, place_of
 
 
 def checked(part: type[Method]) -> type[Method]:
@@ -127,9 +127,7 @@ def _kind(found: object) -> str:
         return f"a tensor of shape {tuple(found.shape)} and dtype {found.dtype}"
     if isinstance(found, tuple):
         return f"a tuple of {len(found)}"
-    name = type(found).__name__
-    article = "an" if name[0] in "aeiou" else "a"
-    return "None" if found is None else f"{article} {name}"
+    return kind_of(found)
 
 
 def _fits(tensor: Tensor, spec: TensorSpec) -> bool:

@@ -7,7 +7,7 @@ bytes, times are seconds. Where a number does not exist, it is None, never NaN.
 import json
 import platform
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from typing import TYPE_CHECKING, Any, Literal, Optional
 
 from federatedscope_ggeur.errors import DataError, shown
@@ -39,6 +39,7 @@ from federatedscope_ggeur.reporting.records import (
 )
 from federatedscope_ggeur.reporting.summary import average, summarise
 from federatedscope_ggeur.reporting.tables import csv_text, html_table, text_table
+from federatedscope_ggeur.settings import ENTRY_POINTS
 from federatedscope_ggeur.version import __version__
 
 if TYPE_CHECKING:
@@ -398,4 +399,13 @@ def _versions() -> dict[str, str]:
             found[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return {**found, **_packages_with_plugins()}
+
+
+def _packages_with_plugins() -> dict[str, str]:
+    """Installed packages whose plugins every run loads, and their versions."""
+    return {
+        found.metadata["Name"]: found.version
+        for found in distributions()
+        if any(point.group == ENTRY_POINTS for point in found.entry_points)
+    }

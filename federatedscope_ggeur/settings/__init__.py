@@ -9,10 +9,12 @@ from federatedscope_ggeur.settings.objections import (
     problems_of,
 )
 from federatedscope_ggeur.settings.of_plugins import (
+    ENTRY_POINTS,
     check_class,
     check_function,
     check_returned,
     is_of_plugin,
+    kind_of,
     place_of,
 )
 from federatedscope_ggeur.settings.registry import Registry, import_modules

@@ -8,6 +8,8 @@ from difflib import get_close_matches
 
 from federatedscope_ggeur.errors import PluginError
 
+#: The entry points under which an installed package names its plugins.
+ENTRY_POINTS = "federatedscope_ggeur.plugins"
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -98,9 +100,18 @@ def check_returned(what: str, part: object, found: object, wanted: type) -> None
         place = place_of(part)
         where = f" ({place})" if place else ""
         raise PluginError(
-            f"{what}{where} must return a {wanted.__name__}, but returned "
-            f"{'None' if found is None else f'a {type(found).__name__}'}"
+            f"{what}{where} must return {_a(wanted.__name__)}, but returned "
+            f"{kind_of(found)}"
         )
+
+
+def kind_of(value: object) -> str:
+    """What a value is, for a message."""
+    return "None" if value is None else _a(type(value).__name__)
+
+
+def _a(name: str) -> str:
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 def _plain(function: object) -> Callable | None:

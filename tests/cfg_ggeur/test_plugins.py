@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from pathlib import Path
 
 import pytest
+from own_process import program
 
 from federatedscope_ggeur.cfg_ggeur import all_keys, describe_keys
 from federatedscope_ggeur.cfg_ggeur.load import load_config
@@ -15,7 +17,9 @@ from federatedscope_ggeur.cfg_ggeur.plugins import (
     _installed,
     load_plugins,
     load_plugins_of,
+    told_of,
 )
+from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import run
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS
@@ -199,7 +203,9 @@ class TestEntryPoints:
     def install(self, folder: Path, module: str) -> None:
         info = folder / "toys-1.0.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toys\n")
+        (info / "METADATA").write_text(
+            "Metadata-Version: 2.1\nName: toys\nVersion: 1.0\n"
+        )
         points = f"[federatedscope_ggeur.plugins]\nmine = {module}\n"
         (info / "entry_points.txt").write_text(points)
         _installed.cache_clear()
@@ -211,6 +217,15 @@ class TestEntryPoints:
         monkeypatch.syspath_prepend(tmp_path)
         assert load_config(quickstart).ggeur.toy.strength == 0.1
         assert "toy.strength" in {key.name for key in all_keys()}
+
+    def test_a_run_says_which_packages_had_some(self, cfg, tmp_path, monkeypatch):
+        self.install(tmp_path, "toy")
+        monkeypatch.syspath_prepend(tmp_path)
+        words = ("ggeur.base_method", "toy", "federate.total_round_num", "1")
+        results = run(load_config(cfg, words))
+        assert results.versions["toys"] == "1.0"
+        again = Results.from_json(results.to_json())
+        assert again.versions == results.versions
 
     def test_a_broken_one_is_named(self, tmp_path, monkeypatch):
         self.install(tmp_path, "nosuchmodule")
@@ -248,3 +263,78 @@ class TestCommandLineOfFederatedScope:
     )
     def test_what_it_will_refuse_itself_names_none(self, words):
         load_plugins_of(words)
+
+
+class TestAnErrorInAPlugin:
+    """An exception in a user's own line: that line is shown, and no traceback."""
+
+    BROKEN = TOY.replace("gradient.add_(params, ", "gradient.add_(params[:3], ")
+    WORDS = (*TestBesideTheFile.TOY, "federate.total_round_num", "1")
+
+    def words(self, cfg) -> list[str]:
+        (cfg.parent / "toy.py").write_text(self.BROKEN)
+        folder = str(cfg.parent / "exp")
+        return ["--cfg", str(cfg), *self.WORDS, "outdir", folder, "expname", "one"]
+
+    def test_on_the_command_line(self, cfg, capsys):
+        assert main(self.words(cfg)) == 1
+        shown = capsys.readouterr().err
+        error = shown[shown.index("error: ") :].splitlines()
+        number = 1 + self.BROKEN.splitlines().index(
+            "            gradient.add_(params[:3], alpha=self.strength)"
+        )
+        assert error[0] == f"error: {cfg.parent / 'toy.py'}, line {number}, in pull:"
+        assert error[1] == "    gradient.add_(params[:3], alpha=self.strength)"
+        assert error[2].startswith("RuntimeError: The size of tensor a (3250) must")
+        assert "This line is of the plugin 'toy'; mend it there." in error[2]
+        assert len(error) == 3
+        assert "Traceback" not in shown
+        log = (cfg.parent / "exp" / "one" / "log.txt").read_text()
+        assert "Traceback" in log
+        assert "in pull" in log
+
+    def test_in_python_it_is_raised_as_it_is(self, cfg):
+        (cfg.parent / "toy.py").write_text(self.BROKEN)
+        with pytest.raises(RuntimeError, match="size of tensor a"):
+            run(load_config(cfg, self.WORDS))
+
+    def test_of_a_package(self, tmp_path, monkeypatch):
+        package = write(tmp_path / "mine" / "__init__.py", "")
+        write(package / "parts.py", "def fail():\n    return {}['x']\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        load_plugins(["mine"])
+        parts = importlib.import_module("mine.parts")
+        with pytest.raises(KeyError) as caught:
+            parts.fail()
+        assert "parts.py, line 2, in fail" in str(told_of(caught.value))
+
+    def test_another_error_is_not_its(self, cfg):
+        load_config(cfg, TestBesideTheFile.TOY)
+        with pytest.raises(ZeroDivisionError) as caught:
+            1 / 0  # noqa: B018
+        assert told_of(caught.value) is None
+
+    @pytest.mark.slow
+    def test_in_a_study(self, cfg):
+        self.words(cfg)
+        (cfg.parent / "study.yaml").write_text(
+            "base: toy.yaml\n"
+            "seeds: [0]\n"
+            "axes:\n"
+            "  method:\n"
+            "    toy: {ggeur.plugins: ['toy'], ggeur.base_method: toy}\n"
+            "  data:\n"
+            "    digits: {federate.total_round_num: 1}\n"
+        )
+        done = program("study", "study.yaml", cwd=cfg.parent)
+        assert done.returncode == 1
+        assert "in pull:" in done.stdout + done.stderr
+        assert "a bug" not in done.stdout + done.stderr
+
+    @pytest.mark.slow
+    @pytest.mark.usefixtures("federatedscope")
+    def test_in_federatedscope(self, cfg):
+        done = program("--engine", "federatedscope", *self.words(cfg), cwd=cfg.parent)
+        assert done.returncode == 1
+        assert "in pull:\n    gradient.add_(params[:3]" in done.stderr
+        assert "Traceback" not in done.stderr

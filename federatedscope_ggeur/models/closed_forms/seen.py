@@ -29,7 +29,7 @@ class Seen:
     statistics : ClassStatistics, SummedStatistics or MeanStatistics
         The merged statistics of all clients, as much as the form's `NEEDS` asks for.
     classes : list of int
-        The C' classes with samples, ascending. Row i of what follows is of `classes[i]`.
+        The C' classes with samples, ascending. Row i below is of `classes[i]`.
     counts : Tensor of shape (C',)
         Rows of each class.
     total : float
