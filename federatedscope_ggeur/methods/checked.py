@@ -28,18 +28,18 @@ def checked(part: type[Method]) -> type[Method]:
         for name, check in _CHECKS.items():
             hook = getattr(part, name)
             if is_of_plugin(hook) and not hasattr(hook, "__wrapped__"):
-                setattr(part, name, _checking(hook, check))
+                setattr(part, name, _checking(name, hook, check))
     return part
 
 
-def _checking(hook: Callable, check: Callable) -> Callable:
+def _checking(name: str, hook: Callable, check: Callable) -> Callable:
     signature = inspect.signature(hook)
 
     @wraps(hook)
     def call(self, *values, **named):
         found = hook(self, *values, **named)
         given = signature.bind(self, *values, **named).args[1:]
-        return check(_Returned(self, hook.__name__, hook, found), *given)
+        return check(_Returned(self, name, hook, found), *given)
 
     return call
 

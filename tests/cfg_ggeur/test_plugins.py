@@ -286,7 +286,7 @@ class TestAnErrorInAPlugin:
         assert error[0] == f"error: {cfg.parent / 'toy.py'}, line {number}, in pull:"
         assert error[1] == "    gradient.add_(params[:3], alpha=self.strength)"
         assert error[2].startswith("RuntimeError: The size of tensor a (3250) must")
-        assert "This line is of the plugin 'toy'; mend it there." in error[2]
+        assert re.search(r"This line is of the plugin 'toy[.a-z]*'; mend", error[2])
         assert len(error) == 3
         assert "Traceback" not in shown
         log = (cfg.parent / "exp" / "one" / "log.txt").read_text()
