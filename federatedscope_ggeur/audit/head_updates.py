@@ -79,7 +79,9 @@ def a4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     if tried < len(sizes):
         notes.append(f"{tried} of {len(sizes)} classes tried")
     yield Finding(
-        *("A4", "server", f"classes of up to {most} rows re-identified, of {tried}"),
+        attack="A4",
+        observer="server",
+        figure=f"classes of up to {most} rows re-identified, of {tried}",
         value=float(hits),
         chance=float(np.sum(chances)),
         limit=float(least - 1) if told else None,
@@ -162,7 +164,12 @@ def a5(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
         return
     value, low, high = auc(np.array(held), np.array(absent))
     yield Finding(
-        *("A5", "server", "AUC of classes held", value, low, high),
+        attack="A5",
+        observer="server",
+        figure="AUC of classes held",
+        value=value,
+        low=low,
+        high=high,
         chance=0.5,
         tried=len(held),
     )

@@ -76,7 +76,12 @@ def membership(
     said = f"{rate:.3f} of members at {AT:.0%} false ones ({least:.3f} at least)"
     power = f"about {AUC_LIMIT + value - low:.2f} or more fail" if low else ""
     return Finding(
-        *(attack, observer, "AUC", value, low, high),
+        attack=attack,
+        observer=observer,
+        figure="AUC",
+        value=value,
+        low=low,
+        high=high,
         chance=0.5,
         limit=AUC_LIMIT,
         level="membership",

@@ -246,7 +246,8 @@ class _Encoding:
     def _seconds_an_image(self, images: Images) -> float:
         """Of one batch once processes are started, or of all images if they are few."""
         settings, rows = self.settings.extraction, []
-        batches, times = extract(self._encoder, images, settings), [time.perf_counter()]
+        batches = extract(self._encoder, images, settings)
+        times = [time.perf_counter()]
         with closing(batches):
             for features in islice(batches, 2):
                 times.append(time.perf_counter())

@@ -98,7 +98,8 @@ class FedGen(Method):
         seen = context.download["seen"].nonzero().flatten()
         if not len(seen):
             return LocalHooks()  # the generator has not been trained yet
-        generator, rng = self.generator_of(context.model), context.generator("fedgen")
+        generator = self.generator_of(context.model)
+        rng = context.generator("fedgen")
         vector = context.download["generator"]
 
         def loss_term(model, batch):
@@ -117,7 +118,8 @@ class FedGen(Method):
             return after, state
         counts = torch.stack([_counts(update, context) for update in teachers])
         layers = [context.model.at(u.params).classifier for u in teachers]
-        generator, rng = self.generator_of(context.model), context.generator("fedgen")
+        generator = self.generator_of(context.model)
+        rng = context.generator("fedgen")
         trained = self._train(generator, state["generator"], layers, counts, rng)
         if not torch.isfinite(trained).all():
             logger.warning(

@@ -190,7 +190,8 @@ class Runner:
         run.engine.keep_in(part)
         for line in run.describe():
             logger.info(line)
-        total, score, told = run.settings.rounds, None, 0.0
+        total = run.settings.rounds
+        score, told = None, 0.0
 
         def watch(record) -> None:
             nonlocal score, told

@@ -125,7 +125,8 @@ def read_envelope(
     if frame is None:
         return None
     header = _header(frame, _PLAIN, settings.max_message, sender)
-    size, most = sum(header["sizes"]), settings.max_message if due is None else due()
+    size = sum(header["sizes"])
+    most = settings.max_message if due is None else due()
     if size > most:
         problem = f"{size} bytes, where a message has {most} at most now"
         raise MessageError(problem, field="sizes", sender=sender)

@@ -258,7 +258,8 @@ class _Call:
         self._inbox.put(None)
 
     def _broken(self, error: Any) -> StreamEnded:
-        code, details, reason = error.code(), error.details() or "", self._reason()
+        code, details = error.code(), error.details() or ""
+        reason = self._reason()
         if reason is not None:
             return Refused(reason, self._where)
         # RESOURCE_EXHAUSTED: all streams of the server are taken at this moment.

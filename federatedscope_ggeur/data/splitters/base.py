@@ -199,7 +199,8 @@ def _tests(holders: np.ndarray | None, task: Task) -> list[np.ndarray]:
 
 
 def _by_shares(labels: np.ndarray, shares: Shares, task: Task) -> list[np.ndarray]:
-    order, m = task.generator("train").permutation(len(labels)), len(task.members)
+    order = task.generator("train").permutation(len(labels))
+    m = len(task.members)
     order, hands = _deal(order, labels, m * shares.min_per_class, m)
     if shares.of_rows.ndim == 1:
         pieces = _cut(order, shares.of_rows)

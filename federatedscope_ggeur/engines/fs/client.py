@@ -199,9 +199,11 @@ class GGEURClient(FSClient):
         """The run is cut off: write what was scored last."""
         if self._scored is None:
             return
-        client, data, self._scored = self.trainer.client, self._scored, None
+        data, self._scored = self._scored, None
         try:
-            self._leave(Broadcast.from_bytes(data, client.scored_schema), status)
+            self._leave(
+                Broadcast.from_bytes(data, self.trainer.client.scored_schema), status
+            )
         except GGEURError as error:  # what ended the run is the error to raise
             logger.warning("its own model is not written: %s", error)
 

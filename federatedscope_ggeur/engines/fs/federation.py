@@ -103,7 +103,8 @@ class Federation:
         method : Method, optional
             In place of ``ggeur.base_method``.
         """
-        cfg, members, handshake = self._cfg, self.membership, self.membership.handshake
+        cfg, members = self._cfg, self.membership
+        handshake = members.handshake
         names, clients = handshake.class_names, len(members.client_domains)
         settings = run_settings(
             cfg, len(names), handshake.dim, clients, self._text(handshake), names

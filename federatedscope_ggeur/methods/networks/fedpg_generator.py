@@ -93,13 +93,19 @@ def _convolutional(inputs: int, shape: Shape) -> nn.Sequential:
     half, quarter = ((-(-height // part), -(-width // part)) for part in (2, 4))
     first = 128 * math.prod(quarter)
     return nn.Sequential(
-        *(nn.Linear(inputs, first), nn.BatchNorm1d(first)),
+        nn.Linear(inputs, first),
+        nn.BatchNorm1d(first),
         nn.Unflatten(1, (128, *quarter)),
-        *(nn.Upsample(half), nn.Conv2d(128, 128, 3, padding=1)),
-        *(nn.BatchNorm2d(128), nn.LeakyReLU(_SLOPE)),
-        *(nn.Upsample((height, width)), nn.Conv2d(128, 64, 3, padding=1)),
-        *(nn.BatchNorm2d(64), nn.LeakyReLU(_SLOPE)),
-        *(nn.Conv2d(64, channels, 3, padding=1), nn.Tanh()),
+        nn.Upsample(half),
+        nn.Conv2d(128, 128, 3, padding=1),
+        nn.BatchNorm2d(128),
+        nn.LeakyReLU(_SLOPE),
+        nn.Upsample((height, width)),
+        nn.Conv2d(128, 64, 3, padding=1),
+        nn.BatchNorm2d(64),
+        nn.LeakyReLU(_SLOPE),
+        nn.Conv2d(64, channels, 3, padding=1),
+        nn.Tanh(),
     )
 
 

@@ -71,7 +71,8 @@ class AdapterHead(Model):
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self.loss_kind == "class":
             return super().loss(logits, labels)
-        pairs, own = logits[:, labels], torch.arange(len(labels), device=labels.device)
+        pairs = logits[:, labels]
+        own = torch.arange(len(labels), device=labels.device)
         return (F.cross_entropy(pairs, own) + F.cross_entropy(pairs.T, own)) / 2
 
 

@@ -128,8 +128,9 @@ def _figures(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
             theirs.append(Cell(NONE if given is None else f"{given:.2f}"))
             both = spread is not None and given is not None
             differences.append(Cell(f"{spread[0] - given:+.2f}" if both else NONE))
-        about, nothing = [str(len(place.row.runs)), place.row.head], [Cell(NONE)] * 2
-        rows.append((place.row.name, [*map(Cell, about), *ours]))
+        about = [Cell(str(len(place.row.runs))), Cell(place.row.head)]
+        nothing = [Cell(NONE)] * len(about)
+        rows.append((place.row.name, [*about, *ours]))
         rows.append((f"paper: {place.paper_row}", [*nothing, *theirs]))
         rows.append(("difference", [*nothing, *differences]))
     unit = "seconds" if paper.unit == "s" else "%"
