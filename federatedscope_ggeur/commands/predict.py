@@ -13,6 +13,9 @@ from federatedscope_ggeur.commands import (
     command_parser,
 )
 from federatedscope_ggeur.commands.console import shown_on_console
+from federatedscope_ggeur.commands.zero_shot import read_names, zero_shot_predictor
+from federatedscope_ggeur.data import EncoderSettings
+from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.predictor.predictor import (
     Prediction,
     Predictor,
@@ -31,13 +34,7 @@ def predict(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     images = find_images(options.images)
     with shown_on_console(options.log_level or "warning"):
-        predictor = Predictor(
-            options.run,
-            options.pretrained,
-            options.device,
-            options.plugins,
-            options.trust,
-        )
+        predictor = _predictor(options)
         broken: list[Prediction] = []
         predictions = predictor.predict(images, options.top, options.clients)
         found = _naming_broken(predictions, broken)
@@ -45,21 +42,81 @@ def predict(arguments: Sequence[str]) -> int:
     return 1 if broken else 0
 
 
+def _predictor(options: argparse.Namespace) -> Predictor:
+    if options.run is not None:
+        ignored = [f"--{n}" for n in ("model", "template") if getattr(options, n)]
+        if ignored:
+            raise ConfigError(f"{', '.join(ignored)}: is for --classes, not for --run")
+        return Predictor(
+            options.run,
+            options.pretrained,
+            options.device,
+            options.plugins,
+            options.trust,
+        )
+    if options.clients is not None:
+        raise ConfigError("--clients: is for --run, not for --classes")
+    return zero_shot_predictor(
+        read_names(options.classes),
+        options.template or ["one"],
+        EncoderSettings(
+            "open_clip",
+            options.model,
+            options.pretrained,
+            normalize=True,
+            quick_gelu=options.quick_gelu,
+        ),
+        options.device,
+        options.cache,
+    )
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("predict")
-    parser.add_argument(
+    by = parser.add_mutually_exclusive_group(required=True)
+    by.add_argument(
         "--run",
         metavar="FOLDER",
-        required=True,
         help="the run's folder; of a distributed run whose clients keep models of "
         "their own, the client's",
+    )
+    by.add_argument(
+        "--classes",
+        metavar="FILE",
+        help="no run but the names of classes, one a line: zero-shot, by the text side "
+        "of CLIP",
     )
     parser.add_argument(
         "--clients",
         type=_numbers,
         metavar="NUMBERS",
-        help="where every client has a model of its own: whose predicts, one number "
-        "for all images, or one for each, such as 1,1,2 (0: the global one)",
+        help="with --run, where every client has a model of its own: whose predicts, "
+        "one number for all images, or one for each, such as 1,1,2 (0: the global one)",
+    )
+    parser.add_argument(
+        "--model",
+        default="",
+        help="with --classes: open_clip's name of the model (default: ViT-B-16)",
+    )
+    parser.add_argument(
+        "--quick-gelu",
+        default="auto",
+        choices=("auto", "with", "without"),
+        help="with --classes: whether the weights were trained with QuickGELU",
+    )
+    parser.add_argument(
+        "--template",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="with --classes: a prompt with {} for the name, or one or imagenet80; may "
+        "be repeated (default: one)",
+    )
+    parser.add_argument(
+        "--cache",
+        default="embeddings_cache",
+        metavar="FOLDER",
+        help="with --classes: where text features are kept",
     )
     parser.add_argument(
         "images",

@@ -25,6 +25,7 @@ from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
 from federatedscope_ggeur.data import (
     SUFFIX,
     EncodingSettings,
+    ExtractionSettings,
     is_image_type,
     torch_threads,
 )
@@ -37,6 +38,7 @@ from federatedscope_ggeur.data.encoders import (
 )
 from federatedscope_ggeur.data.images.files import is_image_name, load_image
 from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.models import Model, OwnModels
 from federatedscope_ggeur.predictor.left_models import LeftModels
 from federatedscope_ggeur.reporting import RESULTS_FILE, Results
 from federatedscope_ggeur.settings import flatten
@@ -98,6 +100,24 @@ class Predictor:
         plugins: Sequence[str] = (),
         trust: bool = False,
     ):
+        self._read(folder, pretrained, device, plugins, trust)
+
+    @classmethod
+    def of(
+        cls,
+        encoder: Encoder,
+        head: Model,
+        class_names: Sequence[str],
+        extraction: ExtractionSettings | None = None,
+    ) -> Predictor:
+        """Of an encoder and a head on its embeddings, without a run."""
+        made: Predictor = cls.__new__(cls)
+        made.encoder, made.class_names = encoder, list(class_names)
+        made._left, made._models = None, OwnModels(head, {})
+        made._extraction = extraction or ExtractionSettings()
+        return made
+
+    def _read(self, folder, pretrained: str, device: str, plugins, trust: bool) -> None:
         load_plugins(plugins, Path.cwd(), asked_by="--plugins")
         self._left = LeftModels(folder)
         results = self._left.results
@@ -147,7 +167,9 @@ class Predictor:
             `clients` does not say whose model predicts, or one of theirs is damaged or
             not in the folder.
         """
-        numbers = self._left.numbers(clients, len(images))
+        numbers = torch.zeros(len(images), dtype=torch.int64)
+        if self._left is not None:
+            numbers = self._left.numbers(clients, len(images))
         return self._predictions(images, top, numbers)
 
     def _predictions(

@@ -2,83 +2,100 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from federatedscope_ggeur.data.images.arrays import images_from_arrays
+from federatedscope_ggeur.data.images.arrays import PackedFile, images_from_arrays
 from federatedscope_ggeur.data.images.base import (
     ImageDataSet,
     ImageDomain,
     register_image_reader,
 )
 from federatedscope_ggeur.data.images.cifar_files import (
+    binary_file,
     pickled_file,
     pickled_names,
 )
-from federatedscope_ggeur.data.images.layout import Layout, shown, spelling
+from federatedscope_ggeur.data.images.layout import Layout, read_lines, shown, spelling
 from federatedscope_ggeur.errors import DataError
 
 _SOURCE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 
 
-@dataclass(frozen=True)
-class _Cifar:
-    """One of the two sets.
+class _Form(NamedTuple):
+    """One of the two forms in which a set is distributed."""
 
-    Attributes
-    ----------
-    num_classes : int
-    folder : str
-        What the archive unpacks to.
-    labels, class_names : str
-        Keys of what is pickled.
-    train, test : tuple of str
-        Files.
-    names : str
-        The file of the classes' names.
-    """
-
-    num_classes: int
-    folder: str
-    labels: str
-    class_names: str
     train: tuple[str, ...]
     test: tuple[str, ...]
     names: str
-
-    @property
-    def layout(self) -> Layout:
-        """Where it lies below ``data.root``."""
-        name = f"cifar{self.num_classes}"
-        numbered = spelling(f"cifar-{self.num_classes}")
-        return Layout(
-            name=name,
-            accepted=(
-                f"the unpacked folder {self.folder} (the page's 'python version'), or "
-                "its files"
-            ),
-            source=_SOURCE,
-            containers=(name, numbered, spelling(self.folder)),
-        )
+    read: Callable[[str], PackedFile]
+    read_names: Callable[[Path], list[str]]
 
 
-_CIFAR10 = _Cifar(
-    num_classes=10,
-    folder="cifar-10-batches-py",
-    labels="labels",
-    class_names="label_names",
-    train=tuple(f"data_batch_{number}" for number in range(1, 6)),
-    test=("test_batch",),
-    names="batches.meta",
+class _Cifar(NamedTuple):
+    layout: Layout
+    num_classes: int
+    forms: tuple[_Form, _Form]
+
+
+def _cifar(
+    num_classes: int,
+    folders: tuple[str, str],
+    labels: str,
+    train: tuple[str, ...],
+    test: str,
+    names: tuple[str, str],
+) -> _Cifar:
+    """Describe a set by its two folders, the key of its labels, its files without the
+    binary version's ``.bin``, and the two files of its classes' names."""
+    name = f"cifar{num_classes}"
+    layout = Layout(
+        name=name,
+        accepted=(
+            f"the unpacked folder {folders[0]} (the page's 'python version') or "
+            f"{folders[1]} ('binary version'), or the files of one of them"
+        ),
+        source=_SOURCE,
+        containers=(name, spelling(f"cifar-{num_classes}"), *map(spelling, folders)),
+    )
+    names_key = labels.replace("labels", "label_names")
+    label_bytes = 1 if num_classes == 10 else 2
+    forms = (
+        _Form(
+            train,
+            (test,),
+            names[0],
+            partial(pickled_file, labels_key=labels, num_classes=num_classes),
+            partial(pickled_names, key=names_key),
+        ),
+        _Form(
+            tuple(f"{file}.bin" for file in train),
+            (f"{test}.bin",),
+            names[1],
+            partial(binary_file, label_bytes=label_bytes, num_classes=num_classes),
+            read_lines,
+        ),
+    )
+    return _Cifar(layout, num_classes, forms)
+
+
+_CIFAR10 = _cifar(
+    10,
+    ("cifar-10-batches-py", "cifar-10-batches-bin"),
+    "labels",
+    tuple(f"data_batch_{number}" for number in range(1, 6)),
+    "test_batch",
+    ("batches.meta", "batches.meta.txt"),
 )
-_CIFAR100 = _Cifar(
-    num_classes=100,
-    folder="cifar-100-python",
-    labels="fine_labels",
-    class_names="fine_label_names",
-    train=("train",),
-    test=("test",),
-    names="meta",
+_CIFAR100 = _cifar(
+    100,
+    ("cifar-100-python", "cifar-100-binary"),
+    "fine_labels",
+    ("train",),
+    "test",
+    ("meta", "fine_label_names.txt"),
 )
 
 
@@ -86,7 +103,8 @@ _CIFAR100 = _Cifar(
 def read_cifar10(root: str | Path) -> ImageDataSet:
     """Read CIFAR-10: one domain, "cifar10", the official parts and class numbers.
 
-    The "python version" is unpickled without calling anything but numpy's arrays.
+    The pickled "python version" is preferred where both versions are present; it is
+    unpickled without calling anything but numpy's arrays.
 
     Raises
     ------
@@ -103,36 +121,31 @@ def read_cifar100(root: str | Path) -> ImageDataSet:
 
 
 def _read(root: str | Path, cifar: _Cifar) -> ImageDataSet:
-    layout = cifar.layout
-    with layout.opened(root) as root:
-        folder = _find(root, cifar, layout)
-        names = pickled_names(folder / cifar.names, cifar.class_names)
+    name = cifar.layout.name
+    with cifar.layout.opened(root) as root:
+        folder, form = _find(root, cifar)
+        names = form.read_names(folder / form.names)
         if len(names) != cifar.num_classes:
             raise DataError(
-                f"{folder / cifar.names}: names {len(names)} classes, not "
+                f"{folder / form.names}: names {len(names)} classes, not "
                 f"{cifar.num_classes}. Fetch the file again."
             )
-        train, test = (
-            [
-                pickled_file(str(folder / file), cifar.labels, cifar.num_classes)
-                for file in files
-            ]
-            for files in (cifar.train, cifar.test)
-        )
-        domain = ImageDomain(
-            layout.name, images_from_arrays(root, train), images_from_arrays(root, test)
-        )
-        return ImageDataSet(layout.name, (domain,), tuple(names))
+        parts = [
+            images_from_arrays(root, [form.read(str(folder / file)) for file in files])
+            for files in (form.train, form.test)
+        ]
+        return ImageDataSet(name, (ImageDomain(name, *parts),), tuple(names))
 
 
-def _find(root: Path, cifar: _Cifar, layout: Layout) -> Path:
-    """The first folder in which any file is; then all must be."""
-    files = (*cifar.train, *cifar.test, cifar.names)
-    for folder in layout.bases(root):
-        missing = [file for file in files if not (folder / file).is_file()]
-        if not missing:
-            return folder
-        if len(missing) < len(files):
-            raise layout.problem(folder, f"{shown(missing)} missing.")
+def _find(root: Path, cifar: _Cifar) -> tuple[Path, _Form]:
+    """The first folder and form of which any file is there; then all must be."""
+    for form in cifar.forms:
+        files = (*form.train, *form.test, form.names)
+        for folder in cifar.layout.bases(root):
+            missing = [file for file in files if not (folder / file).is_file()]
+            if not missing:
+                return folder, form
+            if len(missing) < len(files):
+                raise cifar.layout.problem(folder, f"{shown(missing)} missing.")
     held = shown([path.name for path in sorted(root.iterdir())])
-    raise layout.problem(root, f"data.root holds no files of it (but: {held}).")
+    raise cifar.layout.problem(root, f"data.root holds no files of it (but: {held}).")

@@ -1,10 +1,11 @@
-"""The files of CIFAR-10 and CIFAR-100: batches that are pickled."""
+"""The files of CIFAR-10 and CIFAR-100: pickled batches and the binary version."""
 
 from __future__ import annotations
 
 import io
 import os
 import pickle
+from functools import partial
 
 import numpy as np
 
@@ -111,6 +112,40 @@ def pickled_names(path: str | os.PathLike, key: str) -> list[str]:
         if not isinstance(names, list):
             raise DataError(f"holds no list '{key}'.")
         return [n.decode("latin1") if isinstance(n, bytes) else str(n) for n in names]
+
+
+def binary_file(path: str, label_bytes: int, num_classes: int) -> PackedFile:
+    """A batch of the "binary version": for each image its label(s), then 3072 bytes.
+
+    Parameters
+    ----------
+    path : str
+    label_bytes : int
+        1 (CIFAR-10), or 2 (CIFAR-100: the coarse label, then the fine one).
+    num_classes : int
+
+    Raises
+    ------
+    DataError
+        The file is damaged.
+    """
+    with damage_named(path):
+        labels = _read_rows(path, label_bytes)[:, label_bytes - 1]
+        read_pixels = partial(_read_binary, label_bytes=label_bytes)
+        return PackedFile(path, _checked(labels, num_classes), read_pixels)
+
+
+def _read_binary(path: str, label_bytes: int) -> np.ndarray:
+    return _as_images(_read_rows(path, label_bytes)[:, label_bytes:])
+
+
+def _read_rows(path: str, label_bytes: int) -> np.ndarray:
+    data = np.fromfile(path, dtype=np.uint8)
+    if len(data) == 0 or len(data) % (label_bytes + _BYTES):
+        raise DataError(
+            f"holds {len(data)} bytes, not a multiple of {label_bytes + _BYTES}."
+        )
+    return data.reshape(-1, label_bytes + _BYTES)
 
 
 def _pixels(batch: dict) -> np.ndarray:
