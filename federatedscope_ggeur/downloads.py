@@ -28,7 +28,7 @@ _TIMM_FILES = ("model.safetensors", "pytorch_model.bin")
 
 @dataclass(frozen=True)
 class Remote:
-    """Where published weights are.
+    """The places where published weights can be found.
 
     Parameters
     ----------
@@ -37,9 +37,9 @@ class Remote:
     filenames : tuple of str
         The file's possible names in `repo`, the best first.
     url : str
-        Where else the file is; "" if nowhere.
+        Another address of the file; "" if there is none.
     folder : Path
-        Where a file from `url` is kept.
+        The folder that keeps a file from `url`.
     sha256 : str
         The first digits of the SHA-256 of the file at `url`; "" if unknown.
     """
@@ -52,14 +52,14 @@ class Remote:
 
     @property
     def address(self) -> str:
-        """What to fetch by hand."""
+        """The address to fetch the file from by hand."""
         if self.repo:
             return f"{hub()}/{self.repo}/resolve/main/{self.filenames[0]}"
         return self.url
 
 
 def of_timm(config) -> Remote:
-    """Where the weights are that timm describes by a `PretrainedCfg`."""
+    """The `Remote` of weights that timm describes by a `PretrainedCfg`."""
     names = (config.hf_hub_filename,) if config.hf_hub_filename else _TIMM_FILES
     folder = Path(torch.hub.get_dir()) / "checkpoints"
     return Remote(config.hf_hub_id or "", names, config.url or "", folder)
@@ -80,7 +80,7 @@ _refused: ContextVar[str] = ContextVar("refused", default="")
 
 @contextmanager
 def refused(why: str) -> Iterator[None]:
-    """Inside, nothing is downloaded; `why` is for the error."""
+    """Refuse all downloads inside this block; the error gives `why`."""
     before = _refused.set(why)
     try:
         yield
@@ -89,7 +89,7 @@ def refused(why: str) -> Iterator[None]:
 
 
 def check_allowed() -> None:
-    """Raise `UntrustedError` where downloads are refused."""
+    """Raise `UntrustedError` if downloads are refused."""
     if why := _refused.get():
         raise UntrustedError(f"nothing is downloaded because {why}")
 
@@ -104,7 +104,7 @@ def sha256_file(path: Path) -> str:
 
 
 def find(remote: Remote) -> Path | None:
-    """The weights if they are on this machine; touches no network."""
+    """The file of the weights, if it is on this machine; uses no network."""
     if remote.repo:
         from huggingface_hub import try_to_load_from_cache
 
@@ -128,23 +128,24 @@ def obtain(remote: Remote, what: str, size: Callable[[], int], by_hand: str) -> 
     ----------
     remote : Remote
     what : str
-        Whose weights, for messages.
+        The name of the model, for messages.
     size : callable () -> int
-        About how many bytes they have.
+        Returns about how many bytes the weights have.
     by_hand : str
         The settings that take a file fetched by hand, called FILE.
 
     Raises
     ------
     ConfigError
-        They cannot be had; says what to fetch by hand and what to do with it.
+        The weights cannot be obtained; the message says what to fetch by hand and how
+        to use it.
     """
     found = find(remote)
     if found is not None:
         return found
     about = f"about {size() / 1e6:,.0f} MB"
     hint = (
-        f"Where there is a network, fetch {remote.address}, copy the file to this "
+        f"On a machine with a network, fetch {remote.address}, copy the file to this "
         f"machine, and set: {by_hand}"
     )
     if why := _refused.get():
@@ -155,13 +156,13 @@ def obtain(remote: Remote, what: str, size: Callable[[], int], by_hand: str) -> 
     if is_offline():
         raise ConfigError(
             f"the weights of {what} ({about}) are not on this machine, and "
-            f"HF_HUB_OFFLINE forbids to download them. {hint}"
+            f"HF_HUB_OFFLINE forbids downloads. {hint}"
         )
     logger.info("downloading the weights of %s, %s: %s", what, about, remote.address)
     try:
         check_network(remote.address)
         return _download(remote)
-    except Exception as error:  # hub, HTTP and socket each have their own
+    except Exception as error:  # the hub, HTTP and sockets each have their own
         raise ConfigError(
             f"the weights of {what} ({about}) are not on this machine and could not be "
             f"downloaded from {remote.address}: {type(error).__name__}: "
@@ -170,8 +171,10 @@ def obtain(remote: Remote, what: str, size: Callable[[], int], by_hand: str) -> 
 
 
 def check_network(address: str) -> None:
-    """Raise `OSError`, in two seconds or so, where the host of a URL, or the proxy
-    before it, cannot be reached: the libraries would try again for a minute."""
+    """Raise `OSError` if a URL's host, or the proxy before it, cannot be reached.
+
+    It takes about two seconds. The libraries would try again for a minute.
+    """
     host = urlsplit(address).hostname or ""
     proxies = {} if proxy_bypass(host) else getproxies()
     asked = urlsplit(proxies.get("https") or proxies.get("all") or address)
@@ -185,7 +188,7 @@ def check_network(address: str) -> None:
         except OSError as error:
             found.append(error)
 
-    # A name that nobody answers for takes longer than any time-out of a socket.
+    # Looking up a name without an answer takes longer than any time-out of a socket.
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
     thread.join(_REACH)
@@ -208,7 +211,7 @@ def _download(remote: Remote) -> Path:
         try:
             return Path(hf_hub_download(remote.repo, name))
         except EntryNotFoundError as error:
-            # A subclass says that there was no network to ask.
+            # This subclass means that there was no network.
             if isinstance(error, FileNotFoundError):
                 raise
     return Path(hf_hub_download(remote.repo, last))

@@ -12,18 +12,18 @@ _LONG = re.compile(r"\S{301,}")
 
 
 def name_settings(keys: Mapping[str, str]) -> None:
-    """Say which key of a config a field of the frozen settings is."""
+    """Tell messages which config key belongs to each field of the frozen settings."""
     _KEYS.update(keys)
 
 
 def setting(field: str) -> str:
-    """What to call a setting in a message: its key where configs are used, else the
-    field's own name. Rooms that see no config know no keys."""
+    """The name of a setting in a message: its config key, if `name_settings` gave one;
+    else the field's own name. Rooms that see no config know no keys."""
     return _KEYS.get(field, field)
 
 
 def shown(value: object, most: int = 100) -> str:
-    """`value` for a message, cut where it is longer than `most` characters."""
+    """`value` as text for a message, cut after `most` characters."""
     try:
         text = str(value) if isinstance(value, Exception) else repr(value)
     except (ValueError, RecursionError):  # a number of thousands of digits, a loop
@@ -45,13 +45,13 @@ def _cut(found: re.Match) -> str:
 class GGEURError(Exception):
     """Base of every error that a user, a data file or a peer can cause.
 
-    Its text is printable, and one line unless it was given `Lines`. A word of more than
-    300 characters, which only a value can be, is cut.
+    Its text is printable. It is one line, unless the error was given `Lines`. A word of
+    more than 300 characters is cut: only a value can be that long.
     """
 
     @property
     def lines(self) -> list[str]:
-        """The lines of its text, to stand among those of another one."""
+        """The lines of its text, so that another error can include them."""
         given = self.args[0] if len(self.args) == 1 else super().__str__()
         lines = given.split("\n") if isinstance(given, Lines) else [given]
         return [_LONG.sub(_cut, printable(line, LINE)) for line in lines]
@@ -65,8 +65,8 @@ class ConfigError(GGEURError, ValueError):
 
 
 class UntrustedError(ConfigError):
-    """A run's folder asks for what the user alone may allow: to import a plugin, to
-    read outside it, to download."""
+    """A run's folder asks for something that only the user may allow: to import a
+    plugin, to read files outside the folder, or to download."""
 
 
 class DataError(GGEURError, ValueError):
@@ -74,7 +74,7 @@ class DataError(GGEURError, ValueError):
 
 
 class StatisticsError(GGEURError, ValueError):
-    """Class statistics that do not fit together or were asked for what they lack."""
+    """Class statistics do not fit together, or lack what was asked for."""
 
 
 class PluginError(GGEURError):
@@ -82,7 +82,7 @@ class PluginError(GGEURError):
 
 
 class MessageError(GGEURError, ValueError):
-    """A message that was refused before use.
+    """A message was refused before anything used it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The bundled example configs and studies, and finding one by its name or path."""
+"""Find the bundled example configs and studies, by name or path."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _PACKAGE = Path(__file__).parent
 
 
 def example_folder() -> Path:
-    """Where the example configs are: in the package, or in a checkout beside it.
+    """The folder of the example configs: in the package, or in a checkout beside it.
 
     Raises
     ------
     ConfigError
-        They are in neither.
+        Neither folder exists.
     """
     return _folder("example_configs", "example_configs", "example configs")
 
 
 def study_folder() -> Path:
-    """The same of the bundled study files."""
+    """The folder of the bundled study files; else as `example_folder`."""
     return _folder("study_files", "studies", "study files")
 
 
@@ -33,7 +33,7 @@ def find_config(name: str | os.PathLike) -> Path:
     Raises
     ------
     ConfigError
-        There is neither.
+        Neither exists.
     """
     found = _find(name, example_folder)
     if found is not None:
@@ -50,7 +50,7 @@ def find_study(name: str | os.PathLike) -> Path:
     Raises
     ------
     ConfigError
-        There is neither.
+        Neither exists.
     """
     found = _find(name, study_folder)
     if found is not None:
@@ -58,7 +58,7 @@ def find_study(name: str | os.PathLike) -> Path:
     bundled = sorted(path.stem for path in study_folder().glob("*.yaml"))
     raise ConfigError(
         f"the study file '{Path(name)}' does not exist, and no bundled one has that "
-        f"name; there are {', '.join(bundled)}"
+        f"name; the bundled ones are {', '.join(bundled)}"
     )
 
 
@@ -73,7 +73,7 @@ def _folder(installed: str, in_checkout: str, what: str) -> Path:
 
 def _find(name: str | os.PathLike, bundled: Callable[[], Path]) -> Path | None:
     path = Path(name)
-    # os.path: a name that the system does not take is one that does not exist.
+    # os.path: a name that the system refuses counts as one that does not exist.
     if os.path.exists(path) and not os.path.isdir(path):
         return path
     if path.name == str(name):

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent."""
+"""Write files so that each is either whole or absent."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from federatedscope_ggeur.errors import ConfigError
 def write_atomically(
     path: str | os.PathLike, data: bytes | str, mode: int = 0o666
 ) -> None:
-    """Write `data` to `path` so that a reader sees the old file or the whole new one.
+    """Write `data` to `path`: a reader sees either the old file or the whole new one.
 
     Parameters
     ----------
     path : path
         The file to write or replace; its folder must exist.
     data : bytes or str
-        Text is written as UTF-8 with its line ends as they are.
+        Text is written as UTF-8; its line ends stay as they are.
     mode : int
-        Who may read it from the first byte on, less the umask.
+        The file's permissions from its first byte on, less the umask.
 
     Raises
     ------
     ConfigError
-        If the file cannot be written, e.g. because the disk is full; nothing is left
-        behind.
+        If the file cannot be written, e.g. because the disk is full. Nothing is left
+        behind then.
     """
     path = Path(path)
     raw = data.encode() if isinstance(data, str) else data
-    # Not tempfile: its files are private (0600), a run's results follow the umask.
+    # Not tempfile: its files are private (0600), but results must follow the umask.
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

@@ -1,4 +1,4 @@
-"""A lock on a file that the operating system frees when its holder ends."""
+"""A file lock. The operating system frees it when the process that holds it ends."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _TAKEN = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
 def locked(
     path: Path, what: str, problem: Callable[[Path, OSError], ConfigError]
 ) -> Iterator[None]:
-    """Hold the lock `path`, waiting for another process if it must.
+    """Hold the lock `path`; wait if another process holds it.
 
-    The file is made and stays; a holder that is killed frees the lock. Where the file
-    system has no locks, none is held: `what` is then done twice, and files written by
-    rename stay whole.
+    The file is made if it is missing, and stays. If the process is killed, the lock is
+    free again. If the file system has no locks, none is held: two processes may then do
+    `what` at once. Files written by rename stay whole even so.
 
     Parameters
     ----------
     path : Path
-        Its folder is made if it is missing.
+        The lock file. Its folder is made if it is missing.
     what : str
-        What the lock is for, for the log.
+        The work that the lock protects, for the log.
     problem : callable
-        What to say, and to do, where the file cannot be made.
+        Makes the error to raise if the file cannot be made.
 
     Raises
     ------
     ConfigError
-        That of `problem`.
+        The file cannot be made; the error is what `problem` returns.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

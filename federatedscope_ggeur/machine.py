@@ -1,4 +1,4 @@
-"""What this process may use of its machine, and what it has used."""
+"""What this process may use of its machine, and the memory that it has used."""
 
 from __future__ import annotations
 
@@ -17,15 +17,20 @@ def usable_cores() -> int:
 
 
 def start_method() -> str:
-    """How `multiprocessing` had best begin a process: "fork", which takes objects as
-    they are and imports nothing again, or "spawn" where there is no fork (Windows) or
-    system libraries do not support it (macOS)."""
+    """The best way for `multiprocessing` to begin a process on this machine.
+
+    "fork" passes objects as they are and imports nothing again. "spawn" is for Windows,
+    which has no fork, and for macOS, whose system libraries do not support it.
+    """
     return "fork" if sys.platform == "linux" else "spawn"
 
 
 def peak_memory() -> int | None:
-    """The most bytes that this process held since the start of the run; where that
-    cannot be told from the time before, of the whole process; None if neither can."""
+    """The peak memory of this process in bytes; None if the system does not tell.
+
+    On Linux it is the peak since the start of the run (`reporting.provenance` resets it
+    there). Elsewhere it is the peak since the start of the process.
+    """
     with contextlib.suppress(OSError):
         status = Path("/proc/self/status").read_text()
         found = re.search(r"VmHWM:\s*(\d+) kB", status)

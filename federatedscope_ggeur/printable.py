@@ -1,9 +1,9 @@
-"""Text of others, made printable: `printable`, and the sinks that all rooms share.
+"""Make text of others printable: `printable`, and the sinks that all rooms share.
 
-Names, notes and errors may come from a peer, a results file or a folder. Whatever is
-written for a person passes `printable` where it enters its sink: the log by
-`get_logger`, the terminal by `say`, a page by `as_html`, a folder by `file_name`.
-CSV, Markdown and LaTeX have marks of their own beside; `reporting` knows those.
+Names, notes and errors may come from a peer, a results file or a folder. All text for a
+person passes `printable` when it enters its sink. `get_logger` does so for the log,
+`say` for the terminal, `as_html` for a page, `file_name` for a file or folder. CSV,
+Markdown and LaTeX also have special characters of their own; `reporting` escapes them.
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ from typing import TextIO
 
 #: The most characters of a name, and of a line with names in it.
 NAME, LINE = 300, 10_000
-# Letters and marks to Unicode, and nothing to the eye.
+# Unicode calls them letters and marks, but nobody sees them.
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
 _MOST_BYTES = 240  # file systems take 255, with an ending
 
 
 def is_hidden(character: str) -> bool:
-    """Whether a character does something other than to stand in its line: controls,
-    line ends, bidi marks, zero-width characters, lone surrogates, and what Unicode
-    does not assign."""
+    """Whether a character does more, or less, than show itself in its line.
+
+    Hidden are controls, line ends, bidi marks, zero-width characters, lone surrogates,
+    and code points that Unicode does not assign.
+    """
     if character.isprintable():
         return character in _INVISIBLE
     return unicodedata.category(character) != "Zs"  # spaces of other widths
 
 
 def printable(text: object, most: int = NAME) -> str:
-    """`text` in one line of at most `most` characters; hidden ones stand as Python
-    escapes them, such as ``\\n`` and ``\\x1b``.
+    """`text` in one line of at most `most` characters. Hidden characters are escaped as
+    Python escapes them, such as ``\\n`` and ``\\x1b``.
 
-    A second call changes nothing. `most` is 40 or more.
+    A second call changes nothing. `most` must be at least 40.
     """
     whole = str(text)
     shown = "".join(map(_shown, whole[: most + 1]))
@@ -54,7 +56,7 @@ def _shown(character: str) -> str:
 
 
 class Lines(str):
-    """Several lines, each printable: the only text whose line ends the sinks keep.
+    """Several lines, each printable. The sinks keep line ends of this text only.
 
     Parameters
     ----------
@@ -69,16 +71,17 @@ class Lines(str):
 
 
 def say(*lines: object, file: TextIO | None = None) -> None:
-    """Print for a person, each of `lines` as one line."""
+    """Print each of `lines` for a person, as one line each."""
     for line in lines:
         print(_text(line), file=file or sys.stdout, flush=True)
 
 
 def get_logger(name: str) -> logging.Logger:
-    """The logger `name`; what it says is printable, whoever handles it.
+    """The logger `name`. Its records are printable, whichever handler writes them.
 
-    A message is one line, whatever its arguments hold. Line ends stay in the message's
-    own text where it has arguments, in `Lines` and in the errors of this package.
+    A message is one line, whatever its arguments hold. Line ends stay in three places
+    only: the format text of a message with arguments, `Lines`, and errors of this
+    package.
     """
     logger = logging.getLogger(name)
     logger.addFilter(_make_printable)
@@ -92,14 +95,14 @@ def _make_printable(record: logging.LogRecord) -> bool:
         record.args = tuple(map(_text, record.args))
     if record.exc_info and record.exc_info[0] and not record.exc_text:
         trace = logging.Formatter().formatException(record.exc_info)
-        # Indented, so that no line of an error's text passes for one of the log.
+        # Indented, so that no line of an error's text looks like a line of the log.
         record.exc_text = Lines(f"  {line}" for line in trace.split("\n"))
     return True
 
 
 def _text(value: object) -> object:
-    """A value as a sink of whole lines takes it."""
-    # Lists and dicts show their texts by repr, which escapes them.
+    """A value made ready for a sink of whole lines."""
+    # Lists and dicts show their texts as repr does, and repr escapes them.
     if isinstance(value, (Lines, Number, Mapping, list, tuple, type(None))):
         return value
     if isinstance(value, BaseException):
@@ -108,13 +111,15 @@ def _text(value: object) -> object:
 
 
 def as_html(text: object) -> str:
-    """`text` between the tags of a page, or in the quotes of an attribute."""
+    """`text` escaped for HTML: between tags, or in the quotes of an attribute."""
     return html.escape(printable(text, LINE))
 
 
 def file_name(name: str, most: int = 80) -> str:
-    """`name` as one of a file or folder: word characters, ".", "=" and "-"; "_" if
-    nothing is left of it."""
+    """`name` made fit for a file or folder; "_" if nothing is left of it.
+
+    Word characters, ".", "=" and "-" stay.
+    """
     plain = "".join("_" if is_hidden(character) else character for character in name)
     kept = re.sub(r"[^\w.=-]+", "_", plain).strip("_.")[:most]
     return kept.encode()[:_MOST_BYTES].decode(errors="ignore") or "_"

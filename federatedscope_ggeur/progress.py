@@ -1,4 +1,4 @@
-"""Long work as a person follows it: a bar on a terminal, elsewhere lines at times."""
+"""Show how far long work is: as a bar on a terminal, elsewhere as lines of the log."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _hidden: ContextVar[bool] = ContextVar("hidden", default=False)
 
 
 class Progress:
-    """Follows work of `total` parts, in a ``with`` block.
+    """Shows the progress of work of `total` parts, in a ``with`` block.
 
-    On a terminal it is a bar. Elsewhere it is lines of the package's log, by the clock
-    and not by the number of parts: after the first part, then after pauses that grow
-    from two seconds to a minute, and after the last. Each line says how far the work
-    is, about how long is left and the most memory that the process has held.
+    On a terminal it is a bar. Elsewhere it writes lines to the package's log: one after
+    the first part and one after the last. Between them the clock decides, not the
+    number of parts: the pauses grow from two seconds to a minute. Each line gives the
+    parts that are done, about how long is left, and the peak memory of the process.
 
     Parameters
     ----------
     total, done : int
-        Parts in all, and those that were there before.
+        Number of parts in all, and of parts that were done before.
     unit : str
-        What a part is.
+        The name of a part, e.g. ``"rounds"``.
     what : str
-        What the parts are of, if that needs saying.
+        The name of the work, if the unit alone does not say it.
     clock : callable
-        Seconds that only grow.
+        Returns seconds that never decrease.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Progress:
         self._bar.close()
 
     def begin(self) -> None:
-        """The parts begin now: what was before says nothing of how long they take."""
+        """Start the clock: the parts begin now. Time before does not count for them."""
         self._begun = self._told = self._clock()
 
     def step(self, parts: int = 1, note: str = "") -> None:
-        """So many more parts are done; `note` is what there is to say of the last."""
+        """Note that `parts` more parts are done; `note` describes the last."""
         first, self.done = self.done == self._before, self.done + parts
         self._bar.update(parts)
         if note:
@@ -91,7 +91,7 @@ class Progress:
 
 @contextmanager
 def no_progress() -> Iterator[None]:
-    """Show no bar, whatever standard error is."""
+    """Show no bar inside this block, even on a terminal."""
     token = _hidden.set(True)
     try:
         yield
@@ -101,13 +101,13 @@ def no_progress() -> Iterator[None]:
 
 @contextmanager
 def above_bars(stream) -> Iterator[None]:
-    """Write to `stream` so that a bar stays in one piece below what is written."""
+    """Write to `stream` above a bar, so that the bar stays in one piece."""
     with tqdm.external_write_mode(file=stream):
         yield
 
 
 def bytes_text(number: float) -> str:
-    """Bytes with three digits (1 MB = 10^6)."""
+    """A number of bytes as text with three digits (1 MB = 10^6)."""
     for unit, name in _PREFIXES:
         if number >= unit:
             return f"{number / unit:.3g} {name}"
@@ -115,7 +115,7 @@ def bytes_text(number: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Seconds for a person, with two digits."""
+    """Seconds as text for a person, with two digits."""
     if seconds < 0.01:
         return f"{seconds:.2f} s"
     if seconds < 100:

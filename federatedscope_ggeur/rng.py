@@ -1,7 +1,7 @@
-"""Seeded generators: every draw comes from one keyed by what it is for.
+"""Seeded generators: each purpose has its own key, and each key its own generator.
 
-A generator depends on its key alone, never on how many numbers were drawn before,
-so clients may run in any order, in any process, and draw the same numbers.
+A generator depends on its key alone, never on how many numbers were drawn before. So
+clients may run in any order and in any process: they draw the same numbers.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import torch
 def derive_seed(seed: int, *key: int | str) -> int:
     """A 63-bit seed that depends on `seed` and every part of `key`.
 
-    Parts are told apart by type and length, so ``(1, 23)`` differs from ``(12, 3)``
-    and the number 1 from the text "1".
+    Type and length of each part count. So ``(1, 23)`` differs from ``(12, 3)``, and the
+    number 1 differs from the text "1".
     """
     digest = hashlib.blake2b(digest_size=8)
     for part in (int(seed), *key):
         kind = "s" if isinstance(part, str) else "i"
         text = part if isinstance(part, str) else str(int(part))
-        # A domain is called as its file, which may have bytes that are no UTF-8.
+        # A domain has the name of its file, and that may hold bytes that are not UTF-8.
         digest.update(f"{kind}{len(text)}:{text};".encode(errors="surrogatepass"))
     return int.from_bytes(digest.digest(), "little") >> 1
 

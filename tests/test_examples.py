@@ -49,5 +49,5 @@ def test_a_study_by_its_name(name):
 
 @pytest.mark.parametrize("name", ["table0", "no/table7.yaml", "ggeur_pacs", "", "."])
 def test_what_is_no_study_is_named_with_those_there_are(name):
-    with pytest.raises(ConfigError, match=r"does not exist.*there are .*table7"):
+    with pytest.raises(ConfigError, match=r"does not exist.*bundled ones are .*table7"):
         find_study(name)

@@ -65,5 +65,5 @@ def test_a_file_of_another_model_is_refused(tmp_path):
 
 
 def test_missing_weights_touch_no_network(offline):
-    with pytest.raises(ConfigError, match="HF_HUB_OFFLINE forbids to download"):
+    with pytest.raises(ConfigError, match="HF_HUB_OFFLINE forbids downloads"):
         build_encoder(EncoderSettings("timm", "test_vit"), CPU)
