@@ -10,23 +10,24 @@ from federatedscope_ggeur.settings.rules import Rule
 
 @dataclass(frozen=True)
 class Key:
-    """One setting, of the run or of a part of it.
+    """One setting of a run, or of a part of the run.
 
     Attributes
     ----------
     name : str
-        Of a part's own setting, within the part: ``"mu"`` of MOON is the YAML key
-        ``ggeur.moon.mu``. Of a run's, the YAML key without ``ggeur.``.
+        For a part's own setting, its name within the part: ``"mu"`` of MOON is the YAML
+        key ``ggeur.moon.mu``. For a setting of the run, the YAML key without
+        ``ggeur.``.
     default : object
-        A whole number stands here as a float: FederatedScope cuts 2.5 to 2 for an int
-        default before any check can see it. None: a section that takes new keys may
-        have it, and without it the part decides.
+        Write a whole number as a float. If the default is an int, FederatedScope cuts
+        2.5 to 2 before any check can see it. None: the key is optional, in a section
+        that takes new keys; if it is missing, the part decides.
     meaning : str
-        For a person, in a line or two.
+        What the setting does, for a person, in a line or two.
     rule : Rule
     shared : bool
-        Every process of a federation must have it alike. A part's own settings must
-        be so in any case.
+        Whether every process of a federation must have the same value. A part's own
+        settings must always be the same.
     """
 
     name: str
@@ -36,8 +37,9 @@ class Key:
     shared: bool = False
 
     def read(self, value: object) -> object:
-        """A config's value as the part takes it: whole numbers as int, -1 (where it
-        means not set) as None; what the rule refuses as it is."""
+        """Convert a config's value for the part. A whole number becomes an int; -1
+        becomes None, if it means not set. A value that the rule refuses stays as it
+        is."""
         read = getattr(self.rule, "read", None)
         return value if read is None or self.rule(value) else read(value)
 
@@ -45,6 +47,6 @@ class Key:
 def alike(
     default: object, rule: Rule, prefix: str = "", **meanings: str
 ) -> Iterator[Key]:
-    """Keys of one default and rule, each with its meaning."""
+    """Keys that share a default and a rule, each with its own meaning."""
     for name, meaning in meanings.items():
         yield Key(prefix + name, default, meaning, rule)

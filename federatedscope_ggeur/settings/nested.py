@@ -9,7 +9,7 @@ from typing import Any
 def flatten(
     content: Mapping, prefix: str = "", keep_empty: bool = False
 ) -> Iterator[tuple[str, Any]]:
-    """Nested keys, with dots, and their values; of empty sections only if asked."""
+    """Dotted keys and their values. Empty sections count only with `keep_empty`."""
     for key, value in content.items():
         if isinstance(value, Mapping) and (value or not keep_empty):
             yield from flatten(value, f"{prefix}{key}.", keep_empty)

@@ -1,8 +1,8 @@
-"""What settings cannot be beside others: each part says so, with the reason.
+"""Settings that do not go together: the part that objects says so, with its reason.
 
 A part has a function ``objections(run)``. `run` holds the facts of a run, and
 ``run[field]`` is the value of a setting. The function yields an `Objection` for each
-reason; or a field and what is wrong with it, where that needs other words.
+reason. If an `Objection` cannot say it, the function yields a `Problem`.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any, Union
 
 from federatedscope_ggeur.errors import setting
 
-#: A field's name, and what is to be said of it.
+#: A field's name, and what is wrong with its value.
 Problem = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Objection:
-    """What other settings must be because of one.
+    """One setting restricts others: their allowed values, and why.
 
     Attributes
     ----------
     chosen : str
         The setting of the part that objects.
     allowed : mapping from field to values
-        What others may be; [] where no value fits that this could say.
+        The values that the other settings may have. [] objects without naming a value.
     why : str
-        The reason: the end of a sentence that names both.
+        The reason. It ends a sentence that names both settings.
     """
 
     chosen: str
@@ -36,7 +36,7 @@ class Objection:
     why: str
 
     def problems(self, run: Any) -> Iterator[Problem]:
-        """What of `allowed` is otherwise in `run`."""
+        """The fields of `allowed` that have another value in `run`."""
         for field, allowed in self.allowed.items():
             value = run[field]
             if value in allowed:
@@ -51,8 +51,11 @@ Objections = Iterable[Union[Objection, Problem]]
 
 
 def problems_of(objections: Objections, run: Any, wrong: Collection) -> Iterator[str]:
-    """What is said of settings together, each ``"<key>: <problem>"``; nothing because
-    of one whose key is `wrong` by itself."""
+    """The problems that `objections` find in `run`, each as ``"<key>: <problem>"``.
+
+    Skip an objection if the key of its chosen setting is in `wrong`: that value is
+    already refused by itself.
+    """
     for found in objections:
         problems: Iterable[Problem] = ()
         if not isinstance(found, Objection):
@@ -64,7 +67,7 @@ def problems_of(objections: Objections, run: Any, wrong: Collection) -> Iterator
 
 
 def _plain(value: object) -> str:
-    """A setting's value as a YAML file has it."""
+    """A setting's value as a YAML file shows it."""
     if value is None:
         return "-1"
     return value if isinstance(value, str) and value else repr(value)

@@ -14,21 +14,21 @@ Part = TypeVar("Part")
 
 
 class Registry(Mapping[str, Part]):
-    """What is registered of one kind, in order of registration.
+    """The registered parts of one kind, in order of registration.
 
-    Every part has ``SETTINGS``, a tuple of `Key`: its own settings. A part registers
-    itself where it is defined; nothing else lists it.
+    Every part has its own settings in ``SETTINGS``, a tuple of `Key`. A part registers
+    itself in the file that defines it. No other list names it.
 
     Parameters
     ----------
     kind : str
-        For messages, e.g. ``"method"``.
+        The kind's name for messages, e.g. ``"method"``.
     field : str
-        The setting that names one, for messages, e.g. ``"base_method"``.
+        The setting that chooses a part, for messages, e.g. ``"base_method"``.
     taken : sequence of str
-        Values of that setting which name no part.
+        Values of that setting that mean something else than a part.
     removed : mapping of str to str
-        Names of parts that there were, and what to take instead.
+        Names of former parts, and what to use instead.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Registry(Mapping[str, Part]):
         self._parts: dict[str, Part] = {}
 
     def add(self, name: str, part: Part) -> Part:
-        """Register `part` and name it so; a name that is taken is a `ValueError`.
+        """Register `part` as `name`; a name that is taken raises `ValueError`.
 
-        The same definition made again, as in a notebook or after an import that
-        failed, takes the place of the first.
+        If the same definition runs again, it replaces the first. This happens in a
+        notebook, or after a failed import.
         """
         if name in self.taken or not _is_the_same(self._parts.get(name, part), part):
             raise ValueError(f"the {self.kind} '{name}' is already registered")
@@ -56,11 +56,11 @@ class Registry(Mapping[str, Part]):
         return part
 
     def registered(self, name: str) -> Callable[[Part], Part]:
-        """Decorator: register what it stands on as `name`."""
+        """Decorator: register the decorated part as `name`."""
         return lambda part: self.add(name, part)
 
     def find(self, name: str) -> Part:
-        """The part called `name`; a `ConfigError` that lists all, if there is none."""
+        """The part called `name`. If there is none, a `ConfigError` lists all parts."""
         if name not in self._parts:
             known = ", ".join([*self.taken, *self._parts])
             problem = f"no {self.kind} is called {name!r}; known: {known}"
@@ -73,7 +73,7 @@ class Registry(Mapping[str, Part]):
         return _KnownName(self)
 
     def removed(self, name: object) -> str:
-        """What to say of the name of a part that there was; "" of any other."""
+        """What to say if `name` is a former part's name; "" for any other name."""
         if not isinstance(name, str) or name in self or name not in self._removed:
             return ""
         return f"there is no {name} any more: {self._removed[name]}"
@@ -89,7 +89,7 @@ class Registry(Mapping[str, Part]):
 
 
 class _KnownName:
-    """The rule that a value names a part, of a plugin's too that registers later."""
+    """The rule that a value names a part. Parts that register later count too."""
 
     def __init__(self, registry: Registry):
         self._registry = registry
@@ -103,12 +103,13 @@ class _KnownName:
 
 
 def _is_the_same(one: object, other: object) -> bool:
-    """Whether both are one definition: of one name in one module."""
+    """Whether both are the same definition: same name, same module."""
     where = [(p.__module__, getattr(p, "__qualname__", p)) for p in (one, other)]
     return where[0] == where[1]
 
 
 def import_modules(package: str, folder: Iterable[str]) -> None:
-    """Import every module in a package's `folder`, by name: their parts register."""
+    """Import all modules in a package's `folder`, in order of name, to register their
+    parts."""
     for name in sorted(module.name for module in iter_modules(folder)):
         import_module(f"{package}.{name}")

@@ -1,6 +1,7 @@
-"""What values a key takes: each rule says what is wrong with a value, "" if nothing.
+"""Rules for the values of keys: a rule returns what is wrong with a value, "" if
+nothing.
 
-A rule may have an attribute `read`: how a value that passed it is given to a part.
+A rule may have an attribute `read`. It converts a value that passed for the part.
 """
 
 from __future__ import annotations
@@ -11,24 +12,27 @@ from collections.abc import Callable, Mapping
 from federatedscope_ggeur.errors import shown
 
 NOT_SET = -1.0
-#: More than a rate, weight, temperature or number of bytes ever is; squares, and
-#: products of two, are numbers in float32.
+#: No sensible rate, weight, temperature or number of bytes is larger. float32 can hold
+#: #: the square of such a number, and the product of two.
 LARGEST = 1e15
-#: Of a name or path; messages hold it several times.
+#: Longest name or path. One message may repeat it several times.
 MOST_CHARACTERS = 1000
 Rule = Callable[[object], str]
 
 
 def rule_of(problem: str, fits: Callable) -> Rule:
-    """The rule that finds `problem` in a value which `fits` is not true of."""
+    """The rule that reports `problem` for every value that `fits` does not accept."""
     return lambda value: "" if fits(value) else f"{problem}, got {shown(value)}"
 
 
 def whole(
     minimum: int, not_set_allowed: bool = False, maximum: int = 2**31 - 1
 ) -> Rule:
-    """A whole number. Its default is a float: FS cuts 2.5 to 2 for an int default,
-    before any check can see it."""
+    """The rule that a value is a whole number.
+
+    Give its key a float as default. For an int default, FS cuts 2.5 to 2 before any
+    check can see it.
+    """
 
     def fits(value) -> bool:
         return is_number(value) and value == value // 1 and minimum <= value <= maximum
@@ -57,13 +61,15 @@ def _number(wanted: str, fits: Callable, read: Callable, not_set_allowed: bool) 
 
 
 def is_number(value) -> bool:
-    """Whether `value` is a real number, which True is not."""
+    """Whether `value` is a real number. True and False are not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def number_problem(value: object) -> str:
-    """What is wrong with any number in a setting, whatever its own rule says: it is not
-    finite, or so large that float32 cannot hold what is made of it."""
+    """What is wrong with a number in a setting, whatever the setting's own rule says.
+
+    It is not finite, or it is so large that a result in float32 would overflow.
+    """
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, (list, tuple)):
@@ -88,7 +94,7 @@ def one_of(*choices) -> Rule:
 
 
 def names(what: str) -> Rule:
-    """The rule that a value is a list of texts, `what` for a person."""
+    """The rule that a value is a list of texts; `what` says what they are."""
 
     def fits(value) -> bool:
         is_list = isinstance(value, (list, tuple))
@@ -104,7 +110,7 @@ def below(limit: float) -> Rule:
 
 
 def positive_up_to(most: float, not_set_allowed: bool = False) -> Rule:
-    """The rule that a value is above 0 and no more than `most`."""
+    """The rule that a value is above 0 and at most `most`."""
 
     def fits(value) -> bool:
         return is_number(value) and 0 < value <= most
