@@ -1,6 +1,6 @@
 """Carries the messages of distributed mode: one gRPC stream for each client.
 
-Knows bytes only: no FederatedScope, no protobuf, and nothing is ever unpickled.
+This room knows bytes only: no FederatedScope and no protobuf. It never unpickles.
 """
 
 from federatedscope_ggeur.transport.endings import (

@@ -11,9 +11,9 @@ class StreamEnded(GGEURError):
     Parameters
     ----------
     reason : str
-        Why, in the words of whoever ended it.
+        The reason that the side which ended the stream gave.
     where : str
-        Which stream it was; goes before the reason.
+        Which stream it was; the message begins with it.
     """
 
     def __init__(self, reason: str, where: str = ""):
@@ -22,7 +22,7 @@ class StreamEnded(GGEURError):
 
 
 class ConnectionLost(StreamEnded):
-    """The server could not be reached, or it or the network went away."""
+    """The server could not be reached, or the connection to it broke."""
 
 
 class Refused(StreamEnded):

@@ -1,8 +1,8 @@
 """Messages cut into frames and put together again. Never pickle.
 
-A frame is one gRPC message: a letter, then its bytes. ``H``: the header of a message,
-a JSON object. ``D``: data of one part. ``Z``: the same, packed by zlib. Whatever the
-bytes are, a receiver takes only what a checked header has announced.
+A frame is one gRPC message: a letter, then its bytes. ``H``: the header of a message, a
+JSON object. ``D``: data of one part. ``Z``: data of one part, packed by zlib. A
+receiver checks the header first. It takes only the data that the header announced.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from federatedscope_ggeur.transport.settings import (
 
 VERSION = 1
 JOIN = "join_in"
-#: What the transport itself says: the client is admitted; the client will send no more;
-#: the server is there.
+#: Messages of the transport itself. WELCOME: the client is admitted. LEAVE: the client
+#: #: will send no more. ALIVE: the server is still there.
 WELCOME, LEAVE = "transport.welcome", "transport.leave"
 ALIVE = "transport.alive"
 PARTS_LIMIT = 64
@@ -51,12 +51,12 @@ class Envelope:
     Attributes
     ----------
     kind : str
-        A short ASCII name, e.g. ``"statistics"``; those that begin with
+        A short ASCII name, e.g. ``"statistics"``. Names that begin with
         ``"transport."`` are the transport's own.
     state : int
         The number of the round.
     parts : tuple of bytes
-        At most 64; what they mean depends on the kind.
+        At most 64 parts; the kind decides what they mean.
     """
 
     kind: str
@@ -70,7 +70,7 @@ class Envelope:
 
 
 class Introduction(NamedTuple):
-    """Who a client says that it is."""
+    """The identity that a client claims."""
 
     number: int
     token: str
@@ -81,12 +81,12 @@ def to_frames(
     settings: TransportSettings,
     introduction: Introduction | None = None,
 ) -> Iterator[bytes]:
-    """The frames of `envelope`, each made when it is asked for.
+    """The frames of `envelope`, each made only when it is needed.
 
     Raises
     ------
     MessageError
-        At once, if the message is not one that a receiver would take.
+        A receiver would refuse this message. Raised at once, not at the first frame.
     """
     header = {
         "version": VERSION,
@@ -109,17 +109,18 @@ def read_envelope(
     sender: str,
     due: Callable[[], int] | None = None,
 ) -> Envelope | None:
-    """The next message of a stream; None if the stream has ended properly before it.
+    """The next message of a stream; None if the stream ended properly instead.
 
     Parameters
     ----------
     due : callable () -> int, optional
-        Bytes that a message may have at the moment that its header arrives.
+        Returns the most bytes that a message may have now. It is called when the header
+        arrives.
 
     Raises
     ------
     MessageError
-        If the frames are anything else than a message within the limits.
+        If the frames are not a message within the limits.
     """
     frame = next(frames, None)
     if frame is None:
@@ -128,7 +129,7 @@ def read_envelope(
     size = sum(header["sizes"])
     most = settings.max_message if due is None else due()
     if size > most:
-        problem = f"{size} bytes, where a message has {most} at most now"
+        problem = f"{size} bytes; a message may have at most {most} now"
         raise MessageError(problem, field="sizes", sender=sender)
     return _envelope(header, frames, settings, sender)
 
@@ -136,7 +137,8 @@ def read_envelope(
 def read_join(
     frames: Iterator[bytes], settings: TransportSettings, sender: str
 ) -> tuple[Envelope, Introduction]:
-    """The message that a stream must begin with. Raises as `read_envelope`."""
+    """The first message of a stream, which must be a join. Raises as `read_envelope`
+    does."""
     frame = next(frames, None)
     if frame is None:
         raise MessageError("the stream ended before it", field=JOIN, sender=sender)
@@ -158,7 +160,8 @@ def _data_frames(
 ) -> Iterator[bytes]:
     window = _WINDOWS.get(settings.compression)
     for part in parts:
-        # A view: hundreds of receivers share the part, each copies a frame at a time.
+        # A view, not a copy: hundreds of receivers share the part. Each copies one
+        # frame at a time.
         view = memoryview(part)
         for start in range(0, len(view), settings.max_frame):
             piece = view[start : start + settings.max_frame]
@@ -170,7 +173,7 @@ def _data_frames(
 
 
 def _packed(piece: memoryview, window: int) -> bytes:
-    # The fastest level: the bytes of weights hardly shrink at any.
+    # The fastest level: parameters hardly shrink at any level.
     packer = zlib.compressobj(zlib.Z_BEST_SPEED, zlib.DEFLATED, window)
     return packer.compress(piece) + packer.flush()
 
@@ -178,10 +181,10 @@ def _packed(piece: memoryview, window: int) -> bytes:
 def _header(frame: bytes, keys: frozenset, limit: int, sender: str) -> Mapping:
     refusal = partial(MessageError, field="header", sender=sender)
     if frame[:1] in (_DATA, _PACKED):
-        raise refusal("data where a header is due: more than was announced")
+        raise refusal("data instead of a header: more data than was announced")
     if frame[:1] != _HEADER or len(frame) > HEADER_LIMIT:
         raise refusal(
-            f"a frame of {len(frame)} bytes that is no header of this program"
+            f"a frame of {len(frame)} bytes that is not a header of this program"
         )
     try:
         header = json.loads(frame[1:])
@@ -213,7 +216,7 @@ def _check(header: Mapping, limit: int, sender: str) -> None:
     if not _within(header.get("number", 1), 1, LARGEST_NUMBER):
         refuse(
             "number",
-            f"{header['number']!r:.80} is no number of a client: distribute.data_idx "
+            f"{header['number']!r:.80} is not a client's number: distribute.data_idx "
             "counts from 1",
         )
     token = header.get("token", "")
@@ -254,7 +257,8 @@ def _envelope(
 def _part(
     index: int, size: int, frames: Iterator[bytes], most: int, sender: str
 ) -> bytes:
-    # Not a list of pieces: of tiny ones it would be many times as long as its data.
+    # Not a list of pieces: a list of tiny pieces takes many times the memory of its
+    # data.
     data, missing = BytesIO(), size
     while missing:
         frame = next(frames, None)
@@ -273,7 +277,7 @@ def _part(
 
 
 def _piece(frame: bytes | None, most: int) -> bytes:
-    """The data in `frame`, of 1 to `most` bytes; a ValueError says what else it is."""
+    """The data in `frame`, 1 to `most` bytes. Anything else raises `ValueError`."""
     if frame is None:
         raise ValueError("the stream ended inside a message")
     if frame[:1] == _DATA:
@@ -284,7 +288,7 @@ def _piece(frame: bytes | None, most: int) -> bytes:
         if len(piece) <= most and (not unpacker.eof or unpacker.unused_data):
             raise ValueError("packed data that does not end with its frame")
     else:
-        raise ValueError("a frame that is no data where data is due")
+        raise ValueError("a frame of another kind instead of data")
     if len(piece) > most:
         raise ValueError(f"more than the {most} bytes that may follow here")
     if not piece:

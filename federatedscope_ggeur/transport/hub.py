@@ -41,9 +41,10 @@ logger = get_logger(__name__)
 #: Part of the reason when a number is taken.
 ALREADY_JOINED = "has joined already"
 
-# Streams beyond those that join or wait to: a refused one must hear why.
+# Room for more streams than may join or wait: a refused client must learn why.
 _SPARE_STREAMS = 64
-# Streams that may join under numbers beyond those of the clients, to be told so.
+# Streams with a number beyond the clients' that may join, so that the course can tell #
+# them what is wrong.
 _UNKNOWN_NUMBERS = 16
 # Characters: gRPC carries a reason in a header of at most 8 KiB.
 _LONGEST_REASON = 1000
@@ -61,15 +62,15 @@ class Event:
     Attributes
     ----------
     number : int
-        The client that the stream joined as.
+        The number under which the client joined.
     envelope : Envelope or None
-        Its message; None: its stream is gone.
+        The client's message; None if its stream is gone.
     reason : str
         Why it is gone.
     refused : bool
-        It is gone because what it sent was refused here.
+        Whether it is gone because this server refused a message of the client.
     connection : int
-        Which of the streams that have joined it was, from 1.
+        The number of the stream, counting from 1 all streams that ever joined.
     """
 
     number: int
@@ -85,15 +86,15 @@ class Hub:
     Parameters
     ----------
     host : str
-        The own address to listen on, e.g. ``"0.0.0.0"``.
+        The address of this machine to listen on, e.g. ``"0.0.0.0"``.
     port : int
-        0 takes any free one; the attribute `port` tells which.
+        0 takes any free port; the attribute `port` then holds it.
     expected_clients : int
-        How many streams there will be.
+        The number of clients that the server waits for.
     settings : TransportSettings
     due : int, optional
-        Bytes that a message of a client may have until `expect` says otherwise;
-        default: those of any message.
+        The most bytes that a client's message may have until `expect` says otherwise;
+        default: `settings.max_message`.
 
     Raises
     ------
@@ -155,7 +156,8 @@ class Hub:
         self.close()
 
     def receive(self, timeout: float | None = None) -> Event | None:
-        """Wait for the next event; None after `timeout` seconds or once closed."""
+        """Wait for the next event; None after `timeout` seconds, or if the hub is
+        closed."""
         if timeout is not None:
             timeout = max(0.0, timeout)
         try:
@@ -186,18 +188,21 @@ class Hub:
         return stream is not None
 
     def expect(self, number: int, size: int | None) -> None:
-        """From now on a message of client `number` may have `size` bytes at most, or
-        those of any message; a longer one ends its stream before it is read."""
+        """Limit messages of client `number` to `size` bytes from now on.
+
+        None lifts the limit to that of any message. A longer message ends the stream
+        before its data is read.
+        """
         with self._lock:
             stream = self._joined.get(number)
             if stream is not None:
                 stream.due = self._settings.max_message if size is None else size
 
     def dismiss(self, number: int, reason: str, connection: int | None = None) -> None:
-        """End the stream of client `number` at once, if it has one, and if it is this
-        `connection`, where one is named.
+        """End the stream of client `number` at once, if it has one.
 
-        What is queued for it is dropped; its gone event follows what has arrived.
+        With `connection`, only that stream ends. Messages queued for the client are
+        dropped. The event that it is gone comes after the messages that have arrived.
         """
         with self._lock:
             stream = self._joined.get(number)
@@ -205,10 +210,10 @@ class Hub:
             self._retire(stream, Goodbye(reason, refused=True), is_dismissed=True)
 
     def close(self, reason: str = "", grace: float = 10.0) -> None:
-        """Let what is queued go out for at most `grace` seconds, then end everything.
+        """Send what is queued for at most `grace` seconds, then end everything.
 
-        The clients see `HubClosed` with `reason`. Events that have arrived can still
-        be received; afterwards `receive` returns None.
+        The clients see `HubClosed` with `reason`. `receive` still returns the events
+        that have arrived, and None after them.
         """
         goodbye = Goodbye(reason)
         with self._lock:
@@ -230,7 +235,7 @@ class Hub:
             return set(self._joined)
 
     def _beat(self) -> None:
-        """Tell clients for which nothing is to do that this server is there."""
+        """Tell clients that wait for work that this server is still there."""
         while not self._ending.wait(self._settings.keepalive):
             with self._lock:
                 for stream in self._joined.values():
@@ -255,7 +260,7 @@ class Hub:
         return bound
 
     def _serve(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        """gRPC's handler of one stream: writes, while a thread of its own reads."""
+        """gRPC's handler of one stream. It writes; a second thread reads."""
         stream = Stream(context, self._settings.max_message, self._due)
         with self._lock:
             self._open.add(stream)
@@ -297,7 +302,8 @@ class Hub:
             join, introduction = read_join(requests, self._settings, stream.peer)
             self._admit(stream, join, introduction)
             sender = f"client {stream.number}"
-            # gRPC shows a connection that broke as an end now, as an error then.
+            # gRPC reports a broken connection sometimes as an end, sometimes as an
+            # error.
             goodbye = _BROKEN
             take = partial(read_envelope, requests, self._settings, sender)
             while envelope := take(lambda: stream.due):
@@ -351,7 +357,7 @@ class Hub:
     def _retire(
         self, stream: Stream, goodbye: Goodbye, is_dismissed: bool = False
     ) -> None:
-        ours = stream.goodbye  # said by this server's owner, not for what arrived
+        ours = stream.goodbye  # this server ended it itself, not because of a message
         goodbye = ours or goodbye
         with self._lock:
             if self._joined.get(stream.number) is stream:

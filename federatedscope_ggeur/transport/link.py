@@ -36,12 +36,12 @@ from federatedscope_ggeur.transport.settings import (
 from federatedscope_ggeur.transport.streams import Allowance
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
-# Seconds without an answer after which it is looked into what keeps the server from it.
+# Seconds without an answer; after them a probe looks for the reason.
 _PROBE_AFTER = 1.0
 
 
 class Link:
-    """A client's stream. Making one joins; the server may start later.
+    """A client's stream. Its constructor joins; the server may start later.
 
     Parameters
     ----------
@@ -50,22 +50,22 @@ class Link:
     number : int
         The client's number, from 1.
     join : Envelope
-        The first message, of kind ``"join_in"`` and of at most 56 KiB.
+        The first message: its kind is ``"join_in"``, and it has at most 56 KiB.
     settings : TransportSettings
 
     Raises
     ------
     ConnectionLost
-        If no server admits the client within `settings.join_deadline` seconds, or one
-        that is there cannot, for what is wrong with TLS.
+        If no server admits the client within `settings.join_deadline` seconds, or if
+        TLS with the server fails.
     Refused
-        If the server does not admit this client; with its reason.
+        If the server does not admit this client; gives its reason.
     HubClosed
-        If the server closes at this moment.
+        If the server is closing.
     ConfigError
         If grpcio is missing or a file of `settings.security` cannot be used.
     MessageError
-        If the join message is not one that a server would take.
+        If a server would refuse the join message.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Link:
         Raises
         ------
         ConnectionLost
-            If the server or the network went away, or this link is closed.
+            If the connection to the server broke, or this link is closed.
         Refused
             If the server ended this client's stream.
         HubClosed
@@ -108,11 +108,11 @@ class Link:
 
     @property
     def silence(self) -> float:
-        """Seconds since the server was last heard of."""
+        """Seconds since the last message from the server."""
         return time.monotonic() - self._call.heard
 
     def send(self, envelope: Envelope) -> None:
-        """Queue `envelope`; what is queued goes out in this order.
+        """Queue `envelope`. Messages go out in the order in which they were queued.
 
         Raises
         ------
@@ -127,9 +127,9 @@ class Link:
         self._call.send(frames)
 
     def close(self, grace: float = 10.0) -> None:
-        """Let what is queued go out for at most `grace` seconds, then end the stream.
+        """Send what is queued for at most `grace` seconds, then end the stream.
 
-        Messages that have not been received are lost.
+        Messages that `receive` has not returned are lost.
         """
         self._call.close(grace)
         self._channel.close()
@@ -162,18 +162,18 @@ class Link:
     def _is_welcome(
         self, call: _Call, address: str, number: int, deadline: float
     ) -> bool:
-        """Wait for the server's first word; False where there is none in time.
+        """Wait for the server's first message; False if none comes in time.
 
         Raises
         ------
         ConnectionLost
-            TLS fails; says why.
+            TLS fails; the message says why.
         """
         while (left := deadline - time.monotonic()) > 0:
             if call.receive(min(left, _PROBE_AFTER)) is not None:
                 return True
             if self._settings.http_proxy:
-                continue  # which the probe would not go through
+                continue  # the probe would not go through the proxy
             problem = handshake_problem(address, self._settings.security)
             if problem and call.receive(0.0) is None:
                 call.cancel()
@@ -184,7 +184,7 @@ class Link:
 
 
 class _Call:
-    """One call of the server: a stream, until it ends."""
+    """One gRPC call to the server: one stream, until it ends."""
 
     def __init__(
         self,
@@ -272,6 +272,7 @@ class _Call:
     def _reason(self) -> str | None:
         for key, value in self._call.trailing_metadata() or ():
             if key == REASON:
-                # In one line: what a server says is no several lines of this program.
+                # In one line: a server's text must not look like several lines of this
+                # program.
                 return " ".join(value.decode(errors="replace").split())
         return None

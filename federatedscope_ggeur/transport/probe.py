@@ -1,7 +1,7 @@
-"""Why a server that can be reached does not answer: what TLS, or its lack, says.
+"""Find out why a server that can be reached does not answer: what is wrong with TLS.
 
-gRPC keeps the reason of a failed handshake to itself and tries again until its time is
-over. So the handshake is made once more, by Python's own TLS, which says what it is.
+gRPC does not tell why a handshake failed, and retries until its time is over. So the
+probe makes the handshake once more with Python's own TLS, which gives the reason.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from federatedscope_ggeur.transport.security import (
 #: Seconds for each step of a probe.
 PATIENCE = 2.0
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-_SETTINGS = 4  # a frame of HTTP/2, and the first of every server
+_SETTINGS = 4  # the HTTP/2 frame that every server sends first
 _TLS_ALERT = 0x15
 _EXPIRED, _NOT_YET, _NAME, _ADDRESS = 10, 9, 62, 64
 
 
 def handshake_problem(address: str, security: Security) -> str:
-    """What keeps a client with these files from talking to the server at `address`;
-    "" where nothing does, or nobody is there."""
+    """What keeps a client with these files from talking to the server at `address`.
+
+    "" if nothing does, or if no server is there.
+    """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     try:
@@ -78,7 +80,7 @@ def _with_tls(plain: socket.socket, host: str, security: Security) -> str:
         return f"the server does not talk TLS: take {AUTHORITY} away here, or set its"
     with secured:
         try:
-            # Under TLS 1.3 a server looks at our certificate after the handshake.
+            # Under TLS 1.3 a server checks our certificate only after the handshake.
             secured.sendall(_PREFACE)
             said = secured.recv(9)
         except (ssl.SSLError, ConnectionError) as error:

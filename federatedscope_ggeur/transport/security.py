@@ -1,4 +1,4 @@
-"""TLS credentials, and tokens that say which client somebody is."""
+"""TLS credentials, and tokens that prove a client's number."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _TOKEN = re.compile(r"[1-9][0-9]{0,17}:[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Security:
-    """Paths of PEM and text files; "" means that one is not used.
+    """Paths of PEM and text files; "" means that the file is not used.
 
     Attributes
     ----------
     certificate, key : str
-        The own certificate (with its chain) and its private key. On a server they
-        switch TLS on; a client presents them.
+        This side's certificate (with its chain) and private key. On a server they
+        switch TLS on. A client presents them to the server.
     authority : str
-        Certificates to check the other side against. On a client it switches TLS on;
-        a server that has it admits only clients with a certificate.
+        Certificates of the authorities that this side trusts. On a client they switch
+        TLS on. A server that has them admits only clients with a certificate.
     join_secret : str
-        The server's file with the secret that tokens are made of.
+        The server's file with the secret. Tokens are made from it.
     join_token : str
         The client's file with its token.
     """
@@ -51,7 +51,7 @@ class Security:
         Raises
         ------
         ConfigError
-            If a file is missing or broken, or a setting that belongs to it is.
+            If a file is missing or broken, or if a setting beside it is missing.
         """
         pair = self._pair()
         if pair is None:
@@ -67,7 +67,10 @@ class Security:
         return ssl_server_credentials([pair], authority, authority is not None)
 
     def channel_credentials(self) -> Any:
-        """gRPC's credentials of a client; None without TLS. Raises as the server's."""
+        """gRPC's credentials of a client; None without TLS.
+
+        Raises `ConfigError` in the same cases as `server_credentials`.
+        """
         pair = self._pair()
         if not self.authority:
             if pair is not None:
@@ -156,12 +159,12 @@ def make_secret(path: str) -> bool:
 
 
 def write_private(name: str, path: str, text: str) -> bool:
-    """Write a new file that only its owner can read; False where `path` exists.
+    """Write a new file that only its owner can read; False if `path` exists.
 
     Raises
     ------
     ConfigError
-        The file cannot be written; names the setting `name`.
+        The file cannot be written; the message names the setting `name`.
     """
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -184,7 +187,7 @@ def make_token(secret: bytes, number: int) -> str:
 def check_token(secret: bytes, number: int, token: str) -> str:
     """Why `token` does not show that its bearer is client `number`; "" if it does.
 
-    The time it takes tells nothing about the right token.
+    The time that the check takes reveals nothing about the right token.
     """
     if not token:
         return (
@@ -200,7 +203,7 @@ def check_token(secret: bytes, number: int, token: str) -> str:
             f"client {number} sent the token of client {named}: {TOKEN} must be its own"
         )
     return (
-        f"client {number} sent a token that was not made of this server's "
+        f"client {number} sent a token that was not made from this server's "
         f"{SECRET}: ask who runs the server for a new one"
     )
 

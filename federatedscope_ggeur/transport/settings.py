@@ -1,4 +1,4 @@
-"""What both ends of the transport are told, and what gRPC is told of it."""
+"""The settings of both ends of the transport, and gRPC's options made from them."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ class TransportSettings:
     Attributes
     ----------
     max_message : int
-        Bytes of the longest message; the receiver refuses a longer one before it takes
+        Bytes of the longest message. The receiver refuses a longer one before it takes
         its data into memory.
     max_frame : int
-        Bytes of the longest piece that a message is cut into.
+        Messages are cut into pieces; the most bytes of one piece.
     compression : str
-        ``distribute.grpc_compression``: how pieces are packed on their way.
+        ``distribute.grpc_compression``: how pieces are compressed for the network.
     keepalive : float
-        Seconds of silence after which a peer is asked whether it is there, and seconds
-        that it then has to answer.
+        After so many seconds of silence, ask whether the peer is still there. The peer
+        has the same time to answer.
     join_deadline : float
         Seconds in which a client must reach the server.
     security : Security
-        The files of TLS and tokens.
+        The paths of the files for TLS and tokens.
     http_proxy : bool
-        Whether a client goes through the proxy that the environment names.
+        Whether a client uses the proxy that the environment names.
 
     Raises
     ------
@@ -81,7 +81,7 @@ class TransportSettings:
 
 
 def require_grpc() -> ModuleType:
-    """The gRPC package; a `ConfigError` says how to get it where it is missing."""
+    """The gRPC package. If it is missing, a `ConfigError` says how to get it."""
     if grpc is None:
         raise ConfigError(
             "distributed mode needs the package grpcio, which is not installed: "
@@ -100,7 +100,7 @@ def server_options(settings: TransportSettings) -> list[tuple[str, Any]]:
         # The pings of clients must not count as abuse.
         ("grpc.http2.min_ping_interval_without_data_ms", min(1000, milliseconds)),
         ("grpc.http2.max_ping_strikes", 0),
-        # A peer that begins TLS, and no more, holds a connection no longer.
+        # A peer that begins TLS and then stops may not hold a connection longer.
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_PATIENCE),
     ]
 
@@ -110,7 +110,8 @@ def channel_options(settings: TransportSettings) -> list[tuple[str, Any]]:
     return [
         *_options(settings),
         ("grpc.enable_http_proxy", int(settings.http_proxy)),
-        # A client may start long before the server and must not sleep for minutes then.
+        # A client may start long before the server; its retries must not be minutes
+        # apart.
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 2000),
     ]
@@ -128,8 +129,9 @@ def _options(settings: TransportSettings) -> list[tuple[str, Any]]:
         ("grpc.http2.ping_timeout_ms", milliseconds),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
-        # gRPC unpacks a compressed message whole before it looks at its length: 1 MiB
-        # would become 1 GiB. Frames are packed and unpacked, bounded, in frames.py.
+        # gRPC unpacks a compressed message whole before it checks the length: 1 MiB
+        # could # become 1 GiB. So frames.py packs and unpacks the frames, within
+        # limits.
         ("grpc.compression_enabled_algorithms_bitset", 1),
     ]
 

@@ -1,4 +1,4 @@
-"""One stream as its server holds it, and how much a peer may leave unread."""
+"""A stream on the server's side, and how many bytes of a peer may wait unread."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-# Seconds that a client which is put out has left to take what is on its way to it.
+# Seconds for a dismissed client to take what is already on its way to it.
 _LAST_WORDS = 5.0
-# What a message without data costs.
+# What a message counts for beside its data, in bytes.
 _MESSAGE_COST = 1024
 
 
 class Allowance:
-    """The bytes of one peer that may wait unread; beyond, its stream stands still.
+    """A limit on the bytes of one peer that wait unread; at the limit its stream pauses.
 
     Parameters
     ----------
     limit : int
-        One message may always wait, whatever its length.
+        Bytes. One message may always wait, whatever its length.
     """
 
     def __init__(self, limit: int):
@@ -29,7 +29,7 @@ class Allowance:
         self._changed = threading.Condition()
 
     def take(self, size: int) -> None:
-        """Count a message of `size` bytes, as soon as there is room for it."""
+        """Wait until there is room for a message of `size` bytes, then count it."""
         size += _MESSAGE_COST
         with self._changed:
             while self._used and self._used + size > self._limit and not self._lifted:
@@ -43,7 +43,7 @@ class Allowance:
             self._changed.notify_all()
 
     def lift(self) -> None:
-        """Let nobody wait any more: the stream is over."""
+        """Wake all who wait: the stream is over."""
         with self._changed:
             self._lifted = True
             self._changed.notify_all()
@@ -51,8 +51,11 @@ class Allowance:
 
 @dataclass(frozen=True)
 class Goodbye:
-    """How the server ends a stream: with which words, and whether as a refusal, or for
-    want of room, which the client may try again."""
+    """The reason why the server ends a stream, and of which kind the end is.
+
+    `refused`: the server refuses this client. `is_full`: there was no room; the client
+    may try again.
+    """
 
     reason: str
     refused: bool = False
@@ -60,7 +63,7 @@ class Goodbye:
 
 
 class Stream:
-    """One client's stream.
+    """The stream of one client.
 
     Parameters
     ----------
@@ -68,14 +71,14 @@ class Stream:
     limit : int
         Bytes that may wait unread.
     due : int
-        Bytes that a message of the client may have, at first.
+        The most bytes that a message of the client may have at first.
 
     Attributes
     ----------
     number : int
-        The client's; 0 until it has joined.
+        The client's number; 0 until it has joined.
     connection : int
-        Its own, of all streams that have joined.
+        The stream's own number, among all that have joined.
     """
 
     def __init__(self, context: Any, limit: int, due: int):
@@ -93,16 +96,16 @@ class Stream:
         self._outbox.put(frames)
 
     def end(self, goodbye: Goodbye, at_once: bool = True) -> None:
-        """End the stream, at once or when what is queued has gone out.
+        """End the stream, at once or after all queued messages are sent.
 
-        The first goodbye is the one that counts.
+        If it is called twice, the first goodbye counts.
         """
         with self._lock:
             self.goodbye = self.goodbye or goodbye
             if at_once and not self._cut:
                 self._cut = True
                 if not self._finished:
-                    # A peer that has stopped reading would hold the writer for ever.
+                    # A peer that no longer reads would block the writer for ever.
                     self._timer = threading.Timer(_LAST_WORDS, self._context.cancel)
                     self._timer.daemon = True
                     self._timer.start()
@@ -110,7 +113,7 @@ class Stream:
         self.unread.lift()
 
     def outgoing(self, patience: float) -> Iterator[bytes]:
-        """The frames to write; the first message must be queued in `patience` s."""
+        """The frames to write. The first message must be queued within `patience` s."""
         timeout: float | None = patience
         while True:
             try:
@@ -127,7 +130,7 @@ class Stream:
                 yield frame
 
     def finish(self) -> None:
-        """Note that gRPC has done with the stream."""
+        """Note that gRPC is done with the stream."""
         with self._lock:
             self._finished = True
             if self._timer is not None:
@@ -135,10 +138,10 @@ class Stream:
 
 
 class DaemonThreads(futures.Executor):
-    """A thread for each stream, none of which keeps a process alive that ends.
+    """Runs a daemon thread for each stream, so that the process can end at any time.
 
-    The threads of a `ThreadPoolExecutor` would: it joins them at exit. gRPC bounds
-    their number (`maximum_concurrent_rpcs`).
+    A `ThreadPoolExecutor` would wait for its threads at exit. gRPC limits the number of
+    threads (`maximum_concurrent_rpcs`).
     """
 
     def submit(self, fn, /, *args, **kwargs) -> futures.Future:

@@ -1,4 +1,4 @@
-"""Streams that have not joined yet, and a log that nobody can flood."""
+"""Streams that have not joined yet, and a log that strangers cannot flood."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import time
 
 from federatedscope_ggeur.transport.streams import Stream
 
-#: Streams beside those of the clients that may wait to join at a time.
+#: Streams that may wait to join at the same time, beside one for each client.
 PLACES = 16
-# Warnings of one log within so many seconds.
+# At most so many warnings within so many seconds.
 _WARNINGS, _SPAN = 20, 10.0
 
 
 class WaitingRoom:
     """The streams that have sent no join message yet, oldest first.
 
-    Where all places are taken a new stream takes the oldest one's: who joins as it
-    should is here for a moment only, who says nothing makes room. Not thread-safe.
+    If all places are taken, a new stream replaces the oldest. A proper client joins
+    within a moment; a silent one has to make room. Not thread-safe.
     """
 
     def __init__(self, places: int):
@@ -26,7 +26,7 @@ class WaitingRoom:
         self._streams: dict[Stream, None] = {}
 
     def enter(self, stream: Stream) -> Stream | None:
-        """Take a stream in; the one that must go for it, if any."""
+        """Take a stream in; return the stream that it replaces, if any."""
         oldest = None
         if len(self._streams) >= self.places:
             oldest = next(iter(self._streams))
@@ -40,7 +40,8 @@ class WaitingRoom:
 
 
 class SparingLog:
-    """Warnings of what strangers cause: so many in a while, then only their number."""
+    """Warnings that strangers cause: a limited number per time span, then only a
+    count."""
 
     def __init__(self, logger: logging.Logger):
         self._logger = logger
@@ -48,7 +49,7 @@ class SparingLog:
         self._lock = threading.Lock()
 
     def warning(self, text: str, *values: object) -> None:
-        """As `logging.Logger.warning`, where there is room for it."""
+        """As `logging.Logger.warning`, if the limit allows it; else count it."""
         with self._lock:
             now, more = time.monotonic(), 0
             if now - self._since > _SPAN:

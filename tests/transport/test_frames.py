@@ -160,7 +160,7 @@ def test_a_frame_that_is_no_header_is_refused(frame, field):
         ([b"D123", b"D45"], "more than the 1 bytes"),
         ([b"D"], "empty frame"),
         ([b""], "no data"),
-        ([header()], "no data where data is due"),
+        ([header()], "another kind instead of data"),
         ([pickle.dumps(b"1234")], "no data"),
         ([b"Zgarbage"], "incorrect header"),
         ([b"Z" + zlib.compress(b"12345")], "more than the 4 bytes"),

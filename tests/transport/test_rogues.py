@@ -65,14 +65,14 @@ def still_serves(hub, joined):
         ([b"H" + b"[" * 8000], "not JSON"),
         ([b"H" + b"x" * 70_000], "no header of this program"),
         ([header()], "expected an object with the keys"),
-        ([joining(0)], "is no number of a client"),
-        ([joining("1")], "is no number of a client"),
+        ([joining(0)], "is not a client.s number"),
+        ([joining("1")], "is not a client.s number"),
         ([joining(1, token=7)], "expected a short text"),
         ([joining(1, kind="model_para")], "'model_para' instead of 'join_in'"),
         ([joining(1, sizes=[2**16])], "65536 bytes are more than the limit of 57344"),
         ([joining(1, sizes=[-1])], "expected a list of byte counts"),
         ([joining(1, sizes=[4]), b"D12345"], "more than the 4 bytes"),
-        ([joining(1, sizes=[4]), joining(1)], "no data where data is due"),
+        ([joining(1, sizes=[4]), joining(1)], "another kind instead of data"),
     ],
 )
 def test_a_peer_that_cannot_join_hears_why(hub, peer, frames, problem, caplog):
@@ -89,9 +89,9 @@ def test_a_peer_that_cannot_join_hears_why(hub, peer, frames, problem, caplog):
     ("frames", "problem"),
     [
         ([b"garbage"], "'header'"),
-        ([b"D more than announced"], "more than was announced"),
+        ([b"D more than announced"], "more data than was announced"),
         ([header(sizes=[2]), b"D123"], "more than the 2 bytes"),
-        ([header(sizes=[2]), header()], "no data where data is due"),
+        ([header(sizes=[2]), header()], "another kind instead of data"),
         ([header(sizes=[2**24 + 1])], "limit of 16777216"),
         ([header(sizes=[2**24] * 2)], "limit of 16777216"),
         ([header(sizes=[1] * 65)], "at most 64"),
@@ -115,7 +115,7 @@ def test_data_after_a_whole_message_ends_the_stream(hub, peer):
     rogue = peer(hub, joining(1), header(sizes=[2]), b"D12", b"D3")
     assert hub.receive(PATIENCE).envelope.kind == "join_in"
     assert hub.receive(PATIENCE).envelope.parts == (b"12",)
-    assert "more than was announced" in hub.receive(PATIENCE).reason
+    assert "more data than was announced" in hub.receive(PATIENCE).reason
     assert rogue.end()[0] == "ABORTED"
 
 
