@@ -1,9 +1,9 @@
 """New embeddings along global directions.
 
-Algorithm 1 of the paper (one domain) and Algorithm 2 (several): `augment` says how many
-rows of a class are drawn around what, `AugmentedSet.draw` draws them (Eq. 5). The set
-is a recipe that gives the same rows each time it is asked, so that these can be kept or
-thrown away.
+Algorithm 1 of the paper (one domain) and Algorithm 2 (several). `augment` decides how
+many rows of a class are drawn around which anchors. `AugmentedSet.draw` draws them (Eq.
+5). The set is a recipe: it gives the same rows each time. So callers may keep the rows,
+or throw them away and draw again.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def augment(
 ) -> AugmentedSet:
     """The recipe of one client's training set, class by class.
 
-    Algorithm 1 is the one with step 1 alone; Algorithm 2 has step 1 ("local domain
-    augmentation") and step 2 ("cross-domain simulation").
+    Algorithm 1 has step 1 alone ("local domain augmentation"). Algorithm 2 has step 1
+    and step 2 ("cross-domain simulation").
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def augment(
     Raises
     ------
     StatisticsError
-        Shapes or prototypes of another dimension than the embeddings.
+        Shapes or prototypes have another dimension than the embeddings.
     """
     dim = features.shape[1]
     for c, shape in shapes.items():
@@ -109,7 +109,8 @@ def augment(
 
 @dataclass(frozen=True)
 class _Block:
-    """One class of a recipe: originals, then rows around them, then step 2's."""
+    """One class of a recipe: the originals, then the rows of step 1, then those of step
+    2."""
 
     label: int
     own: Tensor  # [n] rows of the client's embeddings
@@ -128,7 +129,8 @@ class _Block:
         return self.around_own + len(self.prototypes) * self.around_each
 
     def anchor_order(self) -> Tensor:
-        """For each new row, its anchor among the originals and then the prototypes."""
+        """The anchor of each new row, as an index: the originals first, then the
+        prototypes."""
         n = max(1, len(self.own))
         # Algorithm 1, lines 14-16, and Algorithm 2, lines 4-6: j = 1..n_k^i.
         step1 = torch.arange(self.around_own) % n
@@ -137,7 +139,8 @@ class _Block:
         return torch.cat([step1, len(self.own) + step2])
 
     def kept(self, generator: torch.Generator) -> Tensor:
-        """The drawn rows that the cut leaves, in order: originals while they fit."""
+        """The drawn rows that the cut leaves, in order. Originals stay as long as they
+        fit."""
         n = len(self.own)
         if self.rows <= n:
             return torch.randperm(n, generator=generator)[: self.rows].sort().values
@@ -167,8 +170,8 @@ def _make_block(
 class AugmentedSet:
     """The recipe of a training set; `draw` makes its rows.
 
-    Rows stand class by class in ascending order; in a class the originals come first,
-    then those of step 1, then those of step 2 prototype by prototype.
+    Rows stand class by class, in ascending order. Within a class the originals come
+    first. Then come the rows of step 1, then those of step 2, prototype by prototype.
     """
 
     features: Tensor
@@ -202,8 +205,8 @@ class AugmentedSet:
     ) -> tuple[Tensor, Tensor]:
         """Features of shape (rows, D) and labels of shape (rows,) for one round.
 
-        With `out`, a tensor of the features' shape and type, the features are drawn
-        into it; finding fresh memory takes about as long as drawing at low rank.
+        `out` is a tensor of the features' shape and type; the features are drawn into
+        it. At low rank, finding fresh memory takes about as long as drawing.
         """
         drawn_for = 0 if self.settings.noise == "fixed" else round_number
         shape = (self.rows, self.features.shape[1])

@@ -1,7 +1,7 @@
 """Statistics in few bytes: the first directions of one pooled scatter, in few bits.
 
-`CompressedStatistics` is what travels; `restore` gives statistics that merge like all
-others, and `CompressionLoss` says what the way there has cost.
+`CompressedStatistics` is what travels. Its `restore` gives statistics that merge like
+all others. `CompressionLoss` measures what compression has changed.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Pooled = Union[SummedStatistics, MeanStatistics]
 
 @dataclass(frozen=True)
 class Compression:
-    """How much of statistics is kept.
+    """How much of the statistics compression keeps.
 
     Attributes
     ----------
     rank : int or None
-        Directions of the scatter, at most; None: all.
+        The most directions of the scatter to keep; None: all.
     energy : float
-        Share of the scatter's trace, above 0 and at most 1: no more directions than
-        hold so much. 1: as many as `rank` allows.
+        Share of the scatter's trace, above 0 and at most 1. Keep only as many
+        directions as hold this share. 1: as many as `rank` allows.
     dtype : {"float32", "float16", "int8"}
-        What means and directions are rounded to, with one scale a row.
+        The type that means and directions are rounded to, with one scale for each row.
     """
 
     rank: int | None = None
@@ -47,7 +47,8 @@ class Compression:
             raise ValueError(f"dtype must be one of {[*ROW_DTYPES]}, got {self.dtype}")
 
     def kept(self, squares: Tensor) -> int:
-        """How many of the directions with these eigenvalues [r], descending."""
+        """How many directions to keep, given their eigenvalues [r] in descending
+        order."""
         rank = len(squares)
         if self.energy < 1 and rank:
             held = squares.cumsum(dim=0)
@@ -57,19 +58,19 @@ class Compression:
 
 @dataclass(frozen=True)
 class CompressionLoss:
-    """What compression has changed; of several clients, the sum of theirs.
+    """What compression has changed. For several clients it is the sum of their losses.
 
     Attributes
     ----------
     energy : float
-        Trace of the scatter W, which stays as it is.
+        Trace of the scatter W. Compression does not change the trace.
     left_out : float
-        The part of it that lies beyond the directions kept, and is spread evenly.
+        The part of the trace beyond the directions kept; `restore` spreads it evenly.
     scatter : float
-        ``|W' - W|``, W' being what is restored (Frobenius norm). Of several clients
-        the sum, which the norm of the sum does not exceed.
+        ``|W' - W|`` (Frobenius norm); W' is the restored scatter. For several clients
+        it is the sum, an upper bound of the norm of the summed difference.
     rounding : float
-        The part of it that is due to rounding: ``|W' - W''|``, W'' being W' before
+        The part of `scatter` due to rounding: ``|W' - W''|``. W'' is W' before its
         directions were rounded.
     means : float
         ``sum_c n_c |mu'_c - mu_c|^2``, due to rounding.
@@ -101,27 +102,29 @@ class CompressedStatistics:
     ----------
     counts : Tensor of shape (C,), int64
     means : RoundedRows of shape (K + 1, D), or (0, D) without samples
-        The mean of all rows, then of each of the K classes with samples its mean less
-        that one as rounded: what rounding takes from a mean is a share of its distance
-        from the others, not from the origin.
+        First the mean of all rows. Then, for each of the K classes with samples, its
+        mean minus that first row as rounded. So rounding errors scale with the distance
+        of a mean from the other means, not with its distance from the origin.
     factor : RoundedRows of shape (r, D), or None
-        Of the first r directions of W, see Notes; None: there are only means.
+        The factor of the first r directions of W, see Notes; None: there are only
+        means.
     left_out : float
         Trace of W beyond these directions.
 
     Notes
     -----
-    With eigenvalues s_i and eigenvectors v_i of W, what is restored is ::
+    With eigenvalues s_i and eigenvectors v_i of W, the restored scatter is ::
 
         W' = sum_{i <= r} (s_i - t) v_i v_i^T + t I,   t = sum_{i > r} s_i / (D - r)
 
-    in which the first r eigenvalues and the trace are those of W, and the others are
-    the mean of what is left: of all matrices of this form it is the nearest to W, and
-    the maximum-likelihood covariance of probabilistic principal components.
+    It has the first r eigenvalues and the trace of W. Its other eigenvalues are the
+    mean of those left out. Of all matrices of this form it is the nearest to W. It is
+    also the maximum-likelihood covariance of probabilistic principal components.
 
-    Int8 rounds the directions in steps as long as the entries of the last one kept are
-    on average (root mean square): each is then off by a twelfth of that one's square,
-    less than what leaving out the next one costs, and the weaker ones take few bits.
+    Int8 rounds the directions in steps. The step is the root mean square of the entries
+    of the last direction kept. The squared error of an entry is then a twelfth of the
+    squared step on average, less than leaving out the next direction costs. Weaker
+    directions take few bits.
 
     References
     ----------
@@ -137,7 +140,7 @@ class CompressedStatistics:
     def of(
         cls, statistics: Pooled, how: Compression
     ) -> tuple[CompressedStatistics, CompressionLoss]:
-        """The compressed form of `statistics`, and what is lost by it."""
+        """The compressed form of `statistics`, and the loss."""
         classes, located = statistics.classes, statistics.located
         counts = located.counts[classes].double()
         means = _round_means(located.high, located.low, classes, counts, how.dtype)
@@ -146,14 +149,14 @@ class CompressedStatistics:
             return held, held._loss(statistics, None)
         whole = statistics.factor()
         factor, left_out = _shortened(whole, how)
-        # A twelfth of a squared step is what rounding adds to an entry's square.
+        # Rounding adds a twelfth of the squared step to an entry's square, on average.
         step = float(whole[len(factor) - 1].norm()) if len(factor) else 0.0
         rounded = RoundedRows.of(factor, how.dtype, step / statistics.dim**0.5)
         held = cls(statistics.counts, means, rounded, left_out)
         return held, held._loss(statistics, factor)
 
     def restore(self) -> Pooled:
-        """Statistics as merging takes them."""
+        """The restored statistics, ready to be merged."""
         means = self._means()
         if self.factor is None:
             return MeanStatistics.from_moments(self.counts, means)
@@ -181,14 +184,15 @@ class CompressedStatistics:
         return means
 
     def _even(self) -> float:
-        """What every direction has of `left_out`."""
+        """The share of each remaining direction in `left_out`."""
         if self.factor is None or self.left_out == 0:
             return 0.0
         rank, dim = self.factor.numbers.shape
         return self.left_out / (dim - rank)
 
     def _loss(self, statistics: Pooled, factor: Tensor | None) -> CompressionLoss:
-        """Beside the statistics that it is of, and their `factor` before rounding."""
+        """The loss against the exact `statistics` and their `factor` before
+        rounding."""
         shift = (self._means() - statistics.located.high) - statistics.located.low
         moved = float((statistics.counts.double() @ shift.square()).sum())
         if factor is None or not isinstance(statistics, SummedStatistics):
@@ -208,7 +212,8 @@ class CompressedStatistics:
 def _round_means(
     high: Tensor, low: Tensor, classes: list[int], counts: Tensor, dtype: str
 ) -> RoundedRows:
-    """Means ``high + low`` [C, D] of `classes`, as `CompressedStatistics` has them."""
+    """Means ``high + low`` [C, D] of `classes`, rounded as `CompressedStatistics`
+    says."""
     high, low = high[classes], low[classes]
     if not classes:
         return RoundedRows.of(high, dtype)
@@ -222,8 +227,11 @@ def _round_means(
 
 
 def _shortened(factor: Tensor, how: Compression) -> tuple[Tensor, float]:
-    """The rows of a thin factor [R, D] to keep, without what `restore` gives all
-    directions; and the trace of the others."""
+    """The rows of a thin factor [R, D] to keep, and the trace of the other rows.
+
+    The rows kept are shortened by the even part, which `restore` adds to all
+    directions.
+    """
     lengths = factor.norm(dim=1)
     squares = lengths.square()
     rank, dim = how.kept(squares), factor.shape[1]

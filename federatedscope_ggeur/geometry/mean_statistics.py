@@ -9,7 +9,8 @@ from federatedscope_ggeur.geometry.moments import Located, Means
 
 
 class MeanStatistics(Located):
-    """Counts and means of `C` classes, all that nearest class means needs.
+    """Counts and means of `C` classes. The closed form "nearest class means" needs no
+    more.
 
     Objects are immutable; ``a + b`` and ``a - b`` are as for `ClassStatistics`.
 
@@ -26,12 +27,12 @@ class MeanStatistics(Located):
 
     @classmethod
     def of(cls, statistics: Located) -> MeanStatistics:
-        """Those of statistics that hold scatters as well, without these."""
+        """The counts and means of `statistics` that may hold scatters as well."""
         return cls(statistics.located)
 
     @classmethod
     def from_moments(cls, counts: Tensor, means: Tensor) -> MeanStatistics:
-        """From counts [C] and means [C, D], as they arrive in a message."""
+        """Statistics from counts [C] and means [C, D], as they arrive in a message."""
         return cls(Means.rounded(counts, means))
 
     def __add__(self, other: MeanStatistics) -> MeanStatistics:

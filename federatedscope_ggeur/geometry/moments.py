@@ -1,6 +1,6 @@
 """Mean and scatter of one class's rows, and means more exact than float64.
 
-`Located` is what statistics share that hold such means.
+`Located` is the base class of all statistics that hold such means.
 """
 
 from __future__ import annotations
@@ -54,27 +54,30 @@ class Means:
 
     @classmethod
     def rounded(cls, counts: Tensor, means: Tensor) -> Means:
-        """Counts [C] and means [C, D] of any type, as they arrive in a message."""
+        """Means from counts [C] and means [C, D] of any type, as they arrive in a
+        message."""
         counts = counts.to(torch.int64).clone()
         high = means.to(torch.float64).clone()
         high[counts == 0] = 0
         return cls(counts, high, torch.zeros_like(high))
 
     def mapped(self, centre: Tensor, linear: Callable[[Tensor], Tensor]) -> Means:
-        """Those of the rows ``T (x - centre)``; `linear` gives ``T r`` of rows r."""
+        """The means of the rows ``T (x - centre)``; `linear` gives ``T r`` for rows
+        r."""
         return Means.rounded(self.counts, linear((self.high - centre) + self.low))
 
     def plus(self, other: Means) -> tuple[Means, Tensor]:
-        """Those of both parts together, and the term between their means.
+        """The means of both parts together, and the term between their means.
 
-        The scatter of a class merged is the sum of its two scatters and of the outer
-        product of its row of the second result [C, D].
+        The merged scatter of a class is the sum of its two scatters and of an outer
+        product: that of the class's row in the second result [C, D] with itself.
         """
         self._require_alike(other)
         counts = self.counts + other.counts
         fraction = other.counts.double() / counts.clamp(min=1)
         only_other = self.counts == 0
-        # delta, not the means, carries the weight: it is small when means are large.
+        # The weight multiplies delta, not the means: delta is small even if means are
+        # large.
         delta = (other.high - self.high) + (other.low - self.low)
         delta[only_other | (other.counts == 0)] = 0
         high, low = add_to_mean(self.high, self.low, fraction[:, None] * delta)
@@ -84,7 +87,8 @@ class Means:
         return Means(counts, high, low), between
 
     def minus(self, other: Means) -> tuple[Means, Tensor]:
-        """Those of what is left without `other`, and the term between, as in `plus`."""
+        """The means of what is left without `other`, and the term between, as in
+        `plus`."""
         self._require_alike(other)
         counts = self.counts - other.counts
         if (counts < 0).any():

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
 
-#: What rows may be stored as, by name.
+#: The types that rows may be stored in, by name.
 ROW_DTYPES = {
     "float32": torch.float32,
     "float16": torch.float16,
@@ -27,15 +27,16 @@ class RoundedRows:
     ----------
     numbers : Tensor of shape (r, D), one of `ROW_DTYPES`
     scales : Tensor of shape (r,), float64
-        Not negative. Each gives its row the length that it had before rounding, so
-        that the sum of squares of the rows, the trace of ``R^T R``, stays.
+        Not negative. Each scale gives its row the length that it had before rounding.
+        So the sum of squares of the rows, the trace of ``R^T R``, stays the same.
 
     Notes
     -----
-    The largest entry of a row becomes 1 in floating point, so rows of any size fit; in
-    int8 it becomes 127, or less where steps are asked for that are not so fine. An
-    entry is off by half a step, or by 2^-11 (float16) or 2^-24 (float32) of itself, and
-    by what the length puts right, which is of second order.
+    In floating point the largest entry of a row becomes 1, so rows of any size fit. In
+    int8 it becomes 127, or less if coarser steps are asked for. An int8 entry is off by
+    at most half a step. A floating-point entry is off by a share of itself: 2^-11
+    (float16) or 2^-24 (float32). Restoring the length changes entries too, but only in
+    second order.
     """
 
     numbers: Tensor
@@ -45,9 +46,9 @@ class RoundedRows:
     def of(cls, rows: Tensor, dtype: str, step: float = 0.0) -> RoundedRows:
         """Rows of shape (r, D), float64, as `dtype`, one of `ROW_DTYPES`.
 
-        In int8 the steps between numbers are no finer than `step`: a row that takes few
-        steps takes few bits, once it is packed. A row that is all zero when rounded
-        stays so, whatever its length.
+        In int8 the steps between numbers are at least `step`. A row with few steps
+        takes few bits once it is packed. A row that rounds to zero stays zero, whatever
+        its length was.
         """
         if dtype not in ROW_DTYPES:
             raise StatisticsError(

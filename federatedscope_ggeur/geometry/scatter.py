@@ -1,4 +1,4 @@
-"""A scatter, as ``n Sigma`` of one class, held in whichever form is smaller."""
+"""A scatter, e.g. ``n Sigma`` of one class, held in the smaller of two forms."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 def canonical_signs(vectors: Tensor) -> Tensor:
     """Rows of shape (r, D), each flipped so that its largest entry is positive.
 
-    Of entries within 1% of the largest the first one counts, so that rounding does
-    not decide the sign where columns mirror each other, as in ``(x, -x)``.
+    If several entries are within 1% of the largest, the first of them counts. Else
+    rounding would decide the sign for mirrored columns, as in ``(x, -x)``.
     """
     if vectors.shape[0] == 0:
         return vectors
@@ -37,10 +37,10 @@ def thin_factor(rows: Tensor) -> Tensor:
 
     Notes
     -----
-    F depends on ``Z^T Z`` alone: U, which holds what Z knows beyond its scatter, is
-    dropped, and among equal singular values a fixed rule picks the directions. A
-    triangular QR factor would not do: where leading columns of Z are zero it hands over
-    the rows themselves.
+    F depends on ``Z^T Z`` alone. U is dropped: it holds all that Z tells beyond its
+    scatter. For equal singular values a fixed rule picks the directions. A triangular
+    QR factor must not be used: if leading columns of Z are zero, it is the rows
+    themselves.
     """
     if rows.shape[0] == 0:
         return rows
@@ -51,11 +51,11 @@ def thin_factor(rows: Tensor) -> Tensor:
 
 
 def _settle_ties(factor: Tensor) -> Tensor:
-    """Turn orthogonal rows of equal length, longest first, to a basis that they span.
+    """Replace orthogonal rows of equal length by a fixed basis of their span.
 
-    Which orthogonal rows a decomposition returns for equal values depends on what it
-    was given; the result depends on ``F^T F`` alone. Values closer than 1e-8 of the
-    largest count as equal, for rounding tells them apart.
+    For equal singular values, the rows of a decomposition depend on its input. The
+    result here depends on ``F^T F`` alone. Rows come longest first. Lengths that differ
+    by less than 1e-8 of the largest count as equal: only rounding tells them apart.
     """
     lengths = factor.norm(dim=1)
     apart = lengths[:-1] - lengths[1:] > 1e-8 * lengths[:1]
@@ -80,7 +80,7 @@ def _echelon(rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Scatter:
-    """``dense + sum of block^T block``; blocks wait until a matrix is smaller.
+    """``dense + sum of block^T block``; blocks stay until a matrix is smaller.
 
     Attributes
     ----------
@@ -132,7 +132,8 @@ class Scatter:
         return rows.T @ rows if self.dense is None else self.dense + rows.T @ rows
 
     def rows(self) -> Tensor | None:
-        """Rows R of shape (r, D) with ``R^T R`` equal to the scatter, if not dense."""
+        """Rows R of shape (r, D), ``R^T R`` equal to the scatter; None if it is
+        dense."""
         if self.dense is not None:
             return None
         return torch.cat(self.blocks) if len(self.blocks) > 1 else self.blocks[0]
@@ -143,7 +144,7 @@ class Scatter:
         return held if self.dense is None else held + float(self.dense.trace())
 
     def mapped(self, linear: Callable[[Tensor], Tensor]) -> Scatter:
-        """``T S T^T`` of the scatter S; `linear` gives ``T r`` of rows r."""
+        """``T S T^T`` for the scatter S; `linear` gives ``T r`` for rows r."""
         dense = None if self.dense is None else linear(linear(self.dense).T)
         return Scatter(self.dim, dense, tuple(map(linear, self.blocks)))
 
@@ -161,7 +162,8 @@ class Scatter:
         return canonical_signs(_settle_ties(factor.flip(0)))
 
     def plus(self, other: Scatter, between: Tensor) -> Scatter:
-        """Sum with `other` and with ``B^T B`` of the rows `between` [D] or [r, D]."""
+        """The sum with `other` and ``B^T B``; B is `between`, of shape [D] or [r,
+        D]."""
         dense = self.dense if other.dense is None else other.dense
         if self.dense is not None and other.dense is not None:
             dense = self.dense + other.dense
@@ -174,7 +176,7 @@ class Scatter:
         return Scatter(self.dim, merged.matrix())
 
     def minus(self, other: Scatter, between: Tensor) -> Scatter:
-        """What is left: its sum with `other` and ``B^T B`` of `between` is self."""
+        """The scatter that gives self again if `other` and ``B^T B`` are added."""
         # On matrices only: a factor cannot express a difference.
         between = torch.atleast_2d(between)
         left = self.matrix() - other.matrix() - between.T @ between

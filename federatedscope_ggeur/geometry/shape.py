@@ -45,8 +45,8 @@ class GeometricShape:
     ) -> GeometricShape:
         """Shape of a symmetric positive semi-definite matrix of shape (D, D).
 
-        Eigenvalues up to `resolution` of the largest are rounding noise and left out;
-        by default D times the precision of the matrix's type.
+        Eigenvalues up to `resolution` times the largest are rounding noise and left
+        out. The default `resolution` is D times the precision of the matrix's type.
         """
         if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
             raise StatisticsError(
@@ -68,9 +68,10 @@ class GeometricShape:
 
         Notes
         -----
-        With fewer rows than dimensions the Gram matrix ``F F^T`` of the stacked rows is
-        decomposed instead: same eigenvalues, and eigenvectors along ``F^T u``. QR gives
-        them length 1: where lambda is all but zero its root is not their length.
+        With fewer rows than dimensions, the Gram matrix ``F F^T`` of the stacked rows
+        is decomposed instead. It has the same eigenvalues, and the eigenvectors lie
+        along ``F^T u``. QR gives them length 1. Dividing by sqrt(lambda) would be
+        inexact if lambda is nearly zero.
         """
         rows = torch.cat(list(factors))
         if rows.shape[0] >= rows.shape[1]:
@@ -84,9 +85,9 @@ class GeometricShape:
     def from_statistics(
         cls, statistics: ClassStatistics, c: int, resolution: float | None = None
     ) -> GeometricShape:
-        """Shape of class `c`, by the cheaper of the two ways.
+        """Shape of class `c`, computed in the cheaper of the two ways.
 
-        `resolution` is for covariances that have been rounded, see `from_covariance`.
+        `resolution` is for covariances that were rounded, see `from_covariance`.
         """
         rows = statistics.stacked_rows(c)
         if rows is None:
@@ -117,9 +118,10 @@ class GeometricShape:
     def basis(self, scale: str = "covariance") -> Tensor:
         """Scaled directions ``s_m xi_m`` as rows: Tensor of shape (r, D).
 
-        Standard normal rows times it are the noise of Eq. 5. With ``"covariance"``
-        ``s = sqrt(lambda)``, so the noise has covariance Sigma; with ``"eigenvalue"``
-        ``s = lambda``, the paper's formula, so it has covariance Sigma^2.
+        Standard normal rows times this basis are the noise of Eq. 5. With
+        ``"covariance"``, ``s = sqrt(lambda)``: the noise has covariance Sigma. With
+        ``"eigenvalue"``, ``s = lambda``, as the paper's formula has it: the noise has
+        covariance Sigma^2.
         """
         if scale not in SCALES:
             raise ValueError(f"scale must be one of {SCALES}, got {scale!r}")
@@ -130,7 +132,7 @@ class GeometricShape:
 def shape_similarity(a: GeometricShape, b: GeometricShape, top: int = 5) -> float:
     """Similarity of two shapes: ``sum_{i<=top} |<xi_i, xi'_i>|`` (Eq. 3).
 
-    Between 0 and `top`; a direction that one of them lacks adds nothing.
+    It lies between 0 and `top`. A direction that one of the shapes lacks adds nothing.
     """
     if a.dim != b.dim:
         raise StatisticsError(f"shapes in {a.dim} and {b.dim} dimensions do not fit")
@@ -142,7 +144,7 @@ def shape_similarity(a: GeometricShape, b: GeometricShape, top: int = 5) -> floa
 def _clip(
     values: Tensor, vectors: Tensor, dim: int, resolution: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Descending order without what is rounding noise beside the largest value."""
+    """Values and vectors in descending order, without rounding noise."""
     if len(values) == 0:
         return values, vectors
     if resolution is None:

@@ -1,8 +1,8 @@
-"""How many rows of a class an augmented set has: a rule for each source.
+"""How many rows of a class an augmented set has: one rule for each source.
 
-They differ in what they do to a class that has more rows of its own than its size.
-Where a rule cuts, own rows stay while they fit, and new ones at random fill the places
-left; if not all fit, the own rows that stay are drawn at random.
+The rules differ for a class with more rows of its own than its size. If a rule cuts,
+own rows stay as long as they fit, and new rows, drawn at random, fill the places left.
+If the own rows do not all fit, the rows that stay are drawn at random.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Union
 class TotalSizes:
     """The paper's rule (Sections 3.2.1 and 3.2.2): totals for each class.
 
-    A class with more rows than `step1` keeps them all, and step 1 adds none. So does
-    the code published for label skew.
+    A class with more rows than `step1` keeps them all, and step 1 adds none. The code
+    published for label skew does the same.
 
     Attributes
     ----------
@@ -41,16 +41,17 @@ class TotalSizes:
 
 @dataclass(frozen=True)
 class ReleaseSizes:
-    """The rule of the code published for domain skew: so many new rows, then a cut.
+    """The rule of the code published for domain skew: a fixed number of new rows, then
+    a cut.
 
-    A class with many rows gets as many new ones as any other. That code takes a class
-    without rows of its own from the first prototypes' rows alone; here they are cut at
-    random, too.
+    A class with many rows gets as many new rows as any other. One difference: for a
+    class without rows of its own, that code keeps only the rows of the first
+    prototypes. Here the cut is random for such a class, too.
 
     Attributes
     ----------
     step1 : int
-        New rows of step 1 in all, however many the class has of its own.
+        New rows of step 1 in all, however many own rows the class has.
     step2 : int
         New rows for each prototype.
     target : int

@@ -1,8 +1,8 @@
 """Spaces: the coordinates ``x' = T (x - m)`` that a model is trained in.
 
-Embeddings differ by factors of a hundred in their lengths, and more in the rates that
-suit them. In a space that is centred and scaled by the rows themselves one rate suits
-all.
+This is feature normalisation. Lengths of embeddings differ by factors of a hundred; the
+learning rates that suit them differ even more. A space that is centred and scaled by
+the rows themselves lets one rate suit all.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from federatedscope_ggeur.geometry.totals import Totals
 SPACES = ("standard", "raw", "whitened")
 
 #: Root mean square length of the rows of a space that is not raw. The cross-entropy of
-#: a row x has a curvature of at most |x|^2 / 2 along x, so that a gradient step of rate
-#: r does not overshoot up to |x|^2 = 4 / r: 40 at FederatedScope's default rate of 0.1.
+#: a row x has a curvature of at most |x|^2 / 2 along x. So a gradient step of rate r
+#: does not overshoot if |x|^2 <= 4 / r: 40 at FederatedScope's default rate of 0.1.
 LENGTH = 40**0.5
 
-#: Rows closer together than this share of their distance from the origin are the same
-#: up to rounding; float32 tells rows apart from 6e-8 on.
+#: Rows count as equal if they differ by less than this share of their distance from
+#: the origin: that is rounding. float32 tells rows apart from a share of 6e-8 on.
 _ROUNDING = 1e-10
 
 _CHUNK_ROWS = 4096
@@ -45,7 +45,7 @@ class Space:
     centre : Tensor of shape (D,), float64
         m.
     scale : float
-        T, where there is no `matrix`.
+        T, if there is no `matrix`.
     matrix : Tensor of shape (D, D), float64, or None
         T, symmetric and positive definite.
     """
@@ -57,13 +57,13 @@ class Space:
 
     @classmethod
     def raw(cls, dim: int) -> Space:
-        """Embeddings as they are: whatever is transformed comes back itself."""
+        """Embeddings as they are: the transform changes nothing."""
         return cls("raw", torch.zeros(dim, dtype=torch.float64))
 
     @classmethod
     def standard(cls, totals: Totals) -> Space:
         """``x' = LENGTH (x - m) / s``, with m the mean of all rows and s^2 the mean of
-        ``|x - m|^2``; ``s = 1`` where all rows are the same.
+        ``|x - m|^2``; ``s = 1`` if all rows are equal.
 
         Raises
         ------
@@ -85,16 +85,16 @@ class Space:
     ) -> Space:
         """``x' = LENGTH A^(-1/2) (x - m) / s`` with ``A = (1-g) W + g tr(W)/D I``.
 
-        W is the within-class scatter over N - C for N rows of C classes: rows of a
-        class become equally wide in all directions, up to the shrinkage g. s^2 is the
-        mean of ``|A^(-1/2) (x - m)|^2`` over these rows and their own m.
+        W is the within-class scatter divided by N - C, for N rows of C classes. So the
+        rows of a class become equally wide in all directions, up to the shrinkage g.
+        s^2 is the mean of ``|A^(-1/2) (x - m)|^2`` over these rows and their own m.
 
         Parameters
         ----------
         totals : Totals
-            Of all rows: m is their mean.
+            The totals of all rows: m is their mean.
         statistics : ClassStatistics or SummedStatistics
-            W is theirs.
+            The statistics that W is computed from.
         shrinkage : float
             g, above 0 and at most 1.
 
@@ -112,8 +112,8 @@ class Space:
         size = summed.trace() / max(freedom, 1) / summed.dim
         if not size > 0:
             raise StatisticsError(
-                "there is no whitened space: no class that statistics were sent of has "
-                f"two rows that differ; lower {setting('min_samples')}, or set "
+                "there is no whitened space: no class with statistics has rows that "
+                f"differ; lower {setting('min_samples')}, or set "
                 f"{setting('space')} to standard"
             )
         values, vectors = torch.linalg.eigh(summed.scatter() / freedom)
@@ -124,7 +124,7 @@ class Space:
         within = values * (freedom / own.count)
         scale = LENGTH * float(inverse @ (within + between)) ** -0.5
         matrix = scale * (vectors * inverse.sqrt()) @ vectors.T
-        # As it travels, so that both sides have the same one.
+        # Rounded as in a message, so that both sides have the same matrix.
         matrix = ((matrix + matrix.T) / 2).float().double()
         return cls("whitened", totals.mean, matrix=matrix)
 
@@ -137,8 +137,11 @@ class Space:
         return self.kind == "raw"
 
     def report(self) -> dict[str, float | str] | None:
-        """Its kind and, if it is standard, how far from the centre rows are (s), as
-        plain values; None for raw embeddings."""
+        """The space as plain values; None for raw embeddings.
+
+        `kind`; for a standard space also `distance`, how far rows are from the centre
+        (s).
+        """
         if self.is_raw:
             return None
         distance = {} if self.matrix is not None else {"distance": LENGTH / self.scale}
@@ -158,7 +161,7 @@ class Space:
         """Embeddings of shape (n, D) in these coordinates, in their own type."""
         if self.is_raw:
             return rows
-        # A part at a time: float64 is for the difference, which float32 would round.
+        # A part at a time: the difference takes float64, since float32 would round it.
         parts = (
             self.linear(part.to(torch.float64) - self.centre).to(rows.dtype)
             for part in rows.split(_CHUNK_ROWS)
@@ -180,7 +183,7 @@ class SpaceSettings:
     ----------
     kind : {"standard", "raw", "whitened"}
     shrinkage : float
-        Of the whitened space, above 0 and at most 1.
+        The shrinkage g of the whitened space, above 0 and at most 1.
     """
 
     kind: str = "raw"
@@ -191,12 +194,12 @@ class SpaceSettings:
         totals: Totals,
         statistics: Union[ClassStatistics, SummedStatistics, MeanStatistics],
     ) -> Space:
-        """The space of rows with these totals and, for the whitened one, statistics.
+        """The space for rows with these totals; a whitened one also needs `statistics`.
 
         Raises
         ------
         StatisticsError
-            They do not suffice.
+            The totals or statistics do not suffice.
         """
         if self.kind == "raw":
             return Space.raw(len(totals.mean))
@@ -209,9 +212,11 @@ class SpaceSettings:
         return Space.whitened(totals, statistics, self.shrinkage)
 
     def of_rows(self, features: Tensor, labels: Tensor, num_classes: int) -> Space:
-        """The space of rows of shape (n, D) with labels of shape (n,); raw without
-        rows, and the standard one where none of a class differ, so that it cannot be
-        whitened."""
+        """The space for rows of shape (n, D) with labels of shape (n,).
+
+        Without rows it is raw. If no two rows of a class differ, whitening is
+        impossible; the space is then standard.
+        """
         if self.kind == "raw" or not len(features):
             return Space.raw(features.shape[1])
         totals = Totals.of_rows(features)
@@ -225,6 +230,6 @@ class SpaceSettings:
 def _require_rows(totals: Totals) -> None:
     if not totals.count:
         raise StatisticsError(
-            "there is no space of no rows: no client sent how its rows lie; lower "
+            "there is no space without rows: no client sent totals of its rows; lower "
             f"{setting('min_samples')}, or set {setting('space')} to raw"
         )

@@ -1,7 +1,7 @@
 """Per-class counts, means and covariances, and their exact merge.
 
-`ClassStatistics` obeys one law: adding two objects gives the statistics of the two
-data sets put together, and subtracting gives those of what is left.
+`ClassStatistics` obeys one law. Adding two objects gives the statistics of the two data
+sets together. Subtracting gives the statistics of the rows that are left.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry.moments import Located, Means, moments
 from federatedscope_ggeur.geometry.scatter import Scatter
 
-#: No entry of an embedding, or of a mean of some, is larger. Far below what float32
-#: holds: squares, scatters and, in float64, squared scatters stay finite.
+#: The largest allowed entry of an embedding, or of a mean. It is far below the limit of
+#: float32. So squares, scatters and, in float64, squared scatters stay finite.
 LARGEST_EMBEDDING = 1e15
 
 
@@ -40,9 +40,9 @@ class ClassStatistics(Located):
 
         Sigma = (1/N) [sum_k n_k Sigma_k + sum_k n_k (mu_k - mu)(mu_k - mu)^T]
 
-    applied to two parts at a time on the scatter ``n Sigma`` (Chan et al., 1979).
-    A mean is kept as an unevaluated sum of two float64 numbers, so that differences of
-    means stay exact when the data lie far from the origin.
+    applied to two parts at a time, on the scatter ``n Sigma`` (Chan et al., 1979). A
+    mean is kept as an unevaluated sum of two float64 numbers. So differences of means
+    stay exact even if the data lie far from the origin.
 
     References
     ----------
@@ -75,7 +75,7 @@ class ClassStatistics(Located):
         Raises
         ------
         StatisticsError
-            Shapes that do not fit, NaN or infinity, labels out of range.
+            Shapes do not fit, values are NaN or infinite, or labels are out of range.
         """
         features, labels = torch.as_tensor(features), torch.as_tensor(labels)
         _check_embeddings(features, labels, num_classes)
@@ -178,7 +178,7 @@ class ClassStatistics(Located):
         return ClassStatistics(self.located.mapped(centre, linear), scatters)
 
     def with_means(self, means: Tensor) -> ClassStatistics:
-        """The same about other `means` [C, D]."""
+        """The same statistics with other `means` [C, D]; the scatters stay."""
         return ClassStatistics(Means.rounded(self.counts, means), self._scatters)
 
     def restrict(self, classes: Iterable[int]) -> ClassStatistics:

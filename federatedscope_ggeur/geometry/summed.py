@@ -1,7 +1,7 @@
 """Per-class counts and means with one scatter for all classes, and their exact merge.
 
-All that LDA, nearest class means and ridge regression need; `SummedStatistics` obeys
-the law of `ClassStatistics`: adding two gives those of the two data sets together.
+LDA, nearest class means and ridge regression need no more. `SummedStatistics` obeys the
+law of `ClassStatistics`: adding two gives the statistics of both data sets together.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SummedStatistics(Located):
 
     @classmethod
     def from_classes(cls, statistics: ClassStatistics) -> SummedStatistics:
-        """The sum over classes of statistics that hold a scatter for each."""
+        """Sum the scatters of statistics that hold one for each class."""
         total = Scatter.zero(statistics.dim)
         no_rows = torch.zeros(0, statistics.dim, dtype=torch.float64)
         for c in statistics.classes:
@@ -74,12 +74,12 @@ class SummedStatistics(Located):
         factor : Tensor of shape (r, D), optional
             ``F`` with ``F^T F = W``.
         scatter : Tensor of shape (D, D), optional
-            ``W`` itself; one of the two must be given.
+            ``W`` itself. Give either `factor` or `scatter`.
 
         Raises
         ------
         StatisticsError
-            Both or neither of `factor` and `scatter`, or shapes that do not fit.
+            Both or neither of `factor` and `scatter` are given, or shapes do not fit.
         """
         dim = means.shape[1]
         if factor is not None and scatter is None:
@@ -123,7 +123,7 @@ class SummedStatistics(Located):
     def mapped(
         self, centre: Tensor, linear: Callable[[Tensor], Tensor]
     ) -> SummedStatistics:
-        """The statistics of the rows ``T (x - centre)``, as of `ClassStatistics`."""
+        """The statistics of the rows ``T (x - centre)``, as for `ClassStatistics`."""
         located = self.located.mapped(centre, linear)
         return SummedStatistics(located, self._scatter.mapped(linear))
 
@@ -143,7 +143,7 @@ class SummedStatistics(Located):
             return NotImplemented
         means, between = self.located.minus(other.located)
         if (means.counts <= 1).all():
-            # Without two samples in a class a scatter is zero, rounding or not.
+            # If no class has two samples, the scatter is zero, whatever rounding left.
             return SummedStatistics(means, Scatter.zero(self.dim))
         if not other.counts.any():
             return self

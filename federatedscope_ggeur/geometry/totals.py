@@ -1,4 +1,4 @@
-"""How many rows there are, where they lie and how far they spread, over all classes."""
+"""Count, mean and spread of rows, over all classes together."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from federatedscope_ggeur.geometry.summed import SummedStatistics
 
 @dataclass(frozen=True)
 class Totals:
-    """The moments of rows without their classes: as much as (n, sum x, sum |x|^2).
+    """The moments of rows without their classes; they tell as much as (n, sum x, sum
+    |x|^2).
 
-    ``a + b`` are those of both sets of rows. They are kept centred, because the
-    difference of ``sum |x|^2 / n`` and ``|mean|^2`` is lost to rounding far from the
-    origin.
+    ``a + b`` are the totals of both sets of rows. They are kept centred. Far from the
+    origin, ``sum |x|^2 / n - |mean|^2`` would be lost to rounding.
 
     Attributes
     ----------
@@ -38,12 +38,12 @@ class Totals:
 
     @classmethod
     def empty(cls, dim: int) -> Totals:
-        """Of no rows: the zero of the sum."""
+        """The totals of no rows: the zero of the sum."""
         return cls(0, torch.zeros(dim, dtype=torch.float64), 0.0)
 
     @classmethod
     def of_rows(cls, features: Tensor) -> Totals:
-        """Of rows of shape (n, D), floating point."""
+        """The totals of rows of shape (n, D), floating point."""
         if not len(features):
             return cls.empty(features.shape[1])
         rows = features.to(torch.float64)
@@ -57,9 +57,10 @@ class Totals:
     def of_statistics(
         cls, statistics: Union[ClassStatistics, SummedStatistics, MeanStatistics]
     ) -> Totals:
-        """Of all rows that class statistics are of.
+        """The totals of all rows behind class statistics.
 
-        Where these are means alone, the `spread` is that of as many rows at the means.
+        If these are means alone, `spread` counts every row as if it lay at its class
+        mean.
         """
         counts = statistics.counts.double()
         total = float(counts.sum())
