@@ -13,7 +13,7 @@ from federatedscope_ggeur.errors import shown
 
 NOT_SET = -1.0
 #: No sensible rate, weight, temperature or number of bytes is larger. float32 can hold
-#: #: the square of such a number, and the product of two.
+#: the square of such a number, and the product of two.
 LARGEST = 1e15
 #: Longest name or path. One message may repeat it several times.
 MOST_CHARACTERS = 1000

@@ -27,7 +27,7 @@ from federatedscope_ggeur.transport.settings import (
 VERSION = 1
 JOIN = "join_in"
 #: Messages of the transport itself. WELCOME: the client is admitted. LEAVE: the client
-#: #: will send no more. ALIVE: the server is still there.
+#: will send no more. ALIVE: the server is still there.
 WELCOME, LEAVE = "transport.welcome", "transport.leave"
 ALIVE = "transport.alive"
 PARTS_LIMIT = 64
@@ -257,8 +257,7 @@ def _envelope(
 def _part(
     index: int, size: int, frames: Iterator[bytes], most: int, sender: str
 ) -> bytes:
-    # Not a list of pieces: a list of tiny pieces takes many times the memory of its
-    # data.
+    # Not a list: a list of tiny pieces takes many times the memory of its data.
     data, missing = BytesIO(), size
     while missing:
         frame = next(frames, None)

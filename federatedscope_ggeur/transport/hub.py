@@ -43,7 +43,7 @@ ALREADY_JOINED = "has joined already"
 
 # Room for more streams than may join or wait: a refused client must learn why.
 _SPARE_STREAMS = 64
-# Streams with a number beyond the clients' that may join, so that the course can tell #
+# Streams with a number beyond the clients' that may join, so that the course can tell
 # them what is wrong.
 _UNKNOWN_NUMBERS = 16
 # Characters: gRPC carries a reason in a header of at most 8 KiB.
@@ -302,8 +302,7 @@ class Hub:
             join, introduction = read_join(requests, self._settings, stream.peer)
             self._admit(stream, join, introduction)
             sender = f"client {stream.number}"
-            # gRPC reports a broken connection sometimes as an end, sometimes as an
-            # error.
+            # gRPC reports a broken connection as an end or as an error.
             goodbye = _BROKEN
             take = partial(read_envelope, requests, self._settings, sender)
             while envelope := take(lambda: stream.due):

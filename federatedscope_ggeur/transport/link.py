@@ -272,7 +272,6 @@ class _Call:
     def _reason(self) -> str | None:
         for key, value in self._call.trailing_metadata() or ():
             if key == REASON:
-                # In one line: a server's text must not look like several lines of this
-                # program.
+                # One line: a server's text must not look like lines of this program.
                 return " ".join(value.decode(errors="replace").split())
         return None

@@ -110,8 +110,7 @@ def channel_options(settings: TransportSettings) -> list[tuple[str, Any]]:
     return [
         *_options(settings),
         ("grpc.enable_http_proxy", int(settings.http_proxy)),
-        # A client may start long before the server; its retries must not be minutes
-        # apart.
+        # A client may start long before the server: it must not sleep for minutes.
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 2000),
     ]
@@ -130,8 +129,7 @@ def _options(settings: TransportSettings) -> list[tuple[str, Any]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         # gRPC unpacks a compressed message whole before it checks the length: 1 MiB
-        # could # become 1 GiB. So frames.py packs and unpacks the frames, within
-        # limits.
+        # could become 1 GiB. So frames.py packs and unpacks frames, within limits.
         ("grpc.compression_enabled_algorithms_bitset", 1),
     ]
 

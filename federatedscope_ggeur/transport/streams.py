@@ -16,7 +16,7 @@ _MESSAGE_COST = 1024
 
 
 class Allowance:
-    """A limit on the bytes of one peer that wait unread; at the limit its stream pauses.
+    """Limits the bytes of one peer that wait unread; at the limit its stream pauses.
 
     Parameters
     ----------
