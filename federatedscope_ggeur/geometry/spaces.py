@@ -112,8 +112,8 @@ class Space:
         size = summed.trace() / max(freedom, 1) / summed.dim
         if not size > 0:
             raise StatisticsError(
-                "there is no whitened space: no class with statistics has rows that "
-                f"differ; lower {setting('min_samples')}, or set "
+                "there is no whitened space: no class with statistics has two rows "
+                f"that differ; lower {setting('min_samples')}, or set "
                 f"{setting('space')} to standard"
             )
         values, vectors = torch.linalg.eigh(summed.scatter() / freedom)
