@@ -154,7 +154,9 @@ def test_a_token_of_another_secret_is_refused(make_hub, join, tmp_path, files):
     hub = make_hub(security=Security(join_secret=files("secret")))
     stale = tmp_path / "stale"
     stale.write_text(make_token(b"another secret 16", 1))
-    with pytest.raises(Refused, match=r"not made from this server's ggeur\.join_secret"):
+    with pytest.raises(
+        Refused, match=r"not made from this server's ggeur\.join_secret"
+    ):
         join(hub, 1, security=Security(join_token=str(stale)))
 
 
