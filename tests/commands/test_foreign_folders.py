@@ -108,7 +108,7 @@ def foreign(runs, tmp_path, monkeypatch) -> Foreign:
 #: Each command that reads a folder, its exit status, and what it says.
 COMMANDS = {
     "compare": (["compare", "{folder}"], 0, ""),
-    "report": (["report", "{folder}", "--checklist"], 0, ""),
+    "report": (["report", "{folder}"], 0, ""),
     "report --paper": (["report", "{folder}", "--paper", "table7"], 1, "--paper"),
     "report --classes": (["report", "{folder}", "--classes"], 1, f"--plugins {NAME}"),
     "predict": (["predict", "--run", "{folder}", "{images}"], 0, ""),

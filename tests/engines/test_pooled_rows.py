@@ -12,7 +12,7 @@ from federatedscope_ggeur.engines.forecast import forecast, set_up
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.reporting import Results, results_table, write_run
 from federatedscope_ggeur.reporting.comparison import Comparison, Measure
-from federatedscope_ggeur.reporting.tables import results_html
+from federatedscope_ggeur.reporting.results import results_html
 
 SIX = ["federate.client_num", 6, "data.splits", [0.6, 0.2, 0.2], "ggeur.steps", []]
 POOLED = [*SIX, "ggeur.base_method", "centralised"]

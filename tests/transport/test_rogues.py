@@ -60,10 +60,10 @@ def still_serves(hub, joined):
 @pytest.mark.parametrize(
     ("frames", "problem"),
     [
-        ([b"garbage"], "no header of this program"),
-        ([b""], "no header of this program"),
+        ([b"garbage"], "not a header of this program"),
+        ([b""], "not a header of this program"),
         ([b"H" + b"[" * 8000], "not JSON"),
-        ([b"H" + b"x" * 70_000], "no header of this program"),
+        ([b"H" + b"x" * 70_000], "not a header of this program"),
         ([header()], "expected an object with the keys"),
         ([joining(0)], "is not a client.s number"),
         ([joining("1")], "is not a client.s number"),
