@@ -26,6 +26,9 @@ from federatedscope_ggeur.federation.exchanges.calibration.exchange import (
     CalibrationClient,
     CalibrationExchange,
 )
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
+    EvaluationClient,
+)
 from federatedscope_ggeur.methods import METHODS, build_method
 from federatedscope_ggeur.models import CPU, ModelSettings, build_model, to_vector
 
@@ -71,7 +74,8 @@ def rounds(method, device, **options):
     weights = federation.run(3)
     broadcast = federation.send(federation.broadcast(3))
     test = {"test": Embeddings(*make_rows(30, seed=9), "any")}
-    reports = [c.score(broadcast, test) for c in federation.clients.values()]
+    sides = [EvaluationClient(c, test) for c in federation.clients.values()]
+    reports = [side.score(broadcast, test) for side in sides]
     scores = [report.scores["test"].loss_sum for report in reports]
     states = [client.state for client in federation.clients.values()]
     return weights, states, scores

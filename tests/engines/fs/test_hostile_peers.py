@@ -254,7 +254,8 @@ def test_junk_while_a_client_is_away_does_not_keep_it_away(
 
 
 def test_deadlines_that_another_missed_bar_nobody(fleet, handshake):
-    one = fleet("ggeur.deadline.round0", 2, "ggeur.quorum", 3)
+    deadlines = ("ggeur.deadline.round0", 2, "ggeur.deadline.evaluate", 2)
+    one = fleet(*deadlines, "ggeur.quorum", 3)
     server = one.server("federate.total_round_num", 5)
     server.wait_for("listening on")
     clients = [one.client(1, actions={"train 1": "hold"})]
