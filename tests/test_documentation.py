@@ -36,6 +36,17 @@ EXAMPLES = ROOT / "scripts" / "example_configs"
 BLOCKS = list(blocks())
 #: Pages with files of their own: they are followed from top to bottom.
 PAGES = sorted({b.file for b in BLOCKS if b.file_name.endswith(".py")})
+SHELL = [b for b in BLOCKS if b.is_shell and b.file not in PAGES]
+YAML = [b for b in BLOCKS if b.language == "yaml" and b.runs and not b.file_name]
+#: What a file's snippets take for granted.
+BEFORE = {
+    "results.md": "from federatedscope_ggeur.cli import main\n"
+    "main(['--cfg', 'ggeur_quickstart.yaml', 'expname', 'my_run', '--quiet'])\n"
+    "from federatedscope_ggeur import Results\n"
+    "from pathlib import Path\n"
+    "file = Path('exp/my_run/results.json')\n"
+    "other_results = Results.from_json(file.read_text())\n",
+}
 
 
 def named(found):
