@@ -45,4 +45,6 @@ def token(arguments: Sequence[str]) -> int:
         print(made)
     elif not write_private("--out", options.out, f"{made}\n"):
         raise ConfigError(f"--out: '{options.out}' exists by now; take another name")
+    else:
+        print(f"client {options.number}'s token is in {options.out}")
     return 0
