@@ -36,7 +36,7 @@ def test_a_token_goes_into_a_new_file_that_only_its_owner_can_read(tmp_path, cap
         assert main(["token", secret, "3", "--out", str(out)]) == 0
     finally:
         os.umask(before)
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().out == f"client 3's token is in {out}\n"
     assert out.stat().st_mode & 0o777 == 0o600
     assert main(["token", secret, "3"]) == 0
     assert out.read_text() == capsys.readouterr().out
