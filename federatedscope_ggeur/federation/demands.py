@@ -120,8 +120,16 @@ class Demands:
         return self.is_open and not self.sums
 
     @property
+    def seeks_temperature(self) -> bool:
+        """Whether clients answer the log-loss of the one-shot head on left-out rows."""
+        if self.form is None or not self.form.leaves_out() or not self.uses_statistics:
+            return False
+        return self["temperature"] == "leave_one_out" and not self.sums
+
+    @property
     def keeps_components(self) -> bool:
         """Whether the server keeps each client's class means to choose between
-        heads.
+        heads, or to have rows left out.
         """
-        return (self.is_open or self.keeps_best) and not self.sums
+        compares = (self.is_open or self.keeps_best) and not self.sums
+        return compares or self.seeks_temperature

@@ -13,7 +13,7 @@ from federatedscope_ggeur.models.linear import LinearHead
 
 
 class MixtureHead(Model):
-    """Logits ``log sum_{j of c} exp(w_j x + b_j)`` over the components j of a class.
+    """Logits ``s log sum_{j of c} exp(w_j x + b_j)`` over the components j of a class.
 
     How many components there are is seen only when the head is worked out: it takes
     parameters of any number of them. It is not trained, and has no last layer that
@@ -25,12 +25,15 @@ class MixtureHead(Model):
     bias : Parameter of shape (J,)
     classes : Parameter of shape (J,)
         The class of each component; every class has one at least.
+    scale : Parameter of shape (1,)
+        s, the inverse of the temperature.
     """
 
     fixed_size = False
 
     def __init__(self, in_features: int, num_classes: int):
         super().__init__(in_features, num_classes)
+        self.scale = nn.Parameter(torch.ones(1))
         self._make_room(num_classes)
         self.reset()
 
@@ -68,6 +71,7 @@ class MixtureHead(Model):
             self.weight.zero_()
             self.bias.zero_()
             self.classes.copy_(torch.arange(self.num_classes))
+            self.scale.fill_(1.0)
         return self
 
     def make_room_for(self, size: int) -> None:
@@ -78,7 +82,7 @@ class MixtureHead(Model):
         ConfigError
             No number of components has so many parameters.
         """
-        components, rest = divmod(size, self.in_features + 2)
+        components, rest = divmod(size - 1, self.in_features + 2)
         if rest or components < self.num_classes:
             raise ConfigError(
                 f"{size} parameters are not those of a mixture head of "
@@ -92,7 +96,7 @@ class MixtureHead(Model):
         columns = [
             scores[:, of_class == c].logsumexp(dim=1) for c in range(self.num_classes)
         ]
-        return torch.stack(columns, dim=1)
+        return self.scale * torch.stack(columns, dim=1)
 
     def classify(self, representation: Tensor) -> Tensor:
         return representation
@@ -108,6 +112,8 @@ class MixtureHead(Model):
         bias = state_dict.get(f"{prefix}bias")
         if bias is not None:
             self._make_room(len(bias))
+        # Heads of versions before temperatures have no scale.
+        state_dict.setdefault(f"{prefix}scale", torch.ones(1))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

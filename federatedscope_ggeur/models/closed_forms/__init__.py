@@ -21,6 +21,16 @@ from federatedscope_ggeur.models.closed_forms.confounding import (
     confounded_share,
 )
 from federatedscope_ggeur.models.closed_forms.left_out import LeftOut, left_out_hits
+from federatedscope_ggeur.models.closed_forms.temperature import (
+    LOSS_UNITS,
+    best_temperature,
+    can_cool,
+    cool,
+    in_units,
+    left_out_losses,
+    spread_of_scores,
+    temperatures,
+)
 from federatedscope_ggeur.settings import import_modules
 
 import_modules(__name__, __path__)

@@ -153,6 +153,8 @@ class Automatic(ClosedForm):
         return super().described() if self.choice is None else self.choice.described()
 
     def left_out(self, components: Components) -> LeftOut:
+        if self.choice is not None:
+            return self.choice.leave_out(components)
         scores = [kind.leave_out(components) for kind in self.kinds()]
 
         def score(rows: Rows) -> list:

@@ -21,7 +21,7 @@ from federatedscope_ggeur.errors import (
     setting,
 )
 from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.closed_forms.choices import LEAST_COMPRESSED
+from federatedscope_ggeur.models.closed_forms.choices import BELOW, LEAST_COMPRESSED
 from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
 from federatedscope_ggeur.models.closed_forms.seen import Seen, Statistics
@@ -39,9 +39,6 @@ from federatedscope_ggeur.settings import (
     is_of_plugin,
     place_of,
 )
-
-#: How far below those of the seen classes the offset of an unseen class lies.
-BELOW = 10.0
 
 #: What a closed form needs of the statistics, the least first: counts and means alone,
 #: one within-class scatter pooled over classes, or one for each class.
@@ -252,6 +249,11 @@ class ClosedForm:
                 "classes"
             )
         return self.text
+
+    @classmethod
+    def leaves_out(cls) -> bool:
+        """Whether rows can be left out of its statistics, see `left_out`."""
+        return cls.left_out is not ClosedForm.left_out
 
     @property
     def is_open(self) -> bool:

@@ -10,6 +10,9 @@ from federatedscope_ggeur.settings import (
     positive_or_not_set,
 )
 
+#: How far below those of the seen classes the offset of an unseen class lies.
+BELOW = 10.0
+
 #: Shares of the spherical covariance, the largest first, for it wins a tie. The grid
 #: reaches far down: dimensions in different units need shares that small.
 SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 1e-4, 1e-5, 1e-6)

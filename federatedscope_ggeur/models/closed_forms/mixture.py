@@ -7,12 +7,12 @@ from torch import Tensor
 
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.closed_forms.base import (
-    BELOW,
     ClosedForm,
     Seen,
     register_closed_form,
 )
 from federatedscope_ggeur.models.closed_forms.choices import (
+    BELOW,
     SHRINKAGES,
     UNTUNED_SHRINKAGE,
     priors_key,

@@ -9,8 +9,10 @@ import torch
 
 from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
     HitCounts,
+    LogLosses,
 )
 from federatedscope_ggeur.models import ClosedForm
+from federatedscope_ggeur.models.closed_forms import LOSS_UNITS, best_temperature
 from federatedscope_ggeur.printable import get_logger
 
 logger = get_logger(__name__)
@@ -27,11 +29,15 @@ class Choice(NamedTuple):
     start : ClosedForm or None
         Where training starts: at `form`, at another form, or, with None, at random
         weights.
+    candidate : int or None
+        The place of `form` among the candidates; None if rows left out say nothing of
+        it.
     """
 
     form: ClosedForm
     details: dict[str, Any]
     start: ClosedForm | None
+    candidate: int | None = None
 
     def recorded(self, report: dict[str, Any]) -> dict[str, Any]:
         """What to record of the head: the `report` of its solution, how it was chosen,
@@ -61,26 +67,28 @@ TRAINED_INSTEAD = ", and training, from random weights, has the last word"
 
 def choose_by_hits(
     form: ClosedForm, counts: Sequence[HitCounts], share: float
-) -> tuple[ClosedForm, dict[str, Any]]:
-    """The candidate with the best hits over all clients, see `ClosedForm.pick`, and
-    what to record of the choice.
+) -> Choice:
+    """The candidate with the best hits over all clients, see `ClosedForm.pick`.
+    Training would start there, too.
 
     `share` is the result of `confounded_share`.
     """
     candidates, (hits, rows) = form.candidates(), _added(counts)
     details: dict[str, Any] = {"confounded_share": share, "scored_rows": rows}
     if not rows:
-        return form.untuned(), {"chosen_by": "default", **details}
+        chosen = form.untuned()
+        return Choice(chosen, {"chosen_by": "default", **details}, chosen)
     scored = [
         {**candidate.described(), "hits": int(found), "accuracy": int(found) / rows}
         for candidate, found in zip(candidates, hits)
     ]
     details = {"chosen_by": "leave_one_out", **details, "candidates": scored}
-    chosen = candidates[form.pick(hits, rows)]
+    place = form.pick(hits, rows)
+    chosen = candidates[place]
     if chosen.at_grid_end:
         details["note"] = AT_GRID_END.format(taken=_described(chosen))
         logger.warning("%s", details["note"])
-    return chosen, details
+    return Choice(chosen, details, chosen, place)
 
 
 def choose_start(form: ClosedForm, counts: Sequence[HitCounts]) -> ClosedForm:
@@ -91,17 +99,53 @@ def choose_start(form: ClosedForm, counts: Sequence[HitCounts]) -> ClosedForm:
     return form.pick_start(hits, rows) if rows else form.untuned().as_start()
 
 
-def choose_untuned(
-    form: ClosedForm, share: float, trains: bool = False
-) -> tuple[ClosedForm, dict[str, Any]]:
-    """The head if labels and domains are confounded, and what to record. The log says
-    so. With `trains`, the trained head is kept instead.
+def choose_untuned(form: ClosedForm, share: float, keeps_best: bool) -> Choice:
+    """The head if labels and domains are confounded. The log says so.
+
+    It is no good start either. A run that may keep the trained head trains from random
+    weights, and keeps that one.
     """
     chosen = form.untuned()
     note = CONFOUNDED.format(share=share, taken=_described(chosen))
-    note += TRAINED_INSTEAD if trains else ""
+    note += TRAINED_INSTEAD if keeps_best else ""
     logger.warning("%s", note)
-    return chosen, {"chosen_by": "default", "confounded_share": share, "note": note}
+    details = {"chosen_by": "default", "confounded_share": share, "note": note}
+    return Choice(chosen, details, None if keeps_best else chosen)
+
+
+class Temperature(NamedTuple):
+    """The temperature of a head, and what to record of it.
+
+    Attributes
+    ----------
+    value : float
+        1 if none was found.
+    details : dict
+    """
+
+    value: float
+    details: dict[str, Any]
+
+
+def choose_temperature(
+    answers: Sequence[LogLosses], by: Sequence[float]
+) -> Temperature:
+    """The temperature with the least log-loss over all clients' left-out rows.
+
+    `by` are those that were asked for.
+    """
+    rows = sum(answer.rows for answer in answers)
+    if not rows:
+        why = "no client has enough rows to leave out"
+        return Temperature(1.0, {"not_calibrated": why})
+    summed = torch.stack([answer.losses for answer in answers]).sum(dim=0).tolist()
+    means = [total / LOSS_UNITS / rows for total in summed]
+    value = best_temperature(means, by)
+    losses = {"left_out_loss": min(means)}
+    if 1.0 in by:
+        losses["left_out_loss_before"] = means[list(by).index(1.0)]
+    details = {"temperature": value, "temperature_rows": rows, **losses}
+    return Temperature(value, details)
 
 
 def _described(form: ClosedForm) -> str:

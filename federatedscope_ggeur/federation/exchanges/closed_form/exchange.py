@@ -24,24 +24,36 @@ from federatedscope_ggeur.federation.exchanges.base import (
 from federatedscope_ggeur.federation.exchanges.closed_form import keys
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     Choice,
+    Temperature,
     choose_by_hits,
     choose_start,
+    choose_temperature,
     choose_untuned,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
     HitCounts,
     LeaveOneOut,
+    LogLosses,
+    LossQuery,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.solver import HeadSolver
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.federation.wire.declared import Declared
-from federatedscope_ggeur.models import ClosedForm
+from federatedscope_ggeur.models import ClosedForm, Model, to_vector
 from federatedscope_ggeur.models.closed_forms import (
     LARGER_PART,
+    Components,
     Rows,
+    Solved,
+    can_cool,
     confounded_share,
+    cool,
+    in_units,
     left_out_hits,
+    left_out_losses,
+    spread_of_scores,
+    temperatures,
 )
 from federatedscope_ggeur.reporting import RoundRecord
 
@@ -59,9 +71,12 @@ class ClosedFormSettings:
 
 
 class ClosedFormClient(ClientSide):
-    """Counts how many of the client's rows each candidate classifies correctly."""
+    """Counts how many of the client's rows each candidate classifies correctly, and
+    tells the log-loss of one of them.
+    """
 
     _asked: LeaveOneOut | None = None
+    _query: LossQuery | None = None
 
     def hit_counts(self, message: LeaveOneOut) -> HitCounts:
         """The hits on the client's rows, those for validation included.
@@ -75,24 +90,72 @@ class ClosedFormClient(ClientSide):
             These are other components than the first time. By comparing sets of its own
             choice, a server could tell rows apart.
         """
+        self._note(message)
+        scores = message.scores(self._form)
+        hits = [left_out_hits(scores, rows) for rows in self._parts(message)]
+        total = sum(len(rows) for rows in self._parts(message))
+        return HitCounts(self.client.number, total, sum(hits[1:], hits[0]))
+
+    def log_losses(self, message: LeaveOneOut | None, query: LossQuery) -> LogLosses:
+        """The log-loss of one candidate on the same rows, at the temperatures asked
+        for.
+
+        Rows that are in no statistics count only if they are ``min_samples`` together.
+        A client that was started again since, and no longer has the components, tells
+        of no rows.
+
+        Raises
+        ------
+        MessageError
+            It was asked before, for something else.
+        """
+        if self._query is not None and self._query != query:
+            raise _refused("kind", "log-losses a second time, of another candidate")
+        self._query = query
+        if message is not None:
+            self._note(message)
+        if query.candidate >= len(self._form.candidates()):
+            raise _refused("candidate", f"there is no candidate {query.candidate}")
+        losses, known = torch.zeros(len(query.temperatures), dtype=torch.float64), 0
+        if self._asked is not None:
+            scores = self._asked.scores(self._form, query.candidate)
+            for part in self._parts(self._asked):
+                found, rows = left_out_losses(scores, part, query.temperatures)
+                if part.inside.all() or rows >= self.client.settings.min_samples:
+                    losses, known = losses + found, known + rows
+        if known < self.client.settings.min_samples:
+            losses, known = torch.zeros_like(losses), 0
+        return LogLosses(self.client.number, known, in_units(losses))
+
+    @property
+    def _form(self) -> ClosedForm:
+        return self.client.settings.of(ClosedFormSettings).form
+
+    def _note(self, message: LeaveOneOut) -> None:
         if self._asked is not None and not self._asked.equals(message):
-            raise _refused("kind", "hit counts a second time, for other components")
+            raise _refused("kind", "rows left out a second time, of other components")
         self._asked = message
+
+    def _parts(self, message: LeaveOneOut) -> tuple[Rows, Rows]:
+        """The rows in the statistics, and those in none: of withheld classes, and those
+        for validation.
+        """
         client, names = self.client, message.components.domain_names
         if client.domain not in names:
             raise _refused("domains", f"{client.domain!r} is not among {names}")
         where = client.number, names.index(client.domain)
-        inside = (client.counts >= client.settings.min_samples)[client.labels]
-        scores = message.scores(client.settings.of(ClosedFormSettings).form)
-        own = Rows(client.features, client.labels, *where, inside)
-        hits, total = left_out_hits(scores, own), len(own)
+        sent = (client.counts >= client.settings.min_samples)[client.labels]
+        features, labels = client.features[~sent], client.labels[~sent]
         validation = self.rows.get("val")
         if validation is not None and len(validation):
-            x, y = validation.features, validation.labels
-            nowhere = torch.zeros(len(y), dtype=torch.bool)
-            hits += left_out_hits(scores, Rows(x, y, *where, nowhere))
-            total += len(y)
-        return HitCounts(client.number, total, hits)
+            features = torch.cat([features, validation.features])
+            labels = torch.cat([labels, validation.labels])
+        x, y = client.features[sent], client.labels[sent]
+        nowhere = torch.zeros(len(labels), dtype=torch.bool)
+        return (
+            Rows(x, y, *where, sent[sent]),
+            Rows(features, labels, *where, nowhere),
+        )
 
 
 def _refused(field: str, problem: str) -> MessageError:
@@ -118,7 +181,7 @@ def _validate(exchange: ClosedFormExchange, request: Request, counts: HitCounts)
         )
 
 
-def _bound(declared: Declared, exchange: Any, counts: HitCounts) -> None:
+def _bound(declared: Declared, exchange: Any, counts: HitCounts | LogLosses) -> None:
     """Refuse more rows than the client trains and validates on."""
     rows = declared.train + declared.val
     declared.check_rows(counts.client, "rows", counts.rows, rows)
@@ -139,6 +202,28 @@ LEAVE_ONE_OUT = RequestKind(
 )
 
 
+def _validate_losses(
+    exchange: ClosedFormExchange, request: Request, answer: LogLosses
+) -> None:
+    require_known(answer.client, exchange.server.uploaded_rows)
+
+
+LOG_LOSSES = RequestKind(
+    name="log_losses",
+    message="loss_query",
+    deadline="round0",
+    parts=(LeaveOneOut, LossQuery),
+    respond=lambda side, message, query: side.log_losses(message, query),
+    answer_message="log_losses",
+    answer=LogLosses,
+    validate=_validate_losses,
+    bound=_bound,
+    largest=lambda e: limits.PLAIN,
+    optional_parts=True,
+    shared_parts=True,
+)
+
+
 @register_exchange("closed_form")
 class ClosedFormExchange(Exchange):
     """Chooses and solves the head, and scores it once clients are prepared.
@@ -148,11 +233,14 @@ class ClosedFormExchange(Exchange):
     solver : HeadSolver
     """
 
-    KINDS = (LEAVE_ONE_OUT,)
+    KINDS = (LEAVE_ONE_OUT, LOG_LOSSES)
     CLIENT = ClosedFormClient
     KEYS = keys.KEYS
     objections = staticmethod(keys.objections)
-    REVEALS = "how many rows each candidate head classifies rightly"
+    REVEALS = (
+        "how many rows each candidate head classifies rightly, and the log-loss of the "
+        "one taken, rounded"
+    )
 
     def __init__(self, course):
         super().__init__(course)
@@ -166,6 +254,7 @@ class ClosedFormExchange(Exchange):
             seed=server.task.seed,
         )
         self._details: dict[str, Any] = {}
+        self._sent = b""
         self._record: RoundRecord | None = None
 
     @classmethod
@@ -174,7 +263,8 @@ class ClosedFormExchange(Exchange):
 
     @classmethod
     def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
-        return cls.KINDS if demands.leaves_one_out else ()
+        kinds = [LEAVE_ONE_OUT] if demands.leaves_one_out else []
+        return (*kinds, LOG_LOSSES) if demands.seeks_temperature else tuple(kinds)
 
     def on_statistics(self, upload: StatisticsUpload) -> None:
         self.solver.add(upload)
@@ -188,13 +278,21 @@ class ClosedFormExchange(Exchange):
             The statistics do not allow this head. The error says what to do.
         """
         server, before = self.server, self.course.spent()
-        choice = yield from self._choose()
-        held = server.release.for_head(choice.form)
-        solved, params, start = self.solver.solve(choice.form, choice.start, held)
-        server.solved_params = params
+        components = self.solver.components()
+        choice = yield from self._choose(components)
+        form, start = choice.form, choice.start
+        held = server.release.for_head(form)
+        solved = self.solver.solve(form, held)
+        begun = None
         if start is not None:
-            server.start_from(start)
-        self._details = choice.recorded(solved.report)
+            begun = solved if start is form else self.solver.solve(start, held)
+        found = yield from self._temperature(components, choice, solved.model)
+        if components is not None and found.value != 1.0:
+            _cool(solved, begun, found.value, components)
+        server.solved_params = to_vector(solved.model)
+        if begun is not None:
+            server.start_from(to_vector(begun.model))
+        self._details = {**choice.recorded(solved.report), **found.details}
         self.apart = self.course.spent() - before
 
     def complete(self) -> Requests[None]:
@@ -221,30 +319,79 @@ class ClosedFormExchange(Exchange):
             self.server.solved_params = tensors["params"]
             self.server.scored_model.make_room_for(len(tensors["params"]))
 
-    def _choose(self) -> Requests[Choice]:
+    def _choose(self, components: Components | None) -> Requests[Choice]:
         """Choose the strength of an open form; another form is kept as it is.
 
         If labels and domains are confounded, the head is no good start either. A run
         that may keep the trained head then starts at random weights.
         """
-        form, components = self._form, self.solver.components()
+        form = self._form
         if components is None:
             return Choice(form, {}, form)
         share = confounded_share(components)
-        if share > LARGER_PART:
-            keeps_best = self._demands.keeps_best
-            chosen, details = choose_untuned(form, share, keeps_best)
-            return Choice(chosen, details, None if keeps_best else chosen)
+        compares = form.is_open or self._demands.keeps_best
+        if share > LARGER_PART and compares:
+            return choose_untuned(form, share, self._demands.keeps_best)
         if not form.is_open:
-            return Choice(form, {"confounded_share": share}, form)
-        components = components.merged(form.grain)
-        if form.NEEDS == "means":
-            components = replace(components, scatter=None)
-        message = LeaveOneOut(components).to_bytes()
-        clients = self.course.membership.here(sorted(self.server.uploaded_rows))
-        asked = dict.fromkeys(clients, (message,))
-        counts = yield from self.course.ask(LEAVE_ONE_OUT, 0, asked)
-        chosen, details = choose_by_hits(form, counts, share)
+            candidate = None if share > LARGER_PART else 0
+            return Choice(form, {"confounded_share": share}, form, candidate)
+        self._sent = LeaveOneOut(self._left_out_of(components)).to_bytes()
+        counts = yield from self.course.ask(
+            LEAVE_ONE_OUT, 0, dict.fromkeys(self._asked(), (self._sent,))
+        )
+        choice = choose_by_hits(form, counts, share)
         if self.server.task.scored is None:
-            return Choice(chosen, details, chosen)
-        return Choice(chosen, details, choose_start(form, counts))
+            return choice
+        return choice._replace(start=choose_start(form, counts))
+
+    def _temperature(
+        self, components: Components | None, choice: Choice, model: Model
+    ) -> Requests[Temperature]:
+        """What the head's scores are to be divided by, by rows left out."""
+        reason = self._not_calibrated(choice, model)
+        if components is None or choice.candidate is None or reason:
+            return Temperature(
+                1.0, {"not_calibrated": reason or "no rows are left out"}
+            )
+        by = temperatures(spread_of_scores(model, components))
+        query = LossQuery(choice.candidate, by).to_bytes()
+        # Who has counted hits has the components by now.
+        parts = b""
+        if not self._sent:
+            parts = LeaveOneOut(self._left_out_of(components)).to_bytes()
+        answers = yield from self.course.ask(
+            LOG_LOSSES, 0, dict.fromkeys(self._asked(), (parts, query))
+        )
+        return choose_temperature(answers, by)
+
+    def _not_calibrated(self, choice: Choice, model: Model) -> str:
+        """Why there is no temperature; "" if one can be asked for."""
+        if choice.details.get("confounded_share", 0.0) > LARGER_PART:
+            return "labels and domains are confounded"
+        if self._demands.sums:
+            return "under secure sums no client answers for its own rows"
+        if not self._demands.seeks_temperature or not can_cool(model):
+            return "no rows can be left out of such a head"
+        return ""
+
+    def _left_out_of(self, components: Components) -> Components:
+        """What rows are left out of, as far as the form needs it."""
+        components = components.merged(self._form.grain)
+        bare = self._form.NEEDS == "means"
+        return replace(components, scatter=None) if bare else components
+
+    def _asked(self) -> list[int]:
+        return self.course.membership.here(sorted(self.server.uploaded_rows))
+
+
+def _cool(
+    solved: Solved, begun: Solved | None, temperature: float, components: Components
+) -> None:
+    """Divide the logits of the head and of the start by the temperature; those of
+    another start by one that is as large beside its scores.
+    """
+    apart = spread_of_scores(solved.model, components)
+    cool(solved.model, temperature, components.classes)
+    if begun is not None and begun is not solved and can_cool(begun.model) and apart:
+        other = spread_of_scores(begun.model, components)
+        cool(begun.model, temperature * other / apart, components.classes)

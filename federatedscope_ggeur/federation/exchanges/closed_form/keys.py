@@ -22,6 +22,15 @@ KEYS = (
         shared=True,
     ),
     Key(
+        "temperature",
+        "leave_one_out",
+        "What makes the probabilities of a head in closed form honest: leave_one_out, "
+        "a temperature chosen by the log-loss of the clients' rows, each left out; or "
+        "none.",
+        one_of("leave_one_out", "none"),
+        shared=True,
+    ),
+    Key(
         "keep",
         "trained",
         "With init: closed_form, the head that the run leaves: trained, or best, the "

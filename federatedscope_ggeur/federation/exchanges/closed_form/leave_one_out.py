@@ -1,4 +1,4 @@
-"""The messages of leave-one-out: components down, hit counts up."""
+"""The messages of leave-one-out: components down; hit counts, then log-losses up."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.geometry import LARGEST_EMBEDDING
 from federatedscope_ggeur.models import ClosedForm
 from federatedscope_ggeur.models.closed_forms import Components, LeftOut
+from federatedscope_ggeur.models.closed_forms.temperature import (
+    LARGEST_LOSS,
+    TEMPERATURES,
+)
 
 F64, I64 = torch.float64, torch.int64
 _TENSORS = ("labels", "counts", "means", "clients", "domains")
@@ -26,18 +30,20 @@ class LeaveOneOut:
     """
 
     components: Components
-    _scores: dict[int, tuple[ClosedForm, LeftOut]] = field(
+    _scores: dict[tuple[int, int | None], tuple[ClosedForm, LeftOut]] = field(
         default_factory=dict, compare=False, repr=False
     )
 
-    def scores(self, form: ClosedForm) -> LeftOut:
-        """``form.leave_out(components)``, computed once for all clients of a process
-        that share `form`.
+    def scores(self, form: ClosedForm, candidate: int | None = None) -> LeftOut:
+        """Scores of left-out rows by all candidates of `form`, or by one `candidate`.
+
+        They are prepared once for all clients of a process that share `form`.
         """
-        held = self._scores.get(id(form))
-        if held is None:
-            held = self._scores[id(form)] = form, form.leave_out(self.components)
-        return held[1]
+        key = id(form), candidate
+        if key not in self._scores:
+            one = form if candidate is None else form.candidates()[candidate]
+            self._scores[key] = form, one.leave_out(self.components)
+        return self._scores[key][1]
 
     def equals(self, other: LeaveOneOut) -> bool:
         return self.to_bytes() == other.to_bytes()
@@ -130,3 +136,69 @@ class HitCounts:
         if ((hits < 0) | (hits > rows)).any():
             raise message.refuse("hits", f"hits must lie in 0..{rows}, the rows scored")
         return cls(message.client(), rows, hits)
+
+
+@dataclass(frozen=True)
+class LossQuery:
+    """Round 0, down: which candidate's log-losses are asked for, at which temperatures.
+
+    Attributes
+    ----------
+    candidate : int
+        Its place among the candidates.
+    temperatures : tuple of float
+        `TEMPERATURES` of them, ascending.
+    """
+
+    candidate: int
+    temperatures: tuple[float, ...]
+
+    def to_bytes(self) -> bytes:
+        by = torch.tensor(self.temperatures, dtype=F64)
+        return wire.pack("loss_query", {"candidate": self.candidate}, {"by": by})
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
+    ) -> LossQuery:
+        message = wire.unpack(data, "loss_query", sender)
+        message.only(("by",))
+        by = message.tensor("by", F64, (TEMPERATURES,))
+        if (by <= 0).any() or (by.diff() <= 0).any():
+            raise message.refuse("by", "temperatures must be positive and ascend")
+        return cls(message.integer("candidate"), tuple(by.tolist()))
+
+
+@dataclass(frozen=True)
+class LogLosses:
+    """Round 0, up: a client's log-loss at each temperature, rounded.
+
+    Attributes
+    ----------
+    client : int
+    rows : int
+        The rows that are in it; 0 if these would be fewer than ``ggeur.min_samples``.
+    losses : Tensor of shape (TEMPERATURES,), int64
+        Sums over these rows, in 1/64 nat.
+    """
+
+    client: int
+    rows: int
+    losses: Tensor
+
+    def to_bytes(self) -> bytes:
+        numbers = {"client": self.client, "rows": self.rows}
+        return wire.pack("log_losses", numbers, {"losses": self.losses})
+
+    @classmethod
+    def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> LogLosses:
+        message = wire.unpack(data, "log_losses", sender)
+        message.only(("losses",))
+        rows = message.integer("rows")
+        losses = message.tensor("losses", I64, (TEMPERATURES,))
+        if ((losses < 0) | (losses > LARGEST_LOSS)).any():
+            problem = f"log-losses must lie in 0..{LARGEST_LOSS}"
+            raise message.refuse("losses", problem)
+        if not rows and losses.any():
+            raise message.refuse("losses", "there are losses, and no rows")
+        return cls(message.client(), rows, losses)

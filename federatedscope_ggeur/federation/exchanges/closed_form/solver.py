@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torch import Tensor
-
 from federatedscope_ggeur.federation.exchanges.statistics.upload import StatisticsUpload
 from federatedscope_ggeur.federation.wire.schema import Statistics
-from federatedscope_ggeur.models import ClosedForm, to_vector
+from federatedscope_ggeur.models import ClosedForm
 from federatedscope_ggeur.models.closed_forms import (
     ComponentBook,
     Components,
@@ -57,34 +55,15 @@ class HeadSolver:
         held = self._held() if self._compares else None
         return held if held is not None and len(held.counts) else None
 
-    def solve(
-        self, form: ClosedForm, start: ClosedForm | None, statistics: Statistics
-    ) -> tuple[Solved, Tensor, Tensor | None]:
-        """Solve `form`, one of the `candidates`, from the merged `statistics`.
-
-        Training goes on from `start`: the same form, another one, or, with None, random
-        weights.
-
-        Returns
-        -------
-        Solved
-        params : Tensor of shape (P,)
-            The head's weights, on raw embeddings.
-        start : Tensor or None
-            The weights of `start`, likewise.
+    def solve(self, form: ClosedForm, statistics: Statistics) -> Solved:
+        """Solve `form` from the merged `statistics`; the head is on raw embeddings.
 
         Raises
         ------
         StatisticsError
             The statistics do not allow this head. The error says what to do.
         """
-        parts = self._held()
-        solved = form.solve(statistics, parts, self._seed)
-        params = to_vector(solved.model)
-        if start is None or start is form:
-            return solved, params, None if start is None else params
-        begun = start.solve(statistics, parts, self._seed)
-        return solved, params, to_vector(begun.model)
+        return form.solve(statistics, self._held(), self._seed)
 
     def _held(self) -> Components | None:
         if self._book is None or self._book.is_empty:

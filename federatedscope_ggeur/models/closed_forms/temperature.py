@@ -1,0 +1,149 @@
+"""Temperatures: what the scores of a head are divided by, so that softmax is honest.
+
+The scores of a one-shot head choose the right class more often than their softmax
+says, or less often. Divided by a temperature T they choose the same class, and their
+softmax says how often it is right. T is chosen by the log-loss of rows that are left
+out of the statistics.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.models.base import Model
+from federatedscope_ggeur.models.closed_forms.choices import BELOW
+from federatedscope_ggeur.models.closed_forms.components import Components, Rows
+from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
+from federatedscope_ggeur.models.ensemble import EnsembleHead
+from federatedscope_ggeur.models.linear import LinearHead
+from federatedscope_ggeur.models.mixture import MixtureHead
+
+#: How many temperatures are tried: half-octaves, from 2^-8 to 2^4 times the spread.
+TEMPERATURES = 25
+_LOWEST = -8
+#: Log-losses are sent as whole multiples of 1/64 nat: exact ones tell rows apart.
+LOSS_UNITS = 64
+LARGEST_LOSS = 2**50
+_CHUNK_ROWS = 512
+
+
+def temperatures(spread: float) -> tuple[float, ...]:
+    """Half-octaves around the `spread` of a head's scores, ascending, 1 among them.
+
+    If 1 lies outside, it takes the place of the end that is nearer to it.
+    """
+    first = round(2 * math.log2(spread)) + 2 * _LOWEST if spread > 0 else 2 * _LOWEST
+    steps = list(range(first, first + TEMPERATURES))
+    if 0 not in steps:
+        steps[0 if first > 0 else -1] = 0
+    return tuple(2.0 ** (step / 2) for step in steps)
+
+
+def spread_of_scores(model: Model, components: Components) -> float:
+    """How far apart a head's scores of the classes lie at the class means.
+
+    The root mean square over classes and rows, about the mean of each row's scores.
+    """
+    parts = components.merged("class")
+    scores = model.in_chunks(model, parts.means.float()).double()[:, parts.classes]
+    centred = scores - scores.mean(dim=1, keepdim=True)
+    each = centred.square().mean(dim=1)
+    return float((parts.weights @ each / parts.total).sqrt())
+
+
+def left_out_losses(
+    score: LeftOut, rows: Rows, by: Sequence[float]
+) -> tuple[Tensor, int]:
+    """The summed log-loss of rows at each temperature, and how many rows these are.
+
+    Parameters
+    ----------
+    score : LeftOut
+        Of one candidate.
+    rows : Rows
+    by : sequence of float
+        Temperatures.
+
+    Returns
+    -------
+    Tensor of shape (len(by),), float64
+        In nats. Rows whose class has no score are not in them.
+    int
+    """
+    total, known = torch.zeros(len(by), dtype=torch.float64), 0
+    for start in range(0, len(rows), _CHUNK_ROWS):
+        part = rows.part(slice(start, start + _CHUNK_ROWS))
+        (scores,) = score(part)
+        own = scores.gather(1, part.labels[:, None])[:, 0]
+        scored = torch.isfinite(own)
+        known += int(scored.sum())
+        scores, own = scores[scored], own[scored]
+        total += torch.stack(
+            [((scores / t).logsumexp(dim=1) - own / t).sum() for t in by]
+        )
+    return total, known
+
+
+def in_units(losses: Tensor) -> Tensor:
+    """Sums of log-losses, rounded to whole multiples of 1/64 nat: int64."""
+    return (losses * LOSS_UNITS).clamp(max=LARGEST_LOSS).round().long()
+
+
+def best_temperature(losses: Sequence[float], by: Sequence[float]) -> float:
+    """The temperature with the least log-loss, between those that were tried.
+
+    It is the lowest point of the parabola in log T through the three lowest losses. The
+    log-loss falls and then rises with T, so this is never worse than any that was
+    tried and lies beyond these three, T = 1 among them.
+    """
+    lowest = min(range(len(by)), key=lambda i: losses[i])
+    if by[lowest] == 1.0 or not 0 < lowest < len(by) - 1:
+        return by[lowest]
+    (left, x0), (right, x1) = (
+        (losses[i] - losses[lowest], math.log(by[i] / by[lowest]))
+        for i in (lowest - 1, lowest + 1)
+    )
+    curvature = (left / x0 - right / x1) / (x0 - x1)
+    if curvature <= 0:
+        return by[lowest]
+    slope = left / x0 - curvature * x0
+    return by[lowest] * math.exp(-slope / (2 * curvature))
+
+
+def can_cool(model: Model) -> bool:
+    """Whether `cool` can divide the logits of such a head."""
+    return isinstance(model, (LinearHead, MixtureHead, EnsembleHead))
+
+
+def cool(model: Model, temperature: float, seen: Sequence[int]) -> None:
+    """Divide the logits of a head that softmax takes by `temperature`, in place.
+
+    Classes that are not among `seen` stay `BELOW` the others.
+
+    Raises
+    ------
+    TypeError
+        It is no head whose logits can be divided.
+    """
+    unseen = sorted(set(range(model.num_classes)) - set(seen))
+    with torch.no_grad():
+        if isinstance(model, LinearHead):
+            layer = model.classifier
+            layer.weight.copy_(layer.weight.double() / temperature)
+            layer.bias.copy_(layer.bias.double() / temperature)
+            layer.bias[unseen] = layer.bias[list(seen)].min() - BELOW
+            return
+        mixture = model
+        if isinstance(model, EnsembleHead):
+            model.zero_shot.copy_(model.zero_shot.double() / temperature)
+            mixture = model.statistics
+        if not isinstance(mixture, MixtureHead):
+            raise TypeError(f"the logits of a {type(model).__name__} stay as they are")
+        is_unseen = torch.isin(mixture.classes.long(), torch.tensor(unseen).long())
+        lowest = mixture.bias[~is_unseen].min()
+        mixture.bias[is_unseen] = lowest - BELOW * temperature
+        mixture.scale.fill_(1 / temperature)
