@@ -158,7 +158,9 @@ def _make_block(
     sizes = settings.sizes
     around_own = sizes.around_samples(len(own)) if 1 in settings.steps else 0
     if shape is None:
-        around_own, prototypes = 0, prototypes[:0]
+        prototypes = prototypes[:0]
+        if not len(own):
+            around_own = 0
     around_each = sizes.around_prototype()
     rows = len(own) + around_own + len(prototypes) * around_each
     if settings.steps:
@@ -225,17 +227,18 @@ class AugmentedSet:
         full = target.new_empty(block.drawn, target.shape[1]) if cut else target
         n = len(block.own)
         torch.index_select(self.features, 0, block.own, out=full[:n])
-        if block.new and block.shape is not None:  # without a shape nothing is new
+        if block.new:
             new = full[n:]
             anchors = torch.cat([full[:n], block.prototypes])
             torch.index_select(anchors, 0, block.anchor_order(), out=new)
             generator = torch_generator(self.seed, block.label, "noise", drawn_for)
-            # Algorithm 1, lines 3-12, GGEUR(X, GD_i, N): beta^h for all rows at once.
-            basis = block.shape.basis(self.settings.scale).to(full.dtype)
-            noise = torch.randn(
-                block.new, len(basis), dtype=full.dtype, generator=generator
-            )
-            new.addmm_(noise, basis)
+            if block.shape is not None:
+                # Algorithm 1, lines 3-12, GGEUR(X, GD_i, N): beta^h for all rows at once.
+                basis = block.shape.basis(self.settings.scale).to(full.dtype)
+                noise = torch.randn(
+                    block.new, len(basis), dtype=full.dtype, generator=generator
+                )
+                new.addmm_(noise, basis)
         if cut:
             generator = torch_generator(self.seed, block.label, "cut", drawn_for)
             torch.index_select(full, 0, block.kept(generator), out=target)
