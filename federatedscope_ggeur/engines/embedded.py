@@ -129,7 +129,7 @@ class EmbeddedEngine:
                 history.note(self._round0())
             yield history.round0
             yield from list(history.rounds)
-            for number in range(len(history.rounds) + 1, self.settings.rounds + 1):
+            for number in range(len(history.rounds) + 1, self.server.rounds + 1):
                 if history.stopped_early:
                     break
                 history.note(self.carry(coordinator.round(number)))

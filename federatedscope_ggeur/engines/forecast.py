@@ -139,8 +139,9 @@ class _Rehearsal:
         self.server = self.engine.server
 
     def forecast(self) -> Forecast:
-        rounds, coordinator = self.settings.rounds, self.engine.coordinator
+        coordinator = self.engine.coordinator
         before, round0_seconds = self._carry(coordinator.round0())
+        rounds = self.server.rounds
         recipes = {}
         if rounds:
             recipes = {

@@ -117,7 +117,9 @@ class Demands:
     @property
     def leaves_one_out(self) -> bool:
         """Whether clients count the hits of candidate heads on left-out rows."""
-        return self.is_open and not self.sums
+        if self.form is None or not self.form.leaves_out():
+            return False
+        return (self.is_open or self.keeps_best) and not self.sums
 
     @property
     def seeks_temperature(self) -> bool:

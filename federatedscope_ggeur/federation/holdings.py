@@ -133,8 +133,9 @@ def augmented_rows(
 ) -> np.ndarray:
     """The rows of each client's augmented set: int array [K], as `augment` makes them.
 
-    A class has a shape if any client sends statistics of it. A client gets as many
-    prototypes of it as there are other sources.
+    A class has a shape if any client sends statistics of it. Without one, step 1
+    repeats the client's rows. A client gets as many prototypes of a class as there are
+    other sources.
     """
     counts, steps, sizes = held.counts, settings.steps, settings.sizes
     if not steps:
@@ -153,7 +154,7 @@ def augmented_rows(
         others = from_all - by_source[source]
         for c, n in enumerate(counts[k].tolist()):
             total = n
-            if from_all[c] and 1 in steps:
+            if n and 1 in steps:
                 total += sizes.around_samples(n)
             if 2 in steps:
                 total += int(others[c]) * sizes.around_prototype()

@@ -46,6 +46,8 @@ class Server:
         statistics.
     solved_params : Tensor or None
         The weights of the one-shot head, on raw embeddings, once it is solved.
+    trains : bool
+        Whether there are rounds of training; round 0 may show that there is no use.
     start_loss : float or None
         Its mean loss on the test rows, where that is known.
     scored_model : Model
@@ -87,6 +89,7 @@ class Server:
         self.release = Release.whole(self.statistics)
         self.uploaded_rows: dict[int, int] = {}
         self.solved_params: Tensor | None = None
+        self.trains = settings.demands.trains
         self.start_loss: float | None = None
         self.aggregation_weights: dict[int, float] = {}
         self.init_uploads: dict[int, dict[str, Tensor]] = {}
@@ -152,6 +155,11 @@ class Server:
         if mix is not None:
             params = mix.mixed(self.model, params)
         return recast(self.model, params, self.scored_model)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of training; 0 if the run ends with round 0."""
+        return self.settings.demands.rounds if self.trains else 0
 
     def evaluates(self, round_number: int) -> bool:
         """Whether the head is scored after this round."""

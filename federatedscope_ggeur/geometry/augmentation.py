@@ -70,7 +70,8 @@ def augment(
         The client's own embeddings, the anchors of step 1.
     labels : Tensor of shape (n,), int64
     shapes : mapping from class to GeometricShape
-        The global shapes. A class without one gets no new rows.
+        The global shapes. Without one, the rows that step 1 draws around the client's
+        own are copies of these, so that the class counts as much as the others.
     prototypes : Tensor of shape (P, D)
         The anchors of step 2: class means of other domains or clients.
     prototype_labels : Tensor of shape (P,), int64
@@ -233,7 +234,7 @@ class AugmentedSet:
             torch.index_select(anchors, 0, block.anchor_order(), out=new)
             generator = torch_generator(self.seed, block.label, "noise", drawn_for)
             if block.shape is not None:
-                # Algorithm 1, lines 3-12, GGEUR(X, GD_i, N): beta^h for all rows at once.
+                # Algorithm 1, lines 3-12, GGEUR(X, GD_i, N): beta^h for all rows.
                 basis = block.shape.basis(self.settings.scale).to(full.dtype)
                 noise = torch.randn(
                     block.new, len(basis), dtype=full.dtype, generator=generator

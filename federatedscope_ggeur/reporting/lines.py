@@ -151,7 +151,9 @@ def kept_line(kept: Kept) -> str:
             "labels and domains are confounded: no row a client holds can compare them"
         )
     elif kept.by == "leave_one_out":
-        why = "as rows left out speak for; there are no validation rows"
+        why = "few rows are withheld from it, and there are no validation rows"
+    elif kept.by == "withheld":
+        why = "it alone has seen the withheld rows; there are no validation rows"
     else:
         why = "there are no validation rows"
     return f"kept: the head {name} ({why})"

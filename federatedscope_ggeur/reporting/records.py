@@ -358,16 +358,16 @@ class Kept:
     Attributes
     ----------
     head : {"closed_form", "trained"}
-    by : {"validation", "leave_one_out", "confounded", "default"}
+    by : {"validation", "leave_one_out", "confounded", "withheld", "default"}
         What decided: accuracy on validation rows; rows left out, which chose the head
         in closed form; labels and domains that are confounded, where neither can tell;
-        or nothing.
+        withheld rows, which the trained head alone has seen; or nothing.
     closed_form, trained : float or None
         Accuracy on validation rows, after the last round that was evaluated.
     """
 
     head: Literal["closed_form", "trained"]
-    by: Literal["validation", "leave_one_out", "confounded", "default"]
+    by: Literal["validation", "leave_one_out", "confounded", "withheld", "default"]
     closed_form: Optional[Share]
     trained: Optional[Share]
 

@@ -226,14 +226,13 @@ class GGEURServer(FSServer):
         coordinator, history = federation.coordinator, federation.history
         server = coordinator.server
         self.unseen_clients_id = server.unseen
-        self.total_round_num = server.settings.demands.rounds
         self.models[0] = self._model = server.model
         if server_evaluates(self._cfg):
             self.trainer.model = self._model
 
         def begin_training(is_new: bool) -> None:
             load_vector(server.model, server.raw_params)
-            self.state = len(history.rounds)
+            self.state, self.total_round_num = len(history.rounds), server.rounds
             if history.stopped_early:
                 self.total_round_num = self.state
             if is_new and history.round0.closed_form is not None:

@@ -116,7 +116,7 @@ class Coordinator:
             _note(known, exchange, exchange.record())
         apart = sum((e.apart for e in self.exchanges), Spent())
         clients = sorted(self.server.uploaded_rows)
-        if self._demands.trains:
+        if self.server.trains:
             clients = self.membership.prepared
         return Round0(
             clients=clients,
@@ -151,7 +151,7 @@ class Coordinator:
         Every round begins with it. After a restart it may run before the round, so that
         bytes sent twice do not count in a round.
         """
-        returned = self.membership.take_returned() if self._demands.trains else []
+        returned = self.membership.take_returned() if self.server.trains else []
         if returned:
             for exchange in self.exchanges:
                 yield from exchange.catch_up(returned)

@@ -18,8 +18,8 @@ from federatedscope_ggeur.federation.exchanges.base import (
 ORDER = (
     "statistics",
     "secure_sums",
-    "space",
     "closed_form",
+    "space",
     "augmentation",
     "training",
     "evaluation",

@@ -242,6 +242,8 @@ class AugmentationExchange(Exchange):
     def begin(self) -> Requests[None]:
         """Prepare all clients for training."""
         server, members = self.server, self.course.membership
+        if not server.trains:
+            return
         if self._steps:
             self.geometry = self.make_geometry().to_bytes()
         sent = yield from self._prepare(members.here(server.participants))

@@ -23,12 +23,14 @@ from federatedscope_ggeur.federation.exchanges.base import (
 )
 from federatedscope_ggeur.federation.exchanges.closed_form import keys
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
+    ENDS,
     Choice,
     Temperature,
     choose_by_hits,
     choose_start,
     choose_temperature,
     choose_untuned,
+    end_or_train,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
     HitCounts,
@@ -55,7 +57,10 @@ from federatedscope_ggeur.models.closed_forms import (
     spread_of_scores,
     temperatures,
 )
+from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import RoundRecord
+
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,8 @@ class ClosedFormClient(ClientSide):
         scores = message.scores(self._form)
         hits = [left_out_hits(scores, rows) for rows in self._parts(message)]
         total = sum(len(rows) for rows in self._parts(message))
-        return HitCounts(self.client.number, total, sum(hits[1:], hits[0]))
+        found = sum(hits[1:], hits[0])
+        return HitCounts(self.client.number, total, found, len(self._validation()[1]))
 
     def log_losses(self, message: LeaveOneOut | None, query: LossQuery) -> LogLosses:
         """The log-loss of one candidate on the same rows, at the temperatures asked
@@ -145,17 +151,22 @@ class ClosedFormClient(ClientSide):
             raise _refused("domains", f"{client.domain!r} is not among {names}")
         where = client.number, names.index(client.domain)
         sent = (client.counts >= client.settings.min_samples)[client.labels]
-        features, labels = client.features[~sent], client.labels[~sent]
-        validation = self.rows.get("val")
-        if validation is not None and len(validation):
-            features = torch.cat([features, validation.features])
-            labels = torch.cat([labels, validation.labels])
+        x, y = self._validation()
+        features = torch.cat([client.features[~sent], x])
+        labels = torch.cat([client.labels[~sent], y])
         x, y = client.features[sent], client.labels[sent]
         nowhere = torch.zeros(len(labels), dtype=torch.bool)
         return (
             Rows(x, y, *where, sent[sent]),
             Rows(features, labels, *where, nowhere),
         )
+
+    def _validation(self) -> tuple[Tensor, Tensor]:
+        """The features and labels of the rows for validation."""
+        rows = self.rows.get("val")
+        if rows is None or not len(rows):
+            return self.client.features[:0], self.client.labels[:0]
+        return rows.features, rows.labels
 
 
 def _refused(field: str, problem: str) -> MessageError:
@@ -172,11 +183,12 @@ def _validate(exchange: ClosedFormExchange, request: Request, counts: HitCounts)
     if len(counts.hits) != candidates:
         problem = f"{len(counts.hits)} counts, but there are {candidates} candidates"
         raise refusal(counts.client, "hits", problem)
-    if counts.rows < uploaded[counts.client]:
+    if counts.rows - counts.validation < uploaded[counts.client]:
         raise refusal(
             counts.client,
             "rows",
-            f"{counts.rows} rows scored, but it sent statistics of "
+            f"{counts.rows - counts.validation} training rows scored, but it sent "
+            "statistics of "
             f"{uploaded[counts.client]}",
         )
 
@@ -292,6 +304,9 @@ class ClosedFormExchange(Exchange):
         server.solved_params = to_vector(solved.model)
         if begun is not None:
             server.start_from(to_vector(begun.model))
+        if choice.ends:
+            server.trains = False
+            logger.info("%s", ENDS.format(share=choice.details["withheld_share"]))
         self._details = {**choice.recorded(solved.report), **found.details}
         self.apart = self.course.spent() - before
 
@@ -312,11 +327,12 @@ class ClosedFormExchange(Exchange):
         solved = self.server.solved_params
         if solved is None or not self._demands.keeps_best:
             return {}
-        return {"params": solved}
+        return {"params": solved, "trains": torch.tensor(self.server.trains)}
 
     def resume(self, tensors: Mapping[str, Tensor]) -> None:
         if self._demands.keeps_best:
             self.server.solved_params = tensors["params"]
+            self.server.trains = bool(tensors["trains"])
             self.server.scored_model.make_room_for(len(tensors["params"]))
 
     def _choose(self, components: Components | None) -> Requests[Choice]:
@@ -329,17 +345,18 @@ class ClosedFormExchange(Exchange):
         if components is None:
             return Choice(form, {}, form)
         share = confounded_share(components)
-        compares = form.is_open or self._demands.keeps_best
-        if share > LARGER_PART and compares:
-            return choose_untuned(form, share, self._demands.keeps_best)
-        if not form.is_open:
-            candidate = None if share > LARGER_PART else 0
-            return Choice(form, {"confounded_share": share}, form, candidate)
+        keeps_best = self._demands.keeps_best
+        if share > LARGER_PART and (form.is_open or keeps_best):
+            return choose_untuned(form, share, keeps_best)
+        if share > LARGER_PART or not self._demands.leaves_one_out:
+            return Choice(form, {"confounded_share": share}, form, 0)
         self._sent = LeaveOneOut(self._left_out_of(components)).to_bytes()
         counts = yield from self.course.ask(
             LEAVE_ONE_OUT, 0, dict.fromkeys(self._asked(), (self._sent,))
         )
         choice = choose_by_hits(form, counts, share)
+        if keeps_best:
+            choice = end_or_train(choice, counts, self.server.uploaded_rows)
         if self.server.task.scored is None:
             return choice
         return choice._replace(start=choose_start(form, counts))

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
+    MOST_WITHHELD,
+)
 from federatedscope_ggeur.models.closed_forms import LARGER_PART
 from federatedscope_ggeur.reporting import Kept, Round0, RoundRecord
 
 _BY = "val_acc"
+
+
+def withheld_share(round0: Round0) -> float:
+    """The share of the training rows that is in no statistics; 0 if it is unknown."""
+    details = (round0.closed_form.details if round0.closed_form else None) or {}
+    if round0.sums is None:
+        return details.get("withheld_share", 0.0)
+    withheld = round0.sums.withheld_rows
+    return withheld / max(withheld + details["rows"], 1)
 
 
 def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
@@ -17,7 +29,8 @@ def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
     nor validation rows of the same clients then show how a class looks in other
     domains. If not, it is the head with more hits on validation rows after the last
     evaluated round; on a tie, the one-shot head. Without validation rows it is the
-    one-shot head.
+    trained head if more than 2% of the rows are withheld, which it alone has seen, and
+    else the one-shot head.
 
     Parameters
     ----------
@@ -29,7 +42,7 @@ def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
     assert solved is not None, "round 0 has no head in closed form"
     details = solved.details or {}
     if not rounds:
-        return Kept("closed_form", "default", None, None)
+        return Kept("closed_form", details.get("chosen_by", "default"), None, None)
     known = [r.metrics[_BY] for r in rounds if r.metrics and _BY in r.metrics]
     before, after = (solved.metrics or {}).get(_BY), known[-1] if known else None
     if details.get("confounded_share", 0.0) > LARGER_PART:
@@ -38,4 +51,6 @@ def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
         return Kept(
             "trained" if after > before else "closed_form", "validation", before, after
         )
+    if withheld_share(round0) > MOST_WITHHELD:
+        return Kept("trained", "withheld", before, after)
     return Kept("closed_form", details.get("chosen_by", "default"), before, after)

@@ -118,14 +118,21 @@ class HitCounts:
     rows : int
         All its rows, with those of withheld classes and those for validation.
     hits : Tensor of shape (candidates,), int64
+    validation : int
+        Those for validation.
     """
 
     client: int
     rows: int
     hits: Tensor
+    validation: int = 0
 
     def to_bytes(self) -> bytes:
-        numbers = {"client": self.client, "rows": self.rows}
+        numbers = {
+            "client": self.client,
+            "rows": self.rows,
+            "validation": self.validation,
+        }
         return wire.pack("hit_counts", numbers, {"hits": self.hits})
 
     @classmethod
@@ -135,7 +142,11 @@ class HitCounts:
         rows, hits = message.integer("rows"), message.tensor("hits", I64, (None,))
         if ((hits < 0) | (hits > rows)).any():
             raise message.refuse("hits", f"hits must lie in 0..{rows}, the rows scored")
-        return cls(message.client(), rows, hits)
+        validation = message.integer("validation")
+        if validation > rows:
+            problem = f"{validation} of {rows} rows are for validation"
+            raise message.refuse("validation", problem)
+        return cls(message.client(), rows, hits, validation)
 
 
 @dataclass(frozen=True)

@@ -160,6 +160,8 @@ class SpaceExchange(Exchange):
             The statistics do not suffice for a whitened space.
         """
         course, server = self.course, self.server
+        if not server.trains:
+            return
         before = course.spent()
         if server.settings.demands.totals:
             for numbers in windows(server.participants, course.plan.round0_window):
