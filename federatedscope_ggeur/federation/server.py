@@ -48,6 +48,8 @@ class Server:
         The weights of the one-shot head, on raw embeddings, once it is solved.
     trains : bool
         Whether there are rounds of training; round 0 may show that there is no use.
+    temperature : float
+        What its logits have been divided by.
     start_loss : float or None
         Its mean loss on the test rows, where that is known.
     scored_model : Model
@@ -90,6 +92,7 @@ class Server:
         self.uploaded_rows: dict[int, int] = {}
         self.solved_params: Tensor | None = None
         self.trains = settings.demands.trains
+        self.temperature = 1.0
         self.start_loss: float | None = None
         self.aggregation_weights: dict[int, float] = {}
         self.init_uploads: dict[int, dict[str, Tensor]] = {}

@@ -25,10 +25,13 @@ from federatedscope_ggeur.reporting.records import (
     Kept,
     PooledRows,
     Privacy,
+    Probabilities,
+    ProbabilityScores,
     Round0,
     RoundRecord,
     Screening,
     SumsRecord,
+    WorstClient,
 )
 from federatedscope_ggeur.reporting.results import (
     SCHEMA_VERSION,

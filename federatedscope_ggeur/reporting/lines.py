@@ -5,14 +5,17 @@ from __future__ import annotations
 from federatedscope_ggeur.errors import setting
 from federatedscope_ggeur.reporting.records import (
     Divergence,
+    Final,
     Finding,
     Kept,
     PooledRows,
     Privacy,
+    ProbabilityScores,
     Round0,
     RoundRecord,
     Screening,
     SumsRecord,
+    WorstClient,
 )
 
 _MOST_FINDINGS = 10  # in lines for a person
@@ -157,6 +160,32 @@ def kept_line(kept: Kept) -> str:
     else:
         why = "there are no validation rows"
     return f"kept: the head {name} ({why})"
+
+
+def probabilities_line(final: Final) -> str:
+    """How honest the probabilities of the head are, in one line for a person."""
+    found = final.probabilities
+    assert found is not None, "nobody scored probabilities"
+    line = f"probabilities: {_probabilities(found.after)}"
+    if found.before is not None:
+        line += f"; before the temperature: {_probabilities(found.before)}"
+    by = {"leave_one_out": "calibrated by rows left out", "start": "calibrated start"}
+    return f"{line} ({by.get(final.calibrated_by or '', 'not calibrated')})"
+
+
+def _probabilities(scores: ProbabilityScores) -> str:
+    return (
+        f"ECE {percent(scores.ece)}%, log-loss {scores.log_loss:.3f}, "
+        f"Brier {scores.brier:.3f}"
+    )
+
+
+def worst_client_line(worst: WorstClient) -> str:
+    """The client that the head serves worst, in one line for a person."""
+    return (
+        f"worst client: {worst.client} with {percent(worst.accuracy)}%; the mean over "
+        f"clients is {percent(worst.mean)}%"
+    )
 
 
 def percent(fraction: float | None) -> str:

@@ -24,6 +24,40 @@ class ClientInfo:
 
 
 @dataclass(frozen=True)
+class ProbabilityScores:
+    """How honest the probabilities of a head are, over all test rows.
+
+    Attributes
+    ----------
+    ece : float
+        Expected calibration error, in 15 bins.
+    log_loss : float
+        In nats a row.
+    brier : float
+        The mean squared distance of the probabilities from the label, 0 to 2.
+    """
+
+    ece: Share
+    log_loss: float
+    brier: float
+
+
+@dataclass(frozen=True)
+class Probabilities:
+    """The same after the scores were divided by a temperature, and before.
+
+    Attributes
+    ----------
+    after : ProbabilityScores
+    before : ProbabilityScores or None
+        None if there is no temperature.
+    """
+
+    after: ProbabilityScores
+    before: Optional[ProbabilityScores] = None
+
+
+@dataclass(frozen=True)
 class RoundRecord:
     """One round, or a head that was made in one go, and its scores.
 
@@ -57,6 +91,8 @@ class RoundRecord:
         clients; what is stopped and chosen by. None when the round was not evaluated.
     exchanges : dict of str to dict
         By name, what the exchanges of plugins record.
+    probabilities : Probabilities or None
+        Of a one-shot head, a calibrated one, and that of the last round.
     """
 
     round: int
@@ -73,6 +109,7 @@ class RoundRecord:
     details: Optional[dict[str, Any]] = None
     metrics: Optional[dict[str, float]] = None
     exchanges: dict[str, dict[str, Any]] = field(default_factory=dict)
+    probabilities: Optional[Probabilities] = None
 
     @property
     def evaluated(self) -> bool:
@@ -373,6 +410,24 @@ class Kept:
 
 
 @dataclass(frozen=True)
+class WorstClient:
+    """The client that the head serves worst.
+
+    Attributes
+    ----------
+    client : int
+    accuracy : float
+        On its test rows.
+    mean : float
+        Of all clients, each counting alike.
+    """
+
+    client: int
+    accuracy: Share
+    mean: Share
+
+
+@dataclass(frozen=True)
 class Final:
     """The score of a run; made by `summary.summarise`.
 
@@ -399,6 +454,13 @@ class Final:
         client's own on its own rows. Unseen domains are scored by the global one.
     head_sha256 : str or None
         Of the file of the global head that is left; None where there is none.
+    probabilities : Probabilities or None
+        How honest those of the head that is left are.
+    calibrated_by : {"leave_one_out", "start"} or None
+        What its temperature comes from: rows left out; or the start, whose temperature
+        was folded in before training. None if it is not calibrated.
+    worst_client : WorstClient or None
+        Of those with test rows; None if they are not known one by one.
     """
 
     head: Literal["trained", "calibrated", "closed_form"]
@@ -413,6 +475,9 @@ class Final:
     kept: Optional[Kept] = None
     scored: Literal["global", "clients"] = "global"
     head_sha256: Optional[str] = None
+    probabilities: Optional[Probabilities] = None
+    calibrated_by: Optional[Literal["leave_one_out", "start"]] = None
+    worst_client: Optional[WorstClient] = None
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,9 @@ from federatedscope_ggeur.reporting.lines import (
     percent,
     pooled_line,
     privacy_line,
+    probabilities_line,
     screening_lines,
+    worst_client_line,
 )
 from federatedscope_ggeur.reporting.model_owners import numbers_of_rows
 from federatedscope_ggeur.reporting.provenance import Provenance
@@ -310,6 +312,10 @@ def _remarks(results: Results) -> list[str]:
         lines.append(pooled_line(results.pooled))
     if final.kept is not None:
         lines.append(kept_line(final.kept))
+    if final.probabilities is not None:
+        lines.append(probabilities_line(final))
+    if final.worst_client is not None:
+        lines.append(worst_client_line(final.worst_client))
     if final.scored == "clients":
         others = "; unseen domains: the global one" if results.unseen_domains else ""
         lines.append(_SCORED_OWN + others)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from statistics import fmean
+from typing import Literal
 
 from torch import Tensor
 
@@ -29,6 +31,7 @@ from federatedscope_ggeur.reporting import (
     Results,
     Round0,
     RoundRecord,
+    WorstClient,
     summarise,
 )
 from federatedscope_ggeur.reporting.results import Status
@@ -209,6 +212,11 @@ class History:
             chosen=self._chosen(),
             scored="clients" if self.leaves_own else "global",
             head_sha256=None if head is None else hashlib.sha256(head).hexdigest(),
+            probabilities=self._left_record.probabilities
+            if self._left_record
+            else None,
+            calibrated_by=self._calibrated_by(final.head),
+            worst_client=self._worst_client(),
         )
         return replace(
             self._results,
@@ -225,6 +233,35 @@ class History:
             model=self.model(),
             own_models=self.own_models(),
         )
+
+    @property
+    def _left_record(self) -> RoundRecord | None:
+        """The record of the head that the run would leave."""
+        if self.leaves_closed_form and self.round0 is not None:
+            return self.round0.closed_form
+        return self.last_scored
+
+    def _calibrated_by(self, head: str) -> Literal["leave_one_out", "start"] | None:
+        """What the temperature of a `head` comes from."""
+        solved = self.round0.closed_form if self.round0 else None
+        if "temperature" not in ((solved and solved.details) or {}):
+            return None
+        if head == "closed_form":
+            return "leave_one_out"
+        return "start" if head == "trained" else None
+
+    def _worst_client(self) -> WorstClient | None:
+        reports = self._coordinator.evaluation.reports
+        scores = {
+            k: r.scores["test"].accuracy
+            for k, r in reports.items()
+            if "test" in r.scores
+        }
+        known = {k: accuracy for k, accuracy in scores.items() if accuracy is not None}
+        if not known:
+            return None
+        worst = min(known, key=lambda k: (known[k], k))
+        return WorstClient(worst, known[worst], fmean(known.values()))
 
     def model(self) -> Model | None:
         """The head that the run would leave now; None if every client has its own."""

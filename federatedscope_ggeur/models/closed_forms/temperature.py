@@ -122,7 +122,8 @@ def can_cool(model: Model) -> bool:
 def cool(model: Model, temperature: float, seen: Sequence[int]) -> None:
     """Divide the logits of a head that softmax takes by `temperature`, in place.
 
-    Classes that are not among `seen` stay `BELOW` the others.
+    Classes that are not among `seen` stay `BELOW` the others at least, before the
+    division and after it.
 
     Raises
     ------
@@ -135,7 +136,8 @@ def cool(model: Model, temperature: float, seen: Sequence[int]) -> None:
             layer = model.classifier
             layer.weight.copy_(layer.weight.double() / temperature)
             layer.bias.copy_(layer.bias.double() / temperature)
-            layer.bias[unseen] = layer.bias[list(seen)].min() - BELOW
+            below = BELOW * max(1.0, 1 / temperature)
+            layer.bias[unseen] = layer.bias[list(seen)].min() - below
             return
         mixture = model
         if isinstance(model, EnsembleHead):
@@ -145,5 +147,5 @@ def cool(model: Model, temperature: float, seen: Sequence[int]) -> None:
             raise TypeError(f"the logits of a {type(model).__name__} stay as they are")
         is_unseen = torch.isin(mixture.classes.long(), torch.tensor(unseen).long())
         lowest = mixture.bias[~is_unseen].min()
-        mixture.bias[is_unseen] = lowest - BELOW * temperature
+        mixture.bias[is_unseen] = lowest - BELOW * max(1.0, temperature)
         mixture.scale.fill_(1 / temperature)

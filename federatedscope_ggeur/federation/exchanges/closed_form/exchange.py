@@ -301,7 +301,10 @@ class ClosedFormExchange(Exchange):
         found = yield from self._temperature(components, choice, solved.model)
         if components is not None and found.value != 1.0:
             _cool(solved, begun, found.value, components)
-        server.solved_params = to_vector(solved.model)
+        server.solved_params, server.temperature = (
+            to_vector(solved.model),
+            found.value,
+        )
         if begun is not None:
             server.start_from(to_vector(begun.model))
         if choice.ends:

@@ -73,6 +73,7 @@ class EvaluationClient(ClientSide):
                 held.labels,
                 client.settings.training.device,
                 _advice(client.settings),
+                broadcast.temperature,
             )
             for split, held in rows.items()
         }
@@ -186,7 +187,9 @@ class EvaluationExchange(Exchange):
                 unseen = self.by_domain(reports, "test", server.unseen)
         for split, domains in course.rows.items():
             for name, rows in domains.items():
-                score = self.score_rows(rows.features, rows.labels, number == 0)
+                score = self.score_rows(
+                    rows.features, rows.labels, number == 0, self._temperature(number)
+                )
                 self.scores.setdefault(split, {})[name] = score
         tests = self.scores.get("test", {})
         accuracy = _accuracy(tests)
@@ -199,13 +202,18 @@ class EvaluationExchange(Exchange):
             "loss": total.mean_loss,
             "unseen_clients": None if unseen is None else _accuracy(unseen),
             "metrics": self._metrics(),
+            "probabilities": total.probabilities,
         }
 
     def score_rows(
-        self, features: Tensor, labels: Tensor, closed_form: bool = False
+        self,
+        features: Tensor,
+        labels: Tensor,
+        closed_form: bool = False,
+        temperature: float | None = None,
     ) -> Score:
         """Score the head of `Server.head_params` on rows [n, D], [n] that the server
-        holds."""
+        holds; see `evaluate`."""
         server = self.server
         return evaluate(
             server.scored_model,
@@ -214,7 +222,16 @@ class EvaluationExchange(Exchange):
             labels,
             server.settings.training.device,
             _advice(server.settings),
+            temperature,
         )
+
+    def _temperature(self, number: int) -> float | None:
+        """What the head's logits have been divided by; None if nobody scores its
+        probabilities, as in all rounds but the last.
+        """
+        if number == 0:
+            return self.server.temperature
+        return 1.0 if number >= self.server.rounds else None
 
     def by_domain(
         self,
@@ -268,8 +285,12 @@ class EvaluationExchange(Exchange):
     ) -> tuple[Broadcast, Broadcast]:
         """What is scored after a round: the model on raw embeddings, and what clients
         make models of their own of; the same, but where that is in a space."""
+        asked = self._temperature(number)
         head = head_broadcast(self.server, number, closed_form)
-        return head, own_broadcast(self.server, number) if self._in_space else head
+        head = replace(head, temperature=asked)
+        if not self._in_space:
+            return head, head
+        return head, replace(own_broadcast(self.server, number), temperature=asked)
 
     def of_clients(self, scored: tuple[Broadcast, Broadcast]) -> dict[int, Broadcast]:
         """Which of the two is whose; clients that do not know the space that they train

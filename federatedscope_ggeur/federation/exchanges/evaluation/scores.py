@@ -13,7 +13,11 @@ from torch.nn import functional as F
 
 from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.arithmetic import exact
+from federatedscope_ggeur.federation.exchanges.evaluation.probabilities import (
+    Reliability,
+)
 from federatedscope_ggeur.models import CPU, Model
+from federatedscope_ggeur.reporting import Probabilities
 
 #: FederatedScope's metrics, and whether a larger one is better.
 METRICS = {
@@ -99,18 +103,32 @@ class EvaluationSettings:
 
 @dataclass(frozen=True)
 class Score:
-    """Rows classified rightly, all rows, and the sum of their cross-entropies."""
+    """Rows classified correctly, all rows, and the sum of their cross-entropies.
+
+    `reliability`, where it was asked for, is of the probabilities, and then of those
+    before a temperature.
+    """
 
     correct: int = 0
     total: int = 0
     loss_sum: float = 0.0
+    reliability: tuple[Reliability, ...] = ()
 
     def __add__(self, other: Score) -> Score:
+        both = zip(self.reliability, other.reliability)
+        one = self.reliability or other.reliability
         return Score(
             self.correct + other.correct,
             self.total + other.total,
             self.loss_sum + other.loss_sum,
+            tuple(a + b for a, b in both) or one,
         )
+
+    @property
+    def probabilities(self) -> Probabilities | None:
+        """How honest probabilities are; None without rows, or if nobody asked."""
+        after, *before = [r.scores() for r in self.reliability] or [None]
+        return None if after is None else Probabilities(after, *before)
 
     @property
     def accuracy(self) -> float | None:
@@ -183,10 +201,12 @@ def evaluate(
     labels: Tensor,
     device: torch.device = CPU,
     remedy: str = "",
+    temperature: float | None = None,
 ) -> Score:
     """Score of a model with weights `params` [P + Q] on rows [n, D] and labels [n].
 
-    The rows are moved to `device` some at a time.
+    The rows are moved to `device` some at a time. With a `temperature`, which the
+    logits have been divided by, the probabilities are scored, too.
 
     Raises
     ------
@@ -203,8 +223,19 @@ def evaluate(
             logits = frozen(frozen.prepare(x)).double()
             correct = int((logits.argmax(dim=1) == y).sum())
             loss = float(F.cross_entropy(logits, y, reduction="sum"))
-            score += Score(correct, len(y), loss)
+            reliability = _reliability(logits, y, temperature)
+            score += Score(correct, len(y), loss, reliability)
     if not math.isfinite(score.loss_sum):
         remedy = remedy or f"lower {setting('optimizer.lr')}"
         raise GGEURError(f"the loss is {score.loss_sum}: training diverged; {remedy}")
     return score
+
+
+def _reliability(
+    logits: Tensor, labels: Tensor, temperature: float | None
+) -> tuple[Reliability, ...]:
+    if temperature is None:
+        return ()
+    kinds = (logits,) if temperature == 1.0 else (logits, logits * temperature)
+    labels = labels.cpu()
+    return tuple(Reliability.of(kind.cpu(), labels) for kind in kinds)

@@ -19,15 +19,29 @@ LARGEST_WEIGHT = 1e30
 
 @dataclass(frozen=True)
 class Broadcast:
-    """A round, down: the head's weights [P] and what the method adds."""
+    """A round, down: the head's weights [P] and what the method adds.
+
+    Attributes
+    ----------
+    round_number : int
+    params : Tensor of shape (P,)
+    download : mapping from str to Tensor
+    temperature : float or None
+        If it is set, probabilities are to be scored, too; the weights have been divided
+        by it.
+    """
 
     round_number: int
     params: Tensor
     download: Mapping[str, Tensor] = field(default_factory=dict)
+    temperature: float | None = None
 
     def to_bytes(self) -> bytes:
         tensors = {"params": self.params, **wire.under("download", self.download)}
-        return wire.pack("broadcast", {"round": self.round_number}, tensors)
+        numbers: dict[str, float] = {"round": self.round_number}
+        if self.temperature is not None:
+            numbers["temperature"] = self.temperature
+        return wire.pack("broadcast", numbers, tensors)
 
     @classmethod
     def from_bytes(
@@ -39,6 +53,7 @@ class Broadcast:
             message.integer("round"),
             message.tensor("params", F32, (schema.num_parameters,)),
             message.tensors_under("download"),
+            message.number("temperature") if message.says("temperature") else None,
         )
 
 

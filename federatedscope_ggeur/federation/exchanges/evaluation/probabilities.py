@@ -1,0 +1,80 @@
+"""How honest the probabilities of a head are, as counts that can be added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from federatedscope_ggeur.reporting import ProbabilityScores
+
+#: Bins of equal width for the largest probability of a row.
+BINS = 15
+#: Sums are sent as whole multiples of 1/64: exact ones would tell rows apart.
+_UNITS = 64
+_LARGEST = 2.0**50
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """Of some rows: hits and confidence by bin, squared errors and log-losses.
+
+    Attributes
+    ----------
+    bins : Tensor of shape (3, BINS), int64
+        Rows whose largest probability is in the bin, how many of these are classified
+        correctly, and the sum of their largest probabilities, in 1/64.
+    sums : Tensor of shape (2,), int64
+        The sums of Brier scores and log-losses, in 1/64.
+    """
+
+    bins: Tensor
+    sums: Tensor
+
+    @classmethod
+    def none(cls) -> Reliability:
+        """Of no rows."""
+        shape = torch.zeros(3, BINS, dtype=torch.int64)
+        return cls(shape, torch.zeros(2, dtype=torch.int64))
+
+    @classmethod
+    def of(cls, logits: Tensor, labels: Tensor) -> Reliability:
+        """Of logits [n, C], float64, and labels [n]."""
+        probabilities = logits.softmax(dim=1)
+        largest, found = probabilities.max(dim=1)
+        place = (largest * BINS).ceil().long().clamp(1, BINS) - 1
+        rows = torch.bincount(place, minlength=BINS)
+        hits = torch.bincount(place[found == labels], minlength=BINS)
+        sure = torch.zeros(BINS, dtype=torch.float64).index_add(0, place, largest)
+        errors = probabilities - F.one_hot(labels, logits.shape[1])
+        loss = F.cross_entropy(logits, labels, reduction="sum")
+        sums = torch.stack([errors.square().sum(), loss.clamp(max=_LARGEST)])
+        bins = torch.stack([rows, hits, _rounded(sure)])
+        return cls(bins, _rounded(sums))
+
+    def __add__(self, other: Reliability) -> Reliability:
+        return Reliability(self.bins + other.bins, self.sums + other.sums)
+
+    @property
+    def rows(self) -> int:
+        """How many rows these are."""
+        return int(self.bins[0].sum())
+
+    def scores(self) -> ProbabilityScores | None:
+        """Expected calibration error, log-loss and Brier score; None without rows.
+
+        The first is the mean over rows of how far the accuracy of a bin is from its
+        mean confidence (Guo et al., "On calibration of modern neural networks", 2017).
+        """
+        if not self.rows:
+            return None
+        _, hits, sure = self.bins.double()
+        apart = (hits - sure / _UNITS).abs().sum()
+        brier, loss = (self.sums.double() / _UNITS / self.rows).tolist()
+        return ProbabilityScores(float(apart / self.rows), loss, brier)
+
+
+def _rounded(sums: Tensor) -> Tensor:
+    return (sums * _UNITS).round().long()
