@@ -35,6 +35,8 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         closed_form=form is not None,
         uses_statistics=form is not None and form.asks,
         is_open=_is_open(cfg.ggeur),
+        leaves_out=form is not None and form.asks and form.leaves_out(),
+        is_cooled=chosen["temperature"] == "leave_one_out",
         keeps_best=keeps_best(cfg.ggeur),
         calibrates=chosen["calibrate"] != "none",
         sums=chosen["secure_sums"] != "none",

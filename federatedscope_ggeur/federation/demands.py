@@ -30,6 +30,10 @@ class Demands:
         Whether that head is made of class statistics.
     is_open : bool
         Whether clients' rows choose that head among candidates.
+    leaves_out : bool
+        Whether rows can be left out of the statistics of that head.
+    is_cooled : bool
+        Whether that head is to have a temperature, by left-out rows.
     keeps_best : bool
         Whether the run leaves the better of the one-shot head and the trained one.
     calibrates : bool
@@ -53,6 +57,8 @@ class Demands:
     closed_form: bool = False
     uses_statistics: bool = False
     is_open: bool = False
+    leaves_out: bool = False
+    is_cooled: bool = False
     keeps_best: bool = False
     calibrates: bool = False
     sums: bool = False
@@ -117,16 +123,13 @@ class Demands:
     @property
     def leaves_one_out(self) -> bool:
         """Whether clients count the hits of candidate heads on left-out rows."""
-        if self.form is None or not self.form.leaves_out():
-            return False
-        return (self.is_open or self.keeps_best) and not self.sums
+        compares = self.is_open or (self.keeps_best and self.leaves_out)
+        return compares and not self.sums
 
     @property
     def seeks_temperature(self) -> bool:
         """Whether clients answer the log-loss of the one-shot head on left-out rows."""
-        if self.form is None or not self.form.leaves_out() or not self.uses_statistics:
-            return False
-        return self["temperature"] == "leave_one_out" and not self.sums
+        return self.is_cooled and self.leaves_out and not self.sums
 
     @property
     def keeps_components(self) -> bool:
