@@ -18,6 +18,8 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
 from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
     HitCounts,
     LeaveOneOut,
+    LogLosses,
+    LossQuery,
 )
 from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
 from federatedscope_ggeur.federation.exchanges.space.messages import (
@@ -112,8 +114,18 @@ VALID = {
     ),
     HitCounts: (
         "hit_counts",
-        {"client": 3, "rows": 5},
+        {"client": 3, "rows": 5, "validation": 2},
         {"hits": torch.tensor([5, 0])},
+    ),
+    LossQuery: (
+        "loss_query",
+        {"candidate": 1},
+        {"by": torch.arange(1, 26, dtype=torch.float64)},
+    ),
+    LogLosses: (
+        "log_losses",
+        {"client": 3, "rows": 5},
+        {"losses": torch.arange(25)},
     ),
     InitBroadcast: ("init_broadcast", {}, {"init_broadcast.a": torch.ones(2)}),
     Broadcast: (

@@ -9,7 +9,7 @@ or throw them away and draw again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -70,8 +70,9 @@ def augment(
         The client's own embeddings, the anchors of step 1.
     labels : Tensor of shape (n,), int64
     shapes : mapping from class to GeometricShape
-        The global shapes. Without one, the rows that step 1 draws around the client's
-        own are copies of these, so that the class counts as much as the others.
+        The global shapes. The new rows of step 1 of a class without one are copies of
+        the client's own, so that it counts as much as the others. Without any shapes
+        there are no new rows.
     prototypes : Tensor of shape (P, D)
         The anchors of step 2: class means of other domains or clients.
     prototype_labels : Tensor of shape (P,), int64
@@ -102,7 +103,10 @@ def augment(
     for c in torch.cat([labels, prototype_labels]).unique().tolist():
         own = torch.nonzero(labels == c).flatten()
         around = prototypes[prototype_labels == c].to(features.dtype)
-        block = _make_block(c, own, around, shapes.get(c), settings)
+        # Beside classes that are drawn, one without a shape counts as much. If there
+        # are none, no class is enlarged.
+        used = settings if shapes else replace(settings, steps=())
+        block = _make_block(c, own, around, shapes.get(c), used)
         if block.rows:
             blocks.append(block)
     return AugmentedSet(features, tuple(blocks), settings, seed)

@@ -58,6 +58,24 @@ class Probabilities:
 
 
 @dataclass(frozen=True)
+class WorstClient:
+    """The client that the head serves worst.
+
+    Attributes
+    ----------
+    client : int
+    accuracy : float
+        On its test rows.
+    mean : float
+        Of all clients, each counting alike.
+    """
+
+    client: int
+    accuracy: Share
+    mean: Share
+
+
+@dataclass(frozen=True)
 class RoundRecord:
     """One round, or a head that was made in one go, and its scores.
 
@@ -92,7 +110,9 @@ class RoundRecord:
     exchanges : dict of str to dict
         By name, what the exchanges of plugins record.
     probabilities : Probabilities or None
-        Of a one-shot head, a calibrated one, and that of the last round.
+        How honest those of the head are; None when the round was not evaluated.
+    worst_client : WorstClient or None
+        Of those with test rows; None if they are not known one by one.
     """
 
     round: int
@@ -110,6 +130,7 @@ class RoundRecord:
     metrics: Optional[dict[str, float]] = None
     exchanges: dict[str, dict[str, Any]] = field(default_factory=dict)
     probabilities: Optional[Probabilities] = None
+    worst_client: Optional[WorstClient] = None
 
     @property
     def evaluated(self) -> bool:
@@ -410,24 +431,6 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class WorstClient:
-    """The client that the head serves worst.
-
-    Attributes
-    ----------
-    client : int
-    accuracy : float
-        On its test rows.
-    mean : float
-        Of all clients, each counting alike.
-    """
-
-    client: int
-    accuracy: Share
-    mean: Share
-
-
-@dataclass(frozen=True)
 class Final:
     """The score of a run; made by `summary.summarise`.
 
@@ -460,7 +463,7 @@ class Final:
         What its temperature comes from: rows left out; or the start, whose temperature
         was folded in before training. None if it is not calibrated.
     worst_client : WorstClient or None
-        Of those with test rows; None if they are not known one by one.
+        As in the record of that head.
     """
 
     head: Literal["trained", "calibrated", "closed_form"]

@@ -224,11 +224,19 @@ def test_noise_of_a_class_does_not_depend_on_the_other_classes():
 
 
 @pytest.mark.parametrize("sizes", [TotalSizes(9, 9), PerAnchorSizes(3, 3, target=2)])
-def test_a_class_without_a_shape_keeps_its_originals_alone(sizes):
+def test_a_class_without_a_shape_repeats_its_originals(sizes):
     augmented = recipe([0, 0, 5, 0], [5, 6], shapes={0: round_shape()}, sizes=sizes)
     drawn = augmented.draw()
-    assert torch.equal(of_class(drawn, 5), random_rows(4)[2:3])
+    rows = of_class(drawn, 5)
+    assert len(rows) == (9 if isinstance(sizes, TotalSizes) else 2)
+    assert torch.equal(rows, random_rows(4)[2:3].expand_as(rows))
     assert len(of_class(drawn, 6)) == 0
+    assert_consistent(augmented)
+
+
+def test_without_any_shapes_the_set_is_the_originals():
+    augmented = recipe([0, 0, 5, 0], [5, 6], shapes={}, sizes=TotalSizes(9, 9))
+    assert len(augmented.draw()[0]) == 4
     assert_consistent(augmented)
 
 
@@ -239,7 +247,7 @@ def test_classes_are_matched_as_numbers():
     drawn = augmented.draw()
     one = torch.stack([rows[0]] * 3 + [prototypes[1]] * 2)
     assert torch.equal(of_class(drawn, 1), one)
-    assert torch.equal(of_class(drawn, 10), rows[1:2])
+    assert torch.equal(of_class(drawn, 10), torch.stack([rows[1]] * 3))
     assert torch.equal(of_class(drawn, 100), torch.stack([rows[2]] * 3))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from statistics import fmean
 from typing import Literal
 
 from torch import Tensor
@@ -31,7 +30,6 @@ from federatedscope_ggeur.reporting import (
     Results,
     Round0,
     RoundRecord,
-    WorstClient,
     summarise,
 )
 from federatedscope_ggeur.reporting.results import Status
@@ -206,17 +204,15 @@ class History:
             kept=self.kept,
             pooled=self._results.pooled,
         )
-        head = self.head_bytes()
+        head, left = self.head_bytes(), self._left_record
         final = replace(
             final,
             chosen=self._chosen(),
             scored="clients" if self.leaves_own else "global",
             head_sha256=None if head is None else hashlib.sha256(head).hexdigest(),
-            probabilities=self._left_record.probabilities
-            if self._left_record
-            else None,
+            probabilities=left.probabilities if left else None,
             calibrated_by=self._calibrated_by(final.head),
-            worst_client=self._worst_client(),
+            worst_client=left.worst_client if left else None,
         )
         return replace(
             self._results,
@@ -249,19 +245,6 @@ class History:
         if head == "closed_form":
             return "leave_one_out"
         return "start" if head == "trained" else None
-
-    def _worst_client(self) -> WorstClient | None:
-        reports = self._coordinator.evaluation.reports
-        scores = {
-            k: r.scores["test"].accuracy
-            for k, r in reports.items()
-            if "test" in r.scores
-        }
-        known = {k: accuracy for k, accuracy in scores.items() if accuracy is not None}
-        if not known:
-            return None
-        worst = min(known, key=lambda k: (known[k], k))
-        return WorstClient(worst, known[worst], fmean(known.values()))
 
     def model(self) -> Model | None:
         """The head that the run would leave now; None if every client has its own."""

@@ -25,11 +25,11 @@ GOLDEN = {
     "ClientUpdate": "244ad048f1ace534",
     "ScoreReport": "40088628ca78743e",
     "LeaveOneOut": "42c0787bb93f213b",
-    "HitCounts": "413e34363f8741be",
+    "HitCounts": "fd52a8389f177164",
 }
 JOIN = "8194f1e3bdf34c47"
 #: Of the names of the settings that all sides have alike where no key is set.
-SETTINGS = "f23c3012ead302a8"
+SETTINGS = "7e09770a807a3b5f"
 
 
 def digest_of(payload):

@@ -116,7 +116,7 @@ class ClosedFormClient(ClientSide):
             It was asked before, for something else.
         """
         if self._query is not None and self._query != query:
-            raise _refused("kind", "log-losses a second time, of another candidate")
+            raise _refused("kind", "log-losses a second time, for another candidate")
         self._query = query
         if message is not None:
             self._note(message)
@@ -139,7 +139,7 @@ class ClosedFormClient(ClientSide):
 
     def _note(self, message: LeaveOneOut) -> None:
         if self._asked is not None and not self._asked.equals(message):
-            raise _refused("kind", "rows left out a second time, of other components")
+            raise _refused("kind", "rows left out a second time, for other components")
         self._asked = message
 
     def _parts(self, message: LeaveOneOut) -> tuple[Rows, Rows]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from torch import Tensor
@@ -37,7 +38,7 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.federation.settings import RoleSettings
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.models import Model, fold
-from federatedscope_ggeur.reporting import average
+from federatedscope_ggeur.reporting import WorstClient, average
 
 
 class EvaluationClient(ClientSide):
@@ -73,7 +74,7 @@ class EvaluationClient(ClientSide):
                 held.labels,
                 client.settings.training.device,
                 _advice(client.settings),
-                broadcast.temperature,
+                broadcast.temperature if split == "test" else None,
             )
             for split, held in rows.items()
         }
@@ -188,7 +189,10 @@ class EvaluationExchange(Exchange):
         for split, domains in course.rows.items():
             for name, rows in domains.items():
                 score = self.score_rows(
-                    rows.features, rows.labels, number == 0, self._temperature(number)
+                    rows.features,
+                    rows.labels,
+                    number == 0,
+                    self._temperature(number) if split == "test" else None,
                 )
                 self.scores.setdefault(split, {})[name] = score
         tests = self.scores.get("test", {})
@@ -203,6 +207,7 @@ class EvaluationExchange(Exchange):
             "unseen_clients": None if unseen is None else _accuracy(unseen),
             "metrics": self._metrics(),
             "probabilities": total.probabilities,
+            "worst_client": self._worst_client(),
         }
 
     def score_rows(
@@ -225,13 +230,9 @@ class EvaluationExchange(Exchange):
             temperature,
         )
 
-    def _temperature(self, number: int) -> float | None:
-        """What the head's logits have been divided by; None if nobody scores its
-        probabilities, as in all rounds but the last.
-        """
-        if number == 0:
-            return self.server.temperature
-        return 1.0 if number >= self.server.rounds else None
+    def _temperature(self, number: int) -> float:
+        """What the logits of the head after a round have been divided by."""
+        return self.server.temperature if number == 0 else 1.0
 
     def by_domain(
         self,
@@ -261,6 +262,15 @@ class EvaluationExchange(Exchange):
             training.largest_weights,
             {k: s.mean_loss for k, s in scores.items() if s.mean_loss is not None},
         )
+
+    def _worst_client(self) -> WorstClient | None:
+        """The client with the lowest accuracy on its test rows, unseen ones included."""
+        tests = {k: r.scores.get("test", Score()) for k, r in self.reports.items()}
+        known = {k: s.accuracy for k, s in tests.items() if s.accuracy is not None}
+        if not known:
+            return None
+        worst = min(known, key=lambda k: (known[k], k))
+        return WorstClient(worst, known[worst], fmean(known.values()))
 
     def _metrics(self) -> dict[str, float]:
         """FederatedScope's metrics of the last evaluation: averages over clients, or

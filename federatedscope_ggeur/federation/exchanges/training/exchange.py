@@ -189,6 +189,8 @@ def _broadcast(
 ) -> Broadcast:
     method = server.task.method
     params = params if method.federated else params[:0]
+    if not server.trains:
+        return Broadcast(number, params)  # the method has no state
     download = method.download if train else method.scoring_download
     return Broadcast(number, params, download(server.method_state))
 

@@ -26,20 +26,19 @@ class Broadcast:
     round_number : int
     params : Tensor of shape (P,)
     download : mapping from str to Tensor
-    temperature : float or None
-        If it is set, probabilities are to be scored, too; the weights have been divided
-        by it.
+    temperature : float
+        What the head's logits have been divided by.
     """
 
     round_number: int
     params: Tensor
     download: Mapping[str, Tensor] = field(default_factory=dict)
-    temperature: float | None = None
+    temperature: float = 1.0
 
     def to_bytes(self) -> bytes:
         tensors = {"params": self.params, **wire.under("download", self.download)}
         numbers: dict[str, float] = {"round": self.round_number}
-        if self.temperature is not None:
+        if self.temperature != 1.0:
             numbers["temperature"] = self.temperature
         return wire.pack("broadcast", numbers, tensors)
 
@@ -53,7 +52,7 @@ class Broadcast:
             message.integer("round"),
             message.tensor("params", F32, (schema.num_parameters,)),
             message.tensors_under("download"),
-            message.number("temperature") if message.says("temperature") else None,
+            message.number("temperature") if message.says("temperature") else 1.0,
         )
 
 
