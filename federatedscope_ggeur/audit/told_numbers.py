@@ -60,17 +60,18 @@ def a7(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
             return
         tried += 1
         back = truth.counts(k) * (seen.uploads[k].counts == 0)
-        shaped = _shaped(seen) & (back > 0)
-        rest = int(back[~shaped].sum())
-        right += guessed in ((int(shaped.sum()), rest), (-1, int(back.sum())))
+        # Step 1 fills every class up to one size, if there is any shape.
+        filled = (back > 0) & bool(_shaped(seen).any())
+        rest = int(back[~filled].sum())
+        right += guessed in ((int(filled.sum()), rest), (-1, int(back.sum())))
     if seen.sets.weight == "statistics":
         right = 0  # what it counts for is what it has told of
     yield counted("A7", "server", "clients whose withheld rows are known", right, tried)
 
 
 def withheld(seen: Transcript, k: int, weight: float) -> tuple[int, int] | None:
-    """Withheld classes that have a shape (-1: not told apart) and rows of all others;
-    None where that is not known of these settings."""
+    """Withheld classes that step 1 filled up (-1: not told apart) and rows of all
+    others; None if these settings do not say it."""
     told = seen.uploads[k].counts
     own_rows = seen.sets.weight != "augmented"
     if own_rows or not seen.sets.augmentation.steps:

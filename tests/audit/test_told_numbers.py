@@ -49,10 +49,10 @@ def test_a_pooled_shape_tells_none():
 
 @pytest.mark.parametrize(
     ("weight", "counts_for", "known"),
-    [("original", 19, 1.0), ("original", 17, 0.0), ("augmented", 103, 1.0)],
+    [("original", 19, 1.0), ("original", 17, 0.0), ("augmented", 150, 1.0)],
 )
 def test_what_a_client_counts_for_tells_withheld_rows(weight, counts_for, known):
-    """Class 1 of 3 rows is withheld and has no shape; the others fill up to 50."""
+    """Class 1 of 3 rows is withheld and has no shape; step 1 fills all up to 50."""
     clients, truth = federation()
     settings = ["ggeur.weight", weight, "ggeur.steps", "[1]", "ggeur.step1_size", "50"]
     seen = transcript(

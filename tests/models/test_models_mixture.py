@@ -46,14 +46,14 @@ def test_one_component_a_class_is_a_linear_head():
 def test_it_takes_a_vector_of_any_number_of_components():
     model, empty = head(), MixtureHead(DIM, CLASSES)
     vector = to_vector(model)
-    assert len(vector) == 5 * (DIM + 2)
+    assert len(vector) == 5 * (DIM + 2) + 1  # and the scale
     assert torch.equal(empty.at(vector)(POINTS), model(POINTS))
-    assert len(to_vector(empty)) == CLASSES * (DIM + 2)
+    assert len(to_vector(empty)) == CLASSES * (DIM + 2) + 1
     load_vector(empty, vector)
     assert torch.equal(to_vector(empty), vector)
 
 
-@pytest.mark.parametrize("size", [5 * (DIM + 2) + 1, DIM + 2, 0])
+@pytest.mark.parametrize("size", [5 * (DIM + 2), DIM + 3, 0])
 def test_other_vectors_are_refused(size):
     with pytest.raises(ConfigError, match=f"{size} parameters are not those of a mix"):
         MixtureHead(DIM, CLASSES).at(torch.zeros(size))
@@ -62,6 +62,13 @@ def test_other_vectors_are_refused(size):
 def test_its_file_is_read_into_a_new_one():
     model, other = head(), MixtureHead(DIM, CLASSES)
     other.load_state_dict(load(save(model.state_dict())))
+    assert torch.equal(other(POINTS), model(POINTS))
+
+
+def test_a_file_from_before_temperatures_has_the_scale_1():
+    model, other = head(), MixtureHead(DIM, CLASSES)
+    old = {k: v for k, v in model.state_dict().items() if k != "scale"}
+    other.load_state_dict(old)
     assert torch.equal(other(POINTS), model(POINTS))
 
 

@@ -149,7 +149,7 @@ def test_final_holds_the_scores_of_the_model_left(fs, settings, head):
 def test_a_user_s_own_test_acc_means_what_it_means_in_fs(fs):
     there = fs.run("eval.best_res_update_round_wise_key", "test_acc",
                    "federate.make_global_eval", True, "federate.total_round_num", 6,
-                   "train.optimizer.lr", 3.0)  # fmt: skip
+                   "train.optimizer.lr", 0.5)  # fmt: skip
     lines = rounds(there)
     best = max(lines, key=lambda line: line["test_acc"])
     assert best != lines[-1]

@@ -151,6 +151,7 @@ def test_late_and_doubled_answers_cannot_start_anything_again(half_way):
     lines = len(there.lines())
     unasked = {
         "hit_counts",
+        "log_losses",
         "sum_key",
         "masked_counts",
         "masked_means",
@@ -229,7 +230,7 @@ class TestDivergence:
     @pytest.fixture
     def diverged(self, fs, at_exit):
         """A learning rate with which round 1 goes well, and round 2 does not."""
-        there = fs.set_up("train.optimizer.lr", 1e7)
+        there = fs.set_up("train.optimizer.lr", 3e6)
         with pytest.raises(GGEURError) as error:
             there.go()
         assert not (there.folder / "results.json").exists()

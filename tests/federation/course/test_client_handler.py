@@ -13,7 +13,10 @@ from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
 )
 from federatedscope_ggeur.federation.exchanges.base import answered_kinds
 from federatedscope_ggeur.federation.exchanges.calibration.exchange import CALIBRATE
-from federatedscope_ggeur.federation.exchanges.closed_form.exchange import LEAVE_ONE_OUT
+from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
+    LEAVE_ONE_OUT,
+    LOG_LOSSES,
+)
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
@@ -57,8 +60,10 @@ class TestAClientHandler:
         assert answers() == always | {STATISTICS}
         closed = ["ggeur.closed_form", "lda", "ggeur.steps", []]
         alone = {EVALUATE, STATISTICS}  # without rounds there is no training
-        assert answers(*closed) == alone | {LEAVE_ONE_OUT}
+        assert answers(*closed) == alone | {LEAVE_ONE_OUT, LOG_LOSSES}
         fixed = ["ggeur.lda.shrinkage", 0.3]
+        assert answers(*closed, *fixed) == alone | {LOG_LOSSES}
+        fixed += ["ggeur.temperature", "none"]
         assert answers(*closed, *fixed) == alone
         begun = ["ggeur.init", "closed_form"]
         assert answers(*closed, *fixed, *begun) == always | {STATISTICS}

@@ -136,9 +136,11 @@ def test_who_only_scores_needs_no_space():
     server = carried.server
     assert not torch.equal(server.raw_params, server.params)
     (reply,) = replies(carried, "evaluate", 3, 2)
-    score = evaluate(server.model, server.raw_params, *make_rows(15, seed=52))
+    rows = make_rows(15, seed=52)
+    score = evaluate(server.model, server.raw_params, *rows, temperature=1.0)
     sent = ScoreReport.from_bytes(reply[0], server.schema, "client 2")
     assert sent.scores == {"test": score}
+    assert sent.scores["test"].probabilities == score.probabilities
 
 
 @pytest.mark.parametrize("steps", [(), (1,)])

@@ -54,6 +54,11 @@ class Reliability:
         bins = torch.stack([rows, hits, _rounded(sure)])
         return cls(bins, _rounded(sums))
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Reliability):
+            return NotImplemented
+        return self.bins.equal(other.bins) and self.sums.equal(other.sums)
+
     def __add__(self, other: Reliability) -> Reliability:
         return Reliability(self.bins + other.bins, self.sums + other.sums)
 

@@ -38,17 +38,10 @@ def test_components_are_kept_only_where_something_is_chosen():
     assert HeadSolver(closed, True, DOMAINS, 0).components() is None
 
 
-@pytest.mark.parametrize("kind", ["lda", "mixture"])
-def test_training_starts_from_what_is_said(kind):
-    form = CLOSED_FORMS[kind]().untuned()
-    stage, merged = stage_of(form)
-    solved, params, begun = stage.solve(form, form, merged)
-    assert torch.equal(begun, to_vector(solved.model))
-    assert torch.equal(params, begun)
-    other = CLOSED_FORMS["ridge"]().untuned()
-    same, params, begun = stage.solve(form, other, merged)
-    assert torch.equal(to_vector(same.model), params)
-    assert torch.equal(to_vector(same.model), to_vector(solved.model))
+@pytest.mark.parametrize("kind", ["lda", "ridge"])
+def test_another_form_than_that_of_the_settings_can_be_solved(kind):
+    stage, merged = stage_of(CLOSED_FORMS["mixture"]().untuned())
+    other = CLOSED_FORMS[kind]().untuned()
+    begun = to_vector(stage.solve(other, merged).model)
     assert len(begun) == CLASSES * (DIM + 1)
     assert torch.equal(begun, to_vector(other.solve(merged).model))
-    assert stage.solve(form, None, merged)[2] is None
