@@ -1,0 +1,140 @@
+"""Temperatures: chosen by log-loss, and folded into heads without changing a class."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from solving import stats
+
+from federatedscope_ggeur.models import CLOSED_FORMS
+from federatedscope_ggeur.models.closed_forms import (
+    Rows,
+    best_temperature,
+    cool,
+    in_units,
+    left_out_losses,
+    spread_of_scores,
+    temperatures,
+)
+from federatedscope_ggeur.models.closed_forms.components import Components
+
+CLASSES, DIM = 5, 4
+
+
+def rows(n=60, seed=0, classes=CLASSES):
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(classes, size=n)
+    means = 2 * np.random.default_rng(9).normal(size=(CLASSES, DIM))
+    return means[labels] + generator.normal(size=(n, DIM)), labels
+
+
+def at_one_place(x, y):
+    return Rows(
+        torch.tensor(x), torch.tensor(y), 1, 0, torch.ones(len(y), dtype=torch.bool)
+    )
+
+
+@given(st.floats(1e-30, 1e30))
+def test_half_octaves_around_the_spread_and_one(spread):
+    by = temperatures(spread)
+    assert len(by) == 25
+    assert 1.0 in by
+    assert list(by) == sorted(by)
+    if 0.1 < spread < 100:
+        assert by[0] / spread == pytest.approx(2**-8, rel=0.2)
+        assert by[-1] / spread == pytest.approx(2**4, rel=0.2)
+
+
+def test_without_any_spread_one_is_among_them():
+    assert 1.0 in temperatures(0.0)
+
+
+@pytest.mark.parametrize("kind", ["lda", "ridge", "ncm", "mixture"])
+def test_log_losses_are_those_of_heads_fitted_without_the_row(kind):
+    x, y = rows(40)
+    settings_of = {"ridge": {"strength": 0.3}, "ncm": {}}
+    form = CLOSED_FORMS[kind](**settings_of.get(kind, {"shrinkage": 0.3}))
+    held = Components.of_classes(stats(x, y, CLASSES))
+    by = (0.25, 1.0, 3.0)
+    found, known = left_out_losses(form.leave_out(held), at_one_place(x, y), by)
+    wanted = np.zeros(len(by))
+    for i in range(len(y)):
+        rest = np.arange(len(y)) != i
+        head = form.solve(stats(x[rest], y[rest], CLASSES)).model.double()
+        logits = head(torch.tensor(x[i : i + 1]))[0]
+        wanted += [-float((logits / t).log_softmax(0)[y[i]]) for t in by]
+    assert known == len(y)
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5)
+
+
+def test_rows_of_a_class_without_a_score_are_left_out_and_counted():
+    x, y = rows(30, classes=3)
+    held = Components.of_classes(stats(x, y, CLASSES))
+    score = CLOSED_FORMS["lda"](shrinkage=0.3).leave_out(held)
+    more = np.concatenate([y, [4, 4]])
+    found, known = left_out_losses(
+        score, at_one_place(np.concatenate([x, x[:2]]), more), (1.0,)
+    )
+    assert known == 30
+    assert torch.equal(found, left_out_losses(score, at_one_place(x, y), (1.0,))[0])
+
+
+def test_rounded_to_64ths_of_a_nat():
+    losses = torch.tensor([0.0, 1.0, 2.507, 1e300]).double()
+    assert in_units(losses).tolist() == [0, 64, 160, 2**50]
+
+
+def mean_loss(logits, labels, t):
+    return float(torch.nn.functional.cross_entropy(logits / t, labels))
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32), st.floats(0.02, 50.0))
+def test_the_best_is_never_worse_than_one_and_near_the_true_minimum(seed, size):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(4, (200,), generator=generator)
+    logits = torch.randn(200, 4, generator=generator, dtype=torch.float64)
+    logits[torch.arange(200), labels] += 1
+    logits *= size
+    by = temperatures(size)
+    losses = [mean_loss(logits, labels, t) for t in by]
+    found = best_temperature(losses, by)
+    at_best = mean_loss(logits, labels, found)
+    assert at_best <= mean_loss(logits, labels, 1.0)
+    tried = torch.logspace(math.log10(by[0]), math.log10(by[-1]), 400).tolist()
+    least = min(mean_loss(logits, labels, t) for t in tried)
+    assert at_best <= least + 0.01
+
+
+def test_the_end_of_the_grid_is_taken_if_it_is_lowest():
+    assert best_temperature([1.0, 2.0, 3.0], (0.5, 0.7, 1.0)) == 0.5
+    assert best_temperature([3.0, 2.0, 1.0], (1.0, 1.4, 2.0)) == 2.0
+
+
+@pytest.mark.parametrize("temperature", [0.01, 0.5, 40.0])
+@pytest.mark.parametrize("kind", ["lda", "mixture", "ridge", "auto"])
+def test_a_cooled_head_has_divided_scores_and_the_same_classes(kind, temperature):
+    x, y = rows(80, classes=4)  # nobody has class 4
+    solved = CLOSED_FORMS[kind]().untuned().solve(stats(x, y, CLASSES))
+    points = torch.tensor(rows(200, seed=3)[0]).float()
+    before = solved.model(points)
+    cool(solved.model, temperature, [0, 1, 2, 3])
+    after = solved.model(points)
+    assert torch.equal(before.argmax(dim=1), after.argmax(dim=1))
+    torch.testing.assert_close(
+        after[:, :4] * temperature, before[:, :4], rtol=1e-4, atol=1e-4
+    )
+    for logits in (after, after * temperature):
+        assert logits.softmax(dim=1)[:, 4].max() < 1e-4
+
+
+def test_the_spread_of_scores_grows_with_them():
+    x, y = rows(80)
+    held = Components.of_classes(stats(x, y, CLASSES))
+    model = CLOSED_FORMS["lda"](shrinkage=0.3).solve(stats(x, y, CLASSES)).model
+    before = spread_of_scores(model, held)
+    cool(model, 0.1, range(CLASSES))
+    assert spread_of_scores(model, held) == pytest.approx(10 * before, rel=1e-4)
