@@ -38,6 +38,7 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         leaves_out=form is not None and form.asks and form.leaves_out(),
         is_cooled=chosen["temperature"] == "leave_one_out",
         keeps_best=keeps_best(cfg.ggeur),
+        personal=chosen["personal.head"] != "none",
         calibrates=chosen["calibrate"] != "none",
         sums=chosen["secure_sums"] != "none",
         distributed=_is_distributed(cfg),

@@ -98,6 +98,7 @@ class EmbeddedEngine:
         kept = Checkpointing(self._writer(save_to)) if save_to else None
         self.history = History(self.coordinator, results, kept, progress, capture)
         self.history.own_params = self._own_params
+        self.history.personal_params = lambda k: self.clients[k].personal
 
     def side(self, number: int, kind: type[S]) -> S:
         """A client's part of an exchange."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,6 +54,10 @@ class Client:
         The method's message to all clients.
     states : dict from round to dict from str to Tensor
         The method's own tensors on this client, by round.
+    merged : object or None
+        What rows are left out of, as the one-shot head's exchange got it.
+    personal : Tensor of shape (P,), or None
+        The weights of the client's own one-shot head, of `scored_model`.
     on_state : callable ()
         Called when there is a new state.
     """
@@ -84,6 +89,8 @@ class Client:
         self.aggregation_weight = 0.0
         self.init_broadcast: dict[str, Tensor] = {}
         self.states: dict[int, dict[str, Tensor]] = {}
+        self.merged: Any = None
+        self.personal: Tensor | None = None
         self.on_state: Callable[[], None] = lambda: None
 
     @property

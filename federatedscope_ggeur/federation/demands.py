@@ -36,6 +36,8 @@ class Demands:
         Whether that head is to have a temperature, by left-out rows.
     keeps_best : bool
         Whether the run leaves the better of the one-shot head and the trained one.
+    personal : bool
+        Whether clients make one-shot heads of their own.
     calibrates : bool
         Whether the head is calibrated after the last round.
     sums : bool
@@ -60,6 +62,7 @@ class Demands:
     leaves_out: bool = False
     is_cooled: bool = False
     keeps_best: bool = False
+    personal: bool = False
     calibrates: bool = False
     sums: bool = False
     distributed: bool = False

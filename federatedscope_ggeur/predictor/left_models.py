@@ -54,9 +54,12 @@ class LeftModels:
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
         self.results = _read_results(self.folder)
-        self.has_own = self.results.final.scored == "clients"
+        round0 = self.results.round0
+        personal = round0 is not None and round0.personal is not None
+        self.must_say = self.results.final.scored == "clients"
+        self.has_own = self.must_say or personal
         self._head: Tensors | None = None
-        if (self.folder / HEAD_FILE).is_file() or not self.has_own:
+        if (self.folder / HEAD_FILE).is_file() or not self.must_say:
             self._head = self._read(self.folder / HEAD_FILE)[0]
 
     def on(self, dim: int) -> OwnModels:
@@ -90,7 +93,7 @@ class LeftModels:
         DataError
             `clients` does not say it, or one of theirs is not in the folder.
         """
-        if clients is None and not self.has_own:
+        if clients is None and not self.must_say:
             return torch.zeros(rows, dtype=torch.int64)
         known, shared = self.results.clients, self._head is not None
         found = torch.from_numpy(numbers_of_rows(clients, rows, known, shared, name))

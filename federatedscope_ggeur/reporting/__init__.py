@@ -23,6 +23,7 @@ from federatedscope_ggeur.reporting.records import (
     Final,
     Finding,
     Kept,
+    PersonalRecord,
     PooledRows,
     Privacy,
     Probabilities,

@@ -8,6 +8,7 @@ from federatedscope_ggeur.reporting.records import (
     Final,
     Finding,
     Kept,
+    PersonalRecord,
     PooledRows,
     Privacy,
     ProbabilityScores,
@@ -30,7 +31,18 @@ def record_lines(record: Round0 | RoundRecord) -> list[str]:
         lines.append(_space_line(record))
     if record.closed_form is not None:
         lines.append(_head_line("closed form", record.closed_form))
+    if record.personal is not None:
+        lines.append(_personal_line(record.personal))
     return lines
+
+
+def _personal_line(found: PersonalRecord) -> str:
+    kappa = "infinite" if found.kappa is None else f"{found.kappa:g}"
+    return (
+        f"clients' own heads: AVG {percent(found.avg)}% on their own test rows (kappa "
+        f"{kappa}, prior {found.prior}; {percent(found.uniform)}% with all classes "
+        "counted alike)"
+    )
 
 
 def _round0_line(record: Round0) -> str:

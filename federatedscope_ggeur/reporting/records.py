@@ -310,6 +310,39 @@ class PooledRows:
 
 
 @dataclass(frozen=True)
+class PersonalRecord:
+    """Clients' own one-shot heads (``ggeur.personal.head``), on their own test rows.
+
+    Attributes
+    ----------
+    kappa : float or None
+        How many rows the merged class means count for beside a client's own; None:
+        infinitely many, so that all have the head of all.
+    temperature : float
+    prior : {"global", "own"}
+    accuracy : dict of str to (float or None)
+        For each domain.
+    avg, std : float or None
+        As of a round.
+    uniform : float or None
+        If all classes that a client has test rows of counted alike; mean over clients.
+    seconds : float
+    bytes_up, bytes_down : int
+    """
+
+    kappa: Optional[float]
+    temperature: float
+    prior: Literal["global", "own"]
+    accuracy: dict[str, Optional[Share]]
+    avg: Optional[Share]
+    std: Optional[Share]
+    uniform: Optional[Share]
+    seconds: Seconds
+    bytes_up: int
+    bytes_down: int
+
+
+@dataclass(frozen=True)
 class Round0:
     """What travelled before the first round of training.
 
@@ -341,6 +374,8 @@ class Round0:
     closed_form : RoundRecord or None
         The head in closed form (``ggeur.closed_form``); its bytes and seconds are not
         in the numbers above.
+    personal : PersonalRecord or None
+        Clients' own one-shot heads; None if there are none.
     compression : CompressionRecord or None
         What it cost to compress the statistics; None if they were not.
     sums : SumsRecord or None
@@ -364,6 +399,7 @@ class Round0:
     space_bytes_down: int = 0
     space: Optional[dict[str, Any]] = None
     closed_form: Optional[RoundRecord] = None
+    personal: Optional[PersonalRecord] = None
     compression: Optional[CompressionRecord] = None
     sums: Optional[SumsRecord] = None
     exchanges: dict[str, dict[str, Any]] = field(default_factory=dict)

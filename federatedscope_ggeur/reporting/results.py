@@ -174,7 +174,8 @@ class Results:
         clients : int or sequence of int, optional
             Whose model predicts: one client's number for all rows, or one for each; 0
             for the global model. Needed where every client scored a model of its own
-            (`final.scored`); elsewhere all have the same.
+            (`final.scored`). Clients' own one-shot heads (``ggeur.personal.head``) are
+            asked for by it; elsewhere all have the same.
 
         Raises
         ------
@@ -186,7 +187,8 @@ class Results:
 
     def _logits(self, features: Any, clients: Any) -> Any:
         own, model = self.own_models, self.model
-        has_own = self.final.scored == "clients"
+        must_say = self.final.scored == "clients"
+        has_own = must_say or (clients is not None and own is not None)
         if (own if has_own else model) is None:
             raise DataError(
                 "model: these results have none: they were read from a file (predict "

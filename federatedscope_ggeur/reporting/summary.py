@@ -69,7 +69,9 @@ def summarise(
         raise ConfigError(f"last must be at least 1, got {last}")
     used = [record for record in rounds if record.evaluated][-last:]
     closed_form = round0.closed_form if round0 is not None else None
-    parts = [p for p in (*rounds, round0, closed_form, calibrated) if p is not None]
+    personal = round0.personal if round0 is not None else None
+    every = (*rounds, round0, closed_form, personal, calibrated)
+    parts = [part for part in every if part is not None]
     pools = [] if pooled is None else [pooled]
     single, head = None, "trained"
     if calibrated is not None:

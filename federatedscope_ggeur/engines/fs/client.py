@@ -191,7 +191,8 @@ class GGEURClient(FSClient):
         """Distributed mode: write the client's own model, where it has one. (In
         standalone mode the server writes those of all clients.)"""
         settings, client = self.trainer.settings, self.trainer.client
-        if self.mode == "distributed" and settings.plan.leaves_own(client.task.method):
+        own = settings.plan.leaves_own(client.task.method)
+        if self.mode == "distributed" and (own or client.personal is not None):
             write_own_model(self._cfg, self.data, client, scored, status)
             logger.info("client %d: its own model is in its folder", self.number)
 

@@ -128,6 +128,7 @@ class Federation:
             self.history.own_params = lambda k, scored: EvaluationClient(
                 roles[k], {}
             ).eval_params(scored)
+            self.history.personal_params = lambda k: roles[k].personal
         # FS has begun the W&B run, and tells of its own lines.
         folder = Path(cfg.outdir)
         self._tracking = Tracking(settings.tracking, folder, begins=False)

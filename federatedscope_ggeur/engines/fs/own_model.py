@@ -42,7 +42,10 @@ def write_own_model(
     if shared is not None:
         head = head_bytes(shared, *about)
     common = None if shared is None else shared.state_dict()
-    tensors = own_tensors(client.scored_model, evaluation.eval_params(scored), common)
+    params = client.personal
+    if params is None:
+        params = evaluation.eval_params(scored)
+    tensors = own_tensors(client.scored_model, params, common)
     rows = len(held.train), len(held.test), len(held.val)
     begun = Results.begun(
         engine="federatedscope distributed, a client",

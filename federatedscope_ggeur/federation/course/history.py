@@ -55,6 +55,8 @@ class History:
     own_params : callable (client number, Broadcast) -> Tensor, or None
         Gives the weights [P + Q], on raw embeddings, that a client of this process
         scores. None if clients keep their models elsewhere.
+    personal_params : callable (client number) -> Tensor or None, or None
+        Likewise the weights of a client's own one-shot head.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class History:
         self.rounds: list[RoundRecord] = list(progress.rounds) if progress else []
         self.calibrated: RoundRecord | None = None
         self.own_params: Callable[[int, Broadcast], Tensor] | None = None
+        self.personal_params: Callable[[int], Tensor | None] | None = None
         self._note_left()
         self.checkpoints = checkpoints
         self._note_checkpoint()
@@ -267,6 +270,8 @@ class History:
         """The models that clients of this process would leave now; None if there are
         none.
         """
+        if self.leaves_personal:
+            return self._personal_models()
         scored, own_params = self._scored, self.own_params
         if not self.leaves_own or scored is None or own_params is None:
             return None
@@ -281,6 +286,28 @@ class History:
             }
             self._own = OwnModels(shared or model, tensors, shared is not None)
         return self._own
+
+    @property
+    def leaves_personal(self) -> bool:
+        """Whether clients keep one-shot heads of their own beside the global one."""
+        return self.round0 is not None and self.round0.personal is not None
+
+    def _personal_models(self) -> OwnModels | None:
+        model = self._coordinator.server.scored_model
+        known = {
+            k: self.personal_params(k)
+            for k in self._coordinator.server.client_domains
+            if self.personal_params is not None
+        }
+        tensors = {
+            k: own_tensors(model, params, None)
+            for k, params in known.items()
+            if params is not None
+        }
+        shared = self.model()
+        if not tensors or shared is None:
+            return None
+        return OwnModels(shared, tensors, shared=True)
 
     def own_bytes(self) -> Iterator[tuple[int, bytes]]:
         """Each client's own model as safetensors, by client number."""

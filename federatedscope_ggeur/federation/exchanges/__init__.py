@@ -23,6 +23,7 @@ ORDER = (
     "augmentation",
     "training",
     "evaluation",
+    "personal",
     "calibration",
 )
 for _name in ORDER:

@@ -138,6 +138,17 @@ class Automatic(ClosedForm):
         linear = [i for i, kind in enumerate(kinds) if kind.trainable]
         return start.candidates()[start.pick(hits[linear], rows)]
 
+    def pick_lda(self, hits: Tensor, rows: int) -> LinearDiscriminant:
+        """Of the LDAs among the candidates the one that `pick` takes by the same
+        hits.
+        """
+        kinds = [kind.name for kind in self.kinds() for _ in kind.candidates()]
+        places = [i for i, name in enumerate(kinds) if name == self.lda.name]
+        other = copy.copy(self)
+        other.READS = (self.lda.name,)  # type: ignore[misc, assignment]
+        taken = other.pick(hits[places], rows)
+        return [f for kind in other.kinds() for f in kind.candidates()][taken]  # type: ignore[return-value]
+
     def untuned(self) -> ClosedForm:
         return self._taking(self.lda.untuned()) if self.is_open else self
 

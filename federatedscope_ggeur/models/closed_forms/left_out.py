@@ -7,6 +7,7 @@ client exactly as the head does that is worked out without the row.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,6 +41,19 @@ def left_out_hits(score: LeftOut, rows: Rows) -> Tensor:
     if hits is None:
         hits = torch.zeros(len(score(rows)), dtype=torch.int64)
     return hits
+
+
+class _Left(NamedTuple):
+    """Rows and what is without each of them, in the eigenbasis of the scatter."""
+
+    x: Tensor  # [n, D] from the mean of all
+    z: Tensor  # [n, D] from the mean of the own component; 0 without one
+    own: Tensor  # [n] the own component, or -1
+    growth: Tensor  # [n] n_j / (n_j - 1); 0 if the row is in no component, or alone
+    degrees: Tensor  # [n]
+    trace: Tensor  # [n]
+    plain: Tensor  # [n] whether no scatter is left
+    log_priors: Tensor  # [n, J]
 
 
 class DiscriminantLeftOut:
@@ -84,6 +98,22 @@ class DiscriminantLeftOut:
         self._means = (parts.means - parts.origin) @ self._basis
 
     def __call__(self, rows: Rows) -> list[Tensor]:
+        left = self._left(rows)
+
+        def scores(g: float) -> Tensor:
+            inverse, b = self._covariance(g, left)
+            distances = self._distances(left, inverse, b, self._means)
+            shares = torch.nonzero(left.growth > 0).flatten()
+            q = (left.z.square() * inverse).sum(dim=1)
+            more = b / (1 - b * q).clamp(min=_LEAST)
+            to_own = left.growth.square() * (q + more * q.square())
+            distances[shares, left.own[shares]] = to_own[shares]
+            return self._by_class(left.log_priors - distances / 2)
+
+        # Nearest means have no scatter, and with that no share of it matters.
+        return [scores(g) for g in self._shrinkages or [1.0]]
+
+    def _left(self, rows: Rows) -> _Left:
         parts, own = self._parts, rows.own(self._parts)
         x = (rows.features.double() - parts.origin) @ self._basis
         inside, counts = own >= 0, parts.weights[own.clamp(min=0)]
@@ -95,32 +125,29 @@ class DiscriminantLeftOut:
         left = trace - growth * z.square().sum(dim=1)
         plain = (degrees <= 0) | (left <= ROUNDING * trace)
         log_priors = self._log_priors(own, inside)
+        return _Left(x, z, own, growth, degrees, left, plain, log_priors)
 
-        def scores(g: float) -> Tensor:
-            v, size = degrees.clamp(min=1), left / parts.dim
-            inverse = (1 - g) * self._values / v[:, None] + (g * size / v)[:, None]
-            # Without any scatter the covariance is the identity.
-            inverse = torch.where(plain[:, None], torch.ones_like(inverse), inverse)
-            inverse = 1 / inverse
-            b = torch.where(plain, torch.zeros_like(v), (1 - g) * growth / v)
-            distances = self._distances(x, z, inverse, b, growth, own)
-            return self._by_class(log_priors - distances / 2)
+    def _covariance(self, g: float, left: _Left) -> tuple[Tensor, Tensor]:
+        """The diagonals of A^-1 [n, D], and b [n]."""
+        v, size = left.degrees.clamp(min=1), left.trace / self._parts.dim
+        inverse = (1 - g) * self._values / v[:, None] + (g * size / v)[:, None]
+        # Without any scatter the covariance is the identity.
+        inverse = torch.where(left.plain[:, None], torch.ones_like(inverse), inverse)
+        b = torch.where(left.plain, torch.zeros_like(v), (1 - g) * left.growth / v)
+        return 1 / inverse, b
 
-        # Nearest means have no scatter, and with that no share of it matters.
-        return [scores(g) for g in self._shrinkages or [1.0]]
-
-    def _distances(self, x, z, inverse, b, growth, own) -> Tensor:
-        """Squared distances of n rows to all components: shape (n, J)."""
-        xw, zw, means = x * inverse, z * inverse, self._means
+    def _distances(self, left: _Left, inverse, b, means) -> Tensor:
+        """Squared distances of n rows to the `means` of other components than their
+        own: shape (n, J).
+        """
+        x, z = left.x, left.z
+        xw, zw = x * inverse, z * inverse
         q = (zw * z).sum(dim=1)
         cross = (zw * x).sum(dim=1)[:, None] - zw @ means.T
         distances = (xw * x).sum(dim=1)[:, None] - 2 * xw @ means.T
         distances += inverse @ means.square().T
         more = b / (1 - b * q).clamp(min=_LEAST)
         distances += more[:, None] * cross.square()
-        shares = torch.nonzero(growth > 0).flatten()
-        to_own = growth.square() * (q + more * q.square())
-        distances[shares, own[shares]] = to_own[shares]
         return distances
 
     def _log_priors(self, own: Tensor, inside: Tensor) -> Tensor:

@@ -63,29 +63,34 @@ def left_out_losses(
     Parameters
     ----------
     score : LeftOut
-        Of one candidate.
     rows : Rows
     by : sequence of float
         Temperatures.
 
     Returns
     -------
-    Tensor of shape (len(by),), float64
+    Tensor of shape (candidates, len(by)), float64
         In nats. Rows whose class has no score are not in them.
     int
     """
-    total, known = torch.zeros(len(by), dtype=torch.float64), 0
+    candidates = len(score(rows.part(slice(0))))
+    total, known = torch.zeros(candidates, len(by), dtype=torch.float64), 0
     for start in range(0, len(rows), _CHUNK_ROWS):
         part = rows.part(slice(start, start + _CHUNK_ROWS))
-        (scores,) = score(part)
-        own = scores.gather(1, part.labels[:, None])[:, 0]
-        scored = torch.isfinite(own)
-        known += int(scored.sum())
-        scores, own = scores[scored], own[scored]
-        total += torch.stack(
-            [((scores / t).logsumexp(dim=1) - own / t).sum() for t in by]
-        )
+        for place, scores in enumerate(score(part)):
+            own = scores.gather(1, part.labels[:, None])[:, 0]
+            scored = torch.isfinite(own)
+            total[place] += _losses(scores[scored], own[scored], by)
+        known += int(scored.sum())  # the same rows for every candidate
     return total, known
+
+
+def _losses(scores: Tensor, own: Tensor, by: Sequence[float]) -> Tensor:
+    """Summed log-losses of rows with these `scores` [n, C], `own` [n] of their class:
+    shape (len(by),).
+    """
+    each = [((scores / t).logsumexp(dim=1) - own / t).sum() for t in by]
+    return torch.stack(each)
 
 
 def in_units(losses: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ def test_log_losses_are_those_of_heads_fitted_without_the_row(kind):
         logits = head(torch.tensor(x[i : i + 1]))[0]
         wanted += [-float((logits / t).log_softmax(0)[y[i]]) for t in by]
     assert known == len(y)
-    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5)
+    np.testing.assert_allclose(found[0].numpy(), wanted, rtol=1e-5)
 
 
 def test_rows_of_a_class_without_a_score_are_left_out_and_counted():

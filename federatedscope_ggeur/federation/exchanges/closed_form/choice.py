@@ -13,6 +13,8 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
 )
 from federatedscope_ggeur.models import ClosedForm
 from federatedscope_ggeur.models.closed_forms import LOSS_UNITS, best_temperature
+from federatedscope_ggeur.models.closed_forms.auto import Automatic
+from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.printable import get_logger
 
 logger = get_logger(__name__)
@@ -99,6 +101,16 @@ def choose_by_hits(
         details["note"] = AT_GRID_END.format(taken=_described(chosen))
         logger.warning("%s", details["note"])
     return Choice(chosen, details, chosen, place)
+
+
+def lda_of(
+    form: ClosedForm, choice: Choice, counts: Sequence[HitCounts]
+) -> LinearDiscriminant | None:
+    """The LDA of a choice or, with `auto`, the one that the same hits prefer."""
+    if isinstance(choice.form, LinearDiscriminant):
+        return choice.form
+    hits, rows = _added(counts)
+    return form.pick_lda(hits, rows) if isinstance(form, Automatic) and rows else None
 
 
 def end_or_train(

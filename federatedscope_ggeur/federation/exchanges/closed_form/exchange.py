@@ -31,6 +31,7 @@ from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     choose_temperature,
     choose_untuned,
     end_or_train,
+    lda_of,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
     HitCounts,
@@ -57,6 +58,7 @@ from federatedscope_ggeur.models.closed_forms import (
     spread_of_scores,
     temperatures,
 )
+from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import RoundRecord
 
@@ -96,9 +98,9 @@ class ClosedFormClient(ClientSide):
             choice, a server could tell rows apart.
         """
         self._note(message)
-        scores = message.scores(self._form)
-        hits = [left_out_hits(scores, rows) for rows in self._parts(message)]
-        total = sum(len(rows) for rows in self._parts(message))
+        scores = message.scores(self.form)
+        hits = [left_out_hits(scores, rows) for rows in self.parts(message)]
+        total = sum(len(rows) for rows in self.parts(message))
         found = sum(hits[1:], hits[0])
         return HitCounts(self.client.number, total, found, len(self._validation()[1]))
 
@@ -120,29 +122,30 @@ class ClosedFormClient(ClientSide):
         self._query = query
         if message is not None:
             self._note(message)
-        if query.candidate >= len(self._form.candidates()):
+        if query.candidate >= len(self.form.candidates()):
             raise _refused("candidate", f"there is no candidate {query.candidate}")
         losses, known = torch.zeros(len(query.temperatures), dtype=torch.float64), 0
         if self._asked is not None:
-            scores = self._asked.scores(self._form, query.candidate)
-            for part in self._parts(self._asked):
+            scores = self._asked.scores(self.form, query.candidate)
+            for part in self.parts(self._asked):
                 found, rows = left_out_losses(scores, part, query.temperatures)
                 if part.inside.all() or rows >= self.client.settings.min_samples:
-                    losses, known = losses + found, known + rows
+                    losses, known = losses + found[0], known + rows
         if known < self.client.settings.min_samples:
             losses, known = torch.zeros_like(losses), 0
         return LogLosses(self.client.number, known, in_units(losses))
 
     @property
-    def _form(self) -> ClosedForm:
+    def form(self) -> ClosedForm:
+        """The form of the client's settings."""
         return self.client.settings.of(ClosedFormSettings).form
 
     def _note(self, message: LeaveOneOut) -> None:
         if self._asked is not None and not self._asked.equals(message):
             raise _refused("kind", "rows left out a second time, for other components")
-        self._asked = message
+        self._asked = self.client.merged = message
 
-    def _parts(self, message: LeaveOneOut) -> tuple[Rows, Rows]:
+    def parts(self, message: LeaveOneOut) -> tuple[Rows, Rows]:
         """The rows in the statistics, and those in none: of withheld classes, and those
         for validation.
         """
@@ -243,6 +246,8 @@ class ClosedFormExchange(Exchange):
     Attributes
     ----------
     solver : HeadSolver
+    lda : LinearDiscriminant or None
+        The LDA that clients' hits prefer, for clients' own heads.
     """
 
     KINDS = (LEAVE_ONE_OUT, LOG_LOSSES)
@@ -267,6 +272,7 @@ class ClosedFormExchange(Exchange):
         )
         self._details: dict[str, Any] = {}
         self._sent = b""
+        self.lda: LinearDiscriminant | None = None
         self._record: RoundRecord | None = None
 
     @classmethod
@@ -313,6 +319,11 @@ class ClosedFormExchange(Exchange):
         self._details = {**choice.recorded(solved.report), **found.details}
         self.apart = self.course.spent() - before
 
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the head has a temperature, so that clients know the components."""
+        return "temperature" in self._details
+
     def complete(self) -> Requests[None]:
         """Score the head."""
         before = self.course.spent()
@@ -352,12 +363,14 @@ class ClosedFormExchange(Exchange):
         if share > LARGER_PART and (form.is_open or keeps_best):
             return choose_untuned(form, share, keeps_best)
         if share > LARGER_PART or not self._demands.leaves_one_out:
+            self.lda = form if isinstance(form, LinearDiscriminant) else None
             return Choice(form, {"confounded_share": share}, form, 0)
         self._sent = LeaveOneOut(self._left_out_of(components)).to_bytes()
         counts = yield from self.course.ask(
             LEAVE_ONE_OUT, 0, dict.fromkeys(self._asked(), (self._sent,))
         )
         choice = choose_by_hits(form, counts, share)
+        self.lda = lda_of(form, choice, counts)
         if keeps_best:
             choice = end_or_train(choice, counts, self.server.uploaded_rows)
         if self.server.task.scored is None:

@@ -264,7 +264,7 @@ class EvaluationExchange(Exchange):
         )
 
     def _worst_client(self) -> WorstClient | None:
-        """The client, unseen ones included, with the lowest accuracy on its test rows."""
+        """The client, unseen or not, with the lowest accuracy on its test rows."""
         tests = {k: r.scores.get("test", Score()) for k, r in self.reports.items()}
         known = {k: s.accuracy for k, s in tests.items() if s.accuracy is not None}
         if not known:

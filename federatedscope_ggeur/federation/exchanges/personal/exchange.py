@@ -1,0 +1,258 @@
+"""Clients' own one-shot heads: one kappa for all is chosen, each client makes its own.
+
+A head is made and kept where the rows are. It is never sent: with the covariance it
+gives away the client's class means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.federation.exchanges.base import (
+    ClientSide,
+    Exchange,
+    RequestKind,
+    Requests,
+    register_exchange,
+    require_known,
+)
+from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
+    ClosedFormClient,
+    ClosedFormExchange,
+)
+from federatedscope_ggeur.federation.exchanges.personal import keys
+from federatedscope_ggeur.federation.exchanges.personal.messages import (
+    FACTORS,
+    PersonalLosses,
+    PersonalQuery,
+    PersonalScore,
+)
+from federatedscope_ggeur.federation.wire import limits
+from federatedscope_ggeur.federation.wire.declared import Declared
+from federatedscope_ggeur.models import recast, to_vector
+from federatedscope_ggeur.models.closed_forms import CLOSED_FORMS, in_units
+from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
+from federatedscope_ggeur.models.closed_forms.personal import (
+    KAPPAS,
+    OwnMeans,
+    personal_head,
+    personal_left_out,
+)
+from federatedscope_ggeur.models.closed_forms.temperature import left_out_losses
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting import PersonalRecord, average
+
+logger = get_logger(__name__)
+
+
+class PersonalClient(ClientSide):
+    """Tries kappas on left-out rows, then makes the client's own head."""
+
+    _asked: PersonalQuery | None = None
+
+    def losses(self, query: PersonalQuery) -> PersonalLosses:
+        """The log-loss of left-out rows for each kappa, with each of four temperatures.
+
+        A client that was started again since the components came tells of no rows.
+
+        Raises
+        ------
+        MessageError
+            It was asked before, for something else.
+        """
+        if self._asked is not None and self._asked != query:
+            problem = "log-losses of own heads a second time, for other ones"
+            raise MessageError(problem, field="kind", sender="the server")
+        self._asked = query
+        least, merged = self.client.settings.min_samples, self.client.merged
+        by = [query.temperature * factor for factor in FACTORS]
+        losses = torch.zeros(len(KAPPAS), len(by), dtype=torch.float64)
+        known = 0
+        if merged is not None:
+            form = self._form(query)
+            score = personal_left_out(form, merged.components, self._own_means())
+            scale = merged.components.merged("class").deviations()
+            for part in ClosedFormClient(self.client, self.rows).parts(merged):
+                rows = part.divided(scale) if form.standardize else part
+                found, scored = left_out_losses(score, rows, by)
+                if part.inside.all() or scored >= least:
+                    losses, known = losses + found, known + scored
+        if known < least:
+            losses, known = torch.zeros_like(losses), 0
+        return PersonalLosses(self.client.number, known, in_units(losses))
+
+    def make(self, query: PersonalQuery) -> PersonalScore:
+        """Make the client's own head, keep it, and score it on the test rows."""
+        client, merged = self.client, self.client.merged
+        test = self.rows.get("test")
+        if merged is None:
+            return PersonalScore(client.number, 0, 0, 0.0)
+        head = personal_head(
+            self._form(query),
+            merged.components,
+            self._own_means(),
+            KAPPAS[query.kappa],
+            query.temperature,
+            client.settings.demands["personal.prior"] == "own",
+        )
+        client.personal = recast(head, to_vector(head), client.scored_model)
+        if test is None or not len(test):
+            return PersonalScore(client.number, 0, 0, 0.0)
+        right = head.in_chunks(head, test.features).argmax(dim=1) == test.labels
+        recalls = [float(right[test.labels == c].float().mean()) for c in _held(test)]
+        return PersonalScore(
+            client.number, int(right.sum()), len(right), fmean(recalls)
+        )
+
+    def _form(self, query: PersonalQuery) -> LinearDiscriminant:
+        settings = ClosedFormClient(self.client, self.rows).form
+        lda: Any = getattr(settings, "lda", settings)
+        priors = lda.priors
+        form = CLOSED_FORMS["lda"](
+            shrinkage=query.shrinkage, standardize=query.standardize, priors=priors
+        )
+        assert isinstance(form, LinearDiscriminant)
+        return form
+
+    def _own_means(self) -> OwnMeans:
+        """Of the classes that the client has sent."""
+        client = self.client
+        sent = (client.counts >= client.settings.min_samples)[client.labels]
+        classes = client.task.num_classes
+        return OwnMeans.of(client.features[sent], client.labels[sent], classes)
+
+
+def _held(rows: Any) -> list[int]:
+    return sorted(set(rows.labels.tolist()))
+
+
+def _known(exchange: PersonalExchange, request: Any, answer: Any) -> None:
+    require_known(answer.client, exchange.server.uploaded_rows)
+
+
+def _bound(declared: Declared, exchange: Any, answer: PersonalLosses) -> None:
+    rows = declared.train + declared.val
+    declared.check_rows(answer.client, "rows", answer.rows, rows)
+
+
+def _bound_score(declared: Declared, exchange: Any, answer: PersonalScore) -> None:
+    declared.check_rows(answer.client, "total", answer.total, declared.test)
+
+
+PERSONAL_LOSSES = RequestKind(
+    name="personal_losses",
+    message="personal_query",
+    deadline="round0",
+    parts=(PersonalQuery,),
+    respond=lambda side, query: side.losses(query),
+    answer_message="personal_losses",
+    answer=PersonalLosses,
+    validate=_known,
+    bound=_bound,
+    largest=lambda exchange: limits.PLAIN,
+)
+PERSONAL_HEAD = RequestKind(
+    name="personal_head",
+    message="personal_head",
+    deadline="round0",
+    parts=(PersonalQuery,),
+    respond=lambda side, query: side.make(query),
+    answer_message="personal_score",
+    answer=PersonalScore,
+    validate=_known,
+    bound=_bound_score,
+    largest=lambda exchange: limits.PLAIN,
+)
+
+
+@register_exchange("personal")
+class PersonalExchange(Exchange):
+    """Chooses kappa by all clients' log-losses, and has their heads made and scored."""
+
+    KINDS = (PERSONAL_LOSSES, PERSONAL_HEAD)
+    CLIENT = PersonalClient
+    KEYS = keys.KEYS
+    objections = staticmethod(keys.objections)
+    REVEALS = "rounded log-losses of each client's own head, and its test accuracy"
+
+    def __init__(self, course):
+        super().__init__(course)
+        self._record: PersonalRecord | None = None
+
+    @classmethod
+    def is_due(cls, demands: Demands) -> bool:
+        return demands.closed_form and demands.personal
+
+    def complete(self) -> Requests[None]:
+        """Choose kappa, and have the heads made, if the one-shot head is what is left.
+
+        Nothing is made if that head is not calibrated: then no rows were left out.
+        """
+        found, before = self.course.find(ClosedFormExchange), self.course.spent()
+        lda, server = found.lda, self.server
+        if lda is None or not found.is_calibrated or server.trains:
+            logger.warning(
+                "no client has a head of its own: that needs rows left out, and a run "
+                "that leaves the one-shot head"
+            )
+            return
+        query = PersonalQuery(lda.chosen, lda.standardize, server.temperature)
+        asked = self.course.membership.here(sorted(server.uploaded_rows))
+        answers = yield from self.course.ask(
+            PERSONAL_LOSSES, 0, dict.fromkeys(asked, (query.to_bytes(),))
+        )
+        place, factor = best_kappa(answers)
+        temperature = server.temperature * factor
+        taken = PersonalQuery(lda.chosen, lda.standardize, temperature, place)
+        asked = self.course.membership.here(asked)
+        scores = yield from self.course.ask(
+            PERSONAL_HEAD, 0, dict.fromkeys(asked, (taken.to_bytes(),))
+        )
+        self.apart = self.course.spent() - before
+        self._record = self._recorded(taken, scores)
+
+    def record(self) -> dict[str, Any]:
+        return {"personal": self._record}
+
+    def _recorded(
+        self, taken: PersonalQuery, scores: Sequence[PersonalScore]
+    ) -> PersonalRecord:
+        domains = self.server.client_domains
+        counts: dict[str, list[int]] = {d: [0, 0] for d in domains.values()}
+        for score in scores:
+            held = counts[domains[score.client]]
+            held[0], held[1] = held[0] + score.correct, held[1] + score.total
+        accuracy = {d: c / n if n else None for d, (c, n) in counts.items()}
+        recalls = [score.recall for score in scores if score.total]
+        avg, std = average(accuracy)
+        kappa = KAPPAS[taken.kappa]
+        return PersonalRecord(
+            kappa=None if math.isinf(kappa) else kappa,
+            temperature=taken.temperature,
+            prior=self.server.settings.demands["personal.prior"],
+            accuracy=accuracy,
+            avg=avg,
+            std=std,
+            uniform=fmean(recalls) if recalls else None,
+            seconds=self.apart.seconds,
+            bytes_up=self.apart.up,
+            bytes_down=self.apart.down,
+        )
+
+
+def best_kappa(answers: Sequence[PersonalLosses]) -> tuple[int, float]:
+    """The place of the kappa with the least log-loss over all clients, and the factor
+    of its best temperature; of equal kappas the largest.
+    """
+    start = torch.zeros(len(KAPPAS), len(FACTORS), dtype=torch.int64)
+    summed: Tensor = sum((answer.losses for answer in answers), start)
+    place = int(summed.amin(dim=1).argmin())
+    return place, FACTORS[int(summed[place].argmin())]

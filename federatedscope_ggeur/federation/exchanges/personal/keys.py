@@ -1,0 +1,39 @@
+"""Settings of clients' own one-shot heads."""
+
+from federatedscope_ggeur.federation.demands import Demands
+from federatedscope_ggeur.settings import Key, Objection, Objections, one_of
+
+KEYS = (
+    Key(
+        "personal.head",
+        "none",
+        "Heads that clients make and keep beside the one-shot head: none; or means, "
+        "LDA with each client's class means drawn to the merged ones.",
+        one_of("none", "means"),
+        shared=True,
+    ),
+    Key(
+        "personal.prior",
+        "global",
+        "Priors of classes in clients' own heads: global, as in the head of all; or "
+        "own, each client's shares, which helps on rows of the same mix alone.",
+        one_of("global", "own"),
+        shared=True,
+    ),
+)
+
+
+def objections(run: Demands) -> Objections:
+    """What cannot go with clients' own heads, or without them."""
+    if run.personal:
+        why = "whose LDA a client's own head is made of"
+        taken = {"closed_form": ["lda", "auto"], "temperature": ["leave_one_out"]}
+        yield Objection("personal.head", taken, why)
+        if run.sums:
+            why = "since clients answer for their own rows"
+            yield Objection("personal.head", {"secure_sums": ["none"]}, why)
+        text = {"text.prior": [0], "text.ensemble": [0]}
+        yield Objection("personal.head", text, "which says nothing of one client")
+    else:
+        why = "there are no heads of clients"
+        yield Objection("personal.head", {"personal.prior": ["global"]}, why)

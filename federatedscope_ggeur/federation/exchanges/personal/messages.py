@@ -1,0 +1,132 @@
+"""The messages of clients' own heads: kappas are tried, then one is taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.wire.schema import MessageSchema
+from federatedscope_ggeur.models.closed_forms.personal import KAPPAS
+from federatedscope_ggeur.models.closed_forms.temperature import LARGEST_LOSS
+
+#: Temperatures that each kappa is tried with, as multiples of the one of all.
+FACTORS = (0.5, 1.0, 2.0, 4.0)
+
+
+@dataclass(frozen=True)
+class PersonalQuery:
+    """Round 0, down: which LDA clients' own heads are made like.
+
+    Attributes
+    ----------
+    shrinkage : float
+    standardize : bool
+    temperature : float
+        Of the head of all, or, with a kappa, of the client's own.
+    kappa : int
+        The place of the kappa that is taken; -1 while all are tried.
+    """
+
+    shrinkage: float
+    standardize: bool
+    temperature: float
+    kappa: int = -1
+
+    def to_bytes(self) -> bytes:
+        numbers = {
+            "shrinkage": self.shrinkage,
+            "standardize": int(self.standardize),
+            "temperature": self.temperature,
+            "kappa": self.kappa + 1,
+        }
+        return wire.pack("personal_query", numbers, {})
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
+    ) -> PersonalQuery:
+        message = wire.unpack(data, "personal_query", sender)
+        message.only(())
+        shrinkage = message.number("shrinkage", 1.0)
+        temperature = message.number("temperature")
+        if shrinkage < 0 or temperature <= 0:
+            raise message.refuse("shrinkage", "must be a share, temperatures positive")
+        kappa = message.integer("kappa")
+        if kappa > len(KAPPAS):
+            raise message.refuse("kappa", f"there are {len(KAPPAS)}")
+        standardize = bool(message.integer("standardize"))
+        return cls(shrinkage, standardize, temperature, kappa - 1)
+
+
+@dataclass(frozen=True)
+class PersonalLosses:
+    """Round 0, up: a client's log-loss for each kappa and temperature, rounded.
+
+    Attributes
+    ----------
+    client : int
+    rows : int
+        The rows that are in it; 0 if these would be fewer than ``ggeur.min_samples``.
+    losses : Tensor of shape (kappas, FACTORS), int64
+        Sums over these rows, in 1/64 nat.
+    """
+
+    client: int
+    rows: int
+    losses: Tensor
+
+    def to_bytes(self) -> bytes:
+        numbers = {"client": self.client, "rows": self.rows}
+        return wire.pack("personal_losses", numbers, {"losses": self.losses})
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str
+    ) -> PersonalLosses:
+        message = wire.unpack(data, "personal_losses", sender)
+        message.only(("losses",))
+        rows, shape = message.integer("rows"), (len(KAPPAS), len(FACTORS))
+        losses = message.tensor("losses", torch.int64, shape)
+        if ((losses < 0) | (losses > LARGEST_LOSS)).any():
+            problem = f"log-losses must lie in 0..{LARGEST_LOSS}"
+            raise message.refuse("losses", problem)
+        if not rows and losses.any():
+            raise message.refuse("losses", "there are losses, and no rows")
+        return cls(message.client(), rows, losses)
+
+
+@dataclass(frozen=True)
+class PersonalScore:
+    """Round 0, up: how a client's own head does on its test rows.
+
+    Attributes
+    ----------
+    client : int
+    correct, total : int
+        0 of a client that has no such head.
+    recall : float
+        The mean over classes of how many rows of each are classified correctly.
+    """
+
+    client: int
+    correct: int
+    total: int
+    recall: float
+
+    def to_bytes(self) -> bytes:
+        return wire.pack("personal_score", dict(vars(self)), {})
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str
+    ) -> PersonalScore:
+        message = wire.unpack(data, "personal_score", sender)
+        message.only(())
+        correct, total = message.integer("correct"), message.integer("total")
+        if correct > total:
+            raise message.refuse("correct", f"{correct} of {total} rows")
+        recall = message.number("recall", 1.0)
+        return cls(message.client(), correct, total, recall)

@@ -1,0 +1,202 @@
+"""Heads of clients: LDA whose class means lie between a client's own and the merged.
+
+Class c of client k has the mean ``(n_kc mu_kc + kappa mu_c) / (n_kc + kappa)``. The
+common covariance, its shrinkage and the priors are those of the head of all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.geometry import SummedStatistics
+from federatedscope_ggeur.models.closed_forms.base import linear_head
+from federatedscope_ggeur.models.closed_forms.components import Components, Rows
+from federatedscope_ggeur.models.closed_forms.lda import (
+    LinearDiscriminant,
+    discriminant,
+)
+from federatedscope_ggeur.models.closed_forms.left_out import DiscriminantLeftOut
+from federatedscope_ggeur.models.closed_forms.seen import Seen
+from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
+from federatedscope_ggeur.models.linear import LinearHead
+
+#: The kappas that leave-one-out chooses among. The first is the head of all.
+KAPPAS = (math.inf, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.0)
+#: What a client's share of a class is drawn to the merged one by (`prior_own`).
+_PRIOR_ROWS = 1.0
+
+
+@dataclass(frozen=True)
+class OwnMeans:
+    """What a client adds to the merged statistics.
+
+    Attributes
+    ----------
+    counts : Tensor of shape (C,)
+        Its rows of each class; 0 for withheld classes.
+    means : Tensor of shape (C, D), float64
+        Their means.
+    """
+
+    counts: Tensor
+    means: Tensor
+
+    @classmethod
+    def of(cls, features: Tensor, labels: Tensor, num_classes: int) -> OwnMeans:
+        """Of the client's rows that are in the merged statistics."""
+        counts = torch.bincount(labels, minlength=num_classes)
+        sums = torch.zeros(num_classes, features.shape[1], dtype=torch.float64)
+        sums.index_add_(0, labels, features.double())
+        return cls(counts, sums / counts.clamp(min=1)[:, None])
+
+    def drawn_to(self, means: Tensor, labels: Tensor, kappa: float) -> Tensor:
+        """The client's means of the classes `labels` [J], drawn to the merged `means`
+        [J, D]; without rows of its own, these.
+        """
+        n = self.counts[labels].double()[:, None]
+        if math.isinf(kappa):
+            return means
+        drawn = (n * self.means[labels] + kappa * means) / (n + kappa).clamp(min=1e-300)
+        return torch.where(n > 0, drawn, means)
+
+
+class PersonalLeftOut(DiscriminantLeftOut):
+    """Scores of a client's rows by its own head, each row left out in turn.
+
+    One candidate for each kappa.
+
+    Notes
+    -----
+    Without a row x of class c, the mean of all is mu_c' and that of the client
+    ``m' = ((n_kc - 1) mu_kc' + kappa mu_c') / (n_kc - 1 + kappa)``. The covariance is
+    ``A - b z z'`` as in `DiscriminantLeftOut`. So with a = x - m' the squared distance
+    to the own class is ``a' A^-1 a + b (a' A^-1 z)^2 / (1 - b q)``.
+    """
+
+    def __init__(
+        self,
+        parts: Components,
+        shrinkage: float,
+        priors: str,
+        own: OwnMeans,
+        kappas: Sequence[float] = KAPPAS,
+    ):
+        super().__init__(parts, [shrinkage], priors)
+        self._shrinkage, self._own, self._kappas = shrinkage, own, kappas
+        self._own_means = (own.means - parts.origin) @ self._basis
+
+    def __call__(self, rows: Rows) -> list[Tensor]:
+        left = self._left(rows)
+        inverse, b = self._covariance(self._shrinkage, left)
+        labels = self._parts.labels
+        own = OwnMeans(self._own.counts, self._own_means)
+        found = []
+        for kappa in self._kappas:
+            means = own.drawn_to(self._means, labels, kappa)
+            distances = self._distances(left, inverse, b, means)
+            self._put_own(distances, left, inverse, b, kappa)
+            found.append(self._by_class(left.log_priors - distances / 2))
+        return found
+
+    def _put_own(self, distances, left, inverse, b, kappa: float) -> None:
+        """Put the distances to the own class, whose mean is without the row."""
+        rows = torch.nonzero(left.growth > 0).flatten()
+        component = left.own[rows]
+        x, z = left.x[rows], left.z[rows]
+        counts = self._parts.weights[component][:, None]
+        merged = self._means[component] - z / (counts - 1)
+        c = self._parts.labels[component]
+        n = self._own.counts[c].double()[:, None]
+        rest = n * self._own_means[c] - x
+        mean = merged
+        if not math.isinf(kappa):
+            weight = n - 1 + kappa
+            mean = (rest + kappa * merged) / weight.clamp(min=1e-300)
+            mean = torch.where(weight > 0, mean, merged)
+        a, zw = x - mean, z * inverse[rows]
+        q = (zw * z).sum(dim=1)
+        more = b[rows] / (1 - b[rows] * q).clamp(min=1e-12)
+        found = (a.square() * inverse[rows]).sum(dim=1)
+        found += more * (a * zw).sum(dim=1).square()
+        distances[rows, component] = found
+
+
+def personal_left_out(
+    form: LinearDiscriminant, components: Components, own: OwnMeans
+) -> PersonalLeftOut:
+    """`PersonalLeftOut` of the rows that `form` works on: see `scaled`."""
+    parts = components.merged("class")
+    by = scale_of(form, parts)
+    parts = parts if by is None else parts.divided(by)
+    own = own if by is None else OwnMeans(own.counts, own.means / by)
+    return PersonalLeftOut(parts, form.chosen, form.priors, own)
+
+
+def scale_of(form: LinearDiscriminant, parts: Components) -> Tensor | None:
+    """What `form` divides dimensions by [D]; None if by nothing."""
+    return parts.deviations() if form.standardize else None
+
+
+def personal_head(
+    form: LinearDiscriminant,
+    components: Components,
+    own: OwnMeans,
+    kappa: float,
+    temperature: float = 1.0,
+    prior_own: bool = False,
+) -> LinearHead:
+    """A client's own head.
+
+    Parameters
+    ----------
+    form : LinearDiscriminant
+    components : Components
+        What all clients have sent, merged.
+    own : OwnMeans
+    kappa : float
+        How many rows the merged means count for.
+    temperature : float
+        What the scores are divided by.
+    prior_own : bool
+        Whether the priors are the client's own shares of the classes.
+    """
+    parts = components.merged("class")
+    by = scale_of(form, parts)
+    scaled = parts if by is None else parts.divided(by)
+    size = torch.zeros(parts.num_classes, dtype=torch.int64)
+    size[scaled.labels] = scaled.counts
+    means = torch.zeros(parts.num_classes, parts.dim, dtype=torch.float64)
+    means[scaled.labels] = scaled.means
+    held = SummedStatistics.from_moments(size, means, scatter=scaled.within())
+    seen = Seen.of(held, scaled)
+    _, root, _ = common_covariance(
+        seen.within, int(seen.total), len(seen.classes), form.chosen
+    )
+    mine = own if by is None else OwnMeans(own.counts, own.means / by)
+    labels = torch.tensor(seen.classes)
+    drawn = mine.drawn_to(seen.means, labels, kappa)
+    personal = Seen(
+        held,
+        seen.classes,
+        seen.counts,
+        seen.total,
+        drawn,
+        seen.origin,
+        drawn - seen.origin,
+        scaled,
+        0,
+    )
+    logs = seen.log_priors(form.priors)
+    if prior_own:
+        shares = own.counts[labels].double() + _PRIOR_ROWS * seen.counts / seen.total
+        logs = (shares / shares.sum()).log()
+    directions = torch.cholesky_solve(personal.offsets.T, root).T
+    weight, bias = discriminant(personal, directions, logs)
+    if by is not None:
+        weight = weight / by
+    return linear_head(weight / temperature, bias / temperature, seen)
