@@ -22,6 +22,11 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
     LossQuery,
 )
 from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
+from federatedscope_ggeur.federation.exchanges.personal.messages import (
+    PersonalLosses,
+    PersonalQuery,
+    PersonalScore,
+)
 from federatedscope_ggeur.federation.exchanges.space.messages import (
     SpaceBroadcast,
     TotalsUpload,
@@ -48,6 +53,11 @@ PAYLOADS = (
     ScoreReport,
     LeaveOneOut,
     HitCounts,
+    LossQuery,
+    LogLosses,
+    PersonalQuery,
+    PersonalLosses,
+    PersonalScore,
 )
 
 # One valid message of each kind: its numbers and its tensors.
@@ -121,6 +131,21 @@ VALID = {
         "loss_query",
         {"candidate": 1},
         {"by": torch.arange(1, 26, dtype=torch.float64)},
+    ),
+    PersonalQuery: (
+        "personal_query",
+        {"shrinkage": 0.3, "standardize": 0, "temperature": 2.0, "kappa": 3},
+        {},
+    ),
+    PersonalLosses: (
+        "personal_losses",
+        {"client": 3, "rows": 5},
+        {"losses": torch.arange(36).view(9, 4)},
+    ),
+    PersonalScore: (
+        "personal_score",
+        {"client": 3, "correct": 4, "total": 5, "recall": 0.5},
+        {},
     ),
     LogLosses: (
         "log_losses",

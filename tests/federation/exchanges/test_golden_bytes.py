@@ -26,10 +26,15 @@ GOLDEN = {
     "ScoreReport": "40088628ca78743e",
     "LeaveOneOut": "42c0787bb93f213b",
     "HitCounts": "fd52a8389f177164",
+    "LossQuery": "65bc07a3de430d0f",
+    "LogLosses": "4c760a09518a774f",
+    "PersonalQuery": "d39ce51645fdf82d",
+    "PersonalLosses": "557dc06a08b699b5",
+    "PersonalScore": "2eac35fcdd9b5f5a",
 }
 JOIN = "8194f1e3bdf34c47"
 #: Of the names of the settings that all sides have alike where no key is set.
-SETTINGS = "7e09770a807a3b5f"
+SETTINGS = "ba80b6b2e0702a07"
 
 
 def digest_of(payload):
