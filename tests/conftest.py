@@ -101,6 +101,17 @@ def embeddings_folder(tmp_path) -> Path:
 
 
 @pytest.fixture
+def in_units(embeddings_folder):
+    """The same embeddings, but their dimensions are in units five orders of magnitude
+    apart."""
+    for path in embeddings_folder.glob("*.npz"):
+        held = dict(np.load(path))
+        units = 10 ** np.linspace(-2, 3, held["features"].shape[1])
+        held["features"] = (held["features"] * units).astype("float32")
+        np.savez(path, **held)
+
+
+@pytest.fixture
 def config(quickstart, embeddings_folder):
     """A run of three rounds over three small domains, with settings added to it."""
 

@@ -78,7 +78,10 @@ VALID = {
     TotalsUpload: (
         "totals",
         {"client": 3, "count": 7, "spread": 2.5, "within": 0.0},
-        {"mean": torch.ones(DIM, dtype=torch.float64)},
+        {
+            "mean": torch.ones(DIM, dtype=torch.float64),
+            "squares": torch.tensor([1.0, 0.5, 1.0, 0.0], dtype=torch.float64),
+        },
     ),
     SpaceBroadcast: (
         "space",

@@ -13,6 +13,8 @@ import yaml
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import HEAD, TRAINER, FSKey
 from federatedscope_ggeur.cfg_ggeur.keys import get_key
+from federatedscope_ggeur.cfg_ggeur.transform import row_transform
+from federatedscope_ggeur.data import NO_TRANSFORM
 from federatedscope_ggeur.settings import Rule, flatten, rule_of
 
 #: What FS's default of a key becomes: nobody has chosen FS's own by leaving it there.
@@ -209,6 +211,8 @@ def idle_notes(cfg) -> list[str]:
         try:
             value = get_key(cfg, name)
         except KeyError:
+            continue
+        if name == "data.transform" and row_transform(cfg) != NO_TRANSFORM:
             continue
         if value != default:
             instead = _INSTEAD.get(name)

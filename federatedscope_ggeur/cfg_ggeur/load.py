@@ -39,6 +39,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_nothing,
 )
 from federatedscope_ggeur.cfg_ggeur.schedule import schedule_problems
+from federatedscope_ggeur.cfg_ggeur.transform import check_transform
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_yaml, to_plain
 from federatedscope_ggeur.data import (
     check_encoder,
@@ -174,6 +175,7 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
         lambda: cfg.ggeur.use and check_encoder(encoder_settings(cfg.ggeur)),
         lambda: check_splits(cfg.data.splits),
         lambda: _check_splitter(cfg),
+        lambda: check_transform(cfg),
     )
     problems += filter(None, map(_refusal, checks))
     problems += _optimizer_problems(cfg.train.optimizer)

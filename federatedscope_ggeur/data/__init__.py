@@ -47,6 +47,12 @@ from federatedscope_ggeur.data.splitters import (
     register_splitter,
 )
 from federatedscope_ggeur.data.text import TextFeatures
+from federatedscope_ggeur.data.transforms import (
+    NO_TRANSFORM,
+    TRANSFORMS,
+    named_transform,
+    transform_rows,
+)
 from federatedscope_ggeur.settings import import_modules
 
 import_modules(__name__, __path__)

@@ -17,6 +17,7 @@ from federatedscope_ggeur.data.images import IMAGE_READERS
 from federatedscope_ggeur.data.images.base import ImageReader
 from federatedscope_ggeur.data.parts import filled_in, registered
 from federatedscope_ggeur.data.split import check_splits
+from federatedscope_ggeur.data.transforms import NO_TRANSFORM, transform_data
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.settings import Key, Registry, check_returned
 
@@ -73,6 +74,7 @@ def load_data(
     seed: int,
     encoder: EncodingSettings | None = None,
     options: Mapping[str, object] = _NONE,
+    transform: str = NO_TRANSFORM,
 ) -> DataSet:
     """Read the data set that ``data.type`` names; images are embedded first.
 
@@ -91,6 +93,8 @@ def load_data(
         How images are embedded and where the features are kept.
     options : mapping
         The reader's own settings, by name; those left out have their defaults.
+    transform : {"none", "l2", "sqrt_l2"}
+        What is made of embeddings; images' are left as their encoder gives them.
 
     Raises
     ------
@@ -105,7 +109,7 @@ def load_data(
         return embed_data(data_type, root, encoder, options).data_set(splits, seed)
     found = reader(root, splits, seed, **filled_in(reader, options))
     check_returned(f"the reader of data.type '{data_type}'", reader, found, DataSet)
-    return found
+    return transform_data(found, transform)
 
 
 def embed_data(

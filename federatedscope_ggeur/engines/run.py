@@ -25,6 +25,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     run_settings,
 )
 from federatedscope_ggeur.cfg_ggeur.start_notes import start_notes, withheld_line
+from federatedscope_ggeur.cfg_ggeur.transform import row_preparation, row_transform
 from federatedscope_ggeur.data import (
     DataSet,
     FederatedData,
@@ -240,6 +241,7 @@ def what_to_load(cfg) -> tuple:
         cfg.seed,
         encoding_settings(cfg.ggeur, encoder_device(cfg)),
         options_of(find_reader(cfg.data.type), cfg.ggeur),
+        row_transform(cfg),
     )
 
 
@@ -324,6 +326,7 @@ def _begun(cfg, data: FederatedData, notes: list[str]) -> Results:
         unseen_domains=unseen,
         class_names=list(data.class_names),
         encoder=data.encoder,
+        prepare=row_preparation(cfg),
         clients=[
             ClientInfo(c.number, c.domain, len(c.train), len(c.test), len(c.val))
             for c in data.clients

@@ -143,6 +143,14 @@ class Scatter:
         held = sum(float(block.square().sum()) for block in self.blocks)
         return held if self.dense is None else held + float(self.dense.trace())
 
+    def diagonal(self) -> Tensor:
+        """The diagonal of the scatter: shape (D,)."""
+        held = sum(
+            (block.square().sum(dim=0) for block in self.blocks),
+            torch.zeros(self.dim, dtype=torch.float64),
+        )
+        return held if self.dense is None else held + self.dense.diagonal()
+
     def mapped(self, linear: Callable[[Tensor], Tensor]) -> Scatter:
         """``T S T^T`` for the scatter S; `linear` gives ``T r`` for rows r."""
         dense = None if self.dense is None else linear(linear(self.dense).T)

@@ -30,6 +30,13 @@ LENGTH = 40**0.5
 #: the origin: that is rounding. float32 tells rows apart from a share of 6e-8 on.
 _ROUNDING = 1e-10
 
+#: The standard space gives each dimension a scale of its own where their variances
+#: differ by more than this: their geometric standard deviation. Measured, it is 1.7 of
+#: CLIP features, 1.6 to 2.9 of a MobileNet's, 5 of histograms (which lose 11 points by
+#: it), 15 of pixels (they lose 0.4); and 38 of units three orders of magnitude apart,
+#: which gain 27 points, 50 of measured wines (22), 900 of cells (5).
+UNITS_APART = 30.0
+
 _CHUNK_ROWS = 4096
 
 WithScatter = TypeVar("WithScatter", ClassStatistics, SummedStatistics)
@@ -37,7 +44,7 @@ WithScatter = TypeVar("WithScatter", ClassStatistics, SummedStatistics)
 
 @dataclass(frozen=True)
 class Space:
-    """Coordinates ``x' = T (x - m)`` with T a multiple of the identity, or symmetric.
+    """Coordinates ``x' = T (x - m)`` with T diagonal, or symmetric.
 
     Attributes
     ----------
@@ -45,15 +52,18 @@ class Space:
     centre : Tensor of shape (D,), float64
         m.
     scale : float
-        T, if there is no `matrix`.
+        T is this multiple of the identity, if there are neither `scales` nor `matrix`.
     matrix : Tensor of shape (D, D), float64, or None
         T, symmetric and positive definite.
+    scales : Tensor of shape (D,), float64, or None
+        The diagonal of T; positive.
     """
 
     kind: str
     centre: Tensor
     scale: float = 1.0
     matrix: Tensor | None = None
+    scales: Tensor | None = None
 
     @classmethod
     def raw(cls, dim: int) -> Space:
@@ -65,6 +75,10 @@ class Space:
         """``x' = LENGTH (x - m) / s``, with m the mean of all rows and s^2 the mean of
         ``|x - m|^2``; ``s = 1`` if all rows are equal.
 
+        Where the dimensions differ by more than `UNITS_APART`, each is divided by its
+        own standard deviation: ``x'_d = LENGTH D^(-1/2) (x_d - m_d) / s_d``. Those that
+        are constant are not counted, and are scaled as above.
+
         Raises
         ------
         StatisticsError
@@ -74,7 +88,8 @@ class Space:
         square = totals.spread / totals.count
         rounding = _ROUNDING**2 * float(totals.mean.square().sum())
         distance = square**0.5 if square > rounding else 1.0
-        return cls("standard", totals.mean, LENGTH / distance)
+        scale = LENGTH / distance
+        return cls("standard", totals.mean, scale, scales=_scales(totals, scale))
 
     @classmethod
     def whitened(
@@ -140,22 +155,26 @@ class Space:
         """The space as plain values; None for raw embeddings.
 
         `kind`; for a standard space also `distance`, how far rows are from the centre
-        (s).
+        (s), and `scales`: "one" of all dimensions, or "each" has its own.
         """
         if self.is_raw:
             return None
-        distance = {} if self.matrix is not None else {"distance": LENGTH / self.scale}
-        return {"kind": self.kind, **distance}
+        if self.matrix is not None:
+            return {"kind": self.kind}
+        scales = "one" if self.scales is None else "each"
+        return {"kind": self.kind, "distance": LENGTH / self.scale, "scales": scales}
 
     def linear(self, rows: Tensor) -> Tensor:
         """``T r`` of each row r of shape (n, D), float64."""
-        return rows * self.scale if self.matrix is None else rows @ self.matrix
+        if self.matrix is not None:
+            return rows @ self.matrix
+        return rows * (self.scale if self.scales is None else self.scales)
 
     def inverse_linear(self, rows: Tensor) -> Tensor:
         """``T^-1 r`` of each row r of shape (n, D), float64."""
-        if self.matrix is None:
-            return rows / self.scale
-        return torch.linalg.solve(self.matrix, rows.T).T
+        if self.matrix is not None:
+            return torch.linalg.solve(self.matrix, rows.T).T
+        return rows / (self.scale if self.scales is None else self.scales)
 
     def features(self, rows: Tensor) -> Tensor:
         """Embeddings of shape (n, D) in these coordinates, in their own type."""
@@ -225,6 +244,18 @@ class SpaceSettings:
             if own.trace() > 0:
                 return Space.whitened(totals, own, self.shrinkage)
         return Space.standard(totals)
+
+
+def _scales(totals: Totals, scale: float) -> Tensor | None:
+    """A scale for each dimension [D], where they differ so much; `scale` for those that
+    are constant."""
+    variances = totals.squares / totals.count
+    varied = variances > (_ROUNDING * totals.mean).square()
+    logs = variances[varied].log()
+    if len(logs) < 2 or float(logs.std(unbiased=False).exp()) <= UNITS_APART:
+        return None
+    own = LENGTH / (variances * len(logs)).sqrt()
+    return torch.where(varied, own, torch.full_like(own, scale))
 
 
 def _require_rows(totals: Totals) -> None:

@@ -163,6 +163,11 @@ class ClassStatistics(Located):
         """The trace of the scatters' sum: ``sum_c n_c tr(Sigma_c)``."""
         return sum(self._scatters[c].trace() for c in self.classes)
 
+    def diagonal(self) -> Tensor:
+        """The diagonal of the scatters' sum: shape (D,)."""
+        none = torch.zeros(self.dim, dtype=torch.float64)
+        return sum((self._scatters[c].diagonal() for c in self.classes), none)
+
     def mapped(
         self, centre: Tensor, linear: Callable[[Tensor], Tensor]
     ) -> ClassStatistics:

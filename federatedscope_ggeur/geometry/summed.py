@@ -120,6 +120,10 @@ class SummedStatistics(Located):
         """``tr W``."""
         return self._scatter.trace()
 
+    def diagonal(self) -> Tensor:
+        """The diagonal of W: shape (D,)."""
+        return self._scatter.diagonal()
+
     def mapped(
         self, centre: Tensor, linear: Callable[[Tensor], Tensor]
     ) -> SummedStatistics:

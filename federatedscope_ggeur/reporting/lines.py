@@ -94,7 +94,10 @@ def _space_line(record: Round0) -> str:
     up, down = record.totals_bytes_up / 1e6, record.space_bytes_down / 1e6
     about = {**(record.space or {})}
     kind = about.pop("kind")
-    details = "".join(f", {name} {value:.3g}" for name, value in about.items())
+    details = "".join(
+        f", {name} {value if isinstance(value, str) else f'{value:.3g}'}"
+        for name, value in about.items()
+    )
     return f"space: {kind}{details}; {up:.2f} MB up, {down:.2f} MB down"
 
 

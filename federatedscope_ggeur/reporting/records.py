@@ -369,8 +369,9 @@ class Round0:
         Totals of rows and the space that is made of them, over clients.
     space : dict or None
         What is trained in (``ggeur.space``): its ``kind`` and, of the standard one, the
-        root mean square ``distance`` of rows from its centre. None for raw embeddings,
-        and where every client has a space of its own.
+        root mean square ``distance`` of rows from its centre, and ``scales``: "one" of
+        all dimensions, or "each" has its own. None for raw embeddings, and where every
+        client has a space of its own.
     closed_form : RoundRecord or None
         The head in closed form (``ggeur.closed_form``); its bytes and seconds are not
         in the numbers above.

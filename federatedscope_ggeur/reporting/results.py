@@ -110,6 +110,9 @@ class Results:
     own_models : OwnModels or None
         The models that clients keep as their own, where they ran in this process;
         likewise no part of the file.
+    prepare : callable (Tensor [n, D]) -> Tensor [n, D], or None
+        What the run made of embeddings before its model saw them (``data.transform``);
+        None: nothing. Likewise no part of the file.
     """
 
     schema_version: int
@@ -136,6 +139,7 @@ class Results:
     provenance: Optional[Provenance] = None
     model: Any = field(default=None, repr=False, compare=False)
     own_models: Any = field(default=None, repr=False, compare=False)
+    prepare: Any = field(default=None, repr=False, compare=False)
 
     @classmethod
     def begun(cls, **known: Any) -> "Results":
@@ -169,8 +173,9 @@ class Results:
         Parameters
         ----------
         features : array or Tensor of shape [n, D]
-            Embeddings of the encoder that the run was on; of a network, pixels: uint8,
-            or floats in 0..1.
+            Embeddings of the encoder that the run was on, which the run's
+            ``data.transform`` is applied to; of a network, pixels: uint8, or floats in
+            0..1.
         clients : int or sequence of int, optional
             Whose model predicts: one client's number for all rows, or one for each; 0
             for the global model. Needed where every client scored a model of its own
@@ -215,6 +220,8 @@ class Results:
             )
         if not torch.isfinite(rows).all():
             raise DataError("features: must be finite in float32, but some are not")
+        if self.prepare is not None:
+            rows = self.prepare(rows)
         if clients is None and not has_own:
             return model.in_chunks(model, rows)
         shared = own.shared if has_own else True

@@ -218,7 +218,7 @@ class StudyRun:
                     wrong.setdefault(str(error), job.name)
                     continue
                 if is_image_type(cfg.data.type):
-                    kind, root, _, _, encoding, options = what_to_load(cfg)
+                    kind, root, _, _, encoding, options, _ = what_to_load(cfg)
                     name = f"{kind} {root}".strip()
                     key = repr((kind, root, encoding, options))
                     images.setdefault(key, replace(job, folder=None, name=name))

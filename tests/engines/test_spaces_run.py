@@ -121,6 +121,25 @@ def test_so_is_one_with_geometry_and_prototypes(config, settings):
     assert_same_run(config, STANDARD, settings)
 
 
+@pytest.mark.usefixtures("in_units")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        PLAIN,
+        GGEUR,
+        [*PLAIN, *CCVR],
+        [*GGEUR, "ggeur.statistics", "summed", "ggeur.geometry", "pooled"],
+    ],
+    ids=str,
+)
+def test_so_is_one_on_dimensions_in_other_units(config, settings):
+    results = run(config(*settings, "ggeur.space", STANDARD))
+    assert results.round0.space["scales"] == "each"
+    assert_same_run(config, STANDARD, settings)
+    raw = run(config(*settings, "ggeur.space", "raw"))
+    assert results.final.avg > raw.final.avg
+
+
 @pytest.mark.parametrize(
     ("kind", "statistics", "tolerance"),
     [
@@ -135,6 +154,10 @@ def test_so_is_one_with_geometry_and_prototypes(config, settings):
 def test_the_space_is_of_all_rows_whatever_is_sent_of_them(
     config, kind, statistics, tolerance
 ):
+    assert_space_of_all_rows(config, kind, statistics, tolerance)
+
+
+def assert_space_of_all_rows(config, kind, statistics, tolerance):
     form = "ncm" if statistics == "means" else "ridge"
     settings = ["ggeur.closed_form", form, "ggeur.init", "closed_form", *PLAIN]
     settings += ["ggeur.space", kind, "ggeur.statistics", statistics]
@@ -142,9 +165,19 @@ def test_the_space_is_of_all_rows_whatever_is_sent_of_them(
     going = Run(config(*settings), data)
     next(going.engine.run())
     found, wanted = going.engine.server.space, space_of(kind, data.clients)
+    assert found.report().get("scales") == wanted.report().get("scales")
     rows = data.clients[0].train.features
     there, here = wanted.features(rows), found.features(rows)
     assert (there - here).norm() <= tolerance * there.norm() + 1e-6
+
+
+@pytest.mark.usefixtures("in_units")
+@pytest.mark.parametrize("least", [1, 4])
+@pytest.mark.parametrize("statistics", ["class", "summed", "means"])
+def test_so_is_the_scale_of_each_dimension(config, statistics, least):
+    """With rows of withheld classes in totals of their own, too."""
+    config = partial(config, "ggeur.privacy.min_samples", least)
+    assert_space_of_all_rows(config, STANDARD, statistics, 1e-6)
 
 
 def test_a_pooled_shape_is_in_the_space_too(config):
@@ -277,11 +310,24 @@ def test_the_run_says_its_space_and_counts_its_bytes(config):
     distance = float((rows - rows.mean(dim=0)).square().sum(dim=1).mean().sqrt())
     assert results.round0.space["kind"] == STANDARD
     assert results.round0.space["distance"] == pytest.approx(distance)
-    # A mean, a count and a spread a client; a centre and a scale to each.
-    assert 0 < results.round0.totals_bytes_up < 3 * (8 * 16 + 400)
+    assert results.round0.space["scales"] == "one"
+    # A mean, a count and variances a client; a centre and a scale to each.
+    assert 0 < results.round0.totals_bytes_up < 3 * (2 * 8 * 16 + 400)
     assert 0 < results.round0.space_bytes_down < 3 * (8 * 16 + 400)
     raw = run(config("ggeur.space", "raw", *PLAIN)).round0
     assert (raw.totals_bytes_up, raw.space_bytes_down, raw.space) == (0, 0, None)
+
+
+@pytest.mark.usefixtures("in_units")
+def test_a_restored_run_keeps_the_scale_of_each_dimension(config, tmp_path):
+    settings = ["ggeur.space", STANDARD, *GGEUR]
+    path = tmp_path / "point"
+    run(config(*settings, "federate.total_round_num", 1, "federate.save_to", path))
+    restored = run(config(*settings, "federate.restore_from", path))
+    whole = run(config(*settings))
+    assert restored.round0.space == whole.round0.space
+    assert whole.round0.space["scales"] == "each"
+    assert torch.equal(to_vector(restored.model), to_vector(whole.model))
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,20 @@ def test_the_space_is_that_of_all_rows(config):
     assert results.round0.space["distance"] == pytest.approx(distance, rel=1e-9)
 
 
+@pytest.mark.usefixtures("in_units")
+def test_sums_give_each_dimension_a_scale(config):
+    settings = [*SUMS, *GGEUR, "ggeur.privacy.min_samples", 1]
+    settings += ["ggeur.privacy.secure_sums_radius", 16384]
+    settings += ["ggeur.privacy.secure_sums_fraction_bits", 20]
+    going = Run(config(*settings, "ggeur.space", "standard"))
+    results = going.follow(lambda record: None)
+    assert results.round0.space["scales"] == "each"
+    rows = torch.cat([c.train.features for c in going.data.clients]).double()
+    expected = (40 / rows.shape[1]) ** 0.5 / rows.std(dim=0, unbiased=False)
+    found = going.engine.server.space.scales
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)
+
+
 def test_step_2_is_around_the_mean_of_all_others(config):
     settings = [*SUMS, *GGEUR, "ggeur.space", "raw", "ggeur.privacy.min_samples", 1]
     going = Run(config(*settings))

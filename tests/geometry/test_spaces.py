@@ -148,6 +148,73 @@ def test_no_linear_map_matters_to_a_white_space():
     )
 
 
+def in_units(orders, n=200, dim=40, seed=0):
+    """Rows whose dimensions have units up to so many orders of magnitude apart."""
+    rng = np.random.default_rng(seed)
+    units = 10 ** np.linspace(0, orders, dim)
+    labels = np.arange(n) % CLASSES
+    rows = 3 + rng.normal(size=(CLASSES, dim))[labels] + rng.normal(size=(n, dim))
+    return torch.from_numpy(rows * units), torch.from_numpy(labels)
+
+
+def parts_of(rows, labels):
+    """The totals of the rows in every way in which a server comes by them."""
+    thirds = [(rows[i::3], labels[i::3]) for i in range(3)]
+    held = [statistics_of(*third) for third in thirds]
+    return {
+        "rows": Totals.of_rows(rows),
+        "rows of clients": sum(Totals.of_rows(part) for part, _ in thirds),
+        "statistics": Totals.of_statistics(sum(held)),
+        "statistics of clients": sum(map(Totals.of_statistics, held)),
+        "summed statistics": Totals.of_statistics(
+            sum(map(SummedStatistics.from_classes, held))
+        ),
+    }
+
+
+@pytest.mark.parametrize("orders", [3, 6])
+def test_dimensions_in_other_units_have_a_scale_each(orders):
+    rows, labels = in_units(orders)
+    rows = torch.cat([rows, torch.full((len(rows), 1), 7.7).double()], dim=1)
+    x = rows.numpy()[:, :-1]
+    wanted = of_length((x - x.mean(axis=0)) / x.std(axis=0))
+    for way, totals in parts_of(rows, labels).items():
+        space = Space.standard(totals)
+        assert space.report()["scales"] == "each", way
+        found = space.features(rows)
+        np.testing.assert_allclose(found[:, :-1], wanted, rtol=1e-6, atol=1e-8)
+        assert found[:, -1].abs().max() < 1e-9  # constant
+        held = space.statistics(statistics_of(rows, labels))
+        again = statistics_of(found, labels)
+        torch.testing.assert_close(held.means, again.means, rtol=1e-8, atol=1e-8)
+        back = space.inverse_linear(space.linear(rows))
+        torch.testing.assert_close(back, rows)
+
+
+def test_dimensions_in_nearly_one_unit_have_one_scale():
+    rows, labels = in_units(1)
+    for totals in parts_of(rows, labels).values():
+        space = Space.standard(totals)
+        assert space.report()["scales"] == "one"
+        distance = ((rows - rows.mean(dim=0)) ** 2).sum(dim=1).mean() ** 0.5
+        assert space.scale == pytest.approx(40**0.5 / float(distance))
+        assert space.scales is None
+
+
+@given(shift=st.floats(-10, 10), factor=st.floats(1e-3, 1e3))
+@settings(deadline=None)
+def test_no_unit_matters_where_dimensions_have_a_scale_each(shift, factor):
+    rows, labels = in_units(6)
+    moved = rows.clone()
+    moved[:, 5] = factor * moved[:, 5] + shift
+    torch.testing.assert_close(
+        make("standard", rows, labels).features(rows),
+        make("standard", moved, labels).features(moved),
+        rtol=1e-6,
+        atol=1e-6,
+    )
+
+
 @pytest.mark.parametrize("kind", ["standard", "whitened"])
 def test_float32_rows_far_from_the_origin_keep_their_differences(kind):
     rows, labels = draw(offset=0.0)

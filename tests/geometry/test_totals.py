@@ -13,10 +13,10 @@ CLASSES = 3
 
 
 def plain(rows):
-    """(n, mean, sum |x - mean|^2) by loops."""
+    """(n, mean, sum (x_d - mean_d)^2 of each dimension d) by loops."""
     n, dim = rows.shape
     mean = [sum(row[d] for row in rows) / n for d in range(dim)]
-    return n, mean, sum((row[d] - mean[d]) ** 2 for row in rows for d in range(dim))
+    return n, mean, [sum((row[d] - mean[d]) ** 2 for row in rows) for d in range(dim)]
 
 
 def draw(n, dim, seed, offset=0.0):
@@ -26,10 +26,13 @@ def draw(n, dim, seed, offset=0.0):
 
 
 def assert_are(totals, rows, tolerance=1e-10):
-    n, mean, spread = plain(rows.numpy())
+    n, mean, squares = plain(rows.numpy())
     assert totals.count == n
     np.testing.assert_allclose(totals.mean, mean, rtol=tolerance, atol=tolerance)
-    assert totals.spread == pytest.approx(spread, rel=tolerance, abs=tolerance)
+    assert totals.spread == pytest.approx(sum(squares), rel=tolerance, abs=tolerance)
+    np.testing.assert_allclose(
+        totals.squares, squares, rtol=tolerance, atol=tolerance * (1 + sum(squares))
+    )
 
 
 @given(n=st.integers(1, 30), dim=st.integers(1, 8), seed=st.integers(0, 99))
@@ -65,8 +68,9 @@ def test_the_sum_is_of_all_rows(sizes, seed, offset):
     if len(rows):
         assert_are(total, rows, tolerance=1e-7 if offset else 1e-10)
     else:
-        assert total == Totals(0, total.mean, 0.0)
+        assert (total.count, total.spread) == (0, 0.0)
         assert not total.mean.any()
+        assert not total.squares.any()
 
 
 def test_far_from_the_origin_the_spread_is_kept():
@@ -86,6 +90,7 @@ def test_of_no_rows_they_are_zero():
     for totals in (Totals.of_rows(torch.zeros(0, 3)), Totals.of_statistics(none)):
         assert (totals.count, totals.spread) == (0, 0.0)
         assert torch.equal(totals.mean, empty.mean)
+        assert torch.equal(totals.squares, empty.squares)
 
 
 def test_other_dimensions_are_refused():

@@ -18,6 +18,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     server_evaluates,
 )
 from federatedscope_ggeur.cfg_ggeur.start_notes import start_notes, withheld_line
+from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
 from federatedscope_ggeur.engines.fs.checkpoints import (
     command_to_go_on,
     server_checkpoints,
@@ -225,6 +226,7 @@ class Federation:
             unseen_domains=unseen,
             class_names=list(self.membership.handshake.class_names),
             encoder=self.membership.handshake.encoder,
+            prepare=row_preparation(cfg),
             clients=[
                 ClientInfo(k, domain, None, None) for k, domain in clients.items()
             ],

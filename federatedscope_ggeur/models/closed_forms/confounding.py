@@ -8,13 +8,18 @@ by leave-one-out are too good.
 from __future__ import annotations
 
 import torch
+from scipy.special import fdtrc
+from torch import Tensor
 
 from federatedscope_ggeur.models.closed_forms.components import Components
 
 #: The share from which on labels and domains count as confounded: the larger part.
 LARGER_PART = 0.5
-#: Domains differ if they do so by more than twice what chance alone would give.
+#: Domains, or classes, differ if they do so by more than twice what chance alone gives.
 BEYOND_CHANCE = 2.0
+#: Domains also differ if chance gives their shift along the classes less often. Of 540
+#: deals of one real domain's rows to domains at random, the rarest had 2e-5.
+RARE = 1e-6
 
 
 def confounded_share(components: Components) -> float:
@@ -40,8 +45,12 @@ def confounded_share(components: Components) -> float:
         L b = r,  r_d = sum_c n_dc (mu_dc - mu_c)
         share = 1 - tr(b' L b) / tr(b' (diag(n_d) - n n' / N) b)
 
-    Whether domains differ is asked as by an F test: tr(b' L b) for each degree of
-    freedom beside the trace of the scatter within components for each of its.
+    Whether domains differ is asked twice, by F tests: is tr(b' L b) for each degree of
+    freedom larger than the trace of the scatter within components for each of its?
+    First in all dimensions. Where most of hundreds hold noise alone, these hide what a
+    few hold. So then in the directions that class means lie in, within the dimensions
+    that tell classes apart: a shift that can be taken for a difference of classes lies
+    there, too.
     """
     parts = components.merged("domain")
     present, place = parts.domains.unique(return_inverse=True)
@@ -63,17 +72,68 @@ def confounded_share(components: Components) -> float:
     along = vectors[:, told_apart].T @ shifts
     fitted = (along.square() / values[told_apart, None]).sum()
     effects = vectors[:, told_apart] @ (along / values[told_apart, None])
-    if not _differ(float(fitted), len(present) - 1, parts):
+    if not _differ(along / values[told_apart, None].sqrt(), parts, of_class):
         return 0.0
     centred = effects - in_domain / in_domain.sum() @ effects
     whole = (in_domain[:, None] * centred.square()).sum()
     return float((1 - fitted / whole).clamp(min=0))
 
 
-def _differ(fitted: float, degrees: int, parts: Components) -> bool:
-    """Whether domains differ by more than rows within one do by chance."""
+def _differ(contrasts: Tensor, parts: Components, of_class: Components) -> bool:
+    """Whether domains differ by more than rows within one do by chance.
+
+    Parameters
+    ----------
+    contrasts : Tensor of shape (d - 1, D)
+        Independent differences between the d domains. By chance alone each has the
+        covariance of a row within a component.
+    parts, of_class : Components
+        One for each class and domain; one for each class.
+    """
     free = parts.total - len(parts.counts)
     if parts.scatter is None or free < 1:
-        return fitted > 0
-    by_chance = float(parts.scatter.trace()) / free
-    return fitted / degrees > BEYOND_CHANCE * by_chance
+        return bool(contrasts.square().sum() > 0)
+    if _ratio(contrasts, parts.scatter / free) > BEYOND_CHANCE:
+        return True
+    axes = _class_axes(parts, of_class)
+    return _chance(contrasts @ axes, axes.T @ parts.scatter @ axes / free, free) < RARE
+
+
+def _class_axes(parts: Components, of_class: Components) -> Tensor:
+    """The directions [D, q] that class means lie in, on standardised dimensions.
+
+    Dimensions in which classes do not differ are left out. What chance adds to class
+    means is independent of what it adds to contrasts and scatter. So the test holds in
+    these directions as in any; in those of the largest shift it would not.
+    """
+    sizes = parts.deviations()
+    apart = of_class.weights.sqrt()[:, None] * (of_class.means - parts.origin) / sizes
+    others = len(apart) - 1
+    by_chance = parts.within().diagonal() / sizes**2 / (parts.total - len(parts.counts))
+    told = apart.square().sum(dim=0) > BEYOND_CHANCE * others * by_chance
+    axes = torch.linalg.svd(apart * told, full_matrices=False).Vh[:others]
+    return (axes * told / sizes).T
+
+
+def _ratio(contrasts: Tensor, covariance: Tensor) -> float:
+    """Mean square of the contrasts beside what it is by chance: 1 on average."""
+    square = float(contrasts.square().sum()) / len(contrasts)
+    by_chance = float(covariance.trace())
+    return square / by_chance if by_chance > 0 else (float("inf") if square else 0.0)
+
+
+def _chance(contrasts: Tensor, covariance: Tensor, free: int) -> float:
+    """How often chance gives contrasts [d-1, q] so large (Dempster 1958).
+
+    The square of a contrast is taken for ``tr(S)/r`` times a chi-square of r degrees of
+    freedom, r = ``tr(S)^2 / tr(S^2)``. S is known from `free` rows, which makes
+    ``tr(S^2)`` too large by about ``tr(S)^2 / free``.
+    """
+    size = float(covariance.trace())
+    if not size > 0:
+        return 1.0
+    square = float(covariance.square().sum()) - size**2 / free
+    most = float(len(covariance))
+    rank = min(size**2 / square, most) if square > 0 else most
+    ratio = _ratio(contrasts, covariance)
+    return float(fdtrc(len(contrasts) * rank, free * rank, ratio))

@@ -48,6 +48,33 @@ def test_the_same_numbers_as_embedded(fleet, embedded, settings):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_units")
+def test_each_dimension_has_a_scale_and_rows_are_transformed(fleet, embedded):
+    settings = ["ggeur.space", "standard", "data.transform", "[['l2']]"]
+    one, expected = fleet(*settings), embedded(*settings)
+    server = one.server()
+    clients = [one.client(number) for number in EVERYONE]
+    check_same(server, clients, expected)
+    assert server.results["round0"]["space"]["scales"] == "each"
+    assert server.results["encoder"].endswith(", l2")
+
+
+@pytest.mark.slow
+def test_a_client_that_transforms_its_rows_otherwise_is_refused(fleet):
+    one = fleet("data.transform", "[['l2']]", "ggeur.quorum", 3)
+    server = one.server("ggeur.deadline.join", 8)
+    server.wait_for("listening on")
+    other = one.client(4, "data.transform", "[['sqrt_l2']]")
+    clients = [one.client(number) for number in (1, 2, 3)]
+    for worker in (server, *clients):
+        assert worker.wait() == 0
+    assert other.wait() != 0
+    assert "encoder is 'unknown (precomputed embeddings), sqrt_l2' there" in (
+        server.output
+    )
+
+
+@pytest.mark.slow
 def test_clients_that_come_one_by_one_before_the_server(fleet, embedded):
     one = fleet()
     clients = [one.client(number) for number in (3, 4)]

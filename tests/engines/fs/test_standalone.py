@@ -60,6 +60,16 @@ def test_both_engines_give_the_same_numbers(fs, config, settings):
     assert_same(fs.run(*settings), Run(config(*settings)))
 
 
+@pytest.mark.usefixtures("in_units")
+@pytest.mark.parametrize("transform", ["none", "l2", "sqrt_l2"])
+def test_units_and_transforms_are_the_same_on_both(fs, config, transform):
+    settings = ["ggeur.space", "standard", "data.transform", [transform]]
+    there = fs.run(*settings)
+    assert_same(there, Run(config(*settings)))
+    assert there.results.round0.space["scales"] == "each"
+    assert there.results.encoder.endswith("sqrt_l2") == (transform == "sqrt_l2")
+
+
 def test_a_domain_may_be_called_anything(fs, embeddings_folder):
     """FS's log has no line more for it, and FS's reader of scores reads it."""
     harmless = fs.run()

@@ -1,6 +1,7 @@
 """The bytes of messages stay what they were: digests of valid ones of every kind.
 
-They were made by this file on the commit before secure sums were added::
+They were made by this file on the commit before secure sums were added (that of
+totals when they got squares by dimension)::
 
     python tests/federation/exchanges/test_golden_bytes.py
 """
@@ -15,7 +16,7 @@ from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 
 GOLDEN = {
     "StatisticsUpload": "51b0e933caa62b17",
-    "TotalsUpload": "8444f0c0011d03e5",
+    "TotalsUpload": "2d79bcb495c72913",
     "SpaceBroadcast": "9ac2b9a3732211af",
     "Geometry": "ffd9b12ec92e1c1d",
     "Prototypes": "b073f3a5046d7725",

@@ -28,6 +28,7 @@ from federatedscope_ggeur.federation.exchanges.training.messages import (
     Broadcast,
     ClientUpdate,
 )
+from federatedscope_ggeur.geometry import Space
 
 NAN, INF = float("nan"), float("inf")
 TENSORS = [(payload, name) for payload in PAYLOADS for name in VALID[payload][2]]
@@ -136,6 +137,13 @@ def test_a_mean_that_no_embeddings_have_is_refused():
     assert refusal(TotalsUpload, pack(TotalsUpload, None, spoilt)).field == "mean"
 
 
+@pytest.mark.parametrize("name", ["squares", "within_squares"])
+@pytest.mark.parametrize("value", [-1.0, 1e12, float("nan")])
+def test_squares_that_no_rows_have_are_refused(name, value):
+    spoilt = {name: torch.full((DIM,), value, dtype=torch.float64)}
+    assert refusal(TotalsUpload, pack(TotalsUpload, None, spoilt)).field == name
+
+
 @pytest.mark.parametrize(
     ("numbers", "field"),
     [
@@ -147,6 +155,26 @@ def test_a_mean_that_no_embeddings_have_is_refused():
 )
 def test_a_space_that_is_none_is_refused(numbers, field):
     assert refusal(SpaceBroadcast, pack(SpaceBroadcast, numbers)).field == field
+
+
+@pytest.mark.parametrize(
+    ("kind", "scales"),
+    [
+        ("standard", [1.0, 2.0, 0.0, 1.0]),
+        ("standard", [1.0, 2.0, -3.0, 1.0]),
+        ("standard", [1.0, 2.0]),
+        ("whitened", [1.0, 2.0, 3.0, 1.0]),
+    ],
+)
+def test_scales_that_no_space_has_are_refused(kind, scales):
+    space = Space(
+        kind,
+        torch.ones(DIM, dtype=torch.float64),
+        1.0,
+        None if kind == "standard" else torch.eye(DIM, dtype=torch.float64),
+        torch.tensor(scales, dtype=torch.float64),
+    )
+    assert refusal(SpaceBroadcast, SpaceBroadcast(space).to_bytes()).field == "scales"
 
 
 def test_a_space_that_cannot_be_left_again_is_refused():

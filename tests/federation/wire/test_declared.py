@@ -92,13 +92,16 @@ def test_statistics_beyond_it_are_refused(rows, declared, content):
             STATISTICS.bound(declared, None, upload(wide, labels, content))
 
 
+NONE = torch.zeros(DIM).double()
+
+
 @pytest.mark.parametrize(
     ("totals", "within", "field"),
     [
-        (Totals(41, torch.zeros(DIM).double(), 0.0), 0.0, "'count': 41 rows"),
-        (Totals(40, torch.full((DIM,), 1e3).double(), 0.0), 0.0, "'mean'"),
-        (Totals(40, torch.zeros(DIM).double(), 1e9), 0.0, "'spread'"),
-        (Totals(40, torch.zeros(DIM).double(), 0.0), 1e9, "'within'"),
+        (Totals(41, NONE, 0.0, NONE), 0.0, "'count': 41 rows"),
+        (Totals(40, NONE + 1e3, 0.0, NONE), 0.0, "'mean'"),
+        (Totals(40, NONE, 1e9, NONE), 0.0, "'spread'"),
+        (Totals(40, NONE, 0.0, NONE), 1e9, "'within'"),
     ],
 )
 def test_totals_beyond_it_are_refused(rows, declared, totals, within, field):

@@ -98,6 +98,72 @@ def test_of_domains_that_do_not_differ_it_is_none():
     assert confounded_share(components(*apart)) > LARGER_PART
 
 
+def histograms(seed, table, shift, dim=800, telling=20):
+    """Counts in `dim` bins, of which `telling` depend on the class, others on the
+    domain, and all the rest on neither."""
+    rng = np.random.default_rng(seed)
+    classes, places = np.indices(table.shape)
+    labels = np.repeat(classes.ravel(), table.ravel())
+    domains = np.repeat(places.ravel(), table.ravel())
+    of_class, of_domain = np.zeros((len(table), dim)), np.zeros((table.shape[1], dim))
+    of_class[:, :telling] = rng.normal(size=(len(table), telling))
+    ours = slice(telling, 2 * telling)
+    of_domain[:, ours] = shift * rng.normal(size=(table.shape[1], telling))
+    expected = rng.gamma(0.5, 0.15, size=dim) * np.exp(of_class[labels])
+    rows = rng.poisson(expected * np.exp(of_domain[domains])).astype(float)
+    return rows, labels, domains + 1, domains
+
+
+def ratio_in_all_dimensions(rows, labels, domains):
+    """F of domains beside classes over all dimensions, by least squares on dummies."""
+    groups = sorted(set(zip(labels.tolist(), domains.tolist())))
+    of_class = np.array([labels == c for c in oracle.seen(labels)], dtype=float).T
+    of_domain = np.array([domains == d for d in oracle.seen(domains)], dtype=float).T
+
+    def left(design):
+        return (
+            (rows - design @ np.linalg.lstsq(design, rows, rcond=None)[0]) ** 2
+        ).sum()
+
+    of_group = np.array(
+        [(labels == c) & (domains == d) for c, d in groups], dtype=float
+    ).T
+    gained = left(of_class) - left(np.hstack([of_class, of_domain]))
+    by_chance = left(of_group) / (len(rows) - len(groups))
+    return gained / (of_domain.shape[1] - 1) / by_chance
+
+
+#: Each class in some domains only.
+SOME = np.array([[150, 10, 0], [0, 150, 10], [10, 0, 150], [150, 10, 0]])
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_many_dimensions_of_noise_do_not_hide_a_shift(seed):
+    rows, labels, clients, domains = histograms(seed, SOME, shift=1.5)
+    assert ratio_in_all_dimensions(rows, labels, domains) < 2
+    found = confounded_share(components(rows, labels, clients, domains))
+    assert found > LARGER_PART
+    assert found == pytest.approx(plain_share(rows, labels, domains), abs=1e-6)
+
+
+def test_in_many_dimensions_domains_that_do_not_differ_give_none():
+    for seed in range(10):
+        alike = histograms(seed, SOME, shift=0.0)
+        assert confounded_share(components(*alike)) == 0.0
+
+
+def test_loud_dimensions_do_not_hide_a_shift():
+    rows, *where = histograms(0, SOME, shift=1.5)
+    rows[:, 400:] *= 1e5
+    assert confounded_share(components(rows, *where)) > LARGER_PART
+
+
+def test_a_dimension_that_is_constant_tells_nothing():
+    rows, *where = histograms(0, SOME, shift=0.0)
+    rows[:, 700:] = 3.7
+    assert confounded_share(components(rows, *where)) == 0.0
+
+
 @pytest.mark.parametrize("scale", [1e-4, 1e4])
 def test_neither_scale_nor_place_matters(scale):
     rows, *where = shifted(1, MOSTLY_ONE)

@@ -50,14 +50,16 @@ class SpaceClient(ClientSide):
         )
         sends = client.settings.demands.own_statistics
         told = rows_for_totals(labels, counts, least, sends)
-        within = 0.0
+        within, squares = 0.0, None
         if sends and client.task.statistics.content == "means":
             for c in torch.nonzero(counts >= least).flatten().tolist():
-                within += Totals.of_rows(client.features[labels == c]).spread
+                own = Totals.of_rows(client.features[labels == c])
+                within += own.spread
+                squares = own.squares if squares is None else squares + own.squares
         totals = Totals.of_rows(client.features[told])
         if client.settings.of(StatisticsSettings).float32_means:
             totals = replace(totals, mean=totals.mean.float().double())
-        return TotalsUpload(client.number, totals, within)
+        return TotalsUpload(client.number, totals, within, squares)
 
 
 def rows_for_totals(
@@ -114,7 +116,7 @@ TOTALS = RequestKind(
     answer=TotalsUpload,
     validate=_validate,
     bound=_bound,
-    largest=lambda exchange: limits.PLAIN + 8 * exchange.server.schema.dim,
+    largest=lambda exchange: limits.PLAIN + 3 * 8 * exchange.server.schema.dim,
 )
 
 
@@ -130,7 +132,7 @@ class SpaceExchange(Exchange):
     KINDS = (TOTALS,)
     CLIENT = SpaceClient
     KEYS = keys.KEYS
-    REVEALS = "the mean and the spread of each client's rows"
+    REVEALS = "the mean and the variances of each client's rows"
 
     def __init__(self, course):
         super().__init__(course)

@@ -8,8 +8,9 @@ KEYS = (
         "space",
         SPACES[0],
         "Coordinates that are trained in, made from totals of the clients' rows: "
-        "standard, centred and scaled so that one rate suits all embeddings; raw, the "
-        "embeddings as they are; whitened, equally wide in all directions within "
+        "standard, centred and scaled so that one rate suits all embeddings, each "
+        "dimension by itself where they are in different units; raw, the embeddings as "
+        "they are; whitened, equally wide in all directions within "
         "classes. The model is one on raw embeddings afterwards.",
         one_of(*SPACES),
         shared=True,

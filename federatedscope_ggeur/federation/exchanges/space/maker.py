@@ -48,8 +48,10 @@ class SpaceMaker:
             self.told.add(upload.client)
             self._totals = self._totals + upload.totals
             # these rows' means are in already
-            spread = self._totals.spread + upload.within
-            self._totals = replace(self._totals, spread=spread)
+            spread, squares = self._totals.spread + upload.within, self._totals.squares
+            if upload.within_squares is not None:
+                squares = squares + upload.within_squares
+            self._totals = replace(self._totals, spread=spread, squares=squares)
 
     def make(self, statistics: Statistics) -> Space:
         """The space of all known rows; `statistics` are those of all clients.

@@ -12,6 +12,7 @@ from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.geometry import LARGEST_EMBEDDING, SPACES, Space, Totals
 
 F32, F64 = torch.float32, torch.float64
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,14 @@ class TotalsUpload:
     within : float
         The trace of the within-class scatter of the other rows, if their statistics are
         means alone.
+    within_squares : Tensor of shape (D,), float64, or None
+        The diagonal of that scatter, if there is one.
     """
 
     client: int
     totals: Totals
     within: float = 0.0
+    within_squares: Tensor | None = None
 
     def to_bytes(self) -> bytes:
         totals = self.totals
@@ -40,14 +44,17 @@ class TotalsUpload:
             "spread": totals.spread,
             "within": self.within,
         }
-        return wire.pack("totals", numbers, {"mean": totals.mean})
+        tensors = {"mean": totals.mean, "squares": totals.squares}
+        if self.within_squares is not None:
+            tensors["within_squares"] = self.within_squares
+        return wire.pack("totals", numbers, tensors)
 
     @classmethod
     def from_bytes(
         cls, data: bytes, schema: MessageSchema, sender: str
     ) -> TotalsUpload:
         message = wire.unpack(data, "totals", sender)
-        message.only(("mean",))
+        message.only(("mean", "squares", "within_squares"))
         count = message.integer("count")
         mean = message.tensor("mean", F64, (schema.dim,))
         if (mean.abs() > LARGEST_EMBEDDING * (count > 0)).any():
@@ -58,7 +65,22 @@ class TotalsUpload:
         within = message.number(
             "within", most if schema.statistics.content == "means" else 0.0
         )
-        return cls(message.client(), Totals(count, mean, spread), within)
+        squares = _squares(message, "squares", spread, schema.dim)
+        inside = None
+        if message.has("within_squares"):
+            inside = _squares(message, "within_squares", within, schema.dim)
+        totals = Totals(count, mean, spread, squares)
+        return cls(message.client(), totals, within, inside)
+
+
+def _squares(message: wire.Message, name: str, most: float, dim: int) -> Tensor:
+    """Sums of squares of each dimension [D], which together are at most `most`."""
+    squares = message.tensor(name, F64, (dim,))
+    if (squares < 0).any():
+        raise message.refuse(name, "must not be negative")
+    if float(squares.sum()) > (1 + _ROUNDING) * most:
+        raise message.refuse(name, f"sum to more than {most:g}, the spread of rows")
+    return squares
 
 
 @dataclass(frozen=True)
@@ -74,6 +96,8 @@ class SpaceBroadcast:
             triangle = space.matrix[upper[0], upper[1]].to(F32)
         numbers = {"kind": space.kind, "scale": space.scale}
         tensors = {"centre": space.centre, "triangle": triangle}
+        if space.scales is not None:
+            tensors["scales"] = space.scales
         return wire.pack("space", numbers, tensors)
 
     @classmethod
@@ -81,8 +105,9 @@ class SpaceBroadcast:
         cls, data: bytes, schema: MessageSchema, sender: str = "the server"
     ) -> SpaceBroadcast:
         message, dim = wire.unpack(data, "space", sender), schema.dim
-        message.only(("centre", "triangle"))
         kind, scale = message.text("kind"), message.number("scale")
+        own = ("scales",) if kind == "standard" else ()
+        message.only(("centre", "triangle", *own))
         if kind not in SPACES:
             raise message.refuse("kind", f"{kind!r:.80} is none of {SPACES}")
         if not scale > 0:
@@ -91,11 +116,21 @@ class SpaceBroadcast:
         size = dim * (dim + 1) // 2 if kind == "whitened" else 0
         triangle = message.tensor("triangle", F32, (size,))
         if not size:
-            return cls(Space(kind, centre, scale))
+            return cls(Space(kind, centre, scale, scales=_scales(message, dim)))
         matrix = _symmetric(triangle, dim)
         if torch.linalg.cholesky_ex(matrix).info != 0:
             raise message.refuse("triangle", "the matrix is not positive definite")
         return cls(Space(kind, centre, scale, matrix))
+
+
+def _scales(message: wire.Message, dim: int) -> Tensor | None:
+    """A scale for each dimension [D], if the message has them."""
+    if not message.has("scales"):
+        return None
+    scales = message.tensor("scales", F64, (dim,))
+    if not (scales > 0).all():
+        raise message.refuse("scales", "must be above 0")
+    return scales
 
 
 def _symmetric(triangle: Tensor, dim: int) -> Tensor:

@@ -60,14 +60,21 @@ def test_rows_of_statistics_and_of_totals_are_put_together(kind):
     assert_same(maker.make(statistics), wanted)
 
 
-def test_means_alone_and_the_scatter_within_classes_are_as_good_as_statistics():
+@pytest.mark.parametrize("units", [1.0, 1e6])
+def test_means_alone_and_the_scatter_within_classes_are_as_good_as_statistics(
+    units,
+):
+    units = torch.tensor([1.0, units**0.5, units, units])
     makers = [SpaceMaker(SpaceSettings("standard"), DIM) for _ in range(2)]
     for k, n in enumerate((12, 20, 7), start=1):
-        statistics = ClassStatistics.from_embeddings(*make_rows(n, seed=n), CLASSES)
+        rows, labels = make_rows(n, seed=n)
+        statistics = ClassStatistics.from_embeddings(rows * units, labels, CLASSES)
         makers[0].add_statistics(statistics)
         makers[1].add_statistics(MeanStatistics.of(statistics))
-        makers[1].add([TotalsUpload(k, Totals.empty(DIM), statistics.trace())])
+        within = statistics.trace(), statistics.diagonal()
+        makers[1].add([TotalsUpload(k, Totals.empty(DIM), *within)])
     spaces = [maker.make(NOTHING) for maker in makers]
+    assert {space.scales is None for space in spaces} == {float(units[2]) == 1}
     assert_same(*spaces)
 
 

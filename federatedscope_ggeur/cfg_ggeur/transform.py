@@ -1,0 +1,77 @@
+"""FederatedScope's `data.transform`, which names what is made of embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor
+
+from federatedscope_ggeur.cfg_ggeur.keys import get_key
+from federatedscope_ggeur.cfg_ggeur.text import uses_text
+from federatedscope_ggeur.data import (
+    NO_TRANSFORM,
+    TRANSFORMS,
+    is_image_type,
+    named_transform,
+    transform_rows,
+)
+from federatedscope_ggeur.data.transforms import names_listed
+from federatedscope_ggeur.errors import ConfigError, shown
+
+
+def row_transform(cfg) -> str:
+    """The one of `TRANSFORMS` that ``data.transform`` names; without one "none"."""
+    return named_transform(_listed(cfg))
+
+
+def row_preparation(cfg) -> Callable[[Tensor], Tensor] | None:
+    """What makes that of rows [n, D]; None where they stay as they are."""
+    chosen = row_transform(cfg)
+    if chosen == NO_TRANSFORM:
+        return None
+    return partial(transform_rows, transform=chosen)
+
+
+def check_transform(cfg) -> None:
+    """Refuse a transform that is none of embeddings, or does not go with the rest.
+
+    Transforms of images, as FederatedScope writes them, do nothing here.
+
+    Raises
+    ------
+    ConfigError
+        Also for an unknown ``data.type``.
+    """
+    names, known = names_listed(_listed(cfg)), ", ".join(TRANSFORMS)
+    ours = [name for name in names if name in TRANSFORMS]
+    is_of_images = is_image_type(cfg.data.type)
+    unknown = [name for name in names if isinstance(name, str) and name not in ours]
+    if unknown and not is_of_images:
+        raise ConfigError(
+            f"data.transform: embeddings take one of {known}, in a list; got "
+            f"{shown(unknown[0])}"
+        )
+    if len(ours) > 1:
+        raise ConfigError(f"data.transform: must name one of {known}, got {ours}")
+    chosen = row_transform(cfg)
+    if chosen == NO_TRANSFORM:
+        return
+    if is_of_images:
+        raise ConfigError(
+            f"data.transform: {chosen} is for embeddings, and data.type "
+            f"{cfg.data.type} has images; ggeur.encoder.normalize scales what an "
+            "encoder makes of them to length 1"
+        )
+    if chosen != "l2" and uses_text(cfg.ggeur):
+        raise ConfigError(
+            f"data.transform: {chosen} changes the embeddings and not the text "
+            "features of the classes, so they do not fit; leave one of both out"
+        )
+
+
+def _listed(cfg) -> list:
+    try:
+        return get_key(cfg, "data.transform")
+    except KeyError:
+        return []

@@ -1,0 +1,85 @@
+"""What `data.transform` makes of embeddings before anything else sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
+from federatedscope_ggeur.errors import DataError
+
+NO_TRANSFORM = "none"
+TRANSFORMS = (NO_TRANSFORM, "l2", "sqrt_l2")
+
+_ALONE = [[name] for name in TRANSFORMS]
+_CHUNK_ROWS = 4096
+
+
+def named_transform(listed: Sequence) -> str:
+    """The one of `TRANSFORMS` that is in a list as of ``data.transform``; else "none".
+
+    FederatedScope lists an image's transform as a list, of its name and its arguments.
+    So a name may stand in a list of its own, or by itself.
+    """
+    found = (one for one in names_listed(listed) if one in TRANSFORMS)
+    return next(found, NO_TRANSFORM)
+
+
+def names_listed(listed: Sequence) -> list:
+    """What is listed, one of `TRANSFORMS` as its name; all else as it is."""
+    return [
+        one[0] if isinstance(one, (list, tuple)) and [*one] in _ALONE else one
+        for one in listed
+    ]
+
+
+def transform_rows(rows: Tensor, transform: str) -> Tensor:
+    """Rows of shape (n, D) after one of `TRANSFORMS`, in their own type.
+
+    l2 scales each row to Euclidean length 1; a row of zeros stays. sqrt_l2 takes the
+    signed square root ``sign(x) |x|^(1/2)`` of each entry first.
+    """
+    if transform == NO_TRANSFORM or not len(rows):
+        return rows
+    parts = (_transformed(part, transform) for part in rows.split(_CHUNK_ROWS))
+    return torch.cat(list(parts))
+
+
+def _transformed(rows: Tensor, transform: str) -> Tensor:
+    exact = rows.to(torch.float64)
+    if transform == "sqrt_l2":
+        exact = exact.sign() * exact.abs().sqrt()
+    # Divided by the largest entry first, so that no square is lost.
+    exact = exact / _or_one(exact.abs().amax(dim=1, keepdim=True))
+    return (exact / _or_one(exact.norm(dim=1, keepdim=True))).to(rows.dtype)
+
+
+def _or_one(sizes: Tensor) -> Tensor:
+    return torch.where(sizes > 0, sizes, torch.ones_like(sizes))
+
+
+def transform_data(dataset: DataSet, transform: str) -> DataSet:
+    """A data set whose rows are transformed; its `encoder` says so.
+
+    Raises
+    ------
+    DataError
+        The rows are pixels.
+    """
+    if transform == NO_TRANSFORM:
+        return dataset
+    if dataset.image_shape is not None:
+        raise DataError(
+            f"data.transform: {transform} is for embeddings, and these rows are the "
+            "pixels of images; leave it out"
+        )
+
+    def of(rows: Embeddings) -> Embeddings:
+        return replace(rows, features=transform_rows(rows.features, transform))
+
+    domains = tuple(Domain(d.name, of(d.train), of(d.test)) for d in dataset.domains)
+    encoder = f"{dataset.encoder}, {transform}"
+    return replace(dataset, domains=domains, encoder=encoder)
