@@ -31,6 +31,8 @@ class Server:
     Parameters
     ----------
     client_domains : mapping from client number to domain
+        Without tokens a client may join again with another domain, as long as nothing
+        of it was used.
     settings : RoleSettings
 
     Attributes

@@ -90,6 +90,7 @@ class Coordinator:
             membership = Membership.of(server.client_domains, plan.quorum)
         self.membership = membership
         membership.begin(server.participants)
+        membership.on_domain = server.client_domains.__setitem__
         self.screen = Screen(plan.screen)
         self._demands = server.settings.demands
         self.exchanges = [part(self) for part in due_exchanges(self._demands)]

@@ -198,6 +198,20 @@ class History:
         closed_form = self.round0.closed_form if self.round0 else None
         return self.calibrated or (self.rounds[-1] if self.rounds else closed_form)
 
+    def _begun(self) -> Results:
+        """What was known before round 0, with the domains that clients have by now."""
+        begun, now = self._results, self._coordinator.server.client_domains
+        before = {info.domain for info in begun.clients}
+        clients = [
+            replace(info, domain=now.get(info.number, info.domain))
+            for info in begun.clients
+        ]
+        if clients == begun.clients:
+            return begun
+        others = [domain for domain in begun.domains if domain not in before]
+        held = dict.fromkeys(info.domain for info in clients)
+        return replace(begun, clients=clients, domains=[*held, *others])
+
     def results(self, status: Status = "finished") -> Results:
         """The results so far; `status` is finished, interrupted or failed."""
         final = summarise(
@@ -217,10 +231,11 @@ class History:
             calibrated_by=self._calibrated_by(final.head),
             worst_client=left.worst_client if left else None,
         )
+        begun = self._begun()
         return replace(
-            self._results,
+            begun,
             status=status,
-            notes=[*self._results.notes, *self._notes()],
+            notes=[*begun.notes, *self._notes()],
             round0=self.round0,
             rounds=list(self.rounds),
             calibrated=self.calibrated,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from federatedscope_ggeur.errors import GGEURError, MessageError, setting
@@ -45,6 +45,8 @@ class Membership:
     declared : dict from client number to what it declared of its data
     gone : dict from client number to the reason why its connection ended
     absent : dict from client number to the reason why it is asked for nothing
+    on_domain : callable (client number, domain)
+        Told of the domain of a client that joins.
     conduct : Conduct
         The faults of clients, and who is barred for them.
     """
@@ -67,6 +69,7 @@ class Membership:
         self.declared: dict[int, Declared] = {}
         self.gone: dict[int, str] = {}
         self.absent: dict[int, str] = {}
+        self.on_domain: Callable[[int, str], None] = lambda number, domain: None
         self.conduct = Conduct()
         self.proven = proven
         # By number: how many connections have come and gone, and how many had when the
@@ -125,13 +128,15 @@ class Membership:
         """
         number, sender = join.client, f"client {join.client}"
         known = self.client_domains if self.started else self._expected
+        # Nobody has proven to be this client, and the run has used nothing of it.
+        is_open = not self.proven and number not in self._accepted | set(self._expected)
         if number in self.conduct.barred:
             problem = f"takes no further part: {self.conduct.barred[number]}"
             raise MessageError(problem, field="client", sender=sender)
         if known and number not in known:
             problem = "the run began without it; it can take part in the next run"
             raise MessageError(problem, field="client", sender=sender)
-        if known and known[number] != join.domain:
+        if known and known[number] != join.domain and not is_open:
             problem = f"{join.domain!r}, but it joined as {known[number]!r} before"
             raise MessageError(problem, field="domain", sender=sender)
         if number not in self._wanted and not self.started:
@@ -143,6 +148,7 @@ class Membership:
             raise MessageError(problem, field="declared", sender=sender)
         self._turns[number] += 1
         self.joined[number] = join.domain
+        self.on_domain(number, join.domain)
         self.declared[number] = join.declared
         self.gone.pop(number, None)
         if self.started:

@@ -230,7 +230,9 @@ class Rows:
 
 
 class ComponentBook:
-    """Keeps the components that clients send, of domains called `names`."""
+    """Keeps the components that clients send, of domains called `names` and others that
+    come up.
+    """
 
     def __init__(self, names: tuple[str, ...]):
         self._names = names
@@ -239,6 +241,8 @@ class ComponentBook:
 
     def add(self, statistics: Located, client: int, domain: str) -> None:
         """Take a client's statistics; if any has no scatters, none is kept."""
+        if domain not in self._names:
+            self._names = (*self._names, domain)
         part = Components.of_client(statistics, client, domain, self._names)
         scatter = part.scatter
         if self._parts and scatter is not None and self._scatter is not None:
@@ -255,4 +259,5 @@ class ComponentBook:
 
     def components(self) -> Components:
         """Those of all clients so far, of which there is one at least."""
-        return replace(Components.joined(self._parts), scatter=self._scatter)
+        joined = Components.joined(self._parts)
+        return replace(joined, scatter=self._scatter, domain_names=self._names)

@@ -204,17 +204,20 @@ def test_junk_before_anyone_has_joined_bars_nobody(fleet, embedded, handshake, n
     check_same_head(server, clients, embedded())
 
 
-def test_junk_by_who_joined_last_bars_nobody(fleet, embedded, handshake):
+@pytest.mark.parametrize("domain", ["art", "moon"])
+def test_junk_by_who_joined_last_bars_nobody(fleet, embedded, handshake, domain):
+    """Nor does the domain bind that it gave itself."""
     one = fleet()
     server = one.server()
     server.wait_for("listening on")
     clients = [one.client(k) for k in (1, 2, 3)]
     server.wait_for("has joined", times=3)
-    rogue = Member(one.port, 4, handshake)
+    rogue = Member(one.port, 4, handshake, domain)
     rogue.asked("statistics_request")
     rogue.be_put_out()
     clients.append(one.client(4))
     check_same_head(server, clients, embedded())
+    assert "moon" not in server.results["domains"]
 
 
 def test_junk_under_a_number_that_is_taken_does_nothing(fleet, embedded, handshake):

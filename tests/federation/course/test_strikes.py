@@ -66,6 +66,41 @@ def test_what_the_run_has_used_binds_who_comes_next(used):
         members.admit(other)
 
 
+@pytest.mark.parametrize("used", [False, True])
+def test_a_domain_binds_once_the_run_has_used_an_answer(used):
+    """A stranger joined last under client 2's number, with a domain of its own."""
+    members = Membership(2, 1, proven=False)
+    heard = {}
+    members.on_domain = heard.__setitem__
+    handshake = Handshake(("a",), 2, "none", {})
+    members.admit(Join(1, "art", handshake, Declared(7)))
+    members.admit(Join(2, "moon", handshake, Declared(7)))
+    members.begin([1, 2])
+    if used:
+        members.accept(2)
+    members.lose(2, "gone")
+    members.disconnect(2)
+    honest = Join(2, "photo", handshake, Declared(7))
+    if used:
+        with pytest.raises(MessageError, match="but it joined as 'moon' before"):
+            members.admit(honest)
+        assert heard[2] == "moon"
+        return
+    members.admit(honest)
+    assert members.client_domains == {1: "art", 2: "photo"}
+    assert heard[2] == "photo"
+
+
+def test_with_tokens_a_domain_stays():
+    members = Membership(1, 1)
+    handshake = Handshake(("a",), 2, "none", {})
+    members.admit(Join(1, "art", handshake, Declared(7)))
+    members.begin([1])
+    members.lose(1, "gone")
+    with pytest.raises(MessageError, match="but it joined as 'art' before"):
+        members.admit(Join(1, "photo", handshake, Declared(7)))
+
+
 def test_a_client_that_is_always_late_costs_two_deadlines():
     carried = carrier(quorum=2)
     carried.round0()

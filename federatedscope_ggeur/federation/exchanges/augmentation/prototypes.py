@@ -29,11 +29,15 @@ class PrototypeBook:
     """
 
     def __init__(self, client_domains: Mapping[int, str], kind: str):
-        self._source = {
-            k: d if kind == "domain" else k for k, d in client_domains.items()
-        }
+        self._domains, self._kind = client_domains, kind
         self._means: dict[str | int, Means] = {}
         self._of_all: Means | None = None
+
+    @property
+    def _source(self) -> dict[int, str | int]:
+        """The source of each client, whose domain may change until it has sent one."""
+        by_domain = self._kind == "domain"
+        return {k: d if by_domain else k for k, d in self._domains.items()}
 
     def take(self, statistics: Located) -> None:
         """The class means over all clients, for the kind "others"."""
