@@ -131,6 +131,8 @@ class Driver:
             f"no answer ({request.kind.name}) within {self._seconds[request.kind]:g} s"
         )
         for number in late:
+            if self._request is not request:
+                return  # the first one that is missing ended it
             logger.warning("client %d: %s", number, reason)
             lost = self._lost.pop(number, None)
             if lost is not None:
@@ -141,6 +143,10 @@ class Driver:
 
     def _collect(self, number: int, reply: tuple[bytes, ...] | Absence) -> None:
         self._replies[number] = reply
+        if self._request.kind.needs_all and isinstance(reply, Absence):
+            rest = self._request.parts.keys() - self._replies.keys()
+            why = f"not waited for, since client {number} does not answer"
+            self._replies.update(dict.fromkeys(rest, Absence(why, connected=True)))
         if len(self._replies) == len(self._request.parts):
             self._advance(self._replies)
 

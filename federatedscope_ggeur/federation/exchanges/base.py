@@ -70,6 +70,8 @@ class RequestKind:
     patient : bool
         Whether the server waits until the deadline for a client that lost its
         connection, and asks it again with the same bytes.
+    needs_all : bool
+        Whether one client that does not answer makes all other answers useless.
     optional_parts : bool
         Whether parts may be empty.
     shared_parts : bool
@@ -89,6 +91,7 @@ class RequestKind:
     largest: Callable[[Any], int | None] = lambda exchange: limits.PLAIN
     part_schema: Callable[[Client], MessageSchema] = field(default=lambda c: c.schema)
     patient: bool = False
+    needs_all: bool = False
     optional_parts: bool = False
     shared_parts: bool = False
 

@@ -10,6 +10,7 @@ from federatedscope_ggeur.federation.exchanges.augmentation.exchange import (
     INIT_BROADCAST,
 )
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
+from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import SUM_KEYS
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 
 
@@ -40,7 +41,7 @@ def drive(*requests, unreachable=(), seconds=5.0):
         sent.append(asked)
         return {k: Absence("gone") for k in asked.parts if k in unreachable}
 
-    driver = Driver(send, dict.fromkeys((TRAIN, EVALUATE), seconds))
+    driver = Driver(send, dict.fromkeys((TRAIN, EVALUATE, SUM_KEYS), seconds))
     driver.start(course.go(), course.done)
     return driver, sent, course
 
@@ -114,4 +115,23 @@ def test_the_deadline_ends_the_waiting_for_the_late(caplog):
     assert f"client 1: {reason}" in caplog.text
     assert course.replies == [{2: (b"a",), 1: Absence(reason, connected=True)}]
     driver.give_up()  # nobody is waited for
+    assert course.result == "over"
+
+
+def test_of_a_sum_that_one_refuses_nobody_else_is_waited_for():
+    driver, _, course = drive(request(SUM_KEYS, 0, (1, 2, 3)))
+    assert driver.answer(1, SUM_KEYS, 0, (b"a",))
+    driver.gone(2, "its rows are too long", may_return=False)
+    (replies,) = course.replies
+    assert replies[1] == (b"a",)
+    assert replies[2] == Absence("its rows are too long")
+    assert "client 2 does not answer" in replies[3].reason
+    assert course.result == "over"
+
+
+def test_a_sum_whose_deadline_is_over_ends_once():
+    driver, _, course = drive(request(SUM_KEYS, 0, (1, 2, 3)))
+    driver.give_up()
+    (replies,) = course.replies
+    assert sorted(replies) == [1, 2, 3]
     assert course.result == "over"

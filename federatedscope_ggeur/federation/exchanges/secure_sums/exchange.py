@@ -86,6 +86,7 @@ SUM_KEYS = RequestKind(
     answer=SumKey,
     validate=_validate_key,
     patient=True,
+    needs_all=True,
 )
 
 
@@ -101,6 +102,7 @@ def _stage_kind(stage: str) -> RequestKind:
         validate=_validate_vector,
         largest=lambda exchange: limits.PLAIN + 8 * exchange.settings.longest,
         patient=True,
+        needs_all=True,
     )
 
 
