@@ -43,7 +43,7 @@ def left_out_hits(score: LeftOut, rows: Rows) -> Tensor:
     return hits
 
 
-class _Left(NamedTuple):
+class Left(NamedTuple):
     """Rows and what is without each of them, in the eigenbasis of the scatter."""
 
     x: Tensor  # [n, D] from the mean of all
@@ -68,6 +68,13 @@ class DiscriminantLeftOut:
         covariance is the identity.
     priors : {"counts", "none"}
 
+    Attributes
+    ----------
+    basis : Tensor of shape (D, D)
+        The eigenbasis of the scatter.
+    means : Tensor of shape (J, D)
+        Of the components, from the mean of all, in `basis`.
+
     Notes
     -----
     With z = x - mu_j and S the summed scatter, a row i of component j leaves
@@ -88,55 +95,56 @@ class DiscriminantLeftOut:
         shrinkages: Sequence[float] | None,
         priors: str = "counts",
     ):
-        self._parts, self._shrinkages, self._priors = parts, shrinkages, priors
+        self.parts, self._shrinkages, self._priors = parts, shrinkages, priors
         if shrinkages is None:
             self._values = torch.zeros(parts.dim, dtype=torch.float64)
-            self._basis = torch.eye(parts.dim, dtype=torch.float64)
+            self.basis = torch.eye(parts.dim, dtype=torch.float64)
         else:
-            values, self._basis = torch.linalg.eigh(parts.within())
+            values, self.basis = torch.linalg.eigh(parts.within())
             self._values = values.clamp(min=0)
-        self._means = (parts.means - parts.origin) @ self._basis
+        self.means = (parts.means - parts.origin) @ self.basis
 
     def __call__(self, rows: Rows) -> list[Tensor]:
-        left = self._left(rows)
+        left = self.left(rows)
 
         def scores(g: float) -> Tensor:
-            inverse, b = self._covariance(g, left)
-            distances = self._distances(left, inverse, b, self._means)
+            inverse, b = self.covariance(g, left)
+            distances = self.distances(left, inverse, b, self.means)
             shares = torch.nonzero(left.growth > 0).flatten()
             q = (left.z.square() * inverse).sum(dim=1)
             more = b / (1 - b * q).clamp(min=_LEAST)
             to_own = left.growth.square() * (q + more * q.square())
             distances[shares, left.own[shares]] = to_own[shares]
-            return self._by_class(left.log_priors - distances / 2)
+            return self.by_class(left.log_priors - distances / 2)
 
         # Nearest means have no scatter, and with that no share of it matters.
         return [scores(g) for g in self._shrinkages or [1.0]]
 
-    def _left(self, rows: Rows) -> _Left:
-        parts, own = self._parts, rows.own(self._parts)
-        x = (rows.features.double() - parts.origin) @ self._basis
+    def left(self, rows: Rows) -> Left:
+        """The rows, and what is without each of them."""
+        parts, own = self.parts, rows.own(self.parts)
+        x = (rows.features.double() - parts.origin) @ self.basis
         inside, counts = own >= 0, parts.weights[own.clamp(min=0)]
         alone, shares = inside & (counts == 1), inside & (counts > 1)
         growth = torch.where(shares, counts / (counts - 1).clamp(min=1), 0 * counts)
-        z = (x - self._means[own.clamp(min=0)]) * shares[:, None]
+        z = (x - self.means[own.clamp(min=0)]) * shares[:, None]
         degrees = parts.total - inside.double() - (len(parts.counts) - alone.double())
         trace = self._values.sum()
         left = trace - growth * z.square().sum(dim=1)
         plain = (degrees <= 0) | (left <= ROUNDING * trace)
         log_priors = self._log_priors(own, inside)
-        return _Left(x, z, own, growth, degrees, left, plain, log_priors)
+        return Left(x, z, own, growth, degrees, left, plain, log_priors)
 
-    def _covariance(self, g: float, left: _Left) -> tuple[Tensor, Tensor]:
+    def covariance(self, g: float, left: Left) -> tuple[Tensor, Tensor]:
         """The diagonals of A^-1 [n, D], and b [n]."""
-        v, size = left.degrees.clamp(min=1), left.trace / self._parts.dim
+        v, size = left.degrees.clamp(min=1), left.trace / self.parts.dim
         inverse = (1 - g) * self._values / v[:, None] + (g * size / v)[:, None]
         # Without any scatter the covariance is the identity.
         inverse = torch.where(left.plain[:, None], torch.ones_like(inverse), inverse)
         b = torch.where(left.plain, torch.zeros_like(v), (1 - g) * left.growth / v)
         return 1 / inverse, b
 
-    def _distances(self, left: _Left, inverse, b, means) -> Tensor:
+    def distances(self, left: Left, inverse, b, means) -> Tensor:
         """Squared distances of n rows to the `means` of other components than their
         own: shape (n, J).
         """
@@ -152,21 +160,21 @@ class DiscriminantLeftOut:
 
     def _log_priors(self, own: Tensor, inside: Tensor) -> Tensor:
         """Of each component without the row, -inf where it is gone: shape (n, J)."""
-        counts = self._parts.weights.repeat(len(own), 1)
+        counts = self.parts.weights.repeat(len(own), 1)
         index = torch.nonzero(inside).flatten()
         counts[index, own[index]] -= 1
         logs = counts.log()
         if self._priors == "none":
             # The same for each class; its components count for their shares of it.
             logs = torch.where(
-                counts > 0, logs - self._by_class(logs)[:, self._parts.labels], logs
+                counts > 0, logs - self.by_class(logs)[:, self.parts.labels], logs
             )
             return logs
         return logs - counts.sum(dim=1, keepdim=True).log()
 
-    def _by_class(self, scores: Tensor) -> Tensor:
+    def by_class(self, scores: Tensor) -> Tensor:
         """From components [n, J] to classes [n, C]: log-sum-exp over those of each."""
-        return sum_by_class(scores, self._parts.labels, self._parts.num_classes)
+        return sum_by_class(scores, self.parts.labels, self.parts.num_classes)
 
 
 def sum_by_class(scores: Tensor, labels: Tensor, num_classes: int) -> Tensor:

@@ -20,7 +20,7 @@ from federatedscope_ggeur.models.closed_forms.lda import (
     LinearDiscriminant,
     discriminant,
 )
-from federatedscope_ggeur.models.closed_forms.left_out import DiscriminantLeftOut
+from federatedscope_ggeur.models.closed_forms.left_out import DiscriminantLeftOut, Left
 from federatedscope_ggeur.models.closed_forms.seen import Seen
 from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
 from federatedscope_ggeur.models.linear import LinearHead
@@ -65,7 +65,7 @@ class OwnMeans:
         return torch.where(n > 0, drawn, means)
 
 
-class PersonalLeftOut(DiscriminantLeftOut):
+class PersonalLeftOut:
     """Scores of a client's rows by its own head, each row left out in turn.
 
     One candidate for each kappa.
@@ -86,33 +86,35 @@ class PersonalLeftOut(DiscriminantLeftOut):
         own: OwnMeans,
         kappas: Sequence[float] = KAPPAS,
     ):
-        super().__init__(parts, [shrinkage], priors)
-        self._shrinkage, self._own, self._kappas = shrinkage, own, kappas
-        self._own_means = (own.means - parts.origin) @ self._basis
+        self._of_all = DiscriminantLeftOut(parts, [shrinkage], priors)
+        self._parts, self._shrinkage, self._kappas = parts, shrinkage, kappas
+        means = (own.means - parts.origin) @ self._of_all.basis
+        self._own = OwnMeans(own.counts, means)
 
     def __call__(self, rows: Rows) -> list[Tensor]:
-        left = self._left(rows)
-        inverse, b = self._covariance(self._shrinkage, left)
-        labels = self._parts.labels
-        own = OwnMeans(self._own.counts, self._own_means)
+        of_all = self._of_all
+        left = of_all.left(rows)
+        inverse, b = of_all.covariance(self._shrinkage, left)
         found = []
         for kappa in self._kappas:
-            means = own.drawn_to(self._means, labels, kappa)
-            distances = self._distances(left, inverse, b, means)
+            means = self._own.drawn_to(of_all.means, self._parts.labels, kappa)
+            distances = of_all.distances(left, inverse, b, means)
             self._put_own(distances, left, inverse, b, kappa)
-            found.append(self._by_class(left.log_priors - distances / 2))
+            found.append(of_all.by_class(left.log_priors - distances / 2))
         return found
 
-    def _put_own(self, distances, left, inverse, b, kappa: float) -> None:
+    def _put_own(
+        self, distances: Tensor, left: Left, inverse: Tensor, b: Tensor, kappa: float
+    ) -> None:
         """Put the distances to the own class, whose mean is without the row."""
         rows = torch.nonzero(left.growth > 0).flatten()
         component = left.own[rows]
         x, z = left.x[rows], left.z[rows]
         counts = self._parts.weights[component][:, None]
-        merged = self._means[component] - z / (counts - 1)
+        merged = self._of_all.means[component] - z / (counts - 1)
         c = self._parts.labels[component]
         n = self._own.counts[c].double()[:, None]
-        rest = n * self._own_means[c] - x
+        rest = n * self._own.means[c] - x
         mean = merged
         if not math.isinf(kappa):
             weight = n - 1 + kappa
