@@ -30,12 +30,15 @@ class LeftHead:
         Whether the run trains another one, and leaves this one for being the better.
     validated : bool
         Whether rows for validation choose between the two.
+    pools : bool
+        Whether the rows of all clients are pooled first.
     """
 
     closed_form: str
     made_of: str
     trains: bool
     validated: bool
+    pools: bool = False
 
 
 def left_head(cfg) -> LeftHead | None:
@@ -47,7 +50,11 @@ def left_head(cfg) -> LeftHead | None:
         return None
     validated = cfg.data.splits[1] > 0 and "val" in cfg.eval.split
     return LeftHead(
-        cfg.ggeur.closed_form, repr(_made_of(cfg)), demands.trains, validated
+        cfg.ggeur.closed_form,
+        repr(_made_of(cfg)),
+        demands.trains,
+        validated,
+        base_method(cfg).pools_data,
     )
 
 
@@ -62,25 +69,45 @@ def same_head_notes(heads: Mapping[LeftHead, Sequence[str]]) -> list[str]:
     for head, names in heads.items():
         same = by_head.setdefault((head.closed_form, head.made_of), [])
         same += [(head, name) for name in names]
-    return [
-        _same_head_note([head for head, _ in same], [name for _, name in same])
-        for same in by_head.values()
-        if len(same) > 1
-    ]
+    notes = []
+    for same in by_head.values():
+        own = [(head, name) for head, name in same if not head.pools]
+        pooled = [(head, name) for head, name in same if head.pools]
+        for alike in (own, pooled):
+            if len(alike) > 1:
+                notes.append(_same_head_note(*map(list, zip(*alike))))
+        if own and pooled:
+            names = [[name for _, name in part] for part in (pooled, own)]
+            notes.append(_pooled_note(same[0][0].closed_form, *names))
+    return notes
+
+
+def _pooled_note(form: str, pooled: Sequence[str], own: Sequence[str]) -> str:
+    """A note on rows that pool what the others hold apart."""
+    return (
+        f"these rows pool the clients' rows: {_named(pooled)}. Their head in closed "
+        f"form ({form}) can be the one of: {_named(own)}. It is, up to rounding, where "
+        "nothing is withheld and the head does not depend on who holds which rows"
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    named = "; ".join(names[:_MOST_NAMED])
+    if len(names) > _MOST_NAMED:
+        named += f"; and {len(names) - _MOST_NAMED} more"
+    return named
 
 
 def _same_head_note(heads: Sequence[LeftHead], names: Sequence[str]) -> str:
     rows = f"one and the same head, in closed form ({heads[0].closed_form})"
-    named = "; ".join(names[:_MOST_NAMED])
-    if len(names) > _MOST_NAMED:
-        named += f"; and {len(names) - _MOST_NAMED} more"
+    named = _named(names)
     if not any(head.trains for head in heads):
         return (
             f"these rows would leave {rows}, and train none: {named}. For heads that "
             "are trained set ggeur.closed_form: none, or ggeur.init: closed_form to "
             "train from this one"
         )
-    when = "unless labels and domains are confounded"
+    when = "unless labels and domains are confounded or much is withheld"
     if any(head.validated for head in heads):
         when = "wherever rows for validation prefer it to the one that is trained"
     return (
@@ -97,11 +124,11 @@ def _made_of(cfg) -> list:
     rows = [to_plain(cfg.data), encoding_settings(ggeur), options_of(reader, ggeur)]
     held_by = [
         *(federate.client_num, federate.unseen_clients_rate),
-        *(list(ggeur.unseen_domains), base_method(cfg).pools_data),
+        list(ggeur.unseen_domains),
     ]
     told = [to_plain(ggeur.privacy), to_plain(ggeur.compressed), ggeur.statistics]
     forms = [(name, to_plain(ggeur[name])) for name in _forms(ggeur.closed_form)]
-    return [*rows, *held_by, *told, forms, to_plain(ggeur.text)]
+    return [*rows, *held_by, *told, forms, ggeur.temperature, to_plain(ggeur.text)]
 
 
 def _forms(name: str) -> Iterator[str]:

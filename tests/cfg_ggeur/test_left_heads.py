@@ -52,7 +52,7 @@ def test_how_a_run_trains_is_no_part_of_the_head(kind, way):
         {"federate.client_num": 8},
         {"data.splitter_args": [{"alpha": 0.5}]},
         {"ggeur.unseen_domains": ["blurred"], "federate.client_num": 3},
-        {"ggeur.base_method": "centralised"},
+        {"ggeur.temperature": "none"},
         {"ggeur.statistics": "compressed", "ggeur.steps": []},
     ],
     ids=str,
@@ -78,7 +78,7 @@ def test_notes_say_which_rows_and_what_to_set():
     heads = {of(BEST): ["FedAvg", "GGEUR"], of(ALONE): ["lda"]}
     (note,) = same_head_notes(heads)
     assert "one and the same head, in closed form (auto)" in note
-    assert "unless labels and domains are confounded: FedAvg; GGEUR." in note
+    assert "confounded or much is withheld: FedAvg; GGEUR." in note
     assert "set ggeur.keep: trained" in note
     assert same_head_notes({of(BEST): ["one alone"]}) == []
 
@@ -98,6 +98,17 @@ def test_a_row_that_keeps_the_head_of_another_that_is_nothing_else():
     lda = {**BEST, "ggeur.closed_form": "lda"}
     (note,) = same_head_notes({of(lda): ["keeps"], of(ALONE): ["is"]})
     assert "keeps; is" in note
+
+
+def test_rows_that_are_pooled_are_named_beforehand():
+    """Their head can be equal; whether it is, the table says."""
+    pooled = {of(BEST, {"ggeur.base_method": "centralised"}): ["centralised"]}
+    (note,) = same_head_notes({of(BEST): ["FedAvg"], **pooled})
+    assert "pool the clients' rows: centralised." in note
+    assert "can be the one of: FedAvg." in note
+    notes = same_head_notes({of(BEST): ["FedAvg", "GGEUR"], **pooled})
+    assert len(notes) == 2
+    assert same_head_notes(pooled) == []
 
 
 def test_many_rows_are_cut_short():

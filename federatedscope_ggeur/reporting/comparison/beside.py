@@ -10,7 +10,12 @@ from typing import Any
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.reporting.comparison.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.measures import AVG, STD, Measure
-from federatedscope_ggeur.reporting.comparison.sheets import NONE, Cell, Sheet
+from federatedscope_ggeur.reporting.comparison.sheets import (
+    NONE,
+    Cell,
+    Sheet,
+    head_notes,
+)
 from federatedscope_ggeur.reporting.comparison.table import Row, Table
 from federatedscope_ggeur.reporting.paper import (
     PaperTable,
@@ -78,19 +83,23 @@ def beside_paper(comparison: Comparison, name: str) -> list[Sheet]:
         raise ConfigError(
             f"--paper: {name} holds settings, not scores; there is nothing to compare"
         )
-    places = [
-        place
+    tables = [
+        (table, place)
         for table in comparison.tables
         for row in table.rows.values()
         if (place := _place(paper, table, row)) is not None
     ]
+    places = [place for _, place in tables]
     if not places:
         raise DataError(
             f"--paper: no row belongs to {paper.source} ({paper.title}): its data set, "
             f"its columns ({', '.join(paper.columns)}) or its methods are not those of "
             "these runs"
         )
-    return [_figures(paper, places), _settings(paper, places)]
+    figures = _figures(paper, places)
+    for table in dict.fromkeys(table for table, _ in tables):
+        figures.notes.extend(head_notes(table))
+    return [figures, _settings(paper, places)]
 
 
 def _place(paper: PaperTable, table: Table, row: Row) -> _Place | None:

@@ -104,7 +104,7 @@ def scores_sheet(table: Table) -> Sheet:
         notes.append(
             "AVG: mean over domains; STD: their deviation (ddof 0), less is better"
         )
-    notes += [*_best_notes(table, bests), *_head_notes(table)]
+    notes += [*_best_notes(table, bests), *head_notes(table)]
     columns = [_rows_title(table), "seeds", "head", *titles]
     return Sheet("Accuracy", table.title, columns, rows, notes)
 
@@ -135,7 +135,7 @@ def _grid(table: Table) -> Sheet:
         [
             f"AVG in %: mean ± standard deviation over seeds; seeds a cell: {seeds}",
             *_best_notes(table, [best]),
-            *_head_notes(table),
+            *head_notes(table),
         ],
     )
 
@@ -184,7 +184,7 @@ def differences_sheet(table: Table) -> Sheet:
             f"({compared})",
             f"{NONE}: does not exist: one seed, the same difference on every seed, or "
             f"fewer than {WILCOXON_FROM} seeds (Wilcoxon)",
-            *_head_notes(table),
+            *head_notes(table),
         ],
     )
 
@@ -320,7 +320,7 @@ def _best_notes(table: Table, bests: Sequence[Best]) -> list[str]:
     return notes
 
 
-def _head_notes(table: Table) -> list[str]:
+def head_notes(table: Table) -> list[str]:
     """Rows whose scores are not of a head of their own: of each client's model, or of
     one and the same head, whatever they trained."""
     notes = []
