@@ -38,7 +38,10 @@ def predict(arguments: Sequence[str]) -> int:
         broken: list[Prediction] = []
         predictions = predictor.predict(images, options.top, options.clients)
         found = _naming_broken(predictions, broken)
-        _PRINTERS[options.form](found)
+        if options.form == "json":
+            _print_json(found, predictor.calibrated_by)
+        else:
+            _PRINTERS[options.form](found)
     return 1 if broken else 0
 
 
@@ -183,14 +186,18 @@ def _naming_broken(
 def _print_text(found: Iterable[Prediction]) -> None:
     for one in found:
         shown = ", ".join(f"{name} {share:.3f}" for name, share in one.classes)
-        say(f"{one.image}: {shown or 'cannot be read'}")
+        strange = "" if one.strangeness is None else f" (strange {one.strangeness:.3g})"
+        say(f"{one.image}: {shown or 'cannot be read'}{strange}")
 
 
-def _print_json(found: Iterable[Prediction]) -> None:
+def _print_json(found: Iterable[Prediction], calibrated_by: str | None) -> None:
     rows = [
         {
             "image": one.image,
             "classes": [{"class": c, "probability": p} for c, p in one.classes],
+            "calibrated_by": calibrated_by,
+            "confidence": one.confidence,
+            "strangeness": one.strangeness,
             "error": one.problem or None,
         }
         for one in found
@@ -208,12 +215,13 @@ def _print_csv(found: Iterable[Prediction]) -> None:
     def show(*cells: object) -> None:
         print(csv_text([cells]), end="", flush=True)
 
-    show("image", "rank", "class", "probability", "error")
+    show("image", "rank", "class", "probability", "error", "confidence", "strangeness")
     for one in found:
+        strange = "" if one.strangeness is None else one.strangeness
         if one.problem:
-            show(one.image, "", "", "", one.problem)
+            show(one.image, "", "", "", one.problem, "", "")
         for rank, (name, share) in enumerate(one.classes, 1):
-            show(one.image, rank, name, share, "")
+            show(one.image, rank, name, share, "", one.confidence, strange)
 
 
-_PRINTERS = {"text": _print_text, "json": _print_json, "csv": _print_csv}
+_PRINTERS = {"text": _print_text, "csv": _print_csv}

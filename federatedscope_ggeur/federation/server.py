@@ -20,6 +20,7 @@ from federatedscope_ggeur.models import (
     trainable_part,
     unfold,
 )
+from federatedscope_ggeur.models.strangeness import Strangeness
 
 
 class Server:
@@ -52,6 +53,8 @@ class Server:
         Whether there are rounds of training; round 0 may show that there is no use.
     temperature : float
         What its logits have been divided by.
+    strangeness : Strangeness or None
+        How unlike all classes a row is, by the statistics of the one-shot head.
     start_loss : float or None
         Its mean loss on the test rows, where that is known.
     scored_model : Model
@@ -95,6 +98,7 @@ class Server:
         self.solved_params: Tensor | None = None
         self.trains = settings.demands.trains
         self.temperature = 1.0
+        self.strangeness: Strangeness | None = None
         self.start_loss: float | None = None
         self.aggregation_weights: dict[int, float] = {}
         self.init_uploads: dict[int, dict[str, Tensor]] = {}

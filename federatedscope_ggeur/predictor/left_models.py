@@ -16,11 +16,13 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import scored_settings
 from federatedscope_ggeur.downloads import sha256_file
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.models import OF_HEAD, OwnModels, build_model
+from federatedscope_ggeur.models.strangeness import Strangeness
 from federatedscope_ggeur.reporting import (
     CLIENT_FILE,
     HEAD_FILE,
     OWN_FOLDER,
     RESULTS_FILE,
+    STRANGENESS_FILE,
     Results,
     numbers_of_rows,
     own_file,
@@ -124,6 +126,29 @@ class LeftModels:
         if metadata.get(OF_HEAD) != digest:
             raise _of_two_runs(path, HEAD_FILE)
         return tensors
+
+    def strangeness(self) -> Strangeness | None:
+        """What says how unlike all classes a row is; None if the run left none.
+
+        Raises
+        ------
+        DataError
+            Its file is damaged, or goes with another head.
+        """
+        path = self.folder / STRANGENESS_FILE
+        if not path.is_file() or self._head is None:
+            return None
+        try:
+            with safe_open(str(path), "pt") as file:
+                names = list(file.keys())
+                tensors = {name: file.get_tensor(name) for name in names}
+                of_head = (file.metadata() or {}).get(OF_HEAD)
+            found = Strangeness.of_tensors(tensors)
+        except (OSError, SafetensorError, KeyError) as error:
+            raise DataError(f"{path}: is damaged: {error}") from error
+        if of_head != sha256_file(self.folder / HEAD_FILE):
+            raise _of_two_runs(path, HEAD_FILE)
+        return found
 
     def _read(self, path: Path) -> tuple[Tensors, Mapping[str, str]]:
         try:

@@ -56,15 +56,27 @@ class Prediction:
         The likeliest classes' names and probabilities, the likeliest first.
     problem : str
         Why there are none; "" if there are.
+    confidence : float or None
+        The largest probability.
+    strangeness : float or None
+        How unlike all classes its embedding is, if the run left what says it; see
+        `Results.strangeness`.
     """
 
     image: str
     classes: tuple[tuple[str, float], ...]
     problem: str = ""
+    confidence: float | None = None
+    strangeness: float | None = None
 
 
 class Predictor:
     """The classifier that a run left: its encoder, and its head.
+
+    Attributes
+    ----------
+    calibrated_by : str or None
+        What makes its probabilities honest, see `Final.calibrated_by`; None: nothing.
 
     Parameters
     ----------
@@ -92,6 +104,8 @@ class Predictor:
         trained with.
     """
 
+    calibrated_by: str | None = None
+
     def __init__(
         self,
         folder: str | Path,
@@ -114,6 +128,7 @@ class Predictor:
         made: Predictor = cls.__new__(cls)
         made.encoder, made.class_names = encoder, list(class_names)
         made._left, made._models = None, OwnModels(head, {})
+        made._strange = None
         made._extraction = extraction or ExtractionSettings()
         return made
 
@@ -124,6 +139,7 @@ class Predictor:
         cfg = _config(results)
         settings = _encoding(cfg, pretrained, device)
         self.class_names = results.class_names
+        self.calibrated_by = results.final.calibrated_by
         _check_known(settings.encoder)
         if not trust:
             own = {"ggeur.encoder.pretrained"} if pretrained else set()
@@ -140,6 +156,7 @@ class Predictor:
                 "weights (--pretrained FILE), and the encoder's package of then"
             )
         self._models = self._left.on(self.encoder.dim)
+        self._strange = self._left.strangeness()
         self._extraction = settings.extraction
 
     def predict(
@@ -188,7 +205,7 @@ class Predictor:
             done += len(paths)
             for path, one in zip(paths, found):
                 if isinstance(one, Tensor):
-                    yield self._prediction(path, next(scores), top)
+                    yield self._prediction(path, *next(scores), top)
                 else:
                     yield Prediction(path, (), one)
 
@@ -215,17 +232,27 @@ class Predictor:
         except Exception as error:  # an encoder of a user's own may fail in any way
             return f"{path}: {type(error).__name__}: {error}"
 
-    def _classify(self, images: Sequence[Tensor], clients: Tensor) -> Tensor:
+    def _classify(
+        self, images: Sequence[Tensor], clients: Tensor
+    ) -> Iterator[tuple[Tensor, float | None]]:
+        """Probabilities [C] and strangeness of each image."""
         with torch.no_grad():
             features = self.encoder.encode(torch.stack(list(images))).cpu()
-            return self._models.logits(features, clients).softmax(dim=1)
+            found = self._models.logits(features, clients).softmax(dim=1)
+            strange: list[float | None] = [None] * len(found)
+            if self._strange is not None:
+                strange = self._strange.scores(features).tolist()
+        return zip(found, strange)
 
-    def _prediction(self, path: str, scores: Tensor, top: int) -> Prediction:
+    def _prediction(
+        self, path: str, scores: Tensor, strange: float | None, top: int
+    ) -> Prediction:
         if not torch.isfinite(scores).all():
             return Prediction(path, (), f"{path}: its embedding is not finite")
         best = scores.topk(min(top, len(scores)))
         pairs = zip(best.indices.tolist(), best.values.tolist())
-        return Prediction(path, tuple((self.class_names[c], p) for c, p in pairs))
+        named = tuple((self.class_names[c], p) for c, p in pairs)
+        return Prediction(path, named, "", float(best.values[0]), strange)
 
 
 def find_images(places: Sequence[str]) -> list[str]:

@@ -46,6 +46,7 @@ from federatedscope_ggeur.reporting.run import (
     HEAD_FILE,
     OWN_FOLDER,
     RESULTS_FILE,
+    STRANGENESS_FILE,
     new_run_folder,
     own_file,
     read_results,

@@ -110,6 +110,8 @@ class Results:
     own_models : OwnModels or None
         The models that clients keep as their own, where they ran in this process;
         likewise no part of the file.
+    strange : Strangeness or None
+        What `strangeness` asks; likewise no part of the file.
     prepare : callable (Tensor [n, D]) -> Tensor [n, D], or None
         What the run made of embeddings before its model saw them (``data.transform``);
         None: nothing. Likewise no part of the file.
@@ -139,6 +141,7 @@ class Results:
     provenance: Optional[Provenance] = None
     model: Any = field(default=None, repr=False, compare=False)
     own_models: Any = field(default=None, repr=False, compare=False)
+    strange: Any = field(default=None, repr=False, compare=False)
     prepare: Any = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -190,6 +193,24 @@ class Results:
         """
         return self._logits(features, clients).softmax(dim=1).numpy()
 
+    def strangeness(self, features: Any) -> "np.ndarray":
+        """How unlike all classes each row of `features` is: float64 array of shape [n].
+
+        The relative Mahalanobis distance, see `models.strangeness`. There is one where
+        the run left LDA's one-shot head.
+
+        Raises
+        ------
+        DataError
+            There is none, or as `predict_proba`.
+        """
+        if self.strange is None:
+            raise DataError(
+                "strangeness: these results have none: it takes a run that left the "
+                "one-shot head of lda, without secure sums or text, and its folder"
+            )
+        return self.strange.scores(self._rows(features, self.model)).numpy()
+
     def _logits(self, features: Any, clients: Any) -> Any:
         own, model = self.own_models, self.model
         must_say = self.final.scored == "clients"
@@ -200,6 +221,19 @@ class Results:
                 "with its run's folder, `Predictor`)"
             )
         model = own.model if has_own else model
+        import torch
+
+        rows = self._rows(features, model)
+        if clients is None and not has_own:
+            return model.in_chunks(model, rows)
+        shared = own.shared if has_own else True
+        numbers = numbers_of_rows(clients, len(rows), self.clients, shared, "clients")
+        if not has_own:
+            return model.in_chunks(model, rows)
+        return own.logits(rows, torch.from_numpy(numbers))
+
+    def _rows(self, features: Any, model: Any) -> Any:
+        """`features` as `model` takes them, checked."""
         # Imported here: to read and write results takes neither.
         import numpy as np
         import torch
@@ -220,15 +254,7 @@ class Results:
             )
         if not torch.isfinite(rows).all():
             raise DataError("features: must be finite in float32, but some are not")
-        if self.prepare is not None:
-            rows = self.prepare(rows)
-        if clients is None and not has_own:
-            return model.in_chunks(model, rows)
-        shared = own.shared if has_own else True
-        numbers = numbers_of_rows(clients, len(rows), self.clients, shared, "clients")
-        if not has_own:
-            return model.in_chunks(model, rows)
-        return own.logits(rows, torch.from_numpy(numbers))
+        return rows if self.prepare is None else self.prepare(rows)
 
     def __repr__(self) -> str:
         score = "" if self.final.avg is None else f", AVG {100 * self.final.avg:.2f}%"

@@ -18,6 +18,7 @@ RESULTS_FILE, HEAD_FILE = "results.json", "head.safetensors"
 #: Of a run's folder or, in distributed mode, a client's: its own model. And of the
 #: latter: what `predict` must know of the run.
 OWN_FOLDER, CLIENT_FILE = "heads", "client.json"
+STRANGENESS_FILE = "strangeness.safetensors"
 
 
 def own_file(folder: str | os.PathLike, number: int) -> Path:
@@ -33,7 +34,7 @@ def write_run(
 ) -> None:
     """Write ``results.json``, ``metrics.csv`` and ``curve.png`` into `folder`, and the
     bytes of ``head.safetensors`` and of clients' own models, by number, if there are
-    any, even where another file fails.
+    any, even where another file fails; beside LDA's head ``strangeness.safetensors``.
 
     Each file is written atomically, results.json first. An earlier state of the same
     run is replaced, so a run may write as it goes.
@@ -52,6 +53,9 @@ def write_run(
         draw_curve(results, folder / "curve.png")
     finally:
         _write_models(folder, head, own)
+        if results.strange is not None:
+            data = results.strange.to_bytes(results.final.head_sha256)
+            write_atomically(folder / STRANGENESS_FILE, data)
 
 
 def write_client(

@@ -140,7 +140,9 @@ def test_a_hidden_layer_and_every_form_of_output(simple, capsys):
     assert text == f"{image}: {pairs}\n"
     assert predict("--run", simple, image, "--top", 2, "--csv") == 0
     model, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
-    assert model == ["image", "rank", "class", "probability", "error"]
+    assert model[:5] == ["image", "rank", "class", "probability", "error"]
+    assert model[5:] == ["confidence", "strangeness"]
+    assert {float(row[5]) for row in rows} == {shares[0]}
     assert [row[:3] for row in rows] == [
         [str(image), str(rank), name] for rank, name in enumerate(names, 1)
     ]

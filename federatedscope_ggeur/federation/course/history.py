@@ -222,6 +222,7 @@ class History:
             pooled=self._results.pooled,
         )
         head, left = self.head_bytes(), self._left_record
+        alone = final.head == "closed_form"
         final = replace(
             final,
             chosen=self._chosen(),
@@ -246,6 +247,7 @@ class History:
             provenance=self._capture.provenance(),
             model=self.model(),
             own_models=self.own_models(),
+            strange=self._coordinator.server.strangeness if alone else None,
         )
 
     @property

@@ -13,6 +13,7 @@ from federatedscope_ggeur.models.closed_forms.base import (
     CLOSED_FORMS,
     ClosedForm,
     Seen,
+    Statistics,
     register_closed_form,
 )
 from federatedscope_ggeur.models.closed_forms.components import Components, Rows
@@ -20,6 +21,7 @@ from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
 from federatedscope_ggeur.models.ensemble import EnsembleHead
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
+from federatedscope_ggeur.models.strangeness import Strangeness
 
 if TYPE_CHECKING:
     from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
@@ -187,6 +189,9 @@ class Automatic(ClosedForm):
             elif isinstance(model, LinearHead):
                 model = MixtureHead.of_linear(model)
         return model, {"closed_form": choice.name, **report}
+
+    def strangeness(self, statistics: Statistics) -> Strangeness | None:
+        return None if self.choice is None else self.choice.strangeness(statistics)
 
     def _targets(self, form: ClosedForm) -> list[ClosedForm]:
         """A kind on rows as they are and, unless its settings say which, behind that

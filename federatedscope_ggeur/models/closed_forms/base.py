@@ -27,6 +27,7 @@ from federatedscope_ggeur.models.closed_forms.left_out import LeftOut
 from federatedscope_ggeur.models.closed_forms.seen import Seen, Statistics
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
+from federatedscope_ggeur.models.strangeness import Strangeness
 from federatedscope_ggeur.models.text.classes import ClassTexts
 from federatedscope_ggeur.settings import (
     NOT_SET,
@@ -355,6 +356,10 @@ class ClosedForm:
         model, report = self.work_out(seen.divided(by))
         _divide_inputs(model, by)
         return model, {**report, "standardize": True}
+
+    def strangeness(self, statistics: Statistics) -> Strangeness | None:
+        """How unlike all classes a row is; None if the form does not say it."""
+        return None
 
     def shows_means(self, statistics: Statistics) -> bool:
         """Whether its weights all but are the class means of `statistics`."""

@@ -33,6 +33,7 @@ from federatedscope_ggeur.models.closed_forms.text_prior import (
     with_ensemble,
 )
 from federatedscope_ggeur.models.ensemble import EnsembleHead
+from federatedscope_ggeur.models.strangeness import Strangeness
 from federatedscope_ggeur.settings import Key, one_of
 
 
@@ -113,6 +114,21 @@ class LinearDiscriminant(ClosedForm):
             head = EnsembleHead.of(head, self.text)
             report = {**report, "text_ensemble": self.text.ensemble}
         return head, {**report, "priors": self.priors}
+
+    def strangeness(self, statistics: Statistics) -> Strangeness | None:
+        if self.text is not None:
+            return None
+        seen = Seen.of(statistics)
+        by = seen.deviations() if self.standardize else None
+        if by is not None:
+            seen = seen.divided(by)
+        rows, n = int(seen.total), seen.counts[:, None]
+        _, root, report = common_covariance(
+            seen.within, rows, len(seen.classes), self.shrinkage
+        )
+        total = seen.within + (n * seen.offsets).T @ seen.offsets
+        _, of_all, _ = common_covariance(total, rows, 1, report["shrinkage"])
+        return Strangeness.of(seen.origin, seen.offsets, root, of_all, by)
 
     def shows_means(self, statistics: Statistics) -> bool:
         if self.shrinkage is not None:

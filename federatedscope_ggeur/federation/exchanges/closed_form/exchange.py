@@ -59,6 +59,7 @@ from federatedscope_ggeur.models.closed_forms import (
     temperatures,
 )
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
+from federatedscope_ggeur.models.strangeness import Strangeness
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import RoundRecord
 
@@ -311,6 +312,8 @@ class ClosedFormExchange(Exchange):
             to_vector(solved.model),
             found.value,
         )
+        if not self._demands.sums:
+            server.strangeness = form.strangeness(held)
         if begun is not None:
             server.start_from(to_vector(begun.model))
         if choice.ends:
@@ -341,12 +344,16 @@ class ClosedFormExchange(Exchange):
         solved = self.server.solved_params
         if solved is None or not self._demands.keeps_best:
             return {}
-        return {"params": solved, "trains": torch.tensor(self.server.trains)}
+        kept = {"params": solved, "trains": torch.tensor(int(self.server.trains))}
+        strange = self.server.strangeness
+        return kept if strange is None else {**kept, **strange.tensors()}
 
     def resume(self, tensors: Mapping[str, Tensor]) -> None:
         if self._demands.keeps_best:
             self.server.solved_params = tensors["params"]
             self.server.trains = bool(tensors["trains"])
+            if "matrix" in tensors:
+                self.server.strangeness = Strangeness.of_tensors(tensors)
             self.server.scored_model.make_room_for(len(tensors["params"]))
 
     def _choose(self, components: Components | None) -> Requests[Choice]:

@@ -1,0 +1,83 @@
+"""How unlike all classes a row is: the relative Mahalanobis distance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from federatedscope_ggeur.models.own import OF_HEAD
+
+_NAMES = ("centre", "matrix", "weight", "offset")
+
+
+class Strangeness:
+    """``min_c (x - mu_c)' A^-1 (x - mu_c) - (x - m)' B^-1 (x - m)``.
+
+    A is LDA's common covariance within classes, B the covariance of all rows, shrunk
+    alike, m the mean of all rows. Large for a row of a class that nobody has.
+
+    Parameters
+    ----------
+    centre : Tensor of shape (D,)
+        m.
+    matrix : Tensor of shape (D, D)
+        ``A^-1 - B^-1``.
+    weight : Tensor of shape (C', D)
+        ``A^-1 (mu_c - m)`` for each class with rows.
+    offset : Tensor of shape (C',)
+        ``(mu_c - m)' A^-1 (mu_c - m)``.
+
+    References
+    ----------
+    Ren et al., "A simple fix to Mahalanobis distance for improving near-OOD detection",
+    2021.
+    """
+
+    def __init__(self, centre: Tensor, matrix: Tensor, weight: Tensor, offset: Tensor):
+        self.centre, self.matrix = centre, matrix
+        self.weight, self.offset = weight, offset
+
+    @classmethod
+    def of(
+        cls,
+        centre: Tensor,
+        offsets: Tensor,
+        within_root: Tensor,
+        total_root: Tensor,
+        by: Tensor | None = None,
+    ) -> Strangeness:
+        """Of the mean m [D], ``mu_c - m`` [C', D], and lower Cholesky factors of A and
+        B [D, D], all of rows that were divided `by` [D].
+        """
+        weight = torch.cholesky_solve(offsets.T, within_root).T
+        offset = (weight * offsets).sum(dim=1)
+        matrix = torch.cholesky_inverse(within_root) - torch.cholesky_inverse(
+            total_root
+        )
+        if by is not None:
+            matrix, weight = matrix / by / by[:, None], weight / by
+            centre = centre * by
+        return cls(centre, matrix, weight, offset)
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Of rows [n, D]: shape (n,), float64."""
+        z = features.double() - self.centre
+        classes = self.offset - 2 * z @ self.weight.T
+        return ((z @ self.matrix) * z).sum(dim=1) + classes.amin(dim=1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything it holds, by name."""
+        return {name: getattr(self, name) for name in _NAMES}
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, Tensor]) -> Strangeness:
+        """From the tensors of `tensors`; KeyError if one is missing."""
+        return cls(*(tensors[name].double() for name in _NAMES))
+
+    def to_bytes(self, of_head: str | None = None) -> bytes:
+        """As safetensors, with the SHA-256 of the head that it goes with."""
+        tensors = {name: t.contiguous() for name, t in self.tensors().items()}
+        return save(tensors, {OF_HEAD: of_head or ""})
