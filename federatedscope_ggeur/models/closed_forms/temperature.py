@@ -78,14 +78,35 @@ def left_out_losses(
     for start in range(0, len(rows), _CHUNK_ROWS):
         part = rows.part(slice(start, start + _CHUNK_ROWS))
         (scores,) = score(part)
-        own = scores.gather(1, part.labels[:, None])[:, 0]
-        scored = torch.isfinite(own)
+        losses, scored = log_losses(scores, part.labels, by)
         known += int(scored.sum())
-        scores, own = scores[scored], own[scored]
-        total += torch.stack(
-            [((scores / t).logsumexp(dim=1) - own / t).sum() for t in by]
-        )
+        total += losses.sum(dim=1)
     return total, known
+
+
+def log_losses(
+    scores: Tensor, labels: Tensor, by: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    """The log-loss at each temperature of each row whose class has a score.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (n, C)
+    labels : Tensor of shape (n,), int64
+    by : sequence of float
+        Temperatures.
+
+    Returns
+    -------
+    Tensor of shape (len(by), m)
+        Of the m rows that have one.
+    Tensor of shape (n,), bool
+        Which these are.
+    """
+    own = scores.gather(1, labels[:, None])[:, 0]
+    scored = torch.isfinite(own)
+    scores, own = scores[scored], own[scored]
+    return torch.stack([(scores / t).logsumexp(dim=1) - own / t for t in by]), scored
 
 
 def in_units(losses: Tensor) -> Tensor:
