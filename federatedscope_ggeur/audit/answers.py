@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +36,9 @@ from federatedscope_ggeur.models.closed_forms import (
 _EXACT, _ROUNDED = 0.01, 12**-0.5
 #: A number is off by so much, or more, where rows are behind it that are not known.
 _OFF = 0.75
+#: Sets of rows that are gone through one by one, at most; how often the posterior is
+#: worked out again.
+_MOST_SETS, _AGAIN = 10_000, 2
 _CHUNK_ROWS = 512
 
 
@@ -130,25 +134,60 @@ def likely(
     Returns
     -------
     Tensor of shape (n,), float64
-        The mean of a Gaussian posterior, so not always in 0..1.
+        Not always in 0..1.
 
     Notes
     -----
-    Of n_c known rows of a class a row is in with p = counts_c / n_c, before anything is
-    told, and with variance p (1 - p). The number of rows of a class is told, too.
+    Where there are few sets of so many rows, it is the posterior over all of them. Else
+    it is the mean of a Gaussian posterior: of n_c known rows of a class a row is in
+    with p = counts_c / n_c before anything is told, with variance p (1 - p), and the
+    number of rows of a class is told, too. Of many rows few are in, so this is done
+    again, with the square of what was found as the variance, about 0.
     """
-    sizes = torch.bincount(classes, minlength=len(counts)).double()
-    share = (counts / sizes)[classes]
-    spread = (share * (1 - share)).sqrt()
+    sizes = torch.bincount(classes, minlength=len(counts))
+    sets = _all_sets(classes, sizes.tolist(), counts.tolist())
+    if sets is not None:
+        off = (total - rows[sets].sum(dim=1)) / noise
+        weights = (-off.square().sum(dim=1) / 2).softmax(dim=0)
+        found = torch.zeros(len(rows)).double()
+        return found.index_add(0, sets.flatten(), weights.repeat_interleave(len(sets[0])))
+    share = (counts / sizes.double())[classes]
     rows = torch.cat([rows, one_hot(classes, len(counts)).double()], dim=1)
     total = torch.cat([total, counts.double()])
     noise = torch.cat([noise, torch.full((len(counts),), 1e-4).double()])
-    off = (total - share @ rows) / noise
-    # Ridge regression; in the basis of the numbers, of which many say nearly the same.
+    found = _posterior(rows, total, noise, share, (share * (1 - share)).sqrt())
+    for _ in range(_AGAIN):
+        spread = found.clamp(0, 1) + 1e-6
+        found = _posterior(rows, total, noise, torch.zeros_like(share), spread)
+    return found
+
+
+def _all_sets(
+    classes: Tensor, sizes: Sequence[int], counts: Sequence[int]
+) -> Tensor | None:
+    """Each set of so many rows of the classes: shape (sets, rows); None: too many."""
+    if math.prod(math.comb(n, k) for n, k in zip(sizes, counts)) > _MOST_SETS:
+        return None
+    found = torch.zeros(1, 0, dtype=torch.int64)
+    for c, count in enumerate(counts):
+        more = torch.combinations(torch.nonzero(classes == c).flatten(), count)
+        more = more.reshape(-1, count)
+        each = found.repeat_interleave(len(more), dim=0)
+        found = torch.cat([each, more.repeat(len(found), 1)], dim=1)
+    return found
+
+
+def _posterior(
+    rows: Tensor, total: Tensor, noise: Tensor, mean: Tensor, spread: Tensor
+) -> Tensor:
+    """The mean of weights [n] of the rows, given what they add up to, if they are
+    Gaussian before with this `mean` and `spread`."""
+    off = (total - mean @ rows) / noise
+    # Ridge regression, in the basis of the numbers: many of them say nearly the same.
     by_number, size, by_row = torch.linalg.svd(
         (spread[:, None] * rows / noise).T, full_matrices=False
     )
-    return share + spread * ((by_number.T @ off * size / (size**2 + 1)) @ by_row)
+    return mean + spread * ((by_number.T @ off * size / (size**2 + 1)) @ by_row)
 
 
 def numbers_of(

@@ -25,7 +25,7 @@ GOLDEN = {
     "ClientUpdate": "244ad048f1ace534",
     "ScoreReport": "40088628ca78743e",
     "LeaveOneOut": "42c0787bb93f213b",
-    "HitCounts": "fd52a8389f177164",
+    "HitCounts": "0b8bedd856e5c506",
 }
 JOIN = "8194f1e3bdf34c47"
 #: Of the names of the settings that all sides have alike where no key is set.

@@ -99,7 +99,7 @@ def test_hits_lie_within_the_rows(hits):
 
 
 def test_no_more_rows_are_scored_than_there_are():
-    data = pack(HitCounts, scored=7)
+    data = pack(HitCounts, numbers={"scored": 7})
     assert refusal(HitCounts, data).field == "scored"
 
 
