@@ -127,7 +127,7 @@ VALID = {
     ),
     HitCounts: (
         "hit_counts",
-        {"client": 3, "rows": 5, "validation": 2},
+        {"client": 3, "rows": 6, "validation": 2, "scored": 5},
         {"hits": torch.tensor([5, 0])},
     ),
     LossQuery: (

@@ -19,6 +19,12 @@ from federatedscope_ggeur.federation.exchanges.augmentation.settings import SetS
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     ClosedFormSettings,
 )
+from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
+    HitCounts,
+    LeaveOneOut,
+    LogLosses,
+    LossQuery,
+)
 from federatedscope_ggeur.federation.settings import RoleSettings
 from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.geometry import Space
@@ -68,6 +74,15 @@ class Transcript:
         Weights [C, D] and biases [C] of the head in closed form, seen by everyone.
     head_classes : list of int
         Classes that this head was made of.
+    left_out : LeaveOneOut or None
+        What clients left rows out of, the same for all.
+    hits : mapping from client to HitCounts
+        What they answered, seen by the server.
+    loss_query : LossQuery or None
+        Which log-losses they were asked for.
+    log_losses : mapping from client to LogLosses
+        What they answered, seen by the server.
+    domains : mapping from client to str
     lied : Lied or None
         The same run with one client that lies, where the audit has made one.
     """
@@ -84,6 +99,11 @@ class Transcript:
     updates: Mapping[int, tuple[Update, ...]] = field(default_factory=dict)
     head: tuple[Tensor, Tensor] | None = None
     head_classes: tuple[int, ...] = ()
+    left_out: LeaveOneOut | None = None
+    hits: Mapping[int, HitCounts] = field(default_factory=dict)
+    loss_query: LossQuery | None = None
+    log_losses: Mapping[int, LogLosses] = field(default_factory=dict)
+    domains: Mapping[int, str] = field(default_factory=dict)
     lied: Lied | None = None
 
     @property

@@ -19,7 +19,7 @@ from federatedscope_ggeur.audit.base import (
     nothing,
     untried,
 )
-from federatedscope_ggeur.audit.scores import auc, more_than_chance
+from federatedscope_ggeur.audit.scores import auc, reidentified
 
 #: Classes of up to so many rows are attacked, or of fewer than the threshold.
 _MOST_ROWS = 4
@@ -68,28 +68,11 @@ def a4(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
     if not ranks:
         yield untried("A4", "server", "rows", "the time was over")
         return
-    hits, tried = ranks.count(1), len(ranks)
-    least = more_than_chance(chances)
-    told = least <= tried
-    power = (
-        f"{least} or more fail" if told else "too few known rows to tell from chance"
-    )
-    rank = f"median rank of its nearest row {np.median(ranks):g} of {len(known.labels)}"
-    notes = [f"{found} rows recovered", rank, power]
-    if tried < len(sizes):
-        notes.append(f"{tried} of {len(sizes)} classes tried")
-    yield Finding(
-        attack="A4",
-        observer="server",
-        figure=f"classes of up to {most} rows re-identified, of {tried}",
-        value=float(hits),
-        chance=float(np.sum(chances)),
-        limit=float(least - 1) if told else None,
-        level="rows",
-        passed=not found and hits < least if told or found else None,
-        tried=tried,
-        note="; ".join(notes),
-    )
+    few = len(ranks) < len(sizes)
+    notes = [f"{len(ranks)} of {len(sizes)} classes tried"] if few else []
+    what = f"classes of up to {most} rows"
+    among = str(len(known.labels))
+    yield reidentified("A4", what, ranks, chances, among, found, notes)
 
 
 def guesses(updates: Sequence[Update], c: int, absent: Tensor) -> Tensor:

@@ -58,6 +58,45 @@ def more_than_chance(chances: Sequence[float], error: float = 0.05) -> int:
     return int(np.argmax(at_least <= error))
 
 
+def reidentified(
+    attack: str,
+    what: str,
+    ranks: Sequence[int],
+    chances: Sequence[float],
+    among: str,
+    recovered: int | None = None,
+    notes: Sequence[str] = (),
+) -> Finding:
+    """In how many classes a row that a client holds is ranked first, against chance.
+
+    The rank is `among` so many rows; `recovered` of the client's are known as such,
+    where an attack makes rows of its own.
+    """
+    hits, tried = ranks.count(1), len(ranks)
+    least = more_than_chance(chances)
+    told = least <= tried
+    within = stats.binomtest(hits, tried).proportion_ci(method="exact")
+    power = (
+        f"{least} or more fail" if told else "too few known rows to tell from chance"
+    )
+    rank = f"median rank of its nearest row {np.median(ranks):g} of {among}"
+    found = "" if recovered is None else f"{recovered} rows recovered"
+    return Finding(
+        attack=attack,
+        observer="server",
+        figure=f"{what} re-identified, of {tried}",
+        value=float(hits),
+        low=within.low * tried,
+        high=within.high * tried,
+        chance=float(np.sum(chances)),
+        limit=float(least - 1) if told else None,
+        level="rows",
+        passed=not recovered and hits < least if told or recovered else None,
+        tried=tried,
+        note="; ".join(filter(None, [found, rank, power, *notes])),
+    )
+
+
 def membership(
     attack: str,
     observer: str,

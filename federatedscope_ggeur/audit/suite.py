@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from federatedscope_ggeur.audit.answers import a13
 from federatedscope_ggeur.audit.base import (
     Attack,
     Clock,
@@ -25,6 +26,7 @@ LEVELS = ("rows", "membership")
 ATTACKS: dict[str, Attack] = {
     **{"A1": a1, "A1b": a1b, "A2": a2, "A3": a3, "A4": a4, "A5": a5, "A6": a6},
     **{"A7": a7, "A8": a8, "A9": a9, "A10": a10, "A11": a11, "A12": a12},
+    "A13": a13,
     **{"S1": s1, "S2": s2, "S3": s3, "S4": s4},
 }
 #: What one client can try on what it is about to send.

@@ -24,7 +24,13 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Prototypes,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
+    LEAVE_ONE_OUT,
+    LOG_LOSSES,
     ClosedFormSettings,
+)
+from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
+    LeaveOneOut,
+    LossQuery,
 )
 from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import (
@@ -118,6 +124,10 @@ class _Recorder:
         self.prototypes: dict = {}
         self.replies: dict = {}
         self.updates: dict = {}
+        self.domains: dict = {}
+        self.hits: dict = {}
+        self.log_losses: dict = {}
+        self.left_out = self.loss_query = None
         self.geometry = self.head = None
         self.space = Space.raw(engine.server.task.dim)
 
@@ -131,6 +141,15 @@ class _Recorder:
         answer = decode(request, k, reply) if reply else None
         if kind is STATISTICS:
             self.uploads[k] = answer.statistics
+            self.domains[k] = answer.domain
+        elif kind in (LEAVE_ONE_OUT, LOG_LOSSES):
+            components, *query = parts
+            if components and self.left_out is None:
+                self.left_out = LeaveOneOut.from_bytes(components, schema)
+            if query:
+                self.loss_query = LossQuery.from_bytes(query[0], schema)
+            answers = self.log_losses if query else self.hits
+            answers[k] = answer
         elif kind is PREPARE:
             geometry, prototypes, space = parts
             if geometry:
@@ -175,6 +194,11 @@ class _Recorder:
             self.updates,
             self.head,
             classes,
+            self.left_out,
+            self.hits,
+            self.loss_query,
+            self.log_losses,
+            self.domains,
         )
 
 

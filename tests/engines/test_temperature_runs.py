@@ -1,6 +1,7 @@
 """Runs whose heads have a temperature: what is asked, answered and said."""
 
-import numpy as np
+from dataclasses import replace
+
 import pytest
 import torch
 from chosen import chosen_federation
@@ -123,15 +124,35 @@ def test_a_client_that_was_started_again_tells_of_no_rows():
     assert not answer.losses.any()
 
 
-@pytest.mark.parametrize("min_samples", [2, 4, 6, 1000])
-def test_few_rows_of_withheld_classes_are_not_in_it(min_samples):
-    client, message, query = asked(min_samples) if min_samples < 1000 else asked(1)
-    client.settings = client.settings.__class__(
-        **{**vars(client.settings), "min_samples": min_samples}
-    )
-    counts = np.bincount(client.labels.numpy(), minlength=client.task.num_classes)
-    sent = counts[counts >= min_samples].sum()
+@pytest.mark.parametrize("min_samples", [3, 6, 7])
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_no_answer_depends_on_rows_of_withheld_classes(min_samples, scale):
+    """Whatever components and temperatures a server makes up."""
+    client, message, query = asked(min_samples)
+    parts = message.components
+    made_up = LeaveOneOut(replace(parts, means=parts.means * 3, scatter=None))
+    query = LossQuery(0, tuple(scale * t for t in query.temperatures))
+    is_withheld = (client.counts < min_samples)[client.labels]
+    assert is_withheld.any()
+
+    def answers(components):
+        side = ClosedFormClient(client, {})
+        hits = side.hit_counts(components)
+        return hits.to_bytes() + side.log_losses(None, query).to_bytes()
+
+    before = [answers(message), answers(made_up)]
+    assert before[0] != before[1]
+    client.features[is_withheld] = 100 * torch.randn_like(client.features[is_withheld])
+    assert [answers(message), answers(made_up)] == before
+    side = ClosedFormClient(client, {})
+    scored = side.hit_counts(message).scored
+    assert scored == int((~is_withheld).sum()) < len(client.labels)
+    assert side.log_losses(None, query).rows == scored
+
+
+def test_few_rows_are_not_told_of():
+    client, message, query = asked(1)
+    client.settings = replace(client.settings, min_samples=1000)
     answer = ClosedFormClient(client, {}).log_losses(message, query)
-    withheld = len(client.labels) - sent
-    assert answer.rows == 0 or answer.rows >= min_samples
-    assert answer.rows - sent in (0, -sent) or withheld >= min_samples
+    assert answer.rows == 0
+    assert not answer.losses.any()

@@ -20,7 +20,11 @@ from federatedscope_ggeur.models.closed_forms.confounding import (
     LARGER_PART,
     confounded_share,
 )
-from federatedscope_ggeur.models.closed_forms.left_out import LeftOut, left_out_hits
+from federatedscope_ggeur.models.closed_forms.left_out import (
+    LeftOut,
+    is_right,
+    left_out_hits,
+)
 from federatedscope_ggeur.models.closed_forms.temperature import (
     LOSS_UNITS,
     best_temperature,
@@ -28,6 +32,7 @@ from federatedscope_ggeur.models.closed_forms.temperature import (
     cool,
     in_units,
     left_out_losses,
+    log_losses,
     spread_of_scores,
     temperatures,
 )

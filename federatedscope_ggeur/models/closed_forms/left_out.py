@@ -24,6 +24,11 @@ _LEAST = 1e-12
 _CHUNK_ROWS = 512
 
 
+def is_right(scores: Tensor, labels: Tensor) -> Tensor:
+    """Which rows these scores [n, C] classify rightly: shape (n,), bool."""
+    return (scores.argmax(dim=1) == labels) & torch.isfinite(scores.amax(dim=1))
+
+
 def left_out_hits(score: LeftOut, rows: Rows) -> Tensor:
     """How many rows each candidate classifies rightly: shape (candidates,), int64.
 
@@ -32,10 +37,7 @@ def left_out_hits(score: LeftOut, rows: Rows) -> Tensor:
     hits: Tensor | None = None
     for start in range(0, len(rows), _CHUNK_ROWS):
         part = rows.part(slice(start, start + _CHUNK_ROWS))
-        found = [
-            (scores.argmax(dim=1) == part.labels) & torch.isfinite(scores.amax(dim=1))
-            for scores in score(part)
-        ]
+        found = [is_right(scores, part.labels) for scores in score(part)]
         counted = torch.stack([right.sum() for right in found])
         hits = counted if hits is None else hits + counted
     if hits is None:

@@ -78,19 +78,35 @@ def left_out_losses(
     for start in range(0, len(rows), _CHUNK_ROWS):
         part = rows.part(slice(start, start + _CHUNK_ROWS))
         for place, scores in enumerate(score(part)):
-            own = scores.gather(1, part.labels[:, None])[:, 0]
-            scored = torch.isfinite(own)
-            total[place] += _losses(scores[scored], own[scored], by)
+            losses, scored = log_losses(scores, part.labels, by)
+            total[place] += losses.sum(dim=1)
         known += int(scored.sum())  # the same rows for every candidate
     return total, known
 
 
-def _losses(scores: Tensor, own: Tensor, by: Sequence[float]) -> Tensor:
-    """Summed log-losses of rows with these `scores` [n, C], `own` [n] of their class:
-    shape (len(by),).
+def log_losses(
+    scores: Tensor, labels: Tensor, by: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    """The log-loss at each temperature of each row whose class has a score.
+
+    Parameters
+    ----------
+    scores : Tensor of shape (n, C)
+    labels : Tensor of shape (n,), int64
+    by : sequence of float
+        Temperatures.
+
+    Returns
+    -------
+    Tensor of shape (len(by), m)
+        Of the m rows that have one.
+    Tensor of shape (n,), bool
+        Which these are.
     """
-    each = [((scores / t).logsumexp(dim=1) - own / t).sum() for t in by]
-    return torch.stack(each)
+    own = scores.gather(1, labels[:, None])[:, 0]
+    scored = torch.isfinite(own)
+    scores, own = scores[scored], own[scored]
+    return torch.stack([(scores / t).logsumexp(dim=1) - own / t for t in by]), scored
 
 
 def in_units(losses: Tensor) -> Tensor:

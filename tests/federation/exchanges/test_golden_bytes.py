@@ -26,7 +26,7 @@ GOLDEN = {
     "ClientUpdate": "244ad048f1ace534",
     "ScoreReport": "40088628ca78743e",
     "LeaveOneOut": "42c0787bb93f213b",
-    "HitCounts": "fd52a8389f177164",
+    "HitCounts": "0b8bedd856e5c506",
     "LossQuery": "65bc07a3de430d0f",
     "LogLosses": "4c760a09518a774f",
     "PersonalQuery": "d39ce51645fdf82d",

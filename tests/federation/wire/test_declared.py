@@ -116,9 +116,9 @@ def test_scores_hits_and_weights_beyond_it_are_refused(declared):
     with pytest.raises(MessageError, match=r"'test_total': 1.09951e\+12 rows.*11 when"):
         EVALUATE.bound(declared, None, too_many)
     none = torch.zeros(1, dtype=torch.int64)
-    LEAVE_ONE_OUT.bound(declared, None, HitCounts(3, 47, none))
+    LEAVE_ONE_OUT.bound(declared, None, HitCounts(3, 47, none, 0, 47))
     with pytest.raises(MessageError, match="'rows': 48 rows"):
-        LEAVE_ONE_OUT.bound(declared, None, HitCounts(3, 48, none))
+        LEAVE_ONE_OUT.bound(declared, None, HitCounts(3, 48, none, 0, 47))
     PREPARE.bound(declared, counting("augmented"), PrepareReply(3, 1e6))
     with pytest.raises(MessageError, match="'aggregation_weight': 41 rows"):
         PREPARE.bound(declared, counting("original"), PrepareReply(3, 41.0))

@@ -205,8 +205,8 @@ def _described(form: ClosedForm) -> str:
 
 
 def _added(counts: Sequence[HitCounts]) -> tuple[torch.Tensor, int]:
-    """The hits and rows of all clients."""
+    """The hits and scored rows of all clients."""
     if not counts:
         return torch.zeros(0, dtype=torch.int64), 0
     hits = torch.stack([count.hits for count in counts]).sum(dim=0)
-    return hits, sum(count.rows for count in counts)
+    return hits, sum(count.scored for count in counts)

@@ -87,10 +87,12 @@ class ClosedFormClient(ClientSide):
     _query: LossQuery | None = None
 
     def hit_counts(self, message: LeaveOneOut) -> HitCounts:
-        """The hits on the client's rows, those for validation included.
+        """The hits on the rows of classes that the client sent statistics of, those
+        for validation included.
 
-        Each row is left out of the statistics that contain it. Rows of withheld classes
-        and validation rows are in none.
+        Each row is left out of the statistics that contain it. Validation rows are in
+        none. Rows of withheld classes are not scored: who knows all other rows would
+        have the hits of these alone, and recognize them (A13 of the audit).
 
         Raises
         ------
@@ -100,18 +102,23 @@ class ClosedFormClient(ClientSide):
         """
         self._note(message)
         scores = message.scores(self.form)
-        hits = [left_out_hits(scores, rows) for rows in self.parts(message)]
-        total = sum(len(rows) for rows in self.parts(message))
-        found = sum(hits[1:], hits[0])
-        return HitCounts(self.client.number, total, found, len(self._validation()[1]))
+        parts = self.parts(message)
+        hits = [left_out_hits(scores, rows) for rows in parts]
+        validation = len(self._validation()[1])
+        return HitCounts(
+            self.client.number,
+            len(self.client.labels) + validation,
+            sum(hits[1:], hits[0]),
+            validation,
+            sum(len(rows) for rows in parts),
+        )
 
     def log_losses(self, message: LeaveOneOut | None, query: LossQuery) -> LogLosses:
         """The log-loss of one candidate on the same rows, at the temperatures asked
         for.
 
-        Rows that are in no statistics count only if they are ``min_samples`` together.
-        A client that was started again since, and no longer has the components, tells
-        of no rows.
+        Validation rows count only if they are ``min_samples`` together. A client that
+        was started again since, and no longer has the components, tells of no rows.
 
         Raises
         ------
@@ -147,22 +154,21 @@ class ClosedFormClient(ClientSide):
         self._asked = self.client.merged = message
 
     def parts(self, message: LeaveOneOut) -> tuple[Rows, Rows]:
-        """The rows in the statistics, and those in none: of withheld classes, and those
-        for validation.
-        """
+        """The rows in the statistics, and those for validation of the same classes."""
         client, names = self.client, message.components.domain_names
         if client.domain not in names:
             raise _refused("domains", f"{client.domain!r} is not among {names}")
         where = client.number, names.index(client.domain)
-        sent = (client.counts >= client.settings.min_samples)[client.labels]
-        x, y = self._validation()
-        features = torch.cat([client.features[~sent], x])
-        labels = torch.cat([client.labels[~sent], y])
-        x, y = client.features[sent], client.labels[sent]
-        nowhere = torch.zeros(len(labels), dtype=torch.bool)
+        is_sent = client.counts >= client.settings.min_samples
+
+        def of_sent(features: Tensor, labels: Tensor, inside: bool) -> Rows:
+            kept = is_sent[labels]
+            everywhere = torch.full((int(kept.sum()),), inside)
+            return Rows(features[kept], labels[kept], *where, everywhere)
+
         return (
-            Rows(x, y, *where, sent[sent]),
-            Rows(features, labels, *where, nowhere),
+            of_sent(client.features, client.labels, inside=True),
+            of_sent(*self._validation(), inside=False),
         )
 
     def _validation(self) -> tuple[Tensor, Tensor]:
@@ -179,7 +185,7 @@ def _refused(field: str, problem: str) -> MessageError:
 
 def _validate(exchange: ClosedFormExchange, request: Request, counts: HitCounts):
     """Require one count for each candidate, over the rows that the client sent
-    statistics of and its withheld rows.
+    statistics of at least.
     """
     uploaded = exchange.server.uploaded_rows
     require_known(counts.client, uploaded)
@@ -187,12 +193,12 @@ def _validate(exchange: ClosedFormExchange, request: Request, counts: HitCounts)
     if len(counts.hits) != candidates:
         problem = f"{len(counts.hits)} counts, but there are {candidates} candidates"
         raise refusal(counts.client, "hits", problem)
-    if counts.rows - counts.validation < uploaded[counts.client]:
+    training = min(counts.scored, counts.rows - counts.validation)
+    if training < uploaded[counts.client]:
         raise refusal(
             counts.client,
             "rows",
-            f"{counts.rows - counts.validation} training rows scored, but it sent "
-            "statistics of "
+            f"{training} training rows scored, but it sent statistics of "
             f"{uploaded[counts.client]}",
         )
 

@@ -110,7 +110,7 @@ def _take_scatter(message: wire.Message, dim: int) -> Tensor:
 
 @dataclass(frozen=True)
 class HitCounts:
-    """Round 0, up: how many of a client's `rows` each candidate classifies correctly.
+    """Round 0, up: how many of a client's rows each candidate classifies correctly.
 
     Attributes
     ----------
@@ -120,18 +120,22 @@ class HitCounts:
     hits : Tensor of shape (candidates,), int64
     validation : int
         Those for validation.
+    scored : int
+        Those that hits are of: without rows of withheld classes.
     """
 
     client: int
     rows: int
     hits: Tensor
-    validation: int = 0
+    validation: int
+    scored: int
 
     def to_bytes(self) -> bytes:
         numbers = {
             "client": self.client,
             "rows": self.rows,
             "validation": self.validation,
+            "scored": self.scored,
         }
         return wire.pack("hit_counts", numbers, {"hits": self.hits})
 
@@ -139,14 +143,18 @@ class HitCounts:
     def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> HitCounts:
         message = wire.unpack(data, "hit_counts", sender)
         message.only(("hits",))
-        rows, hits = message.integer("rows"), message.tensor("hits", I64, (None,))
-        if ((hits < 0) | (hits > rows)).any():
-            raise message.refuse("hits", f"hits must lie in 0..{rows}, the rows scored")
+        rows, scored = message.integer("rows"), message.integer("scored")
+        if scored > rows:
+            raise message.refuse("scored", f"{scored} of {rows} rows are scored")
+        hits = message.tensor("hits", I64, (None,))
+        if ((hits < 0) | (hits > scored)).any():
+            problem = f"hits must lie in 0..{scored}, the rows scored"
+            raise message.refuse("hits", problem)
         validation = message.integer("validation")
         if validation > rows:
             problem = f"{validation} of {rows} rows are for validation"
             raise message.refuse("validation", problem)
-        return cls(message.client(), rows, hits, validation)
+        return cls(message.client(), rows, hits, validation, scored)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def components_of(carried):
 
 
 def hits_by_hand(carried, form):
-    """Over all clients, straight from their rows."""
+    """Over all clients, straight from their rows; those of withheld classes are out."""
     hits, rows = 0, 0
     parts = components_of(carried)
     scorer = form.left_out(parts)
@@ -41,7 +41,8 @@ def hits_by_hand(carried, form):
         counts = torch.bincount(client.labels, minlength=CLASSES)
         inside = (counts >= client.settings.min_samples)[client.labels]
         domain = parts.domain_names.index(client.domain)
-        held = Rows(client.features, client.labels, k, domain, inside)
+        x, y = client.features[inside], client.labels[inside]
+        held = Rows(x, y, k, domain, inside[inside])
         hits, rows = hits + left_out_hits(scorer, held), rows + len(held)
     return hits.tolist(), rows
 
@@ -55,7 +56,7 @@ def test_the_candidate_with_the_most_hits_is_taken(kind, min_samples):
     hits, rows = hits_by_hand(carried, form)
     assert [c["hits"] for c in details["candidates"]] == hits
     assert [c["accuracy"] for c in details["candidates"]] == [h / rows for h in hits]
-    assert details["scored_rows"] == rows == 90
+    assert details["scored_rows"] == rows == sum(carried.server.uploaded_rows.values())
     chosen = form.candidates()[form.pick(torch.tensor(hits), rows)]
     for name, value in chosen.described().items():
         if name in details:
@@ -103,7 +104,7 @@ def test_an_answer_that_cannot_be_used_does_not_count(fault):
 
 def test_without_any_rows_what_stands_for_it_is_taken():
     form = CLOSED_FORMS["lda"]()
-    for counts in ([], [HitCounts(1, 0, torch.zeros(7, dtype=torch.int64))]):
+    for counts in ([], [HitCounts(1, 0, torch.zeros(7, dtype=torch.int64), 0, 0)]):
         chosen, details, *_ = choose_by_hits(form, counts, 0.0)
         assert chosen.shrinkage == 0.3
         assert details["chosen_by"] == "default"
@@ -190,7 +191,7 @@ def test_hits_of_all_clients_are_added():
     size = len(form.candidates())
     first, second = torch.zeros(2, size, dtype=torch.int64)
     first[2], second[4], second[2] = 5, 7, 3
-    counts = [HitCounts(1, 10, first), HitCounts(2, 9, second)]
+    counts = [HitCounts(1, 12, first, 0, 10), HitCounts(2, 9, second, 0, 9)]
     chosen, details, *_ = choose_by_hits(form, counts, 0.1)
     assert chosen.strength == form.GRID[2]
     assert details["scored_rows"] == 19
@@ -202,12 +203,12 @@ def test_a_choice_at_the_end_of_the_grid_is_said(caplog):
     form = CLOSED_FORMS["ridge"]()
     hits = torch.zeros(len(form.candidates()), dtype=torch.int64)
     hits[-1] = 9
-    chosen, details, *_ = choose_by_hits(form, [HitCounts(1, 10, hits)], 0.0)
+    chosen, details, *_ = choose_by_hits(form, [HitCounts(1, 10, hits, 0, 10)], 0.0)
     assert chosen.strength == form.GRID[-1]
     assert details["note"].startswith(
         "ridge, strength 1e-07 is taken, which is the last"
     )
     assert details["note"] in caplog.text
     hits[-2] = 10
-    chosen, details, *_ = choose_by_hits(form, [HitCounts(1, 10, hits)], 0.0)
+    chosen, details, *_ = choose_by_hits(form, [HitCounts(1, 10, hits, 0, 10)], 0.0)
     assert "note" not in details

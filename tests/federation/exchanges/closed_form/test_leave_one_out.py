@@ -98,12 +98,19 @@ def test_hits_lie_within_the_rows(hits):
     assert refusal(HitCounts, data).field == "hits"
 
 
+def test_no_more_rows_are_scored_than_there_are():
+    data = pack(HitCounts, numbers={"scored": 7})
+    assert refusal(HitCounts, data).field == "scored"
+
+
 @pytest.mark.parametrize(
     ("counts", "field"),
     [
-        (HitCounts(3, 10, torch.tensor([1])), "hits"),
-        (HitCounts(3, 7, torch.tensor([1, 2])), "rows"),
-        (HitCounts(4, 10, torch.tensor([1, 2])), "client"),
+        (HitCounts(3, 10, torch.tensor([1]), 0, 10), "hits"),
+        (HitCounts(3, 7, torch.tensor([1, 2]), 0, 7), "rows"),
+        (HitCounts(3, 9, torch.tensor([1, 2]), 2, 9), "rows"),
+        (HitCounts(3, 9, torch.tensor([1, 2]), 0, 7), "rows"),
+        (HitCounts(4, 10, torch.tensor([1, 2]), 0, 10), "client"),
     ],
 )
 def test_counts_that_do_not_fit_the_federation_are_refused(counts, field):
@@ -115,5 +122,5 @@ def test_counts_that_do_not_fit_the_federation_are_refused(counts, field):
     with pytest.raises(MessageError) as caught:
         LEAVE_ONE_OUT.validate(exchange, request, counts)
     assert caught.value.field == field
-    fine = HitCounts(3, 8, torch.tensor([1, 2]))
+    fine = HitCounts(3, 8, torch.tensor([1, 2]), 0, 8)
     LEAVE_ONE_OUT.validate(exchange, request, fine)

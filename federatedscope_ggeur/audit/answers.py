@@ -1,0 +1,273 @@
+"""A13: rows of withheld classes, in what clients answer about heads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from federatedscope_ggeur.audit.base import (
+    Clock,
+    Finding,
+    Transcript,
+    Truth,
+    nothing,
+    untried,
+)
+from federatedscope_ggeur.audit.scores import reidentified
+from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
+    LeaveOneOut,
+    LossQuery,
+)
+from federatedscope_ggeur.models import ClosedForm
+from federatedscope_ggeur.models.closed_forms import (
+    LOSS_UNITS,
+    Rows,
+    is_right,
+    log_losses,
+)
+
+#: Standard deviations of what is told: of counts, and of what is rounded to whole units.
+_EXACT, _ROUNDED = 0.01, 12**-0.5
+#: A number is off by so much, or more, where rows are behind it that are not known.
+_OFF = 0.75
+#: Sets of rows that are gone through one by one, at most; how often the posterior is
+#: worked out again.
+_MOST_SETS, _AGAIN = 10_000, 2
+_CHUNK_ROWS = 512
+
+
+class Numbers(NamedTuple):
+    """What rows contribute to the numbers that a client answers.
+
+    Attributes
+    ----------
+    hits : Tensor of shape (n, candidates), float64
+    losses : Tensor of shape (n, temperatures), float64
+        In units of rounding, before it.
+    """
+
+    hits: Tensor
+    losses: Tensor
+
+
+def a13(seen: Transcript, truth: Truth, clock: Clock) -> Iterator[Finding]:
+    """A13, server: hits and log-losses, less those of the rows that are known to be in
+    a client's statistics, are those of its withheld rows.
+
+    The server is given the rows behind the statistics, which A2 finds, and of which
+    withheld classes a client has how many rows, which A5 and A7 tell of. Of the known
+    rows of each such class, but for those behind statistics, it ranks those first that
+    explain the numbers best, see `likely`. It knows all rows: those that clients train
+    on and as many others. Where the numbers are explained without any withheld row, it
+    draws.
+
+    Notes
+    -----
+    Rows for validation are not attacked: where they are scored, they are in the
+    numbers, and blur them.
+    """
+    answered = sorted(set(seen.hits) | set(seen.log_losses))
+    if not answered or seen.left_out is None or seen.form is None:
+        yield nothing("A13", "server", "rows", "no client answers how heads do on rows")
+        return
+    withheld = {
+        k: truth.counts(k) * (seen.uploads[k].counts == 0)
+        for k in answered
+        if k in seen.uploads
+    }
+    if not any(counts.any() for counts in withheld.values()):
+        yield nothing("A13", "server", "rows", "no client has a withheld class")
+        return
+    known = _Known(seen, truth)
+    rng = np.random.default_rng(truth.seed)
+    ranks: list[int] = []
+    chances: list[float] = []
+    explained = asked = 0
+    for k, counts in withheld.items():
+        if clock.is_over:
+            break
+        rows = counts[known.labels] > 0
+        left, of_rows, noise = known.unexplained(k, rows)
+        classes, place = known.labels[rows].unique(return_inverse=True)
+        scores = likely(of_rows, left, noise, place, counts[classes])
+        asked, explained = asked + 1, explained + (not len(left))
+        own = known.owners[rows] == k
+        for c in range(len(classes)):
+            here = place == c
+            ranks.append(_rank(scores[here].numpy(), own[here].numpy(), rng))
+            chances.append(int(own[here].sum()) / int(here.sum()))
+    if not ranks:
+        yield untried("A13", "server", "rows", "the time was over")
+        return
+    notes = []
+    if explained:
+        notes.append(f"no withheld row is in the numbers of {explained} clients")
+    if asked < len(withheld):
+        notes.append(f"{asked} of {len(withheld)} clients tried")
+    what, among = "withheld classes", "the known rows of its class"
+    yield reidentified("A13", what, ranks, chances, among, notes=notes)
+
+
+def likely(
+    rows: Tensor, total: Tensor, noise: Tensor, classes: Tensor, counts: Tensor
+) -> Tensor:
+    """How likely each known row is among those whose numbers add up to `total`.
+
+    Parameters
+    ----------
+    rows : Tensor of shape (n, m), float64
+        What each row would contribute.
+    total : Tensor of shape (m,), float64
+    noise : Tensor of shape (m,), float64
+        Standard deviations of what is told.
+    classes : Tensor of shape (n,), int64
+        From 0.
+    counts : Tensor of shape (C,), int64
+        How many rows of each class are among them.
+
+    Returns
+    -------
+    Tensor of shape (n,), float64
+        Not always in 0..1.
+
+    Notes
+    -----
+    Where there are few sets of so many rows, it is the posterior over all of them. Else
+    it is the mean of a Gaussian posterior: of n_c known rows of a class a row is in
+    with p = counts_c / n_c before anything is told, with variance p (1 - p), and the
+    number of rows of a class is told, too. Of many rows few are in, so this is done
+    again, with the square of what was found as the variance, about 0.
+    """
+    sizes = torch.bincount(classes, minlength=len(counts))
+    sets = _all_sets(classes, sizes.tolist(), counts.tolist())
+    if sets is not None:
+        off = (total - rows[sets].sum(dim=1)) / noise
+        weights = (-off.square().sum(dim=1) / 2).softmax(dim=0)
+        found = torch.zeros(len(rows)).double()
+        return found.index_add(
+            0, sets.flatten(), weights.repeat_interleave(len(sets[0]))
+        )
+    share = (counts / sizes.double())[classes]
+    rows = torch.cat([rows, one_hot(classes, len(counts)).double()], dim=1)
+    total = torch.cat([total, counts.double()])
+    noise = torch.cat([noise, torch.full((len(counts),), 1e-4).double()])
+    found = _posterior(rows, total, noise, share, (share * (1 - share)).sqrt())
+    for _ in range(_AGAIN):
+        spread = found.clamp(0, 1) + 1e-6
+        found = _posterior(rows, total, noise, torch.zeros_like(share), spread)
+    return found
+
+
+def _all_sets(
+    classes: Tensor, sizes: Sequence[int], counts: Sequence[int]
+) -> Tensor | None:
+    """Each set of so many rows of the classes: shape (sets, rows); None: too many."""
+    if math.prod(math.comb(n, k) for n, k in zip(sizes, counts)) > _MOST_SETS:
+        return None
+    found = torch.zeros(1, 0, dtype=torch.int64)
+    for c, count in enumerate(counts):
+        more = torch.combinations(torch.nonzero(classes == c).flatten(), count)
+        more = more.reshape(-1, count)
+        each = found.repeat_interleave(len(more), dim=0)
+        found = torch.cat([each, more.repeat(len(found), 1)], dim=1)
+    return found
+
+
+def _posterior(
+    rows: Tensor, total: Tensor, noise: Tensor, mean: Tensor, spread: Tensor
+) -> Tensor:
+    """The mean of weights [n] of the rows, given what they add up to, if they are
+    Gaussian before with this `mean` and `spread`."""
+    off = (total - mean @ rows) / noise
+    # Ridge regression, in the basis of the numbers: many of them say nearly the same.
+    by_number, size, by_row = torch.linalg.svd(
+        (spread[:, None] * rows / noise).T, full_matrices=False
+    )
+    return mean + spread * ((by_number.T @ off * size / (size**2 + 1)) @ by_row)
+
+
+def numbers_of(
+    rows: Rows, form: ClosedForm, left_out: LeaveOneOut, query: LossQuery | None
+) -> Numbers:
+    """What each row contributes to the hits of all candidates and to the log-losses."""
+    hits, losses = [], []
+    for start in range(0, len(rows), _CHUNK_ROWS):
+        part = rows.part(slice(start, start + _CHUNK_ROWS))
+        found = left_out.scores(form)(part)
+        hits.append(torch.stack([is_right(one, part.labels) for one in found], dim=1))
+        each = torch.zeros(len(part), 0 if query is None else len(query.temperatures))
+        if query is not None:
+            (one,) = left_out.scores(form, query.candidate)(part)
+            of_scored, scored = log_losses(one, part.labels, query.temperatures)
+            each = each.double()
+            each[scored] = LOSS_UNITS * of_scored.T
+        losses.append(each)
+    return Numbers(torch.cat(hits).double(), torch.cat(losses).double())
+
+
+class _Known:
+    """All rows that the server is taken to know but for those behind statistics, and
+    what they would contribute."""
+
+    def __init__(self, seen: Transcript, truth: Truth):
+        self._seen, self._truth = seen, truth
+        assert seen.form is not None
+        assert seen.left_out is not None
+        parts = [(torch.zeros_like(truth.others[1]), *truth.others)]
+        for k, (x, y) in truth.clients.items():
+            free = ~self._is_sent(k)
+            parts.append((torch.full_like(y, k)[free], x[free], y[free]))
+        self.owners, features, self.labels = (torch.cat(part) for part in zip(*parts))
+        self._numbers = self._of(features, self.labels, 0, 0, False)
+
+    def unexplained(self, k: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What client `k` answered, less what its rows in statistics contribute [m];
+        what those known `rows` would [n, m]; and standard deviations [m].
+
+        m is 0 where nothing is left.
+        """
+        x, y = self._truth.clients[k]
+        sent, names = self._is_sent(k), self._seen.left_out.components.domain_names
+        place = names.index(self._seen.domains[k])
+        behind = self._of(x[sent], y[sent], k, place, True)
+        told = []
+        hits, losses = self._seen.hits.get(k), self._seen.log_losses.get(k)
+        if hits is not None:
+            told.append((hits.hits, behind.hits, self._numbers.hits, _EXACT))
+        if losses is not None and losses.rows:
+            of_known = self._numbers.losses
+            told.append((losses.losses, behind.losses, of_known, _ROUNDED))
+        left = [torch.zeros(0).double()]
+        of_rows, noise = [left[0].expand(int(rows.sum()), 0)], [left[0]]
+        for numbers, explained, of_known, error in told:
+            rest = numbers - explained.sum(dim=0)
+            if (rest.abs() > _OFF).any():
+                left.append(rest)
+                of_rows.append(of_known[rows])
+                noise.append(torch.full_like(rest, error))
+        return torch.cat(left), torch.cat(of_rows, dim=1), torch.cat(noise)
+
+    def _of(self, features, labels, k: int, domain: int, inside: bool) -> Numbers:
+        where = torch.full((len(labels),), inside)
+        rows = Rows(features, labels, k, domain, where)
+        seen = self._seen
+        return numbers_of(rows, seen.form, seen.left_out, seen.loss_query)
+
+    def _is_sent(self, k: int) -> Tensor:
+        """Which rows of client `k` are behind its statistics."""
+        labels = self._truth.clients[k][1]
+        if k not in self._seen.uploads:
+            return torch.zeros_like(labels).bool()
+        return self._seen.uploads[k].counts[labels] > 0
+
+
+def _rank(scores: np.ndarray, own: np.ndarray, rng: np.random.Generator) -> int:
+    """That of the best row that is the client's `own`, from 1; equal ones are drawn."""
+    order = np.lexsort((rng.random(len(scores)), -scores))
+    return int(np.argmax(own[order])) + 1
