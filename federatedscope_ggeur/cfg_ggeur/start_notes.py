@@ -58,7 +58,9 @@ def start_notes(
     notes += [part.UNSCREENED for part in asked]
     if held is not None:
         counts, threshold = held.counts, role.min_samples
-        withheld = [part.withheld_note(counts, threshold) for part in asked]
+        withheld = [
+            part.withheld_note(counts, threshold, held.domains) for part in asked
+        ]
         notes += dict.fromkeys(withheld)  # calibration may repeat the statistics'
         rows = set_rows(settings, held)
         notes += _training_notes(cfg, settings, held, rows)

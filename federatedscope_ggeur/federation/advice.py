@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.errors import listed, setting
 from federatedscope_ggeur.federation.holdings import Withheld, median_rows
 from federatedscope_ggeur.federation.optimizers import (
     OptimizerSettings,
@@ -20,6 +20,8 @@ from federatedscope_ggeur.federation.training_settings import TrainingSettings
 
 #: Shares of pairs and of rows that may be withheld without a note; see `is_much`.
 MOST_PAIRS, MOST_ROWS = 0.5, 0.1
+#: Share of a domain's classes that may be withheld without a note.
+MOST_CLASSES = 0.25
 #: See `fewest_batches` and `rate_note`.
 TELLING, TOO_LARGE = 0.1, 10.0
 #: Fewer mini-batches in a round give a note.
@@ -60,29 +62,73 @@ def withheld_text(withheld: Withheld) -> str:
     )
 
 
-def better_threshold(counts: np.ndarray, threshold: int) -> int:
+def better_threshold(
+    counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
+) -> int:
     """The highest threshold below `threshold` that withholds little of `counts` [K, C];
     1, which withholds nothing, if there is no other.
     """
     below = range(threshold - 1, 1, -1)
-    tried = (t for t in below if not is_much(Withheld.from_counts(counts, t)))
+    tried = (
+        t
+        for t in below
+        if not is_much(Withheld.from_counts(counts, t))
+        and not lacking_domains(counts, t, domains)
+    )
     return next(tried, 1)
 
 
-def withheld_note(counts: np.ndarray, threshold: int) -> str:
-    """A note if the threshold withholds many of the rows `counts` [K, C]."""
+def lacking_domains(
+    counts: np.ndarray, threshold: int, domains: Sequence[str]
+) -> list[str]:
+    """The domains of which statistics say too little, each with what is lacking.
+
+    More than a tenth of its rows, or a quarter of the classes that it holds. Pooled
+    over domains, one that is small or rare in classes would not show.
+
+    Parameters
+    ----------
+    counts : int array [K, C]
+    threshold : int
+    domains : sequence of str, of length K
+        The domain of each client.
+    """
+    found = []
+    for domain in dict.fromkeys(domains):
+        held = counts[[other == domain for other in domains]]
+        withheld = Withheld.from_counts(held, threshold)
+        classes = int((held > 0).any(axis=0).sum())
+        few_rows = withheld.row_share > MOST_ROWS
+        if few_rows or withheld.classes > MOST_CLASSES * max(classes, 1):
+            found.append(
+                f"{domain} ({_percent(withheld.row_share)} of its rows, all of "
+                f"{withheld.classes} of its {classes} classes)"
+            )
+    return found
+
+
+def withheld_note(
+    counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
+) -> str:
+    """A note if the threshold withholds many of the rows `counts` [K, C], over all
+    clients or in one of the `domains` of the clients.
+    """
     withheld = Withheld.from_counts(counts, threshold)
-    if not is_much(withheld):
+    lacking = lacking_domains(counts, threshold, domains)
+    if not is_much(withheld) and not lacking:
         return ""
-    lower = better_threshold(counts, threshold)
+    lower = better_threshold(counts, threshold, domains)
     less = Withheld.from_counts(counts, lower)
     lets = f"statistics of {lower} rows" if lower > 1 else "single rows"
+    where = f". Most in the domains {listed(lacking, 5)}" if lacking else ""
     return (
-        f"{withheld_text(withheld)}: statistics, and what is made of them, lack these; "
-        f"{lower} would withhold {_percent(less.pair_share)} and "
-        f"{_percent(less.row_share)} (and let {lets} be sent), fewer clients, with "
-        f"more rows each, need less withheld, and {setting('steps')} [] without a head "
-        "in closed form trains on all rows"
+        f"{withheld_text(withheld)}: what is made of statistics lacks these{where}. "
+        f"What helps, and costs: {setting('min_samples')} {lower} withholds "
+        f"{_percent(less.pair_share)} and {_percent(less.row_share)}, and lets {lets} "
+        f"be sent; {setting('secure_sums')} counts the rows of a class over all "
+        "clients, and needs all of them to the end (ggeur_own_embeddings_private.yaml "
+        f"is set up for it); {setting('closed_form')} none with {setting('steps')} [] "
+        "trains FedAvg on all rows, and an update of a head can tell of single ones"
     )
 
 

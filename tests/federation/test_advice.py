@@ -16,6 +16,7 @@ from federatedscope_ggeur.federation.advice import (
     fewest_batches,
     rate_note,
     step2_note,
+    lacking_domains,
     withheld_note,
 )
 
@@ -46,11 +47,24 @@ class TestWithheld:
     def test_it_names_the_highest_threshold_that_would_do(self, counts, lower):
         assert better_threshold(np.array(counts), 5) == lower
 
+    def test_a_domain_that_lacks_much_is_named(self):
+        """Half of one domain's classes are withheld: 4% of all rows."""
+        counts = np.array([[90, 90, 90, 90], [14, 14, 3, 3]])
+        domains = ["art", "sketch"]
+        assert withheld_note(counts, 5) == ""
+        note = withheld_note(counts, 5, domains)
+        assert "sketch (17.6% of its rows, all of 2 of its 4 classes)" in note
+        assert "art (" not in note
+        assert lacking_domains(counts, 3, domains) == []
+        assert better_threshold(counts, 5, domains) == 3
+
     def test_it_says_how_much_and_what_would_change_it(self):
         note = withheld_note(np.array(FEW_PAIRS), 5)
         assert "5 withholds 3 of 4 (client, class) pairs (75%)" in note
         assert "12 of 132 rows (9.09%), all rows of 1 class among them" in note
-        assert "4 would withhold 0% and 0% (and let statistics of 4 rows" in note
+        assert "min_samples 4 withholds 0% and 0%, and lets statistics of 4" in note
+        for remedy in ("secure_sums", "closed_form none", "_private.yaml"):
+            assert remedy in note
         assert "single rows" in withheld_note(np.array([[1, 1]]), 5)
 
 

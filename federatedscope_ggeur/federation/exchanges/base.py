@@ -9,7 +9,7 @@ personal, calibration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union
 
@@ -225,13 +225,18 @@ class Exchange:
         return cls.KINDS if cls.is_due(demands) else ()
 
     @classmethod
-    def withheld_note(cls, counts: np.ndarray, threshold: int) -> str:
+    def withheld_note(
+        cls, counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
+    ) -> str:
         """A note on what the min-count threshold keeps back, if that is much; else "".
 
         Parameters
         ----------
         counts : int array [K, C]
             The rows of each class that each client holds.
+        threshold : int
+        domains : sequence of str, of length K
+            The clients' domains.
         """
         return ""
 

@@ -26,7 +26,10 @@ from federatedscope_ggeur.models.closed_forms.left_out import (
     DiscriminantLeftOut,
     LeftOut,
 )
-from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
+from federatedscope_ggeur.models.closed_forms.shrinkage import (
+    common_covariance,
+    ridge_by_gcv,
+)
 from federatedscope_ggeur.models.closed_forms.text_prior import (
     PriorLeftOut,
     moved_by_text,
@@ -47,11 +50,11 @@ class LinearDiscriminant(ClosedForm):
     Parameters
     ----------
     shrinkage : float, optional
-        Share of the spherical covariance in the common one, 0 to 1; None: by `rule`,
-        or, where no rows can be left out, by Ledoit and Wolf's.
+        Share of the spherical covariance in the common one, 0 to 1; None: by `rule`.
     rule : {"leave_one_out", "ledoit_wolf"}
         What chooses the shrinkage: rows left out, or Ledoit and Wolf's rule for
-        Gaussian data.
+        Gaussian data. Where no rows can be left out, generalised cross-validation takes
+        their place.
     priors : {"counts", "none"}
         By merged counts, or the same for all classes seen.
     standardize : bool
@@ -101,9 +104,7 @@ class LinearDiscriminant(ClosedForm):
         return score if text is None else with_ensemble(score, text)
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
-        _, root, report = common_covariance(
-            seen.within, int(seen.total), len(seen.classes), self.shrinkage
-        )
+        _, root, report = self._covariance(seen)
         if self.text is not None and self.text.prior:
             seen, bridged = moved_by_text(seen, self.text)
             report = {**report, **bridged}
@@ -115,6 +116,23 @@ class LinearDiscriminant(ClosedForm):
             report = {**report, "text_ensemble": self.text.ensemble}
         return head, {**report, "priors": self.priors}
 
+    def _covariance(self, seen: Seen) -> tuple[Tensor, Tensor, dict]:
+        """As `common_covariance`, shrunk as the settings say.
+
+        LDA with ``W + kappa I`` and ridge regression with ``T + kappa I`` span the same
+        directions, so what generalised cross-validation finds for one is the other's.
+        """
+        rows, classes = int(seen.total), len(seen.classes)
+        if not self.is_open:
+            return common_covariance(seen.within, rows, classes, self.shrinkage)
+        added = ridge_by_gcv(seen.within, seen.counts, seen.offsets)
+        size = float(seen.within.trace()) / seen.dim
+        shrinkage = added / (added + size) if added + size > 0 else 1.0
+        found = common_covariance(seen.within, rows, classes, shrinkage)
+        if found[2]["shrinkage_rule"] == "set":
+            found[2]["shrinkage_rule"] = "generalised cross-validation"
+        return found
+
     def strangeness(self, statistics: Statistics) -> Strangeness | None:
         if self.text is not None:
             return None
@@ -123,9 +141,7 @@ class LinearDiscriminant(ClosedForm):
         if by is not None:
             seen = seen.divided(by)
         rows, n = int(seen.total), seen.counts[:, None]
-        _, root, report = common_covariance(
-            seen.within, rows, len(seen.classes), self.shrinkage
-        )
+        _, root, report = self._covariance(seen)
         total = seen.within + (n * seen.offsets).T @ seen.offsets
         _, of_all, _ = common_covariance(total, rows, 1, report["shrinkage"])
         return Strangeness.of(seen.origin, seen.offsets, root, of_all, by)
@@ -133,9 +149,7 @@ class LinearDiscriminant(ClosedForm):
     def shows_means(self, statistics: Statistics) -> bool:
         if self.shrinkage is not None:
             return self.shrinkage > MOST_SPHERICAL
-        seen = self.seen(statistics)
-        rows, classes = int(seen.total), len(seen.classes)
-        _, _, report = common_covariance(seen.within, rows, classes, None)
+        _, _, report = self._covariance(self.seen(statistics))
         return float(report["shrinkage"]) > MOST_SPHERICAL
 
 

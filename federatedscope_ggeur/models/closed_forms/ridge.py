@@ -25,7 +25,10 @@ from federatedscope_ggeur.models.closed_forms.choices import (
 )
 from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.left_out import LeftOut, RidgeLeftOut
-from federatedscope_ggeur.models.closed_forms.shrinkage import stable_cholesky
+from federatedscope_ggeur.models.closed_forms.shrinkage import (
+    ridge_by_gcv,
+    stable_cholesky,
+)
 from federatedscope_ggeur.settings import NOT_SET, Key, positive_or_not_set
 
 
@@ -39,8 +42,8 @@ class RidgeRegression(ClosedForm):
     ----------
     strength : float, optional
         lambda as a multiple of the mean eigenvalue of T, so that the scale of
-        embeddings does not matter; None: by leave-one-out, else as much as the
-        shrinkage 0.3 of LDA adds to a covariance.
+        embeddings does not matter; None: by leave-one-out or, where no rows can be left
+        out, by generalised cross-validation.
     alpha : float, optional
         lambda itself, in place of a strength. The intercept is penalised as well then:
         ``A^-1 B`` on ``[x; 1]`` with ``A = sum [x;1][x;1]^T + alpha I``.
@@ -110,9 +113,9 @@ class RidgeRegression(ClosedForm):
         return RidgeLeftOut(components.merged("class"), values)
 
     def shows_means(self, statistics: Statistics) -> bool:
-        added = self.chosen
+        seen = self.seen(statistics)
+        added = self._strength(seen)
         if self.alpha is not None:
-            seen = self.seen(statistics)
             spread = float(
                 seen.within.trace() + seen.counts @ seen.offsets.square().sum(1)
             )
@@ -121,12 +124,20 @@ class RidgeRegression(ClosedForm):
             added = self.alpha * seen.dim / spread
         return added / (1 + added) > MOST_SPHERICAL
 
+    def _strength(self, seen: Seen) -> float:
+        """The strength that is set, or what generalised cross-validation finds."""
+        if not self.is_open:
+            return self.chosen
+        spread = float(seen.within.trace() + seen.counts @ seen.offsets.square().sum(1))
+        added = ridge_by_gcv(seen.within, seen.counts, seen.offsets)
+        return added * seen.dim / spread if spread > 0 else self.UNTUNED
+
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
         n = seen.counts
         scatter = seen.within + (seen.offsets * n[:, None]).T @ seen.offsets
         if self.alpha is not None:
             return self._penalised(seen, scatter, self.alpha)
-        strength, size = self.chosen, float(scatter.trace()) / seen.dim
+        strength, size = self._strength(seen), float(scatter.trace()) / seen.dim
         root = self._root(scatter, strength * size if size > 0 else 1.0, strength)
         weight = n[:, None] * torch.cholesky_solve(seen.offsets.T, root).T
         bias = n / seen.total - weight @ seen.origin

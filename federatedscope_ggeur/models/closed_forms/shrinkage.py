@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
+
+#: Multiples of the mean eigenvalue that generalised cross-validation tries, six to each
+#: power of ten, the most regular first.
+GCV_STRENGTHS = tuple(10 ** (-step / 6) for step in range(-12, 43))
 
 
 def common_covariance(
@@ -74,6 +80,54 @@ def ledoit_wolf(covariance: Tensor, degrees: int) -> float:
     if apart <= 0:
         return 1.0  # it is spherical already
     return min(1.0, ((n - 2) / n * of_square + squared) / ((n + 2) * apart))
+
+
+def ridge_by_gcv(within: Tensor, counts: Tensor, offsets: Tensor) -> float:
+    """What ridge regression on one-hot labels adds to the eigenvalues of the scatter of
+    all rows, by generalised cross-validation. Merged statistics alone say it.
+
+    It is the lambda with the least ``N RSS / (N - df)^2``, with T the scatter of all
+    rows, B the sums of centred rows by class, and M = T + lambda I::
+
+        df = 1 + tr(T M^-1),  RSS = sum_c n_c (1 - n_c / N) - tr(B' M^-1 (M + lambda I)
+        M^-1 B)
+
+    Parameters
+    ----------
+    within : Tensor of shape (D, D), float64
+        The within-class scatter.
+    counts : Tensor of shape (C',), float64
+    offsets : Tensor of shape (C', D), float64
+        Class means less the mean of all rows.
+
+    Returns
+    -------
+    float
+        0 if there is no scatter.
+
+    References
+    ----------
+    Golub, Heath, Wahba, "Generalized cross-validation as a method for choosing a good
+    ridge parameter", 1979.
+    """
+    total = float(counts.sum())
+    sums = offsets * counts[:, None]
+    values, basis = torch.linalg.eigh(within + sums.T @ offsets)
+    values = values.clamp(min=0)
+    size = float(values.mean())
+    if size <= 0:
+        return 0.0
+    squares = (sums @ basis).square().sum(dim=0)
+    of_labels = float((counts * (1 - counts / total)).sum())
+    best, found = math.inf, GCV_STRENGTHS[0]
+    for strength in GCV_STRENGTHS:
+        inverse = 1 / (values + strength * size)
+        free = total - 1 - float((values * inverse).sum())
+        explained = squares * inverse * (2 - values * inverse)
+        score = (of_labels - float(explained.sum())) / free**2 if free > 0 else math.inf
+        if score < best:
+            best, found = score, strength
+    return found * size
 
 
 def stable_cholesky(matrix: Tensor) -> Tensor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -110,8 +111,10 @@ class CalibrationExchange(Exchange):
         return demands.calibrates
 
     @classmethod
-    def withheld_note(cls, counts: np.ndarray, threshold: int) -> str:
-        return withheld_note(counts, threshold)
+    def withheld_note(
+        cls, counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
+    ) -> str:
+        return withheld_note(counts, threshold, domains)
 
     def run(self, number: int) -> Requests[dict[str, int]]:
         """Calibrate the head after the last round; what there was to draw from."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -152,7 +152,9 @@ class SumsExchange(Exchange):
         return demands.summed_statistics
 
     @classmethod
-    def withheld_note(cls, counts: np.ndarray, threshold: int) -> str:
+    def withheld_note(
+        cls, counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
+    ) -> str:
         """As `Exchange.withheld_note`; the threshold counts the rows of all clients."""
         totals = counts.sum(axis=0)
         back = (totals > 0) & (totals < threshold)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -148,8 +149,10 @@ class StatisticsExchange(Exchange):
         return demands.own_statistics
 
     @classmethod
-    def withheld_note(cls, counts: np.ndarray, threshold: int) -> str:
-        return withheld_note(counts, threshold)
+    def withheld_note(
+        cls, counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
+    ) -> str:
+        return withheld_note(counts, threshold, domains)
 
     def begin(self) -> Requests[None]:
         course = self.course
