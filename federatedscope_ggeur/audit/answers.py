@@ -150,7 +150,9 @@ def likely(
         off = (total - rows[sets].sum(dim=1)) / noise
         weights = (-off.square().sum(dim=1) / 2).softmax(dim=0)
         found = torch.zeros(len(rows)).double()
-        return found.index_add(0, sets.flatten(), weights.repeat_interleave(len(sets[0])))
+        return found.index_add(
+            0, sets.flatten(), weights.repeat_interleave(len(sets[0]))
+        )
     share = (counts / sizes.double())[classes]
     rows = torch.cat([rows, one_hot(classes, len(counts)).double()], dim=1)
     total = torch.cat([total, counts.double()])

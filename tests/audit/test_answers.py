@@ -144,9 +144,7 @@ def test_what_each_row_contributes_adds_up():
     for rows in parts_of(3, x, y, uploads[3].counts[y] > 0):
         numbers = numbers_of(rows, FORM, left_out, QUERY)
         score = left_out.scores(FORM)
-        assert torch.equal(
-            numbers.hits.sum(dim=0), left_out_hits(score, rows).double()
-        )
+        assert torch.equal(numbers.hits.sum(dim=0), left_out_hits(score, rows).double())
         score = left_out.scores(FORM, QUERY.candidate)
         total, _ = left_out_losses(score, rows, QUERY.temperatures)
         torch.testing.assert_close(numbers.losses.sum(dim=0), 64 * total)
