@@ -114,8 +114,8 @@ class ClosedFormClient(ClientSide):
         """The log-loss of one candidate on the same rows, at the temperatures asked
         for.
 
-        Validation rows count only if they are ``min_samples`` together. A client that was started again since, and no longer has the components, tells
-        of no rows.
+        Validation rows count only if they are ``min_samples`` together. A client that
+        was started again since, and no longer has the components, tells of no rows.
 
         Raises
         ------
