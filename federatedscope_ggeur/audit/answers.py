@@ -32,7 +32,7 @@ from federatedscope_ggeur.models.closed_forms import (
     log_losses,
 )
 
-#: Standard deviations of what is told: of counts, and of what is rounded to whole units.
+#: Standard deviations of what is told: of counts, and of what is rounded to units.
 _EXACT, _ROUNDED = 0.01, 12**-0.5
 #: A number is off by so much, or more, where rows are behind it that are not known.
 _OFF = 0.75
@@ -197,7 +197,7 @@ def numbers_of(
 ) -> Numbers:
     """What each row contributes to the hits of all candidates and to the log-losses."""
     hits, losses = [], []
-    for start in range(0, len(rows), _CHUNK_ROWS):
+    for start in range(0, max(len(rows), 1), _CHUNK_ROWS):
         part = rows.part(slice(start, start + _CHUNK_ROWS))
         found = left_out.scores(form)(part)
         hits.append(torch.stack([is_right(one, part.labels) for one in found], dim=1))

@@ -118,7 +118,7 @@ def exact_losses(left_out, rows):
 def test_exact_log_losses_of_all_candidates_give_rows_away():
     """Four rows of one client among 1,649 that are known; their classes are not."""
     clients, _ = federation()
-    uploads, left_out = sent(clients)
+    _, left_out = sent(clients)
     y = torch.arange(1649) % CLASSES
     known = rows_of(y, 7)
     nowhere = torch.zeros(len(y), dtype=torch.bool)

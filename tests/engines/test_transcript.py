@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from federatedscope_ggeur.audit import audit_run
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.engines.transcript import recorded, truth_of
 from federatedscope_ggeur.errors import GGEURError
@@ -29,6 +30,25 @@ def test_of_a_run_with_rounds(config):
     assert seen.head is None
     assert seen.lied is None
     assert len(run.history.rounds) == 3
+
+
+def test_of_answers_about_heads(config):
+    """They are the bytes that the server got; A13 finds no withheld row in them."""
+    few = ["federate.client_num", 9, "data.splitter_args", [{"alpha": 0.5}]]
+    lda = ["ggeur.closed_form", "lda", "data.splitter", "lda"]
+    run = Run(config(*lda, *few))
+    seen, truth = recorded(run), truth_of(run)
+    assert list(seen.hits) == list(seen.log_losses) == list(seen.domains)
+    sent = {k: int(upload.counts.sum()) for k, upload in seen.uploads.items()}
+    assert {k: told.scored for k, told in seen.hits.items()} == sent
+    assert {k: told.rows for k, told in seen.log_losses.items()} == sent
+    assert any(told.rows > told.scored for told in seen.hits.values())
+    chosen = seen.form.candidates()[seen.loss_query.candidate]
+    details = run.history.round0.closed_form.details
+    assert chosen.shrinkage == details["shrinkage"]
+    (found,) = audit_run(seen, truth, 60, ["A13"])
+    told = f"no withheld row is in the numbers of {len(sent)} clients"
+    assert told in found.note
 
 
 def test_of_secure_sums(config):

@@ -262,8 +262,8 @@ class ClosedFormExchange(Exchange):
     KEYS = keys.KEYS
     objections = staticmethod(keys.objections)
     REVEALS = (
-        "how many rows each candidate head classifies rightly, and the log-loss of the "
-        "one taken, rounded"
+        "how many of the rows behind its statistics each candidate head classifies "
+        "rightly, and the log-loss of the one taken on these, rounded"
     )
 
     def __init__(self, course):
