@@ -14,9 +14,9 @@ from federatedscope_ggeur.federation.advice import (
     better_threshold,
     descent_step,
     fewest_batches,
+    lacking_domains,
     rate_note,
     step2_note,
-    lacking_domains,
     withheld_note,
 )
 
