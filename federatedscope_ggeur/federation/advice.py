@@ -84,7 +84,8 @@ def lacking_domains(
     """The domains of which statistics say too little, each with what is lacking.
 
     More than a tenth of its rows, or a quarter of the classes that it holds. Pooled
-    over domains, one that is small or rare in classes would not show.
+    over domains, one that is small or rare in classes would not show. None if there
+    is one domain.
 
     Parameters
     ----------
@@ -94,7 +95,8 @@ def lacking_domains(
         The domain of each client.
     """
     found = []
-    for domain in dict.fromkeys(domains):
+    names = list(dict.fromkeys(domains))
+    for domain in names if len(names) > 1 else []:
         held = counts[[other == domain for other in domains]]
         withheld = Withheld.from_counts(held, threshold)
         classes = int((held > 0).any(axis=0).sum())

@@ -8,6 +8,7 @@ from every_method import ADDED
 from processes import check_same_head
 from standalone import assert_same
 
+from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.engines.run import Run
 from federatedscope_ggeur.models import CLOSED_FORMS
 
@@ -26,6 +27,7 @@ MLP = ["ggeur.mlp_hidden_dim", 6, "model.dropout", 0.2]
 COMPRESSED = ["ggeur.statistics", "compressed", "ggeur.compressed.rank", 3]
 POOLED = ["ggeur.geometry", "pooled"]
 BY_SERVER = ["federate.make_global_eval", True]
+PERSONAL = [*ALONE["lda"], *IID, "ggeur.personal.head", "means"]
 STANDARD, WHITENED = ["ggeur.space", "standard"], ["ggeur.space", "whitened"]
 
 
@@ -100,6 +102,33 @@ def test_distributed_ends_with_the_same_head(fleet, embedded, settings):
     server = one.server()
     clients = [one.client(number) for number in (1, 2, 3)]
     check_same_head(server, clients, embedded(*settings))
+
+
+def test_standalone_leaves_clients_own_heads(fs, config):
+    there, here = fs.run(*PERSONAL), Run(config(*PERSONAL))
+    assert_same(there, here)
+    assert there.results.round0.personal.avg is not None
+    for number, data in here.history.own_bytes():
+        file = there.folder / "heads" / f"client_{number}.safetensors"
+        assert file.read_bytes() == data
+
+
+@pytest.mark.slow
+def test_distributed_leaves_each_client_its_own_head(fleet, quickstart, words):
+    settings = [*PERSONAL, "federate.client_num", 3]
+    one = fleet(*settings)
+    server = one.server()
+    clients = {number: one.client(number) for number in (1, 2, 3)}
+    assert [w.wait() for w in (server, *clients.values())] == [0] * 4
+    here = Run(load_config(quickstart, [*words, *map(str, settings)]))
+    results = here.follow(lambda record: None)
+    found = server.results["round0"]["personal"]
+    assert found["accuracy"] == results.round0.personal.accuracy
+    assert found["kappa"] == results.round0.personal.kappa
+    for number, data in here.history.own_bytes():
+        (file,) = (clients[number].run_folder / "heads").iterdir()
+        assert file.read_bytes() == data
+    assert not (server.run_folder / "heads").exists()
 
 
 def test_fs_models_are_the_head_that_is_left(fs):
