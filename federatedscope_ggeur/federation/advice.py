@@ -20,8 +20,6 @@ from federatedscope_ggeur.federation.training_settings import TrainingSettings
 
 #: Shares of pairs and of rows that may be withheld without a note; see `is_much`.
 MOST_PAIRS, MOST_ROWS = 0.5, 0.1
-#: Share of a domain's classes that may be withheld without a note.
-MOST_CLASSES = 0.25
 #: See `fewest_batches` and `rate_note`.
 TELLING, TOO_LARGE = 0.1, 10.0
 #: Fewer mini-batches in a round give a note.
@@ -83,7 +81,7 @@ def lacking_domains(
 ) -> list[str]:
     """The domains of which statistics say too little, each with what is lacking.
 
-    More than a tenth of its rows, or a quarter of the classes that it holds. Pooled
+    More than a tenth of its rows, or half of the classes that it holds. Pooled
     over domains, one that is small or rare in classes would not show. None if there
     is one domain.
 
@@ -100,8 +98,8 @@ def lacking_domains(
         held = counts[[other == domain for other in domains]]
         withheld = Withheld.from_counts(held, threshold)
         classes = int((held > 0).any(axis=0).sum())
-        few_rows = withheld.row_share > MOST_ROWS
-        if few_rows or withheld.classes > MOST_CLASSES * max(classes, 1):
+        half = 0 < classes <= 2 * withheld.classes
+        if withheld.row_share > MOST_ROWS or half:
             found.append(
                 f"{domain} ({_percent(withheld.row_share)} of its rows, all of "
                 f"{withheld.classes} of its {classes} classes)"

@@ -69,7 +69,7 @@ def answered(truth, uploads, left_out, number_of_parts):
         found = sum(left_out_hits(score, rows) for rows in parts)
         hits[k] = HitCounts(k, len(y), found, 0, scored)
         score, by = left_out.scores(FORM, QUERY.candidate), QUERY.temperatures
-        total = sum(left_out_losses(score, rows, by)[0] for rows in parts)
+        total = sum(left_out_losses(score, rows, by)[0][0] for rows in parts)
         losses[k] = LogLosses(k, scored, (64 * total).round().long())
     return hits, losses
 
@@ -145,7 +145,7 @@ def test_what_each_row_contributes_adds_up():
         assert torch.equal(numbers.hits.sum(dim=0), left_out_hits(score, rows).double())
         score = left_out.scores(FORM, QUERY.candidate)
         total, _ = left_out_losses(score, rows, QUERY.temperatures)
-        torch.testing.assert_close(numbers.losses.sum(dim=0), 64 * total)
+        torch.testing.assert_close(numbers.losses.sum(dim=0), 64 * total[0])
 
 
 def test_without_answers_or_withheld_classes_there_is_nothing():

@@ -270,6 +270,7 @@ def test_it_is_the_default_and_papers_configs_are_raw(quickstart):
     first = {
         quickstart.name,
         "ggeur_own_embeddings.yaml",
+        "ggeur_own_embeddings_private.yaml",
         "network_then_ggeur.yaml",
     }
     for path in quickstart.parent.glob("*.yaml"):

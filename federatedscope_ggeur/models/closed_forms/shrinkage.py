@@ -9,6 +9,8 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
 
+#: What is smaller, relative to the whole, is rounding.
+_GAIN = 1e-6
 #: Multiples of the mean eigenvalue that generalised cross-validation tries, six to each
 #: power of ten, the most regular first.
 GCV_STRENGTHS = tuple(10 ** (-step / 6) for step in range(-12, 43))
@@ -118,14 +120,21 @@ def ridge_by_gcv(within: Tensor, counts: Tensor, offsets: Tensor) -> float:
     if size <= 0:
         return 0.0
     squares = (sums @ basis).square().sum(dim=0)
+    there = values > len(values) * torch.finfo(values.dtype).eps * values.max()
+    values, squares = values[there], squares[there]
+    # Without lambda; what lambda adds is summed up apart, for it may be tiny.
     of_labels = float((counts * (1 - counts / total)).sum())
+    unexplained = max(of_labels - float((squares / values).sum()), 0.0)
+    if unexplained < _GAIN * of_labels:
+        unexplained = 0.0
+    spare = max(total - 1 - len(values), 0.0)
     best, found = math.inf, GCV_STRENGTHS[0]
     for strength in GCV_STRENGTHS:
-        inverse = 1 / (values + strength * size)
-        free = total - 1 - float((values * inverse).sum())
-        explained = squares * inverse * (2 - values * inverse)
-        score = (of_labels - float(explained.sum())) / free**2 if free > 0 else math.inf
-        if score < best:
+        left = strength * size / (values + strength * size)
+        residual = unexplained + float((squares / values * left.square()).sum())
+        score = residual / (spare + float(left.sum())) ** 2
+        # Rounding must not choose, so that every partition gives the same head.
+        if score < (1 - _GAIN) * best:
             best, found = score, strength
     return found * size
 

@@ -28,7 +28,7 @@ from federatedscope_ggeur.models.closed_forms.ncm import NearestMean
 @pytest.mark.parametrize("rho", [None, 0.05, 0.3, 1.0])
 @pytest.mark.parametrize("priors", ["counts", "none"])
 def test_equals_the_oracle(data, rho, priors):
-    form = LinearDiscriminant(shrinkage=rho, priors=priors)
+    form = LinearDiscriminant(shrinkage=rho, priors=priors, rule="ledoit_wolf")
     check_linear(data, form, oracle.lda(*data, rho, priors == "counts"))
     report = form.solve(stats(*data, 5)).report
     wanted = oracle.common_covariance(*data, rho)[1]
@@ -65,7 +65,8 @@ class TestWithoutScatter:
 
     def test_one_degree_of_freedom_leaves_the_spherical_covariance(self):
         rows = np.vstack([self.points, [[4.0, 0, 6]]])
-        fitted = LinearDiscriminant().solve(stats(rows, np.array([0, 1, 2, 1]), 3))
+        form = LinearDiscriminant(rule="ledoit_wolf")
+        fitted = form.solve(stats(rows, np.array([0, 1, 2, 1]), 3))
         assert fitted.report["shrinkage"] == 1.0
         assert fitted.report["shrinkage_rule"].startswith("fallback: one degree")
         means = np.array([[0.0, 0, 0], [4, 0, 3], [0, 2, 0]])

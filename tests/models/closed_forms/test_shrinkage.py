@@ -15,7 +15,9 @@ def test_ledoit_and_wolfs_rule_on_gaussian_data(n, dim):
     mine, theirs = [], []
     for _ in range(20):
         rows = rng.normal(size=(n, dim)) * np.linspace(0.3, 2, dim)
-        fitted = LinearDiscriminant().solve(stats(rows, np.zeros(n, int), 1))
+        fitted = LinearDiscriminant(rule="ledoit_wolf").solve(
+            stats(rows, np.zeros(n, int), 1)
+        )
         mine.append(fitted.report["shrinkage"])
         theirs.append(ledoit_wolf(rows)[1])
     assert np.mean(mine) == pytest.approx(np.mean(theirs), rel=0.1)
