@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.errors import MessageError, setting
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
     ClientSide,
@@ -314,10 +314,8 @@ class ClosedFormExchange(Exchange):
         found = yield from self._temperature(components, choice, solved.model)
         if components is not None and found.value != 1.0:
             _cool(solved, begun, found.value, components)
-        server.solved_params, server.temperature = (
-            to_vector(solved.model),
-            found.value,
-        )
+        server.solved_params = to_vector(solved.model)
+        server.temperature = found.value
         if not self._demands.sums:
             server.strangeness = form.strangeness(held)
         if begun is not None:
@@ -416,6 +414,8 @@ class ClosedFormExchange(Exchange):
             return "labels and domains are confounded"
         if self._demands.sums:
             return "under secure sums no client answers for its own rows"
+        if not self._demands.is_cooled:
+            return f"{setting('temperature')} is none"
         if not self._demands.seeks_temperature or not can_cool(model):
             return "no rows can be left out of such a head"
         return ""
