@@ -16,6 +16,8 @@ from federatedscope_ggeur.federation.exchanges.augmentation.messages import (
     Prototypes,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
+    ConfidenceQuery,
+    Confidences,
     HitCounts,
     LeaveOneOut,
     LogLosses,
@@ -55,6 +57,8 @@ PAYLOADS = (
     HitCounts,
     LossQuery,
     LogLosses,
+    ConfidenceQuery,
+    Confidences,
     PersonalQuery,
     PersonalLosses,
     PersonalScore,
@@ -134,6 +138,16 @@ VALID = {
         "loss_query",
         {"candidate": 1},
         {"by": torch.arange(1, 26, dtype=torch.float64)},
+    ),
+    ConfidenceQuery: (
+        "confidence_query",
+        {"candidate": 1, "temperature": 2.0},
+        {},
+    ),
+    Confidences: (
+        "confidences",
+        {"client": 3},
+        {"counts": torch.arange(64)},
     ),
     PersonalQuery: (
         "personal_query",

@@ -37,6 +37,7 @@ def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
         is_open=_is_open(cfg.ggeur),
         leaves_out=form is not None and form.asks and form.leaves_out(),
         is_cooled=chosen["temperature"] == "leave_one_out",
+        tells_confidence=chosen["confidences"],
         keeps_best=keeps_best(cfg.ggeur),
         personal=chosen["personal.head"] != "none",
         calibrates=chosen["calibrate"] != "none",

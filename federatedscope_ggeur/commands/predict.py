@@ -35,13 +35,16 @@ def predict(arguments: Sequence[str]) -> int:
     images = find_images(options.images)
     with shown_on_console(options.log_level or "warning"):
         predictor = _predictor(options)
+        least = None
+        if options.flag_below is not None:
+            least = predictor.confidence_at(options.flag_below)
         broken: list[Prediction] = []
         predictions = predictor.predict(images, options.top, options.clients)
         found = _naming_broken(predictions, broken)
         if options.form == "json":
-            _print_json(found, predictor.calibrated_by)
+            _print_json(found, least, predictor.calibrated_by)
         else:
-            _PRINTERS[options.form](found)
+            _PRINTERS[options.form](found, least)
     return 1 if broken else 0
 
 
@@ -153,6 +156,13 @@ def _parser() -> argparse.ArgumentParser:
         default="",
         help="where the encoder computes: auto, cpu, cuda, cuda:1 (default: the run's)",
     )
+    parser.add_argument(
+        "--flag-below",
+        type=float,
+        metavar="Q",
+        help="mark images that the head is less sure of than of this share of the "
+        "clients' left-out rows, such as 0.05 (a run with ggeur.confidences True)",
+    )
     add_folder_options(parser)
     add_console_options(parser)
     return parser
@@ -183,14 +193,21 @@ def _naming_broken(
         yield one
 
 
-def _print_text(found: Iterable[Prediction]) -> None:
+def _is_flagged(one: Prediction, least: float | None) -> bool:
+    return least is not None and one.confidence is not None and one.confidence < least
+
+
+def _print_text(found: Iterable[Prediction], least: float | None) -> None:
     for one in found:
         shown = ", ".join(f"{name} {share:.3f}" for name, share in one.classes)
         strange = "" if one.strangeness is None else f" (strange {one.strangeness:.3g})"
-        say(f"{one.image}: {shown or 'cannot be read'}{strange}")
+        flag = " (flagged)" if _is_flagged(one, least) else ""
+        say(f"{one.image}: {shown or 'cannot be read'}{strange}{flag}")
 
 
-def _print_json(found: Iterable[Prediction], calibrated_by: str | None) -> None:
+def _print_json(
+    found: Iterable[Prediction], least: float | None, calibrated_by: str | None
+) -> None:
     rows = [
         {
             "image": one.image,
@@ -198,6 +215,7 @@ def _print_json(found: Iterable[Prediction], calibrated_by: str | None) -> None:
             "calibrated_by": calibrated_by,
             "confidence": one.confidence,
             "strangeness": one.strangeness,
+            "flagged": None if least is None else _is_flagged(one, least),
             "error": one.problem or None,
         }
         for one in found
@@ -211,17 +229,19 @@ def _json_escaped(character: str) -> str:
     return json.dumps(character)[1:-1] if is_hidden(character) else character
 
 
-def _print_csv(found: Iterable[Prediction]) -> None:
+def _print_csv(found: Iterable[Prediction], least: float | None) -> None:
     def show(*cells: object) -> None:
         print(csv_text([cells]), end="", flush=True)
 
-    show("image", "rank", "class", "probability", "error", "confidence", "strangeness")
+    titles = ["image", "rank", "class", "probability", "error", "confidence"]
+    show(*titles, "strangeness", "flagged")
     for one in found:
         strange = "" if one.strangeness is None else one.strangeness
         if one.problem:
-            show(one.image, "", "", "", one.problem, "", "")
+            show(one.image, "", "", "", one.problem, "", "", "")
         for rank, (name, share) in enumerate(one.classes, 1):
-            show(one.image, rank, name, share, "", one.confidence, strange)
+            flag = "" if least is None else int(_is_flagged(one, least))
+            show(one.image, rank, name, share, "", one.confidence, strange, flag)
 
 
 _PRINTERS = {"text": _print_text, "csv": _print_csv}

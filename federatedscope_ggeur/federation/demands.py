@@ -34,6 +34,8 @@ class Demands:
         Whether rows can be left out of the statistics of that head.
     is_cooled : bool
         Whether that head is to have a temperature, by left-out rows.
+    tells_confidence : bool
+        Whether clients also answer how sure it is of their left-out rows.
     keeps_best : bool
         Whether the run leaves the better of the one-shot head and the trained one.
     personal : bool
@@ -61,6 +63,7 @@ class Demands:
     is_open: bool = False
     leaves_out: bool = False
     is_cooled: bool = False
+    tells_confidence: bool = False
     keeps_best: bool = False
     personal: bool = False
     calibrates: bool = False

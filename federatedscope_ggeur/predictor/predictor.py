@@ -105,6 +105,7 @@ class Predictor:
     """
 
     calibrated_by: str | None = None
+    _confidence_bins: Sequence[int] | None = None
 
     def __init__(
         self,
@@ -140,6 +141,9 @@ class Predictor:
         settings = _encoding(cfg, pretrained, device)
         self.class_names = results.class_names
         self.calibrated_by = results.final.calibrated_by
+        solved = results.closed_form
+        if results.final.head == "closed_form" and solved is not None:
+            self._confidence_bins = (solved.details or {}).get("confidence_bins")
         _check_known(settings.encoder)
         if not trust:
             own = {"ggeur.encoder.pretrained"} if pretrained else set()
@@ -188,6 +192,27 @@ class Predictor:
         if self._left is not None:
             numbers = self._left.numbers(clients, len(images))
         return self._predictions(images, top, numbers)
+
+    def confidence_at(self, quantile: float) -> float:
+        """The confidence that this share of the clients' left-out rows do not exceed,
+        as far as its bins say it.
+
+        Raises
+        ------
+        ConfigError
+            It is no share, or the run did not ask for confidences.
+        """
+        if not 0 < quantile < 1:
+            raise ConfigError(f"--flag-below: must lie between 0 and 1, got {quantile}")
+        if not self._confidence_bins or not sum(self._confidence_bins):
+            raise ConfigError(
+                "--flag-below: the run does not say how sure its head is of rows left "
+                "out; it takes a run with ggeur.confidences True that leaves its head "
+                "in closed form"
+            )
+        below = torch.tensor(self._confidence_bins).cumsum(0)
+        first = int((below >= quantile * int(below[-1])).nonzero()[0])
+        return (first + 1) / len(below)
 
     def _predictions(
         self, images: Sequence[str], top: int, numbers: Tensor

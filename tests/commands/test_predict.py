@@ -141,7 +141,7 @@ def test_a_hidden_layer_and_every_form_of_output(simple, capsys):
     assert predict("--run", simple, image, "--top", 2, "--csv") == 0
     model, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
     assert model[:5] == ["image", "rank", "class", "probability", "error"]
-    assert model[5:] == ["confidence", "strangeness"]
+    assert model[5:] == ["confidence", "strangeness", "flagged"]
     assert {float(row[5]) for row in rows} == {shares[0]}
     assert [row[:3] for row in rows] == [
         [str(image), str(rank), name] for rank, name in enumerate(names, 1)
@@ -396,3 +396,25 @@ def test_a_run_on_grey_images_is_predicted_with_their_encoder(tmp_path, monkeypa
     words += ["federate.client_num", "4", "ggeur.encoder.name", "two_faced"]
     run = train(tmp_path, *words, "federate.total_round_num", "1")
     assert Predictor(run).encoder.title == "grey"
+
+
+def test_images_that_the_head_is_not_sure_of_are_flagged(tmp_path, capsys):
+    write_images(tmp_path / "tree", per_class=8)
+    words = ["ggeur.encoder.name", "pixels", "ggeur.closed_form", "lda"]
+    run = train(tmp_path, *words, "ggeur.confidences", "True")
+    capsys.readouterr()
+    least = Predictor(run).confidence_at(0.5)
+    assert least in [(i + 1) / 64 for i in range(64)]
+    assert predict("--run", run, tmp_path / "tree", "--flag-below", 0.5, "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert all(row["flagged"] == (row["confidence"] < least) for row in rows)
+    assert all(row["strangeness"] is not None for row in rows)
+    assert {row["calibrated_by"] for row in rows} == {"leave_one_out"}
+    with pytest.raises(ConfigError, match="between 0 and 1"):
+        Predictor(run).confidence_at(1.5)
+
+
+def test_a_run_that_was_not_asked_cannot_flag(simple, capsys):
+    image = simple.parent / "tree" / "day" / "cross" / "000.jpg"
+    assert predict("--run", simple, image, "--flag-below", 0.1) == 1
+    assert "a run with ggeur.confidences True" in capsys.readouterr().err

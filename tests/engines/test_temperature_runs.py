@@ -8,11 +8,12 @@ from chosen import chosen_federation
 
 from federatedscope_ggeur import Results
 from federatedscope_ggeur.engines.run import Run, run
-from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.errors import ConfigError, MessageError
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     ClosedFormClient,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
+    ConfidenceQuery,
     LeaveOneOut,
     LossQuery,
 )
@@ -156,3 +157,33 @@ def test_few_rows_are_not_told_of():
     answer = ClosedFormClient(client, {}).log_losses(message, query)
     assert answer.rows == 0
     assert not answer.losses.any()
+
+
+def test_clients_count_how_sure_the_head_is_if_asked(config):
+    settings = ["ggeur.closed_form", "ridge", *ALL, *IID]
+    details = run(config(*settings, "ggeur.confidences", True)).closed_form.details
+    bins = details["confidence_bins"]
+    assert len(bins) == 64
+    assert sum(bins) == details["temperature_rows"]
+    assert "confidence_bins" not in run(config(*settings)).closed_form.details
+    with pytest.raises(ConfigError, match=r"ggeur\.confidences"):
+        run(config(*settings, "ggeur.confidences", True, "ggeur.temperature", "none"))
+
+
+def test_a_client_counts_confidences_of_one_head_alone():
+    client, message, query = asked(1)
+    side = ClosedFormClient(client, {})
+    side.log_losses(message, query)
+    first = side.confidences(ConfidenceQuery(0, 0.5))
+    scores = message.scores(side.form, 0)
+    sure = torch.cat(
+        [
+            (scores(rows)[0] / 0.5).softmax(dim=1).amax(dim=1)
+            for rows in side.parts(message)
+        ]
+    )
+    expected = torch.histc(sure - 1e-12, 64, 0.0, 1.0)
+    assert torch.equal(first.counts.double(), expected.double())
+    assert torch.equal(side.confidences(ConfidenceQuery(0, 0.5)).counts, first.counts)
+    with pytest.raises(MessageError, match="confidences a second time"):
+        side.confidences(ConfidenceQuery(0, 0.6))

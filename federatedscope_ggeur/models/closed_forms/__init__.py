@@ -31,6 +31,7 @@ from federatedscope_ggeur.models.closed_forms.temperature import (
     can_cool,
     cool,
     in_units,
+    left_out_confidences,
     left_out_losses,
     log_losses,
     spread_of_scores,

@@ -28,6 +28,8 @@ _LOWEST = -8
 #: Log-losses are sent as whole multiples of 1/64 nat: exact ones tell rows apart.
 LOSS_UNITS = 64
 LARGEST_LOSS = 2**50
+#: Bins of equal width for the largest probability of a row.
+CONFIDENCE_BINS = 64
 _CHUNK_ROWS = 512
 
 
@@ -107,6 +109,20 @@ def log_losses(
     scored = torch.isfinite(own)
     scores, own = scores[scored], own[scored]
     return torch.stack([(scores / t).logsumexp(dim=1) - own / t for t in by]), scored
+
+
+def left_out_confidences(score: LeftOut, rows: Rows, temperature: float) -> Tensor:
+    """How many rows have their largest probability in each of the bins: int64.
+
+    `score` is of one candidate. Rows without which no class is left are in the lowest.
+    """
+    counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
+    for start in range(0, len(rows), _CHUNK_ROWS):
+        (scores,) = score(rows.part(slice(start, start + _CHUNK_ROWS)))
+        largest = (scores / temperature).softmax(dim=1).amax(dim=1).nan_to_num(0.0)
+        place = (largest * CONFIDENCE_BINS).ceil().long().clamp(1, CONFIDENCE_BINS)
+        counts += torch.bincount(place - 1, minlength=CONFIDENCE_BINS)
+    return counts
 
 
 def in_units(losses: Tensor) -> Tensor:

@@ -152,6 +152,7 @@ def test_late_and_doubled_answers_cannot_start_anything_again(half_way):
     unasked = {
         "hit_counts",
         "log_losses",
+        "confidences",
         "personal_losses",
         "personal_score",
         "sum_key",

@@ -29,13 +29,15 @@ GOLDEN = {
     "HitCounts": "0b8bedd856e5c506",
     "LossQuery": "65bc07a3de430d0f",
     "LogLosses": "4c760a09518a774f",
+    "ConfidenceQuery": "f04c34aa6b2494ef",
+    "Confidences": "7914172e28aaf712",
     "PersonalQuery": "d39ce51645fdf82d",
     "PersonalLosses": "557dc06a08b699b5",
     "PersonalScore": "2eac35fcdd9b5f5a",
 }
 JOIN = "8194f1e3bdf34c47"
 #: Of the names of the settings that all sides have alike where no key is set.
-SETTINGS = "ba80b6b2e0702a07"
+SETTINGS = "f34cfc7a3bbd953d"
 
 
 def digest_of(payload):

@@ -34,6 +34,8 @@ from federatedscope_ggeur.federation.exchanges.closed_form.choice import (
     lda_of,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
+    ConfidenceQuery,
+    Confidences,
     HitCounts,
     LeaveOneOut,
     LogLosses,
@@ -53,12 +55,14 @@ from federatedscope_ggeur.models.closed_forms import (
     confounded_share,
     cool,
     in_units,
+    left_out_confidences,
     left_out_hits,
     left_out_losses,
     spread_of_scores,
     temperatures,
 )
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
+from federatedscope_ggeur.models.closed_forms.temperature import CONFIDENCE_BINS
 from federatedscope_ggeur.models.strangeness import Strangeness
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import RoundRecord
@@ -85,6 +89,7 @@ class ClosedFormClient(ClientSide):
 
     _asked: LeaveOneOut | None = None
     _query: LossQuery | None = None
+    _sure: ConfidenceQuery | None = None
 
     def hit_counts(self, message: LeaveOneOut) -> HitCounts:
         """The hits on the rows of classes that the client sent statistics of, those
@@ -142,6 +147,30 @@ class ClosedFormClient(ClientSide):
         if known < self.client.settings.min_samples:
             losses, known = torch.zeros_like(losses), 0
         return LogLosses(self.client.number, known, in_units(losses))
+
+    def confidences(self, query: ConfidenceQuery) -> Confidences:
+        """How sure one candidate is of the same rows, at its temperature.
+
+        Raises
+        ------
+        MessageError
+            It was asked before, for something else.
+        """
+        if self._sure is not None and self._sure != query:
+            raise _refused("kind", "confidences a second time, for another candidate")
+        self._sure = query
+        if query.candidate >= len(self.form.candidates()):
+            raise _refused("candidate", f"there is no candidate {query.candidate}")
+        counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
+        least = self.client.settings.min_samples
+        if self._asked is not None:
+            scores = self._asked.scores(self.form, query.candidate)
+            for part in self.parts(self._asked):
+                if part.inside.all() or len(part) >= least:
+                    counts += left_out_confidences(scores, part, query.temperature)
+        if int(counts.sum()) < least:
+            counts = torch.zeros_like(counts)
+        return Confidences(self.client.number, counts)
 
     @property
     def form(self) -> ClosedForm:
@@ -225,7 +254,7 @@ LEAVE_ONE_OUT = RequestKind(
 
 
 def _validate_losses(
-    exchange: ClosedFormExchange, request: Request, answer: LogLosses
+    exchange: ClosedFormExchange, request: Request, answer: LogLosses | Confidences
 ) -> None:
     require_known(answer.client, exchange.server.uploaded_rows)
 
@@ -246,6 +275,25 @@ LOG_LOSSES = RequestKind(
 )
 
 
+def _bound_counts(declared: Declared, exchange: Any, answer: Confidences) -> None:
+    rows = int(answer.counts.sum())
+    declared.check_rows(answer.client, "counts", rows, declared.train + declared.val)
+
+
+CONFIDENCES = RequestKind(
+    name="confidences",
+    message="confidence_query",
+    deadline="round0",
+    parts=(ConfidenceQuery,),
+    respond=lambda side, query: side.confidences(query),
+    answer_message="confidences",
+    answer=Confidences,
+    validate=_validate_losses,
+    bound=_bound_counts,
+    largest=lambda e: limits.PLAIN,
+)
+
+
 @register_exchange("closed_form")
 class ClosedFormExchange(Exchange):
     """Chooses and solves the head, and scores it once clients are prepared.
@@ -257,13 +305,14 @@ class ClosedFormExchange(Exchange):
         The LDA that clients' hits prefer, for clients' own heads.
     """
 
-    KINDS = (LEAVE_ONE_OUT, LOG_LOSSES)
+    KINDS = (LEAVE_ONE_OUT, LOG_LOSSES, CONFIDENCES)
     CLIENT = ClosedFormClient
     KEYS = keys.KEYS
     objections = staticmethod(keys.objections)
     REVEALS = (
         "how many of the rows behind its statistics each candidate head classifies "
-        "rightly, and the log-loss of the one taken on these, rounded"
+        "rightly, and the log-loss of the one taken on these, rounded; with "
+        "ggeur.confidences also how sure it is of them, in 64 bins"
     )
 
     def __init__(self, course):
@@ -289,7 +338,11 @@ class ClosedFormExchange(Exchange):
     @classmethod
     def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
         kinds = [LEAVE_ONE_OUT] if demands.leaves_one_out else []
-        return (*kinds, LOG_LOSSES) if demands.seeks_temperature else tuple(kinds)
+        if demands.seeks_temperature:
+            kinds.append(LOG_LOSSES)
+        if demands.seeks_temperature and demands.tells_confidence:
+            kinds.append(CONFIDENCES)
+        return tuple(kinds)
 
     def on_statistics(self, upload: StatisticsUpload) -> None:
         self.solver.add(upload)
@@ -406,7 +459,15 @@ class ClosedFormExchange(Exchange):
         answers = yield from self.course.ask(
             LOG_LOSSES, 0, dict.fromkeys(self._asked(), (parts, query))
         )
-        return choose_temperature(answers, by)
+        found = choose_temperature(answers, by)
+        if "temperature" in found.details and self._demands.tells_confidence:
+            asked = ConfidenceQuery(choice.candidate, found.value).to_bytes()
+            counted = yield from self.course.ask(
+                CONFIDENCES, 0, dict.fromkeys(self._asked(), (asked,))
+            )
+            summed = sum((one.counts for one in counted), torch.zeros(CONFIDENCE_BINS))
+            found.details["confidence_bins"] = summed.long().tolist()
+        return found
 
     def _not_calibrated(self, choice: Choice, model: Model) -> str:
         """Why there is no temperature; "" if one can be asked for."""

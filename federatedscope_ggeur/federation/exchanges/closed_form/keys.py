@@ -31,6 +31,14 @@ KEYS = (
         shared=True,
     ),
     Key(
+        "confidences",
+        False,
+        "Whether clients answer how sure the head in closed form is of their left-out "
+        "rows, as 64 counts: predict --flag-below needs them.",
+        one_of(True, False),
+        shared=True,
+    ),
+    Key(
         "keep",
         "trained",
         "With init: closed_form, the head that the run leaves: trained, or best, the "
@@ -53,6 +61,9 @@ def objections(run: Demands) -> Objections:
     if run.closed_form and not run.trains:
         why = "where a head in closed form is the whole run"
         yield Objection("init", {"calibrate": ["none"]}, why)
+    if run["confidences"] and not run.seeks_temperature:
+        why = "which has clients answer for their left-out rows"
+        yield Objection("confidences", {"temperature": ["leave_one_out"]}, why)
     for field in ("prior", "ensemble"):
         takes = [n for n, f in CLOSED_FORMS.items() if getattr(f, f"takes_{field}")]
         if run["closed_form"] not in takes:

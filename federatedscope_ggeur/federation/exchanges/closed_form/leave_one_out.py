@@ -13,6 +13,7 @@ from federatedscope_ggeur.geometry import LARGEST_EMBEDDING
 from federatedscope_ggeur.models import ClosedForm
 from federatedscope_ggeur.models.closed_forms import Components, LeftOut
 from federatedscope_ggeur.models.closed_forms.temperature import (
+    CONFIDENCE_BINS,
     LARGEST_LOSS,
     TEMPERATURES,
 )
@@ -221,3 +222,62 @@ class LogLosses:
         if not rows and losses.any():
             raise message.refuse("losses", "there are losses, and no rows")
         return cls(message.client(), rows, losses)
+
+
+@dataclass(frozen=True)
+class ConfidenceQuery:
+    """Round 0, down: of which candidate at which temperature confidences are counted.
+
+    Attributes
+    ----------
+    candidate : int
+        Its place among the candidates.
+    temperature : float
+    """
+
+    candidate: int
+    temperature: float
+
+    def to_bytes(self) -> bytes:
+        numbers = {"candidate": self.candidate, "temperature": self.temperature}
+        return wire.pack("confidence_query", numbers, {})
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, schema: MessageSchema, sender: str = "the server"
+    ) -> ConfidenceQuery:
+        message = wire.unpack(data, "confidence_query", sender)
+        message.only(())
+        temperature = message.number("temperature")
+        if temperature <= 0:
+            raise message.refuse("temperature", "must be positive")
+        return cls(message.integer("candidate"), temperature)
+
+
+@dataclass(frozen=True)
+class Confidences:
+    """Round 0, up: how sure the head is of a client's left-out rows.
+
+    Attributes
+    ----------
+    client : int
+    counts : Tensor of shape (CONFIDENCE_BINS,), int64
+        Rows whose largest probability is in each bin of equal width; all 0 if there
+        are fewer rows than ``ggeur.min_samples``.
+    """
+
+    client: int
+    counts: Tensor
+
+    def to_bytes(self) -> bytes:
+        numbers = {"client": self.client}
+        return wire.pack("confidences", numbers, {"counts": self.counts})
+
+    @classmethod
+    def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> Confidences:
+        message = wire.unpack(data, "confidences", sender)
+        message.only(("counts",))
+        counts = message.tensor("counts", I64, (CONFIDENCE_BINS,))
+        if ((counts < 0) | (counts > wire.LARGEST)).any():
+            raise message.refuse("counts", f"counts must lie in 0..{wire.LARGEST}")
+        return cls(message.client(), counts)
