@@ -72,6 +72,7 @@ def _by_class(
     from federatedscope_ggeur.reporting.comparison.class_figures import (
         class_csv,
         class_figures,
+        macro_f1_notes,
     )
 
     runs = [
@@ -85,6 +86,7 @@ def _by_class(
     found.notes.extend(notes)
     if counts:
         texts["classes.csv"] = class_csv(found, counts)
+        found.notes.extend(macro_f1_notes(found, counts))
     return class_figures(found, counts, options.width)
 
 

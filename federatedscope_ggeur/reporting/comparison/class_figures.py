@@ -96,6 +96,30 @@ def class_accuracy(matrix: np.ndarray) -> np.ndarray:
     return np.where(held > 0, np.diag(matrix) / np.maximum(held, 1), np.nan)
 
 
+def macro_f1(matrix: np.ndarray) -> float:
+    """The mean F1 score over classes with test rows.
+
+    `matrix` [C, C] counts rows by class (row) and by what they are taken for (column).
+    """
+    right, held, taken = np.diag(matrix), matrix.sum(axis=1), matrix.sum(axis=0)
+    scores = 2 * right / np.maximum(held + taken, 1)
+    return float(scores[held > 0].mean()) if held.any() else float("nan")
+
+
+def macro_f1_notes(comparison: Comparison, counts: Counts) -> list[str]:
+    """A note for each table: the mean macro-F1 of each row over its runs."""
+    notes = []
+    for table in comparison.tables:
+        found = {
+            name: [macro_f1(matrix) for matrix in _matrices(row, counts).values()]
+            for name, row in table.rows.items()
+        }
+        shown = [f"{n} {100 * np.mean(f):.2f}%" for n, f in found.items() if f]
+        if shown:
+            notes.append(f"macro-F1, mean over runs: {'; '.join(shown)}")
+    return notes
+
+
 def _matrices(row: Row, counts: Counts) -> dict[int, np.ndarray]:
     return {
         seed: counts[run.folder]

@@ -15,6 +15,8 @@ from federatedscope_ggeur.reporting.comparison.class_figures import (
     class_accuracy,
     class_csv,
     class_figures,
+    macro_f1,
+    macro_f1_notes,
 )
 from federatedscope_ggeur.reporting.comparison.pictures import render
 
@@ -91,3 +93,23 @@ def test_pictures_are_whole(tmp_path, classes, rows, width):
 def test_without_counts_there_are_no_pictures(tmp_path):
     found, _ = counted(tmp_path, ["cat", "dog"])
     assert class_figures(found, {}) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_macro_f1_is_scikit_learns(seed):
+    sklearn = pytest.importorskip("sklearn.metrics")
+    matrix = np.random.default_rng(seed).integers(0, 6, size=(4, 4))
+    matrix[seed % 4] += 1  # so that there are rows
+    held, taken = (
+        np.repeat(np.indices((4, 4))[axis].ravel(), matrix.ravel()) for axis in (0, 1)
+    )
+    labels = sorted(set(held.tolist()))
+    wanted = sklearn.f1_score(held, taken, labels=labels, average="macro")
+    assert macro_f1(matrix) == pytest.approx(wanted)
+
+
+def test_a_note_has_the_mean_over_runs(tmp_path):
+    found, counts = counted(tmp_path, ["cat", "dog"])
+    (note,) = macro_f1_notes(found, counts)
+    own = [macro_f1(m) for folder, m in counts.items() if folder.parent.name == "00"]
+    assert f"n 0 {100 * np.mean(own):.2f}%" in note
