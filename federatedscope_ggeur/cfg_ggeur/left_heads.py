@@ -49,13 +49,12 @@ def left_head(cfg) -> LeftHead | None:
     if demands.calibrates or not (alone or demands.keeps_best):
         return None
     validated = cfg.data.splits[1] > 0 and "val" in cfg.eval.split
-    return LeftHead(
-        cfg.ggeur.closed_form,
-        repr(_made_of(cfg)),
-        demands.trains,
-        validated,
-        base_method(cfg).pools_data,
-    )
+    name, made_of = cfg.ggeur.closed_form, _made_of(cfg)
+    pools = base_method(cfg).pools_data
+    free = any(CLOSED_FORMS.find(form).partition_free for form in _forms(name))
+    if pools and (not free or cfg.ggeur.statistics == "compressed"):
+        made_of.append("pooled")  # which is never the head of rows that are apart
+    return LeftHead(name, repr(made_of), demands.trains, validated, pools)
 
 
 def same_head_notes(heads: Mapping[LeftHead, Sequence[str]]) -> list[str]:
@@ -127,14 +126,16 @@ def _made_of(cfg) -> list:
         list(ggeur.unseen_domains),
     ]
     told = [to_plain(ggeur.privacy), to_plain(ggeur.compressed), ggeur.statistics]
-    forms = [(name, to_plain(ggeur[name])) for name in _forms(ggeur.closed_form)]
+    forms = [
+        (name, to_plain(ggeur[name]))
+        for name in _forms(ggeur.closed_form)
+        if CLOSED_FORMS.find(name).SETTINGS
+    ]
     return [*rows, *held_by, *told, forms, ggeur.temperature, to_plain(ggeur.text)]
 
 
 def _forms(name: str) -> Iterator[str]:
-    """The closed form `name` and all whose settings it takes, if they have any."""
-    form = CLOSED_FORMS.find(name)
-    if form.SETTINGS:
-        yield name
-    for other in form.READS:
+    """The closed form `name` and all whose settings it takes."""
+    yield name
+    for other in CLOSED_FORMS.find(name).READS:
         yield from _forms(other)

@@ -111,6 +111,16 @@ def test_rows_that_are_pooled_are_named_beforehand():
     assert same_head_notes(pooled) == []
 
 
+def test_pooled_rows_whose_head_is_always_another_are_not():
+    """A mean for each client or domain; statistics that are cut."""
+    pooled = {"ggeur.base_method": "centralised", "ggeur.steps": []}
+    mixture = {"ggeur.closed_form": "mixture"}
+    compressed = {**ALONE, "ggeur.statistics": "compressed", "ggeur.steps": []}
+    for other in (mixture, compressed):
+        heads = {of(other): ["FedAvg"], of(other, pooled): ["centralised"]}
+        assert same_head_notes(heads) == []
+
+
 def test_many_rows_are_cut_short():
     (note,) = same_head_notes({of(BEST): [f"row {i}" for i in range(500)]})
     assert "row 19; and 480 more." in note

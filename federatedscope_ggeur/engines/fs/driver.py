@@ -83,7 +83,8 @@ class Driver:
     ) -> None:
         """The client's connection ended; if it is waited for, no longer, unless the
         request under way is patient and it `may_return`, or `is_missed`: without it
-        the run would end."""
+        the run would end. Where all are needed, the others are waited for no longer,
+        either."""
         self._owed = {owed for owed in self._owed if owed[0] != number}
         request = self._request
         if request and number in request.parts and number not in self._replies:
@@ -91,7 +92,7 @@ class Driver:
                 logger.warning("client %d is waited for: %s", number, reason)
                 self._lost[number] = reason
                 return
-            self._collect(number, Absence(reason))
+            self._collect(number, Absence(reason), is_last=request.kind.needs_all)
 
     def back(self, number: int) -> None:
         """The client is there again: if it is waited for, it is asked again, at once
@@ -131,8 +132,6 @@ class Driver:
             f"no answer ({request.kind.name}) within {self._seconds[request.kind]:g} s"
         )
         for number in late:
-            if self._request is not request:
-                return  # the first one that is missing ended it
             logger.warning("client %d: %s", number, reason)
             lost = self._lost.pop(number, None)
             if lost is not None:
@@ -141,13 +140,11 @@ class Driver:
             self._owed.add((number, request.kind, request.round_number))
             self._collect(number, Absence(reason, connected=True))
 
-    def _collect(self, number: int, reply: tuple[bytes, ...] | Absence) -> None:
+    def _collect(
+        self, number: int, reply: tuple[bytes, ...] | Absence, is_last: bool = False
+    ) -> None:
         self._replies[number] = reply
-        if self._request.kind.needs_all and isinstance(reply, Absence):
-            rest = self._request.parts.keys() - self._replies.keys()
-            why = f"not waited for, since client {number} does not answer"
-            self._replies.update(dict.fromkeys(rest, Absence(why, connected=True)))
-        if len(self._replies) == len(self._request.parts):
+        if is_last or len(self._replies) == len(self._request.parts):
             self._advance(self._replies)
 
     def _advance(self, replies) -> None:

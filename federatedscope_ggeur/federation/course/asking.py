@@ -75,7 +75,8 @@ class Asking:
 
         A client may lose its connection, and with it its answer, and be back before the
         others are done. It is then asked `again`, once. If `welcome` is given, it is
-        asked only after `welcome` has prepared it.
+        asked only after `welcome` has prepared it. Where all are needed, clients
+        without a reply were not waited for, see `RequestKind.needs_all`.
         """
         members = self._membership
         is_after = number > self._last_round
@@ -89,7 +90,8 @@ class Asking:
         replies = yield request
         answers = []
         self._count_down(parts)
-        for k in sorted(parts):
+        awaited = [k for k in sorted(parts) if k in replies or not kind.needs_all]
+        for k in awaited:
             # Free each reply once it is decoded: two copies of a round would not fit.
             reply = replies.pop(k, Absence("no answer"))
             if isinstance(reply, Absence):
@@ -110,7 +112,7 @@ class Asking:
         if not kind.patient:
             members.check_quorum(when, self._refusal)
         back = members.here(sorted(parts.keys() - {a.client for a in answers}))
-        if again and back:
+        if again and back and len(awaited) == len(parts):
             if welcome is not None:
                 yield from welcome()
                 unprepared = members.unprepared

@@ -71,7 +71,8 @@ class RequestKind:
         Whether the server waits until the deadline for a client that lost its
         connection, and asks it again with the same bytes.
     needs_all : bool
-        Whether one client that does not answer makes all other answers useless.
+        Whether one client that does not answer makes all other answers useless. A
+        client that stops for good then ends the wait for the others.
     optional_parts : bool
         Whether parts may be empty.
     shared_parts : bool

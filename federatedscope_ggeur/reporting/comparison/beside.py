@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -83,13 +83,14 @@ def beside_paper(comparison: Comparison, name: str) -> list[Sheet]:
         raise ConfigError(
             f"--paper: {name} holds settings, not scores; there is nothing to compare"
         )
-    tables = [
-        (table, place)
-        for table in comparison.tables
-        for row in table.rows.values()
-        if (place := _place(paper, table, row)) is not None
-    ]
-    places = [place for _, place in tables]
+    places: list[_Place] = []
+    about_heads: list[str] = []
+    for table in comparison.tables:
+        found = [_place(paper, table, row) for row in table.rows.values()]
+        own = [place for place in found if place is not None]
+        rows = {place.row.name: place.row for place in own}
+        places += own
+        about_heads += head_notes(replace(table, rows=rows))
     if not places:
         raise DataError(
             f"--paper: no row belongs to {paper.source} ({paper.title}): its data set, "
@@ -97,8 +98,7 @@ def beside_paper(comparison: Comparison, name: str) -> list[Sheet]:
             "these runs"
         )
     figures = _figures(paper, places)
-    for table in dict.fromkeys(table for table, _ in tables):
-        figures.notes.extend(head_notes(table))
+    figures.notes.extend(dict.fromkeys(about_heads))
     return [figures, _settings(paper, places)]
 
 

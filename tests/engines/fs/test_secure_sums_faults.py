@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 from processes import TRACE, check_same_head, numbers
+from rogues import Member, handshake_of
 
 EVERYONE = (1, 2, 3, 4)
 STAGES = ("sum_keys 0", "sum_counts 0", "sum_means 0", "sum_pooled 0")
@@ -136,6 +137,27 @@ def test_a_client_that_refuses_ends_the_run_at_once(start):
     assert server.wait() == 1
     assert "secure_sums_radius 0.5" in server.output
     assert [client.wait() for client in clients.values()] == [1] * 4
+
+
+def test_one_client_that_refuses_ends_the_wait_for_the_others(start, quickstart, words):
+    """Client 1 never answers, and the deadline is a day away."""
+    one, server, clients = start(
+        "ggeur.deadline.round0",
+        86_400,
+        actions={1: {"sum_keys 0": "hold"}},
+        everyone=(1, 2, 3),
+    )
+    server.wait_for("has joined", times=3)
+    handshake = handshake_of(quickstart, (*words, *map(str, SETTINGS)))
+    rogue = Member(one.port, 4, handshake)
+    rogue.asked("sum_keys_request")
+    clients[1].wait_for("asked sum_keys 0", "trace")
+    rogue.say("failed", 0, b"these are other rows than before")
+    assert server.wait() == 1
+    said = server.output[server.output.index("error: ") :]
+    assert "1 of 4 are missing. client 4: these are other rows than before" in said
+    clients[1].open_gate()
+    assert [client.wait() for client in clients.values()] == [1, 1, 1]
 
 
 def test_other_rows_over_the_same_store_are_refused(start):

@@ -102,11 +102,22 @@ def test_beside_the_paper_the_head_is_marked_and_what_it_hangs_on_listed(tmp_pat
     domains = paper_table("table7").columns[:-2]
     run = made([dict.fromkeys(domains, 0.5)], 1, config)
     run = replace(run, final=replace(run.final, head="closed_form"))
-    row = "FedAvg (CLIP+MLP) + GGEUR"
-    study = Study("s", "S", [Axis("method", [row])], [1], paper="table7")
-    write(tmp_path / "1", run, Cell("s", {"method": row}, 1))
+    row, other = "FedAvg (CLIP+MLP) + GGEUR", "FedAvg (CLIP+MLP)"
+    unknown = "not in the paper"
+    methods = [row, other, unknown]
+    study = Study("s", "S", [Axis("method", methods)], [1], paper="table7")
+    for name in methods:
+        own = dict(config)
+        if name == unknown:
+            own["ggeur"] = {**config["ggeur"], "base_method": "fedprox"}
+        left = replace(run.final, head_sha256="a" * 64)
+        one = replace(run, final=left, config=own)
+        write(tmp_path / name, one, Cell("s", {"method": name}, 1))
     (tmp_path / "study.json").write_text(to_text(study))
     figures, differing = beside_paper(Comparison.of(tmp_path), "table7")
+    assert unknown not in [name for name, _ in figures.rows]
+    said = f"equal heads, to the bit, on seed 1: {row}; {other}. These rows share"
+    assert said in " ".join(sheet_text(figures).split())
     (_, cells), *_ = figures.rows
     assert str(cells[figures.columns.index("head") - 1]) == "closed form"
     listed = {name: [str(cell) for cell in cells[:2]] for name, cells in differing.rows}

@@ -251,6 +251,8 @@ class SumsExchange(Exchange):
         missing = sorted(set(numbers) - {one.client for one in answers})
         if missing:
             absent = self.course.membership.absent
+            # One that is gone for good ends the wait for the others.
+            missing = [k for k in missing if k in absent] or missing
             why = "; ".join(
                 f"client {k}: {absent.get(k, 'no answer that can be used')}"
                 for k in missing

@@ -7,6 +7,7 @@ from by_bytes import CLASSES, DIM, Federation, make_client_data
 from carrier import SIZES, Carrier, garbage, late, lost, twice
 
 from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.federation.exchanges import Absence
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
 from federatedscope_ggeur.federation.exchanges.secure_sums.exchange import (
     SUM_KEYS,
@@ -76,6 +77,23 @@ def test_whoever_is_missing_ends_it_by_name_whatever_the_quorum(fault, kind, quo
     with pytest.raises(GGEURError, match=f"round 0, {kind}: .* client 3: "):
         gathered(one)
     assert sums_of(one).summed is None
+
+
+@pytest.mark.parametrize("kind", ["sum_keys", "sum_means"])
+def test_who_was_not_waited_for_is_neither_blamed_nor_asked_again(kind):
+    one = summing_carrier(window=4)
+    requests = sums_of(one).begin()
+    request = next(requests)
+    while request.kind.name != kind:
+        replies = {
+            k: one.handlers[k].answer(request.kind, parts)
+            for k, parts in request.parts.items()
+        }
+        request = requests.send(replies)
+    one.membership.lose(3, "other rows")
+    with pytest.raises(GGEURError, match=r"1 of 4 are missing. client 3: other rows\."):
+        requests.send({3: Absence("other rows")})
+    assert list(one.membership.absent) == [3]
 
 
 def test_fewer_than_three_make_no_sum():
