@@ -41,11 +41,13 @@ def check_transform(cfg) -> None:
     Raises
     ------
     ConfigError
-        Also for an unknown ``data.type``.
     """
+    try:
+        is_of_images = is_image_type(cfg.data.type)
+    except ConfigError:
+        return  # an unknown data.type is said elsewhere
     names, known = names_listed(_listed(cfg)), ", ".join(TRANSFORMS)
     ours = [name for name in names if name in TRANSFORMS]
-    is_of_images = is_image_type(cfg.data.type)
     unknown = [name for name in names if isinstance(name, str) and name not in ours]
     if unknown and not is_of_images:
         raise ConfigError(
