@@ -25,9 +25,8 @@ def test_what_is_scored_is_what_predicts(config, kind, standardize):
     found = results.round0.personal
     for client in going.data.clients:
         test = client.test
-        right = results.predict(test.features, clients=client.number) == np.array(
-            test.labels
-        )
+        found_classes = results.predict(test.features, clients=client.number)
+        right = found_classes == test.labels.numpy()
         assert right.mean() == pytest.approx(found.accuracy[client.domain], abs=1e-12)
     plain = run(config(*own, "ggeur.personal.head", "none"))
     features = going.data.clients[0].test.features
