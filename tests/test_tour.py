@@ -53,8 +53,8 @@ def test_every_cell_runs_and_gives_what_the_text_says(tmp_path):
     fedavg, ggeur, closed_form = averages.values()
     assert list(averages) == [
         "steps [], closed_form none",
-        "steps [1, 2], closed_form none",
-        "steps [1, 2], closed_form auto",
+        "steps [1], closed_form none",
+        "steps [1], closed_form auto",
     ]
     assert closed_form > max(fedavg, ggeur)
     assert ggeur - fedavg < 1
