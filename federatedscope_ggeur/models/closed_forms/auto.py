@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -124,15 +125,7 @@ class Automatic(ClosedForm):
         )
 
     def pick(self, hits: Tensor, rows: int) -> int:
-        rate = float(hits.max()) / max(rows, 1)
-        enough = float(hits.max()) - (rows * rate * (1 - rate)) ** 0.5
-        start = 0
-        for kind in self.kinds():
-            of_kind = hits[start : start + len(kind.candidates())]
-            if of_kind.max() >= enough:
-                break
-            start += len(of_kind)
-        return start + kind.pick(of_kind, rows)
+        return _pick_among(self.kinds(), hits, rows)
 
     def pick_start(self, hits: Tensor, rows: int) -> ClosedForm:
         start = self.as_start()
@@ -144,12 +137,18 @@ class Automatic(ClosedForm):
         """Of the LDAs among the candidates the one that `pick` takes by the same
         hits.
         """
-        kinds = [kind.name for kind in self.kinds() for _ in kind.candidates()]
-        places = [i for i, name in enumerate(kinds) if name == self.lda.name]
-        other = copy.copy(self)
-        other.READS = (self.lda.name,)  # type: ignore[misc, assignment]
-        taken = other.pick(hits[places], rows)
-        return [f for kind in other.kinds() for f in kind.candidates()][taken]  # type: ignore[return-value]
+        places: list[int] = []
+        kinds: list[ClosedForm] = []
+        start = 0
+        for kind in self.kinds():
+            end = start + len(kind.candidates())
+            if kind.name == self.lda.name:
+                kinds.append(kind)
+                places += range(start, end)
+            start = end
+        taken = _pick_among(kinds, hits[places], rows)
+        candidates: list[Any] = [one for kind in kinds for one in kind.candidates()]
+        return candidates[taken]
 
     def untuned(self) -> ClosedForm:
         return self._taking(self.lda.untuned()) if self.is_open else self
@@ -209,3 +208,18 @@ class Automatic(ClosedForm):
         other = copy.copy(self)
         other.choice = choice
         return other
+
+
+def _pick_among(kinds: Sequence[ClosedForm], hits: Tensor, rows: int) -> int:
+    """The place among the candidates of `kinds`, by the hits of each: of the first kind
+    within a standard error of the best, the one that the kind picks.
+    """
+    rate = float(hits.max()) / max(rows, 1)
+    enough = float(hits.max()) - (rows * rate * (1 - rate)) ** 0.5
+    start = 0
+    for kind in kinds:
+        of_kind = hits[start : start + len(kind.candidates())]
+        if of_kind.max() >= enough:
+            break
+        start += len(of_kind)
+    return start + kind.pick(of_kind, rows)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -80,15 +81,14 @@ class PersonalLeftOut:
 
     def __init__(
         self,
-        parts: Components,
+        of_all: DiscriminantLeftOut,
         shrinkage: float,
-        priors: str,
         own: OwnMeans,
         kappas: Sequence[float] = KAPPAS,
     ):
-        self._of_all = DiscriminantLeftOut(parts, [shrinkage], priors)
-        self._parts, self._shrinkage, self._kappas = parts, shrinkage, kappas
-        means = (own.means - parts.origin) @ self._of_all.basis
+        self._of_all, self._parts = of_all, of_all.parts
+        self._shrinkage, self._kappas = shrinkage, kappas
+        means = (own.means - self._parts.origin) @ of_all.basis
         self._own = OwnMeans(own.counts, means)
 
     def __call__(self, rows: Rows) -> list[Tensor]:
@@ -128,77 +128,92 @@ class PersonalLeftOut:
         distances[rows, component] = found
 
 
-def personal_left_out(
-    form: LinearDiscriminant, components: Components, own: OwnMeans
-) -> PersonalLeftOut:
-    """`PersonalLeftOut` of the rows that `form` works on: see `scaled`."""
-    parts = components.merged("class")
-    by = scale_of(form, parts)
-    parts = parts if by is None else parts.divided(by)
-    own = own if by is None else OwnMeans(own.counts, own.means / by)
-    return PersonalLeftOut(parts, form.chosen, form.priors, own)
-
-
-def scale_of(form: LinearDiscriminant, parts: Components) -> Tensor | None:
-    """What `form` divides dimensions by [D]; None if by nothing."""
-    return parts.deviations() if form.standardize else None
-
-
-def personal_head(
-    form: LinearDiscriminant,
-    components: Components,
-    own: OwnMeans,
-    kappa: float,
-    temperature: float = 1.0,
-    prior_own: bool = False,
-) -> LinearHead:
-    """A client's own head.
+class PersonalHeads:
+    """Clients' own heads by one LDA. What they share is worked out once.
 
     Parameters
     ----------
     form : LinearDiscriminant
+        Its strength is chosen.
     components : Components
         What all clients have sent, merged.
-    own : OwnMeans
-    kappa : float
-        How many rows the merged means count for.
-    temperature : float
-        What the scores are divided by.
-    prior_own : bool
-        Whether the priors are the client's own shares of the classes.
+
+    Attributes
+    ----------
+    scale : Tensor of shape (D,), or None
+        What `form` divides dimensions by; None if by nothing.
     """
-    parts = components.merged("class")
-    by = scale_of(form, parts)
-    scaled = parts if by is None else parts.divided(by)
-    size = torch.zeros(parts.num_classes, dtype=torch.int64)
-    size[scaled.labels] = scaled.counts
-    means = torch.zeros(parts.num_classes, parts.dim, dtype=torch.float64)
-    means[scaled.labels] = scaled.means
-    held = SummedStatistics.from_moments(size, means, scatter=scaled.within())
-    seen = Seen.of(held, scaled)
-    _, root, _ = common_covariance(
-        seen.within, int(seen.total), len(seen.classes), form.chosen
-    )
-    mine = own if by is None else OwnMeans(own.counts, own.means / by)
-    labels = torch.tensor(seen.classes)
-    drawn = mine.drawn_to(seen.means, labels, kappa)
-    personal = Seen(
-        held,
-        seen.classes,
-        seen.counts,
-        seen.total,
-        drawn,
-        seen.origin,
-        drawn - seen.origin,
-        scaled,
-        0,
-    )
-    logs = seen.log_priors(form.priors)
-    if prior_own:
-        shares = own.counts[labels].double() + _PRIOR_ROWS * seen.counts / seen.total
-        logs = (shares / shares.sum()).log()
-    directions = torch.cholesky_solve(personal.offsets.T, root).T
-    weight, bias = discriminant(personal, directions, logs)
-    if by is not None:
-        weight = weight / by
-    return linear_head(weight / temperature, bias / temperature, seen)
+
+    def __init__(self, form: LinearDiscriminant, components: Components):
+        self._form, parts = form, components.merged("class")
+        self.scale = parts.deviations() if form.standardize else None
+        self._parts = parts if self.scale is None else parts.divided(self.scale)
+
+    def left_out(self, own: OwnMeans) -> PersonalLeftOut:
+        """Scores of a client's rows, which the caller has divided by `scale`."""
+        return PersonalLeftOut(self._left_out_of_all, self._form.chosen, self._in(own))
+
+    def head(
+        self,
+        own: OwnMeans,
+        kappa: float,
+        temperature: float = 1.0,
+        prior_own: bool = False,
+    ) -> LinearHead:
+        """A client's own head.
+
+        Parameters
+        ----------
+        own : OwnMeans
+        kappa : float
+            How many rows the merged means count for.
+        temperature : float
+            What the scores are divided by.
+        prior_own : bool
+            Whether the priors are the client's own shares of the classes.
+        """
+        seen, root = self._seen, self._root
+        labels = torch.tensor(seen.classes)
+        drawn = self._in(own).drawn_to(seen.means, labels, kappa)
+        offsets = drawn - seen.origin
+        personal = replace(seen, means=drawn, offsets=offsets)
+        logs = seen.log_priors(self._form.priors)
+        if prior_own:
+            merged = _PRIOR_ROWS * seen.counts / seen.total
+            shares = own.counts[labels].double() + merged
+            logs = (shares / shares.sum()).log()
+        directions = torch.cholesky_solve(offsets.T, root).T
+        weight, bias = discriminant(personal, directions, logs)
+        if self.scale is not None:
+            weight = weight / self.scale
+        return linear_head(weight / temperature, bias / temperature, seen)
+
+    def _in(self, own: OwnMeans) -> OwnMeans:
+        """In the units of `form`."""
+        if self.scale is None:
+            return own
+        return OwnMeans(own.counts, own.means / self.scale)
+
+    @cached_property
+    def _left_out_of_all(self) -> DiscriminantLeftOut:
+        form = self._form
+        return DiscriminantLeftOut(self._parts, [form.chosen], form.priors)
+
+    @cached_property
+    def _seen(self) -> Seen:
+        parts = self._parts
+        counts = torch.zeros(parts.num_classes, dtype=torch.int64)
+        counts[parts.labels] = parts.counts
+        means = torch.zeros(parts.num_classes, parts.dim, dtype=torch.float64)
+        means[parts.labels] = parts.means
+        merged = SummedStatistics.from_moments(counts, means, scatter=parts.within())
+        return Seen.of(merged, parts)
+
+    @cached_property
+    def _root(self) -> Tensor:
+        """The Cholesky factor of the common covariance."""
+        seen, chosen = self._seen, self._form.chosen
+        _, root, _ = common_covariance(
+            seen.within, int(seen.total), len(seen.classes), chosen
+        )
+        return root

@@ -12,8 +12,7 @@ from federatedscope_ggeur.models.closed_forms.components import Components, Rows
 from federatedscope_ggeur.models.closed_forms.personal import (
     KAPPAS,
     OwnMeans,
-    personal_head,
-    personal_left_out,
+    PersonalHeads,
 )
 
 CLASSES, DIM = 3, 4
@@ -69,7 +68,7 @@ def test_left_out_scores_are_those_of_refitting(standardize):
     x, y, k = made()
     form = CLOSED_FORMS["lda"](shrinkage=0.3, standardize=standardize)
     scale = x.std(0) if standardize else np.ones(DIM)
-    score = personal_left_out(form, parts_of(x, y), own_of(x, y, k))
+    score = PersonalHeads(form, parts_of(x, y)).left_out(own_of(x, y, k))
     mine = np.flatnonzero(k == 1)
     rows = Rows(
         torch.from_numpy(x[mine] / scale),
@@ -93,7 +92,8 @@ def test_left_out_scores_are_those_of_refitting(standardize):
 def test_the_head_is_lda_with_means_in_between(kappa, standardize, prior):
     x, y, k = made()
     form = CLOSED_FORMS["lda"](shrinkage=0.3, standardize=standardize)
-    head = personal_head(form, parts_of(x, y), own_of(x, y, k), kappa, 2.0, prior)
+    heads = PersonalHeads(form, parts_of(x, y))
+    head = heads.head(own_of(x, y, k), kappa, 2.0, prior)
     scale = x.std(0) if standardize else np.ones(DIM)
     found = fitted(x, y, k, kappa, 0.3, scale, prior=prior)
     for row in x:
@@ -106,7 +106,7 @@ def test_the_head_is_lda_with_means_in_between(kappa, standardize, prior):
 def test_infinite_kappa_is_the_head_of_all():
     x, y, k = made()
     form = CLOSED_FORMS["lda"](shrinkage=0.3)
-    one = personal_head(form, parts_of(x, y), own_of(x, y, k), math.inf)
+    one = PersonalHeads(form, parts_of(x, y)).head(own_of(x, y, k), math.inf)
     other = form.solve(stats(x, y, CLASSES)).model
     points = torch.from_numpy(x).float()
     torch.testing.assert_close(one(points), other(points), rtol=1e-5, atol=1e-5)

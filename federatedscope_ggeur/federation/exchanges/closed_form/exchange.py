@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError, setting
+from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
     ClientSide,
@@ -49,6 +51,7 @@ from federatedscope_ggeur.models import ClosedForm, Model, to_vector
 from federatedscope_ggeur.models.closed_forms import (
     LARGER_PART,
     Components,
+    LeftOut,
     Rows,
     Solved,
     can_cool,
@@ -88,8 +91,10 @@ class ClosedFormClient(ClientSide):
     """
 
     _asked: LeaveOneOut | None = None
-    _query: LossQuery | None = None
-    _sure: ConfidenceQuery | None = None
+
+    def __init__(self, client: Client, rows: Mapping[str, Embeddings]):
+        super().__init__(client, rows)
+        self._queries: dict[type, LossQuery | ConfidenceQuery] = {}
 
     def hit_counts(self, message: LeaveOneOut) -> HitCounts:
         """The hits on the rows of classes that the client sent statistics of, those
@@ -130,23 +135,16 @@ class ClosedFormClient(ClientSide):
         MessageError
             It was asked before, for something else.
         """
-        if self._query is not None and self._query != query:
-            raise _refused("kind", "log-losses a second time, for another candidate")
-        self._query = query
+        self._check(query, "log-losses")
         if message is not None:
             self._note(message)
-        if query.candidate >= len(self.form.candidates()):
-            raise _refused("candidate", f"there is no candidate {query.candidate}")
-        losses, known = torch.zeros(len(query.temperatures), dtype=torch.float64), 0
-        if self._asked is not None:
-            scores = self._asked.scores(self.form, query.candidate)
-            for part in self.parts(self._asked):
-                found, rows = left_out_losses(scores, part, query.temperatures)
-                if part.inside.all() or rows >= self.client.settings.min_samples:
-                    losses, known = losses + found[0], known + rows
-        if known < self.client.settings.min_samples:
-            losses, known = torch.zeros_like(losses), 0
-        return LogLosses(self.client.number, known, in_units(losses))
+        if self._asked is None:
+            nothing = torch.zeros(len(query.temperatures), dtype=torch.int64)
+            return LogLosses(self.client.number, 0, nothing)
+        scores = self._asked.scores(self.form, query.candidate)
+        least, parts = self.client.settings.min_samples, self.parts(self._asked)
+        rows, losses = sum_losses(scores, parts, query.temperatures, least)
+        return LogLosses(self.client.number, rows, losses[0])
 
     def confidences(self, query: ConfidenceQuery) -> Confidences:
         """How sure one candidate is of the same rows, at its temperature.
@@ -156,11 +154,7 @@ class ClosedFormClient(ClientSide):
         MessageError
             It was asked before, for something else.
         """
-        if self._sure is not None and self._sure != query:
-            raise _refused("kind", "confidences a second time, for another candidate")
-        self._sure = query
-        if query.candidate >= len(self.form.candidates()):
-            raise _refused("candidate", f"there is no candidate {query.candidate}")
+        self._check(query, "confidences")
         counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
         least = self.client.settings.min_samples
         if self._asked is not None:
@@ -176,6 +170,13 @@ class ClosedFormClient(ClientSide):
     def form(self) -> ClosedForm:
         """The form of the client's settings."""
         return self.client.settings.of(ClosedFormSettings).form
+
+    def _check(self, query: LossQuery | ConfidenceQuery, what: str) -> None:
+        """Require that this candidate exists and no other was asked about before."""
+        if self._queries.setdefault(type(query), query) != query:
+            raise _refused("kind", f"{what} a second time, for another candidate")
+        if query.candidate >= len(self.form.candidates()):
+            raise _refused("candidate", f"there is no candidate {query.candidate}")
 
     def _note(self, message: LeaveOneOut) -> None:
         if self._asked is not None and not self._asked.equals(message):
@@ -208,6 +209,37 @@ class ClosedFormClient(ClientSide):
         return rows.features, rows.labels
 
 
+def sum_losses(
+    score: LeftOut, parts: Iterable[Rows], by: Sequence[float], least: int
+) -> tuple[int, Tensor]:
+    """The left-out rows of a client that count, and their log-losses.
+
+    Parameters
+    ----------
+    score : LeftOut
+    parts : iterable of Rows
+        The rows in the statistics, and others, which count only if they are at least
+        `least`.
+    by : sequence of float
+        Temperatures.
+    least : int
+        Of fewer rows nothing is told.
+
+    Returns
+    -------
+    int
+    Tensor of shape (candidates, len(by)), int64
+        In 1/64 nat.
+    """
+    found = [(part, *left_out_losses(score, part, by)) for part in parts]
+    counted = [one for one in found if one[0].inside.all() or one[2] >= least]
+    losses = torch.stack([losses for _, losses, _ in counted]).sum(dim=0)
+    known = sum(rows for _, _, rows in counted)
+    if known < least:
+        return 0, in_units(torch.zeros_like(losses))
+    return known, in_units(losses)
+
+
 def _refused(field: str, problem: str) -> MessageError:
     return MessageError(problem, field=field, sender="the server")
 
@@ -232,10 +264,10 @@ def _validate(exchange: ClosedFormExchange, request: Request, counts: HitCounts)
         )
 
 
-def _bound(declared: Declared, exchange: Any, counts: HitCounts | LogLosses) -> None:
-    """Refuse more rows than the client trains and validates on."""
+def bound_rows(declared: Declared, exchange: Any, answer: Any) -> None:
+    """Refuse more `rows` than the client trains and validates on."""
     rows = declared.train + declared.val
-    declared.check_rows(counts.client, "rows", counts.rows, rows)
+    declared.check_rows(answer.client, "rows", answer.rows, rows)
 
 
 LEAVE_ONE_OUT = RequestKind(
@@ -247,15 +279,14 @@ LEAVE_ONE_OUT = RequestKind(
     answer_message="hit_counts",
     answer=HitCounts,
     validate=_validate,
-    bound=_bound,
+    bound=bound_rows,
     largest=lambda e: limits.PLAIN + 8 * len(e.solver.candidates),
     shared_parts=True,
 )
 
 
-def _validate_losses(
-    exchange: ClosedFormExchange, request: Request, answer: LogLosses | Confidences
-) -> None:
+def require_uploader(exchange: Exchange, request: Request, answer: Any) -> None:
+    """Require an answer of a client that has sent statistics."""
     require_known(answer.client, exchange.server.uploaded_rows)
 
 
@@ -267,8 +298,8 @@ LOG_LOSSES = RequestKind(
     respond=lambda side, message, query: side.log_losses(message, query),
     answer_message="log_losses",
     answer=LogLosses,
-    validate=_validate_losses,
-    bound=_bound,
+    validate=require_uploader,
+    bound=bound_rows,
     largest=lambda e: limits.PLAIN,
     optional_parts=True,
     shared_parts=True,
@@ -288,7 +319,7 @@ CONFIDENCES = RequestKind(
     respond=lambda side, query: side.confidences(query),
     answer_message="confidences",
     answer=Confidences,
-    validate=_validate_losses,
+    validate=require_uploader,
     bound=_bound_counts,
     largest=lambda e: limits.PLAIN,
 )
@@ -369,13 +400,14 @@ class ClosedFormExchange(Exchange):
             _cool(solved, begun, found.value, components)
         server.solved_params = to_vector(solved.model)
         server.temperature = found.value
-        if not self._demands.sums:
-            server.strangeness = form.strangeness(held)
         if begun is not None:
             server.start_from(to_vector(begun.model))
         if choice.ends:
             server.trains = False
             logger.info("%s", ENDS.format(share=choice.details["withheld_share"]))
+        may_stay = not server.trains or self._demands.keeps_best
+        if may_stay and not self._demands.sums:
+            server.strangeness = form.strangeness(held)
         self._details = {**choice.recorded(solved.report), **found.details}
         self.apart = self.course.spent() - before
 
@@ -465,8 +497,9 @@ class ClosedFormExchange(Exchange):
             counted = yield from self.course.ask(
                 CONFIDENCES, 0, dict.fromkeys(self._asked(), (asked,))
             )
-            summed = sum((one.counts for one in counted), torch.zeros(CONFIDENCE_BINS))
-            found.details["confidence_bins"] = summed.long().tolist()
+            counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
+            counts = sum((one.counts for one in counted), counts)
+            found.details["confidence_bins"] = counts.tolist()
         return found
 
     def _not_calibrated(self, choice: Choice, model: Model) -> str:
@@ -497,8 +530,9 @@ def _cool(
     """Divide the logits of the head and of the start by the temperature; those of
     another start by one that is as large beside its scores.
     """
-    apart = spread_of_scores(solved.model, components)
-    cool(solved.model, temperature, components.classes)
-    if begun is not None and begun is not solved and can_cool(begun.model) and apart:
+    if begun is not None and begun is not solved and can_cool(begun.model):
+        apart = spread_of_scores(solved.model, components)
         other = spread_of_scores(begun.model, components)
-        cool(begun.model, temperature * other / apart, components.classes)
+        if apart:
+            cool(begun.model, temperature * other / apart, components.classes)
+    cool(solved.model, temperature, components.classes)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any, Callable, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +20,7 @@ from federatedscope_ggeur.models.closed_forms.temperature import (
     TEMPERATURES,
 )
 
+T = TypeVar("T")
 F64, I64 = torch.float64, torch.int64
 _TENSORS = ("labels", "counts", "means", "clients", "domains")
 
@@ -31,7 +34,7 @@ class LeaveOneOut:
     """
 
     components: Components
-    _scores: dict[tuple[int, int | None], tuple[ClosedForm, LeftOut]] = field(
+    _derived: dict[Hashable, Any] = field(
         default_factory=dict, compare=False, repr=False
     )
 
@@ -40,11 +43,19 @@ class LeaveOneOut:
 
         They are prepared once for all clients of a process that share `form`.
         """
-        key = id(form), candidate
-        if key not in self._scores:
+
+        def prepared() -> tuple[ClosedForm, LeftOut]:
             one = form if candidate is None else form.candidates()[candidate]
-            self._scores[key] = form, one.leave_out(self.components)
-        return self._scores[key][1]
+            return form, one.leave_out(self.components)
+
+        # With the form itself kept, no other one gets its id.
+        return self.once((id(form), candidate), prepared)[1]
+
+    def once(self, key: Hashable, derive: Callable[[], T]) -> T:
+        """What `derive` makes of the components, once for all clients of a process."""
+        if key not in self._derived:
+            self._derived[key] = derive()
+        return self._derived[key]
 
     def equals(self, other: LeaveOneOut) -> bool:
         return self.to_bytes() == other.to_bytes()
@@ -213,15 +224,21 @@ class LogLosses:
     @classmethod
     def from_bytes(cls, data: bytes, schema: MessageSchema, sender: str) -> LogLosses:
         message = wire.unpack(data, "log_losses", sender)
-        message.only(("losses",))
-        rows = message.integer("rows")
-        losses = message.tensor("losses", I64, (TEMPERATURES,))
-        if ((losses < 0) | (losses > LARGEST_LOSS)).any():
-            problem = f"log-losses must lie in 0..{LARGEST_LOSS}"
-            raise message.refuse("losses", problem)
-        if not rows and losses.any():
-            raise message.refuse("losses", "there are losses, and no rows")
-        return cls(message.client(), rows, losses)
+        return cls(message.client(), *take_losses(message, (TEMPERATURES,)))
+
+
+def take_losses(message: wire.Message, shape: tuple[int, ...]) -> tuple[int, Tensor]:
+    """The rows of an answer, and its log-losses of this shape, which are those of
+    these rows.
+    """
+    message.only(("losses",))
+    rows, losses = message.integer("rows"), message.tensor("losses", I64, shape)
+    if ((losses < 0) | (losses > LARGEST_LOSS)).any():
+        problem = f"log-losses must lie in 0..{LARGEST_LOSS}"
+        raise message.refuse("losses", problem)
+    if not rows and losses.any():
+        raise message.refuse("losses", "there are losses, and no rows")
+    return rows, losses
 
 
 @dataclass(frozen=True)

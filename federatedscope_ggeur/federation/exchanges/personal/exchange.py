@@ -22,11 +22,16 @@ from federatedscope_ggeur.federation.exchanges.base import (
     RequestKind,
     Requests,
     register_exchange,
-    require_known,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     ClosedFormClient,
     ClosedFormExchange,
+    bound_rows,
+    require_uploader,
+    sum_losses,
+)
+from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
+    LeaveOneOut,
 )
 from federatedscope_ggeur.federation.exchanges.personal import keys
 from federatedscope_ggeur.federation.exchanges.personal.messages import (
@@ -38,15 +43,12 @@ from federatedscope_ggeur.federation.exchanges.personal.messages import (
 from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.models import recast, to_vector
-from federatedscope_ggeur.models.closed_forms import CLOSED_FORMS, in_units
 from federatedscope_ggeur.models.closed_forms.lda import LinearDiscriminant
 from federatedscope_ggeur.models.closed_forms.personal import (
     KAPPAS,
     OwnMeans,
-    personal_head,
-    personal_left_out,
+    PersonalHeads,
 )
-from federatedscope_ggeur.models.closed_forms.temperature import left_out_losses
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import PersonalRecord, average
 
@@ -72,22 +74,18 @@ class PersonalClient(ClientSide):
             problem = "log-losses of own heads a second time, for other ones"
             raise MessageError(problem, field="kind", sender="the server")
         self._asked = query
-        least, merged = self.client.settings.min_samples, self.client.merged
+        number, merged = self.client.number, self.client.merged
+        if merged is None:
+            nothing = torch.zeros(len(KAPPAS), len(FACTORS), dtype=torch.int64)
+            return PersonalLosses(number, 0, nothing)
+        heads = self._heads(query, merged)
+        parts = list(ClosedFormClient(self.client, self.rows).parts(merged))
+        if heads.scale is not None:
+            parts = [part.divided(heads.scale) for part in parts]
         by = [query.temperature * factor for factor in FACTORS]
-        losses = torch.zeros(len(KAPPAS), len(by), dtype=torch.float64)
-        known = 0
-        if merged is not None:
-            form = self._form(query)
-            score = personal_left_out(form, merged.components, self._own_means())
-            scale = merged.components.merged("class").deviations()
-            for part in ClosedFormClient(self.client, self.rows).parts(merged):
-                rows = part.divided(scale) if form.standardize else part
-                found, scored = left_out_losses(score, rows, by)
-                if part.inside.all() or scored >= least:
-                    losses, known = losses + found, known + scored
-        if known < least:
-            losses, known = torch.zeros_like(losses), 0
-        return PersonalLosses(self.client.number, known, in_units(losses))
+        least = self.client.settings.min_samples
+        score = heads.left_out(self._own_means())
+        return PersonalLosses(number, *sum_losses(score, parts, by, least))
 
     def make(self, query: PersonalQuery) -> PersonalScore:
         """Make the client's own head, keep it, and score it on the test rows."""
@@ -95,9 +93,7 @@ class PersonalClient(ClientSide):
         test = self.rows.get("test")
         if merged is None:
             return PersonalScore(client.number, 0, 0, 0.0)
-        head = personal_head(
-            self._form(query),
-            merged.components,
+        head = self._heads(query, merged).head(
             self._own_means(),
             KAPPAS[query.kappa],
             query.temperature,
@@ -112,15 +108,18 @@ class PersonalClient(ClientSide):
             client.number, int(right.sum()), len(right), fmean(recalls)
         )
 
-    def _form(self, query: PersonalQuery) -> LinearDiscriminant:
-        settings = ClosedFormClient(self.client, self.rows).form
-        lda: Any = getattr(settings, "lda", settings)
-        priors = lda.priors
-        form = CLOSED_FORMS["lda"](
-            shrinkage=query.shrinkage, standardize=query.standardize, priors=priors
+    def _heads(self, query: PersonalQuery, merged: LeaveOneOut) -> PersonalHeads:
+        form = ClosedFormClient(self.client, self.rows).form
+        lda: Any = getattr(form, "lda", form)
+        settings = {
+            "shrinkage": query.shrinkage,
+            "standardize": query.standardize,
+            "priors": lda.priors,
+        }
+        return merged.once(
+            ("personal", *settings.values()),
+            lambda: PersonalHeads(LinearDiscriminant(**settings), merged.components),
         )
-        assert isinstance(form, LinearDiscriminant)
-        return form
 
     def _own_means(self) -> OwnMeans:
         """Of the classes that the client has sent."""
@@ -132,15 +131,6 @@ class PersonalClient(ClientSide):
 
 def _held(rows: Any) -> list[int]:
     return sorted(set(rows.labels.tolist()))
-
-
-def _known(exchange: PersonalExchange, request: Any, answer: Any) -> None:
-    require_known(answer.client, exchange.server.uploaded_rows)
-
-
-def _bound(declared: Declared, exchange: Any, answer: PersonalLosses) -> None:
-    rows = declared.train + declared.val
-    declared.check_rows(answer.client, "rows", answer.rows, rows)
 
 
 def _bound_score(declared: Declared, exchange: Any, answer: PersonalScore) -> None:
@@ -155,8 +145,8 @@ PERSONAL_LOSSES = RequestKind(
     respond=lambda side, query: side.losses(query),
     answer_message="personal_losses",
     answer=PersonalLosses,
-    validate=_known,
-    bound=_bound,
+    validate=require_uploader,
+    bound=bound_rows,
     largest=lambda exchange: limits.PLAIN,
 )
 PERSONAL_HEAD = RequestKind(
@@ -167,7 +157,7 @@ PERSONAL_HEAD = RequestKind(
     respond=lambda side, query: side.make(query),
     answer_message="personal_score",
     answer=PersonalScore,
-    validate=_known,
+    validate=require_uploader,
     bound=_bound_score,
     largest=lambda exchange: limits.PLAIN,
 )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
+    take_losses,
+)
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.models.closed_forms.personal import KAPPAS
-from federatedscope_ggeur.models.closed_forms.temperature import LARGEST_LOSS
 
 #: Temperatures that each kappa is tried with, as multiples of the one of all.
 FACTORS = (0.5, 1.0, 2.0, 4.0)
@@ -87,15 +88,8 @@ class PersonalLosses:
         cls, data: bytes, schema: MessageSchema, sender: str
     ) -> PersonalLosses:
         message = wire.unpack(data, "personal_losses", sender)
-        message.only(("losses",))
-        rows, shape = message.integer("rows"), (len(KAPPAS), len(FACTORS))
-        losses = message.tensor("losses", torch.int64, shape)
-        if ((losses < 0) | (losses > LARGEST_LOSS)).any():
-            problem = f"log-losses must lie in 0..{LARGEST_LOSS}"
-            raise message.refuse("losses", problem)
-        if not rows and losses.any():
-            raise message.refuse("losses", "there are losses, and no rows")
-        return cls(message.client(), rows, losses)
+        shape = len(KAPPAS), len(FACTORS)
+        return cls(message.client(), *take_losses(message, shape))
 
 
 @dataclass(frozen=True)
