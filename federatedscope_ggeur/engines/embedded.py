@@ -135,8 +135,9 @@ class EmbeddedEngine:
                     break
                 history.note(self.carry(coordinator.round(number)))
                 yield history.rounds[-1]
-            if self.settings.demands.calibrates:
-                history.note(self.carry(coordinator.calibrate()))
+            if history.awaits_end:
+                history.end(self.carry(coordinator.after_rounds()))
+            if history.calibrated is not None:
                 yield history.calibrated
 
     def _round0(self) -> Round0:

@@ -156,8 +156,8 @@ class _Rehearsal:
             stages.append(stage)
             walls.append(seconds)
         after, calibration = Meter(), 0.0
-        if self.settings.demands.calibrates:
-            after, calibration = self._carry(coordinator.calibrate())
+        if rounds or self.settings.demands.calibrates:
+            after, calibration = self._carry(coordinator.after_rounds())
         total = sum([*before.phases.values(), *after.phases.values()], Traffic())
         for number in range(1, rounds + 1):
             total += self._round(number, stages)

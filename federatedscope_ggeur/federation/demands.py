@@ -33,7 +33,8 @@ class Demands:
     leaves_out : bool
         Whether rows can be left out of the statistics of that head.
     is_cooled : bool
-        Whether that head is to have a temperature, by left-out rows.
+        Whether heads are to have a temperature: that one by left-out rows, a trained
+        one by validation rows.
     tells_confidence : bool
         Whether clients also answer how sure it is of their left-out rows.
     keeps_best : bool
@@ -136,6 +137,15 @@ class Demands:
     def seeks_temperature(self) -> bool:
         """Whether clients answer the log-loss of the one-shot head on left-out rows."""
         return self.is_cooled and self.leaves_out and not self.sums
+
+    @property
+    def scales_trained(self) -> bool:
+        """Whether validation rows, where there are enough, choose a temperature of the
+        trained head.
+        """
+        one_head = self.federated and not (self.method and self.method.personal)
+        known = one_head and not self.calibrates and not self.sums
+        return self.is_cooled and self.trains and known
 
     @property
     def keeps_components(self) -> bool:

@@ -17,9 +17,11 @@ from federatedscope_ggeur.models import (
     fold,
     load_vector,
     recast,
+    to_vector,
     trainable_part,
     unfold,
 )
+from federatedscope_ggeur.models.closed_forms import cool
 from federatedscope_ggeur.models.strangeness import Strangeness
 
 
@@ -53,6 +55,8 @@ class Server:
         Whether there are rounds of training; round 0 may show that there is no use.
     temperature : float
         What its logits have been divided by.
+    trained_temperature : float
+        What the logits of the trained head are divided by, once it is scored or left.
     strangeness : Strangeness or None
         How unlike all classes a row is, by the statistics of the one-shot head.
     start_loss : float or None
@@ -97,7 +101,7 @@ class Server:
         self.uploaded_rows: dict[int, int] = {}
         self.solved_params: Tensor | None = None
         self.trains = settings.demands.trains
-        self.temperature = 1.0
+        self.temperature = self.trained_temperature = 1.0
         self.strangeness: Strangeness | None = None
         self.start_loss: float | None = None
         self.aggregation_weights: dict[int, float] = {}
@@ -163,7 +167,12 @@ class Server:
         params, mix = self.raw_params, self.settings.text_mix
         if mix is not None:
             params = mix.mixed(self.model, params)
-        return recast(self.model, params, self.scored_model)
+        params = recast(self.model, params, self.scored_model)
+        if self.trained_temperature == 1.0:
+            return params
+        head = self.scored_model.at(params)
+        cool(head, self.trained_temperature, range(self.task.num_classes))
+        return to_vector(head)
 
     @property
     def rounds(self) -> int:

@@ -32,6 +32,7 @@ from federatedscope_ggeur.reporting.records import (
     RoundRecord,
     Screening,
     SumsRecord,
+    TemperatureScaling,
     WorstClient,
 )
 from federatedscope_ggeur.reporting.results import (

@@ -184,7 +184,11 @@ def probabilities_line(final: Final) -> str:
     line = f"probabilities: {_probabilities(found.after)}"
     if found.before is not None:
         line += f"; before the temperature: {_probabilities(found.before)}"
-    by = {"leave_one_out": "calibrated by rows left out", "start": "calibrated start"}
+    by = {
+        "leave_one_out": "calibrated by rows left out",
+        "validation": "calibrated by validation rows",
+        "start": "calibrated start",
+    }
     return f"{line} ({by.get(final.calibrated_by or '', 'not calibrated')})"
 
 

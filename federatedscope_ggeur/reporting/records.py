@@ -58,6 +58,33 @@ class Probabilities:
 
 
 @dataclass(frozen=True)
+class TemperatureScaling:
+    """The temperature of the trained head, chosen by validation rows.
+
+    Attributes
+    ----------
+    temperature : float
+    rows : int
+        The validation rows.
+    loss, loss_before : float
+        Their log-loss at the temperature and without it, in nats a row.
+    probabilities : Probabilities or None
+        On the test rows.
+    seconds : float
+    bytes_up, bytes_down : int
+    """
+
+    temperature: float
+    rows: int
+    loss: float
+    loss_before: float
+    probabilities: Optional[Probabilities]
+    seconds: Seconds
+    bytes_up: int
+    bytes_down: int
+
+
+@dataclass(frozen=True)
 class WorstClient:
     """The client that the head serves worst.
 
@@ -113,6 +140,9 @@ class RoundRecord:
         How honest those of the head are; None when the round was not evaluated.
     worst_client : WorstClient or None
         Of those with test rows; None if they are not known one by one.
+    client_accuracy : dict of str to float, or None
+        Of each client with test rows, by number as text. Kept of the last evaluated
+        round alone.
     """
 
     round: int
@@ -131,6 +161,7 @@ class RoundRecord:
     exchanges: dict[str, dict[str, Any]] = field(default_factory=dict)
     probabilities: Optional[Probabilities] = None
     worst_client: Optional[WorstClient] = None
+    client_accuracy: Optional[dict[str, Share]] = None
 
     @property
     def evaluated(self) -> bool:
@@ -496,10 +527,11 @@ class Final:
         Of the file of the global head that is left; None where there is none.
     probabilities : Probabilities or None
         How honest those of the head that is left are.
-    calibrated_by : {"leave_one_out", "start"} or None
-        What its temperature comes from: rows left out; or the start, whose temperature
-        was folded in before training. None if it is not calibrated.
+    calibrated_by : {"leave_one_out", "validation", "start"} or None
+        What its temperature comes from: rows left out; validation rows; or the start,
+        whose temperature was folded in before training. None if it is not calibrated.
     worst_client : WorstClient or None
+    client_accuracy : dict of str to float, or None
         As in the record of that head.
     """
 
@@ -516,8 +548,9 @@ class Final:
     scored: Literal["global", "clients"] = "global"
     head_sha256: Optional[str] = None
     probabilities: Optional[Probabilities] = None
-    calibrated_by: Optional[Literal["leave_one_out", "start"]] = None
+    calibrated_by: Optional[Literal["leave_one_out", "validation", "start"]] = None
     worst_client: Optional[WorstClient] = None
+    client_accuracy: Optional[dict[str, Share]] = None
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from federatedscope_ggeur.reporting.records import (
     Round0,
     RoundRecord,
     Screening,
+    TemperatureScaling,
 )
 from federatedscope_ggeur.reporting.summary import average, summarise
 from federatedscope_ggeur.reporting.tables import csv_text, html_table, text_table
@@ -88,6 +89,8 @@ class Results:
         In order.
     calibrated : RoundRecord or None
         The head calibrated after the last round (``ggeur.calibrate``).
+    temperature_scaling : TemperatureScaling or None
+        The temperature of the trained head; None if validation rows chose none.
     final : Final
     diverged : Divergence or None
         None where training did not diverge.
@@ -139,6 +142,7 @@ class Results:
     pooled: Optional[PooledRows] = None
     notes: list[str] = field(default_factory=list)
     provenance: Optional[Provenance] = None
+    temperature_scaling: Optional[TemperatureScaling] = None
     model: Any = field(default=None, repr=False, compare=False)
     own_models: Any = field(default=None, repr=False, compare=False)
     strange: Any = field(default=None, repr=False, compare=False)
@@ -424,6 +428,7 @@ def numbers(results: Results) -> dict:
         plain["config"].pop(key, None)
     round0 = plain["round0"]
     timed = [plain["final"], plain["calibrated"], round0, *plain["rounds"]]
+    timed.append(plain["temperature_scaling"])
     heads = [round0[name] for name in ("closed_form", "personal")] if round0 else []
     for part in [*timed, *heads]:
         if part is not None:

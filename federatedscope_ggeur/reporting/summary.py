@@ -13,6 +13,7 @@ from federatedscope_ggeur.reporting.records import (
     PooledRows,
     Round0,
     RoundRecord,
+    TemperatureScaling,
 )
 
 
@@ -39,6 +40,7 @@ def summarise(
     last: int = 5,
     kept: Kept | None = None,
     pooled: PooledRows | None = None,
+    scaling: TemperatureScaling | None = None,
 ) -> Final:
     """The score of a run: that of the head it leaves.
 
@@ -59,6 +61,8 @@ def summarise(
         Which head the run leaves, where there was a choice.
     pooled : PooledRows, optional
         Rows that are pooled count as sent.
+    scaling : TemperatureScaling, optional
+        Its bytes and seconds count towards the totals.
 
     Raises
     ------
@@ -70,7 +74,7 @@ def summarise(
     used = [record for record in rounds if record.evaluated][-last:]
     closed_form = round0.closed_form if round0 is not None else None
     personal = round0.personal if round0 is not None else None
-    every = (*rounds, round0, closed_form, personal, calibrated)
+    every = (*rounds, round0, closed_form, personal, calibrated, scaling)
     parts = [part for part in every if part is not None]
     pools = [] if pooled is None else [pooled]
     single, head = None, "trained"

@@ -49,6 +49,7 @@ from federatedscope_ggeur.reporting import (
     Results,
     Round0,
     RoundRecord,
+    TemperatureScaling,
     Tracking,
     record_lines,
     results_table,
@@ -158,6 +159,15 @@ class Federation:
     def note(self, record: Round0 | RoundRecord) -> None:
         """Something is over: into the history, and of a round the log has its own."""
         self.history.note(record)
+        self._tell(record)
+
+    def end(self, record: RoundRecord | TemperatureScaling | None) -> None:
+        """All is over; `record` is of what came after the last round."""
+        self.history.end(record)
+        if isinstance(record, RoundRecord):
+            self._tell(record)
+
+    def _tell(self, record: Round0 | RoundRecord) -> None:
         self._tracking.note(record)
         if isinstance(record, Round0) or record.method is not None:
             for line in record_lines(record):

@@ -40,7 +40,7 @@ from federatedscope_ggeur.federation.wire.handshake import Join
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.models import load_vector
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting import Round0, RoundRecord
+from federatedscope_ggeur.reporting import Round0, RoundRecord, TemperatureScaling
 
 logger = get_logger(__name__)
 
@@ -280,27 +280,35 @@ class GGEURServer(FSServer):
             self._send(CONVERGED, self.federation.membership.connected, (), self.state)
             self.total_round_num = self.state
         if self.state == self.total_round_num:
-            self._calibrate_or(super().check_and_save)
+            self._end_rounds_or(super().check_and_save)
         else:
             super().check_and_save()
 
-    def _calibrate_or(self, finish) -> None:
-        """Begin the calibration, if it is still to come, or else `finish`."""
+    def _end_rounds_or(self, finish) -> None:
+        """Begin what is due after the last round, if it is still to come, or else
+        `finish`.
+        """
         coordinator, history = self.federation.coordinator, self.federation.history
-        due = coordinator.server.settings.demands.calibrates
-        if due and history.calibrated is None:
-            self.driver.start(coordinator.calibrate(), self._end_of_calibration)
+        if history.awaits_end:
+            self.driver.start(coordinator.after_rounds(), self._end_of_run)
         else:
             finish()
 
-    def _end_of_calibration(self, record: RoundRecord) -> None:
-        self._note(record)
-        self.eval()
+    def _end_of_run(self, record: RoundRecord | TemperatureScaling | None) -> None:
+        self.federation.end(record)
+        if isinstance(record, RoundRecord):
+            self._load_scored()
+            self.eval()
+        else:
+            self.check_and_save()
 
     def _note(self, record: RoundRecord) -> None:
+        self._load_scored()
+        self.federation.note(record)
+
+    def _load_scored(self) -> None:
         server = self.federation.coordinator.server
         load_vector(server.model, server.raw_params)
-        self.federation.note(record)
 
     def terminate(self, msg_type=FINISH):
         """End the run: the final head goes to all clients, our files are written."""
@@ -309,7 +317,7 @@ class GGEURServer(FSServer):
         federation = self.federation
         logger.info("\n%s", federation.write("finished"))
         history, server = federation.history, federation.coordinator.server
-        if server.settings.demands.keeps_best:
+        if server.settings.demands.keeps_best or history.scaling is not None:
             self.models[0] = self._model = history.model()
         finals, alike = history.finals(), {}
         for k in federation.membership.connected:

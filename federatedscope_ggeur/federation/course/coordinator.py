@@ -38,7 +38,13 @@ from federatedscope_ggeur.federation.screening import (
     declared_findings,
 )
 from federatedscope_ggeur.federation.server import Server
-from federatedscope_ggeur.reporting import Divergence, Round0, RoundRecord, Screening
+from federatedscope_ggeur.reporting import (
+    Divergence,
+    Round0,
+    RoundRecord,
+    Screening,
+    TemperatureScaling,
+)
 from federatedscope_ggeur.settings import is_of_plugin
 
 E = TypeVar("E", bound=Exchange)
@@ -137,10 +143,21 @@ class Coordinator:
             _note(known, exchange, (yield from exchange.round(number)))
         return self.round_record(number, self.spent() - started, known)
 
-    def calibrate(self) -> Requests[RoundRecord]:
-        """Calibrate the head after the last round, and score it."""
+    def after_rounds(self) -> Requests[RoundRecord | TemperatureScaling | None]:
+        """Run what is due after the last round: calibrate the head, or find its
+        temperature. None if nothing is due.
+        """
         # No round has this number, so no late answer can belong to it by mistake.
-        number, started = self._demands.rounds + 1, self.spent()
+        number = self._demands.rounds + 1
+        if self._demands.calibrates:
+            return (yield from self._calibrate(number))
+        if self._demands.scales_trained:
+            return (yield from self.evaluation.scale_trained(number))
+        return None
+
+    def _calibrate(self, number: int) -> Requests[RoundRecord]:
+        """Calibrate the head, and score it."""
+        started = self.spent()
         details = yield from self.find(CalibrationExchange).run(number)
         scored = yield from self.evaluate(number)
         spent = self.spent() - started

@@ -27,9 +27,11 @@ from federatedscope_ggeur.reporting import (
     Capture,
     Chosen,
     Kept,
+    Probabilities,
     Results,
     Round0,
     RoundRecord,
+    TemperatureScaling,
     summarise,
 )
 from federatedscope_ggeur.reporting.results import Status
@@ -72,6 +74,8 @@ class History:
         self.round0: Round0 | None = progress.round0 if progress else None
         self.rounds: list[RoundRecord] = list(progress.rounds) if progress else []
         self.calibrated: RoundRecord | None = None
+        self.scaling: TemperatureScaling | None = None
+        self._is_over = False
         self.own_params: Callable[[int, Broadcast], Tensor] | None = None
         self.personal_params: Callable[[int], Tensor | None] | None = None
         self._note_left()
@@ -95,11 +99,31 @@ class History:
         if self.checkpoints is not None:
             self.checkpoints.flush()
 
+    @property
+    def awaits_end(self) -> bool:
+        """Whether something is due after the last round; see `end`."""
+        demands = self._coordinator.server.settings.demands
+        scales = demands.scales_trained and not self.leaves_closed_form
+        is_due = demands.calibrates or (scales and bool(self.rounds))
+        return is_due and not self._is_over
+
+    def end(self, record: RoundRecord | TemperatureScaling | None) -> None:
+        """Add what came of `Coordinator.after_rounds`."""
+        self._is_over = True
+        if isinstance(record, RoundRecord):
+            self.note(record)
+        elif record is not None:
+            self.scaling = record
+            self._note_left()
+
     def note(self, record: Round0 | RoundRecord) -> None:
         """Add a record: of round 0, of a round, or of the calibration."""
         if isinstance(record, Round0):
             self.round0 = record
         elif record.method is None:
+            if record.evaluated:
+                # In the file they would fill a line for each client and round.
+                self.rounds = [replace(r, client_accuracy=None) for r in self.rounds]
             self.rounds.append(record)
         else:
             self.calibrated = record
@@ -220,6 +244,7 @@ class History:
             self.calibrated,
             kept=self.kept,
             pooled=self._results.pooled,
+            scaling=self.scaling,
         )
         head, left = self.head_bytes(), self._left_record
         alone = final.head == "closed_form"
@@ -228,9 +253,10 @@ class History:
             chosen=self._chosen(),
             scored="clients" if self.leaves_own else "global",
             head_sha256=None if head is None else hashlib.sha256(head).hexdigest(),
-            probabilities=left.probabilities if left else None,
+            probabilities=self._probabilities(final.head),
             calibrated_by=self._calibrated_by(final.head),
             worst_client=left.worst_client if left else None,
+            client_accuracy=left.client_accuracy if left else None,
         )
         begun = self._begun()
         return replace(
@@ -240,6 +266,7 @@ class History:
             round0=self.round0,
             rounds=list(self.rounds),
             calibrated=self.calibrated,
+            temperature_scaling=self.scaling,
             final=final,
             stopped_early=self.rounds[-1].round if self.stopped_early else None,
             diverged=self._coordinator.diverged,
@@ -257,8 +284,19 @@ class History:
             return self.round0.closed_form
         return self.last_scored
 
-    def _calibrated_by(self, head: str) -> Literal["leave_one_out", "start"] | None:
+    def _probabilities(self, head: str) -> Probabilities | None:
+        """How honest those of a `head` are."""
+        if head == "trained" and self.scaling is not None:
+            return self.scaling.probabilities
+        left = self._left_record
+        return left.probabilities if left else None
+
+    def _calibrated_by(
+        self, head: str
+    ) -> Literal["leave_one_out", "validation", "start"] | None:
         """What the temperature of a `head` comes from."""
+        if head == "trained" and self.scaling is not None:
+            return "validation"
         solved = self.round0.closed_form if self.round0 else None
         if "temperature" not in ((solved and solved.details) or {}):
             return None

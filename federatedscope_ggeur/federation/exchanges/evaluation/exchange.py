@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
     ClientSide,
     Exchange,
@@ -19,6 +22,10 @@ from federatedscope_ggeur.federation.exchanges.base import (
     refusal,
     register_exchange,
     require_known,
+)
+from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import (
+    LogLosses,
+    LossQuery,
 )
 from federatedscope_ggeur.federation.exchanges.evaluation import keys
 from federatedscope_ggeur.federation.exchanges.evaluation.messages import ScoreReport
@@ -38,13 +45,27 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.federation.settings import RoleSettings
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.models import Model, fold
-from federatedscope_ggeur.reporting import WorstClient, average
+from federatedscope_ggeur.models.closed_forms import (
+    LOSS_UNITS,
+    best_temperature,
+    can_cool,
+    in_units,
+    temperatures,
+)
+from federatedscope_ggeur.models.closed_forms.temperature import log_losses
+from federatedscope_ggeur.reporting import TemperatureScaling, WorstClient, average
+
+#: Fewer validation rows than about this many do not tell the temperature well enough.
+LEAST_VALIDATION = 150
+#: From 1/16 to 256: trained heads are too sure more often than not.
+_TEMPERATURES = temperatures(16.0)
 
 
 class EvaluationClient(ClientSide):
     """Scores heads on the client's own rows."""
 
     _scored: Broadcast | None = None
+    _validated: tuple[Broadcast, LossQuery] | None = None
 
     def evaluate(self, broadcast: Broadcast) -> ScoreReport:
         """Score a head, by split. If nothing is trained, only one head is scored.
@@ -80,6 +101,29 @@ class EvaluationClient(ClientSide):
         }
         return ScoreReport(client.number, broadcast.round_number, scores)
 
+    def validation_losses(self, broadcast: Broadcast, query: LossQuery) -> LogLosses:
+        """The log-loss of the trained head on validation rows at each temperature.
+
+        A client with fewer of them than ``ggeur.min_samples`` tells of no rows.
+
+        Raises
+        ------
+        MessageError
+            It was asked before, for something else.
+        """
+        before = self._validated or (broadcast, query)
+        if not before[0].params.equal(broadcast.params) or before[1] != query:
+            problem = "log-losses on validation rows a second time, for another head"
+            raise MessageError(problem, field="kind", sender="the server")
+        self._validated = before
+        client, rows = self.client, self.rows.get("val")
+        if rows is None or len(rows) < client.settings.min_samples:
+            nothing = torch.zeros(len(query.temperatures), dtype=torch.int64)
+            return LogLosses(client.number, 0, nothing)
+        model = client.scored_model.at(broadcast.params)
+        losses = _validation_losses(model, rows, query.temperatures)
+        return LogLosses(client.number, len(rows), in_units(losses))
+
     def eval_params(self, broadcast: Broadcast) -> Tensor:
         """The weights [P + Q] that the client scores after a round, on raw embeddings:
         those broadcast, or its own.
@@ -101,6 +145,13 @@ class EvaluationClient(ClientSide):
         if method.personal:
             params = fold(client.model, params, client.space)
         return client.scored_model.at(params)
+
+
+def _validation_losses(model: Model, rows: Embeddings, by: Sequence[float]) -> Tensor:
+    """The summed log-loss [temperatures] of `rows`, in nats."""
+    with torch.inference_mode():
+        logits = model.in_chunks(model, rows.features).double()
+    return log_losses(logits, rows.labels, by)[0].sum(dim=1)
 
 
 def _advice(settings: RoleSettings) -> str:
@@ -141,6 +192,26 @@ EVALUATE = RequestKind(
 )
 
 
+def _bound_validation(declared: Declared, exchange: Any, answer: LogLosses) -> None:
+    declared.check_rows(answer.client, "rows", answer.rows, declared.val)
+
+
+VALIDATION_LOSSES = RequestKind(
+    name="validation_losses",
+    message="validation_query",
+    deadline="evaluate",
+    parts=(Broadcast, LossQuery),
+    respond=lambda side, *parts: side.validation_losses(*parts),
+    answer_message="validation_losses",
+    answer=LogLosses,
+    validate=lambda exchange, request, answer: require_known(
+        answer.client, exchange.server.client_domains
+    ),
+    bound=_bound_validation,
+    part_schema=lambda client: client.scored_schema,
+)
+
+
 @register_exchange("evaluation")
 class EvaluationExchange(Exchange):
     """Has the head scored after the rounds in which that is due.
@@ -153,7 +224,7 @@ class EvaluationExchange(Exchange):
         What clients scored in it on their own rows, unseen clients included.
     """
 
-    KINDS = (EVALUATE,)
+    KINDS = (EVALUATE, VALIDATION_LOSSES)
     CLIENT = EvaluationClient
     KEYS = keys.KEYS
     objections = staticmethod(keys.objections)
@@ -163,6 +234,10 @@ class EvaluationExchange(Exchange):
         super().__init__(course)
         self.scores: dict[str, dict[str, Score]] = {}
         self.reports: dict[int, ScoreReport] = {}
+
+    @classmethod
+    def answered(cls, demands: Demands) -> tuple[RequestKind, ...]:
+        return cls.KINDS if demands.scales_trained else (EVALUATE,)
 
     def round(self, number: int) -> Requests[dict[str, Any]]:
         if not self.server.evaluates(number):
@@ -208,7 +283,61 @@ class EvaluationExchange(Exchange):
             "metrics": self._metrics(),
             "probabilities": total.probabilities,
             "worst_client": self._worst_client(),
+            "client_accuracy": self._client_accuracy() or None,
         }
+
+    def scale_trained(self, number: int) -> Requests[TemperatureScaling | None]:
+        """Divide the trained head's logits by the temperature with the least log-loss
+        on validation rows, and score its probabilities.
+
+        Nothing is done, and None returned, if the validation rows are fewer than
+        `LEAST_VALIDATION`, or if the model's logits cannot be divided.
+        """
+        server = self.server
+        if not self.scores and can_cool(server.scored_model):
+            yield from self.score(number)  # the run goes on after its last round
+        before, started = (self.scores, self.reports), self.course.spent()
+        rows = sum(s.total for s in self.scores.get("val", {}).values())
+        if rows < LEAST_VALIDATION or not can_cool(server.scored_model):
+            return None
+        losses, rows = yield from self._losses_on_validation(number)
+        if rows < LEAST_VALIDATION:
+            return None
+        found = [float(total) / rows for total in losses]
+        server.trained_temperature = best_temperature(found, _TEMPERATURES)
+        scored = yield from self.score(number)
+        # What was scored is the same head: the last round's scores stand.
+        self.scores, self.reports = before
+        spent = self.course.spent() - started
+        return TemperatureScaling(
+            temperature=server.trained_temperature,
+            rows=rows,
+            loss=min(found),
+            loss_before=found[_TEMPERATURES.index(1.0)],
+            probabilities=scored["probabilities"],
+            seconds=spent.seconds,
+            bytes_up=spent.up,
+            bytes_down=spent.down,
+        )
+
+    def _losses_on_validation(self, number: int) -> Requests[tuple[Tensor, int]]:
+        """The log-losses [temperatures] of the trained head, and of how many rows."""
+        server = self.server
+        if self.course.plan.server_evaluates:
+            head = server.scored_model.at(server.head_params())
+            rows = list(self.course.rows["val"].values())
+            losses = [_validation_losses(head, one, _TEMPERATURES) for one in rows]
+            return torch.stack(losses).sum(dim=0), sum(map(len, rows))
+        head_bytes = head_broadcast(server, number).to_bytes()
+        parts = head_bytes, LossQuery(0, _TEMPERATURES).to_bytes()
+        held = [k for k, report in self.reports.items() if "val" in report.scores]
+        asked = self.course.membership.here(sorted(held))
+        answers = yield from self.course.ask(
+            VALIDATION_LOSSES, number, dict.fromkeys(asked, parts)
+        )
+        nothing = torch.zeros(len(_TEMPERATURES), dtype=torch.int64)
+        total: Tensor = sum((answer.losses for answer in answers), nothing)
+        return total / LOSS_UNITS, sum(answer.rows for answer in answers)
 
     def score_rows(
         self,
@@ -232,7 +361,8 @@ class EvaluationExchange(Exchange):
 
     def _temperature(self, number: int) -> float:
         """What the logits of the head after a round have been divided by."""
-        return self.server.temperature if number == 0 else 1.0
+        server = self.server
+        return server.temperature if number == 0 else server.trained_temperature
 
     def by_domain(
         self,
@@ -265,12 +395,17 @@ class EvaluationExchange(Exchange):
 
     def _worst_client(self) -> WorstClient | None:
         """The client, unseen or not, with the lowest accuracy on its test rows."""
-        tests = {k: r.scores.get("test", Score()) for k, r in self.reports.items()}
-        known = {k: s.accuracy for k, s in tests.items() if s.accuracy is not None}
+        known = {int(k): accuracy for k, accuracy in self._client_accuracy().items()}
         if not known:
             return None
         worst = min(known, key=lambda k: (known[k], k))
         return WorstClient(worst, known[worst], fmean(known.values()))
+
+    def _client_accuracy(self) -> dict[str, float]:
+        """Of each client with test rows, unseen or not."""
+        tests = {k: r.scores.get("test", Score()) for k, r in self.reports.items()}
+        each = {str(k): tests[k].accuracy for k in sorted(tests)}
+        return {k: accuracy for k, accuracy in each.items() if accuracy is not None}
 
     def _metrics(self) -> dict[str, float]:
         """FederatedScope's metrics of the last evaluation: averages over clients, or
