@@ -156,8 +156,11 @@ class _Rehearsal:
             stages.append(stage)
             walls.append(seconds)
         after, calibration = Meter(), 0.0
-        if rounds or self.settings.demands.calibrates:
+        demands = self.settings.demands
+        if demands.calibrates or demands.scales_trained:
             after, calibration = self._carry(coordinator.after_rounds())
+        if not after.phases:
+            calibration = 0.0
         total = sum([*before.phases.values(), *after.phases.values()], Traffic())
         for number in range(1, rounds + 1):
             total += self._round(number, stages)

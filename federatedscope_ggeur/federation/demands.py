@@ -143,9 +143,10 @@ class Demands:
         """Whether validation rows, where there are enough, choose a temperature of the
         trained head.
         """
-        one_head = self.federated and not (self.method and self.method.personal)
-        known = one_head and not self.calibrates and not self.sums
-        return self.is_cooled and self.trains and known
+        is_tried = self.is_cooled and self.trains and not self.sums
+        if not is_tried or self.calibrates or not self.federated:
+            return False
+        return self.method is None or not self.method.personal
 
     @property
     def keeps_components(self) -> bool:

@@ -141,8 +141,7 @@ class RoundRecord:
     worst_client : WorstClient or None
         Of those with test rows; None if they are not known one by one.
     client_accuracy : dict of str to float, or None
-        Of each client with test rows, by number as text. Kept of the last evaluated
-        round alone.
+        Of each client with test rows, by number as text; None for a round.
     """
 
     round: int
@@ -531,8 +530,10 @@ class Final:
         What its temperature comes from: rows left out; validation rows; or the start,
         whose temperature was folded in before training. None if it is not calibrated.
     worst_client : WorstClient or None
-    client_accuracy : dict of str to float, or None
         As in the record of that head.
+    client_accuracy : dict of str to float, or None
+        Of each client with test rows, by number as text. None if they are not known
+        one by one, or if the run was restored after its last round.
     """
 
     head: Literal["trained", "calibrated", "closed_form"]

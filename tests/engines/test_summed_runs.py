@@ -57,7 +57,7 @@ def test_a_client_of_these_settings_answers_with_no_statistics_of_its_own(config
     going = Run(config(*SUMS, *GGEUR))
     names = {kind.name for kind in answered_kinds(going.settings.demands)}
     others = {"statistics", "totals", "hit_counts", "log_losses", "calibrate"}
-    others |= {"personal_losses", "personal_head", "confidences"}
+    others |= {"validation_losses", "personal_losses", "personal_head", "confidences"}
     assert not names & others
     assert names | others == {kind.name for kind in all_kinds()}
     plain = Run(config())

@@ -206,8 +206,9 @@ class Coordinator:
         return self._asking.spent()
 
     def evaluate(self, number: int) -> Requests[dict[str, Any]]:
-        """Score the head; in round 0 the one-shot head."""
-        return self.evaluation.score(number)
+        """Score the head, for each client, too; in round 0 the one-shot head."""
+        scored = yield from self.evaluation.score(number)
+        return {**scored, "client_accuracy": self.evaluation.client_accuracy() or None}
 
     def on_statistics(self, upload: StatisticsUpload) -> None:
         """Pass a client's statistics to the server and to every exchange."""

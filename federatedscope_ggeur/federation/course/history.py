@@ -121,9 +121,6 @@ class History:
         if isinstance(record, Round0):
             self.round0 = record
         elif record.method is None:
-            if record.evaluated:
-                # In the file they would fill a line for each client and round.
-                self.rounds = [replace(r, client_accuracy=None) for r in self.rounds]
             self.rounds.append(record)
         else:
             self.calibrated = record
@@ -256,7 +253,7 @@ class History:
             probabilities=self._probabilities(final.head),
             calibrated_by=self._calibrated_by(final.head),
             worst_client=left.worst_client if left else None,
-            client_accuracy=left.client_accuracy if left else None,
+            client_accuracy=self._client_accuracy(),
         )
         begun = self._begun()
         return replace(
@@ -290,6 +287,13 @@ class History:
             return self.scaling.probabilities
         left = self._left_record
         return left.probabilities if left else None
+
+    def _client_accuracy(self) -> dict[str, float] | None:
+        """The accuracy of each client by the head that is left."""
+        left = self._left_record
+        if left is None or left.method is not None:
+            return left.client_accuracy if left else None
+        return self._coordinator.evaluation.client_accuracy() or None
 
     def _calibrated_by(
         self, head: str

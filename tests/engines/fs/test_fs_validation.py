@@ -61,6 +61,16 @@ def test_the_same_rows_choose_and_stop(fs, config, more):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("more", [[], ["federate.make_global_eval", True]], ids=str)
+def test_the_same_rows_choose_the_temperature(fs, config, more):
+    enough = ["data.splits", [0.3, 0.55, 0.15], "data.splitter", "domain"]
+    settings = [*STOPPING, *enough, "data.splitter_args", [], *more]
+    there = fs.run(*settings)
+    assert_same(there, Run(config(*settings)))
+    assert there.results.final.calibrated_by == "validation"
+
+
+@pytest.mark.slow
 @settings(
     max_examples=8,
     deadline=None,

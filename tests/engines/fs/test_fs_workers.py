@@ -153,6 +153,7 @@ def test_late_and_doubled_answers_cannot_start_anything_again(half_way):
         "hit_counts",
         "log_losses",
         "confidences",
+        "validation_losses",
         "personal_losses",
         "personal_score",
         "sum_key",

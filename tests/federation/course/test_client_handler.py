@@ -17,7 +17,10 @@ from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
     LEAVE_ONE_OUT,
     LOG_LOSSES,
 )
-from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
+    EVALUATE,
+    VALIDATION_LOSSES,
+)
 from federatedscope_ggeur.federation.exchanges.statistics.exchange import STATISTICS
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
@@ -56,8 +59,9 @@ class TestAClientHandler:
             return set(answered_kinds(demands))
 
         always = {PREPARE, INIT_BROADCAST, TRAIN, EVALUATE}
-        assert answers("ggeur.steps", []) == always
-        assert answers() == always | {STATISTICS}
+        scaled = always | {VALIDATION_LOSSES}
+        assert answers("ggeur.steps", []) == scaled
+        assert answers() == scaled | {STATISTICS}
         closed = ["ggeur.closed_form", "lda", "ggeur.steps", []]
         alone = {EVALUATE, STATISTICS}  # without rounds there is no training
         assert answers(*closed) == alone | {LEAVE_ONE_OUT, LOG_LOSSES}

@@ -49,7 +49,7 @@ def test_records_go_where_they_belong_and_into_the_results(carried):
     for record in (round0, *rounds):
         history.note(record)
     assert history.last_scored is rounds[-1]
-    calibrated = carried.carry(carried.coordinator.calibrate())
+    calibrated = carried.carry(carried.coordinator.after_rounds())
     history.note(calibrated)
     assert history.last_scored is calibrated
     results = history.results()
@@ -158,7 +158,7 @@ def test_checkpoints_are_of_all_but_the_calibrated_head(carried):
     round0, rounds = carried.run(2)
     for record in (round0, *rounds):
         history.note(record)
-    history.note(carried.carry(carried.coordinator.calibrate()))
+    history.note(carried.carry(carried.coordinator.after_rounds()))
     assert writer.written == [0, 1, 2]
 
 

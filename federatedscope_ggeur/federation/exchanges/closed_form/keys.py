@@ -24,9 +24,9 @@ KEYS = (
     Key(
         "temperature",
         "leave_one_out",
-        "What makes the probabilities of a head in closed form honest: leave_one_out, "
-        "a temperature chosen by the log-loss of the clients' rows, each left out; or "
-        "none.",
+        "What makes the probabilities of a head honest: leave_one_out, a temperature "
+        "chosen by the log-loss of the clients' rows, each left out, or, for a trained "
+        "head, of 150 or more validation rows; or none.",
         one_of("leave_one_out", "none"),
         shared=True,
     ),

@@ -283,7 +283,6 @@ class EvaluationExchange(Exchange):
             "metrics": self._metrics(),
             "probabilities": total.probabilities,
             "worst_client": self._worst_client(),
-            "client_accuracy": self._client_accuracy() or None,
         }
 
     def scale_trained(self, number: int) -> Requests[TemperatureScaling | None]:
@@ -395,14 +394,14 @@ class EvaluationExchange(Exchange):
 
     def _worst_client(self) -> WorstClient | None:
         """The client, unseen or not, with the lowest accuracy on its test rows."""
-        known = {int(k): accuracy for k, accuracy in self._client_accuracy().items()}
+        known = {int(k): accuracy for k, accuracy in self.client_accuracy().items()}
         if not known:
             return None
         worst = min(known, key=lambda k: (known[k], k))
         return WorstClient(worst, known[worst], fmean(known.values()))
 
-    def _client_accuracy(self) -> dict[str, float]:
-        """Of each client with test rows, unseen or not."""
+    def client_accuracy(self) -> dict[str, float]:
+        """Of each client with test rows, unseen or not, by number as text."""
         tests = {k: r.scores.get("test", Score()) for k, r in self.reports.items()}
         each = {str(k): tests[k].accuracy for k in sorted(tests)}
         return {k: accuracy for k, accuracy in each.items() if accuracy is not None}
