@@ -14,6 +14,7 @@ from federatedscope_ggeur.version import __version__
 __all__ = [
     "ClassStatistics",
     "Comparison",
+    "FederatedClassifier",
     "GeometricShape",
     "Predictor",
     "Results",
@@ -37,6 +38,7 @@ __all__ = [
 _HOMES = {
     "ClassStatistics": "geometry",
     "Comparison": "reporting.comparison",
+    "FederatedClassifier": "estimator",
     "GeometricShape": "geometry",
     "Predictor": "predictor",
     "Results": "reporting",
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
         register_splitter,
     )
     from federatedscope_ggeur.engines.run import run
+    from federatedscope_ggeur.estimator import FederatedClassifier
     from federatedscope_ggeur.federation.exchanges import register_exchange
     from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape, augment
     from federatedscope_ggeur.methods import register_augmentation, register_method

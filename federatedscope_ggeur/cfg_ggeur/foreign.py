@@ -28,7 +28,7 @@ TRUST = "--trust"
 _CACHE = next(key for key in ENCODER_KEYS if key.name == "encoder.cache")
 #: What the model that is left, and how images are embedded, depend on: keys, and
 #: sections of ggeur.
-_KEYS = ("data.type", "data.root", "model.dropout")
+_KEYS = ("data.type", "data.root", "data.transform", "model.dropout")
 _SECTIONS = {
     *("encoder", "network", "text", "closed_form", "init", "keep"),
     "mlp_hidden_dim",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,16 @@ from torch import Tensor
 
 from federatedscope_ggeur.cfg_ggeur.foreign import config_left
 from federatedscope_ggeur.cfg_ggeur.run_settings import scored_settings
+from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
 from federatedscope_ggeur.downloads import sha256_file
 from federatedscope_ggeur.errors import ConfigError, DataError
-from federatedscope_ggeur.models import OF_HEAD, OwnModels, build_model
+from federatedscope_ggeur.models import (
+    OF_HEAD,
+    OwnModels,
+    build_model,
+    head_bytes,
+    own_bytes,
+)
 from federatedscope_ggeur.models.strangeness import Strangeness
 from federatedscope_ggeur.reporting import (
     CLIENT_FILE,
@@ -27,6 +35,7 @@ from federatedscope_ggeur.reporting import (
     numbers_of_rows,
     own_file,
     read_results,
+    write_left,
 )
 
 Tensors = Mapping[str, Tensor]
@@ -85,6 +94,26 @@ class LeftModels:
                     f"{' '.join(str(error).split())}"
                 ) from error
         return OwnModels(model.eval(), _OwnFiles(self), self._head is not None)
+
+    def results_with_models(self, dim: int) -> Results:
+        """The results as the run gave them: with the models, on rows of `dim`
+        dimensions.
+
+        Raises
+        ------
+        ConfigError, DataError
+            As `on` and `own`.
+        """
+        left = self.on(dim)
+        held = left.tensors if self.has_own else ()
+        own = {number: self.own(number) for number in held}
+        return replace(
+            self.results,
+            model=left.model if left.shared else None,
+            own_models=OwnModels(left.model, own, left.shared) if own else None,
+            strange=self.strangeness(),
+            prepare=row_preparation(config_left(self.results)),
+        )
 
     def numbers(self, clients: Any, rows: int, name: str = "clients") -> Tensor:
         """Whose model each of so many rows is for; see `numbers_of_rows`. All are 0
@@ -163,6 +192,25 @@ class LeftModels:
         if any(metadata.get(key) != value for key, value in recorded.items()):
             raise _of_two_runs(path, f"{RESULTS_FILE} (encoder or classes differ)")
         return tensors, metadata
+
+
+def write_with_models(folder: str | Path, results: Results) -> None:
+    """Write results that have their models, so that `LeftModels` reads them.
+
+    Raises
+    ------
+    ConfigError
+        A file cannot be written.
+    """
+    about = results.class_names, results.encoder
+    head = None if results.model is None else head_bytes(results.model, *about)
+    tensors = {} if results.own_models is None else results.own_models.tensors
+    holders = [info for info in results.clients if info.number in tensors]
+    own = (
+        (k.number, own_bytes(tensors[k.number], k.number, k.domain, head, *about))
+        for k in holders
+    )
+    write_left(folder, results, head, own)
 
 
 class _OwnFiles(Mapping):

@@ -52,6 +52,7 @@ from federatedscope_ggeur.reporting.run import (
     own_file,
     read_results,
     write_client,
+    write_left,
     write_run,
 )
 from federatedscope_ggeur.reporting.summary import average, summarise

@@ -309,18 +309,29 @@ def results_table(results: Results) -> str:
     One row for each domain (a star marks those that no client holds), then AVG and
     STD over domains, all in percent; then what was sent (1 MB = 10^6 bytes) and how
     long it took; then where training diverged or the run broke off, if it did. A number
-    that does not exist is shown as "-".
+    that does not exist is shown as "-". Without test rows there is no table.
     """
+    remarks = _remarks(results)
+    if _is_unscored(results):
+        return Lines(remarks)
     head, rows, summary = _cells(results)
     table = text_table([head], rows, summary, ruled=True)
-    return Lines([*table, *_remarks(results)])
+    return Lines([*table, *remarks])
 
 
 def results_html(results: Results) -> str:
     """What `results_table` says, as an HTML table and a paragraph."""
-    head, rows, summary = _cells(results)
     remarks = "<br>".join(map(as_html, _remarks(results)))
+    if _is_unscored(results):
+        return f"<p>{remarks}</p>"
+    head, rows, summary = _cells(results)
     return f"{html_table(head, rows + summary)}\n<p>{remarks}</p>"
+
+
+def _is_unscored(results: Results) -> bool:
+    """Whether there were no rows to score a head on."""
+    held = [client.test_rows for client in results.clients]
+    return bool(held) and set(held) == {0} and not results.unseen_domains
 
 
 def _cells(results: Results) -> tuple[tuple, list[tuple], list[tuple]]:
@@ -341,6 +352,8 @@ def _cells(results: Results) -> tuple[tuple, list[tuple], list[tuple]]:
 def _remarks(results: Results) -> list[str]:
     """What stands below the table, a line each."""
     final, lines = results.final, []
+    if _is_unscored(results):
+        lines.append("there are no test rows, so nothing is scored")
     if results.unseen_domains:
         lines.append("* unseen: held by no client")
     lines.append(

@@ -53,9 +53,32 @@ def write_run(
         draw_curve(results, folder / "curve.png")
     finally:
         _write_models(folder, head, own)
-        if results.strange is not None:
-            data = results.strange.to_bytes(results.final.head_sha256)
-            write_atomically(folder / STRANGENESS_FILE, data)
+        _write_strangeness(folder, results)
+
+
+def write_left(
+    folder: str | os.PathLike,
+    results: Results,
+    head: bytes | None,
+    own: Iterable[tuple[int, bytes]],
+) -> None:
+    """Write what `predict` needs of a run: as `write_run`, without table and curve.
+
+    Raises
+    ------
+    ConfigError
+        If a file cannot be written.
+    """
+    folder = Path(folder)
+    write_atomically(folder / RESULTS_FILE, results.to_json())
+    _write_models(folder, head, own)
+    _write_strangeness(folder, results)
+
+
+def _write_strangeness(folder: Path, results: Results) -> None:
+    if results.strange is not None:
+        data = results.strange.to_bytes(results.final.head_sha256)
+        write_atomically(folder / STRANGENESS_FILE, data)
 
 
 def write_client(

@@ -1,0 +1,300 @@
+"""`FederatedClassifier`: what users of scikit-learn expect, and equal to a YAML run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import warnings
+
+import joblib
+import numpy as np
+import pandas
+import pytest
+import sklearn
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import LeaveOneGroupOut, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from federatedscope_ggeur import FederatedClassifier, run
+from federatedscope_ggeur.errors import ConfigError, DataError
+from federatedscope_ggeur.reporting import results_table
+
+X, y = load_digits(return_X_y=True)
+X, y = X[:600].astype("float32"), y[:600]
+SITE = np.array(["north", "south", "east"])[np.arange(600) % 3]
+CAMERA = np.where(np.arange(600) < 300, "old", "new")
+
+
+def fitted(method="lda", **fit):
+    return FederatedClassifier(method).fit(X, y, **fit)
+
+
+@pytest.mark.slow
+def test_scikit_learns_own_checks_pass():
+    """All but one, which scikit-learn runs only where SCIPY_ARRAY_API is set."""
+    for method in ("auto", "lda", "fedavg"):
+        found = check_estimator(FederatedClassifier(method), on_fail=None)
+        failed = [one for one in found if one["status"] != "passed"]
+        assert {one["check_name"] for one in failed} <= {"check_array_api_input"}
+        assert all(one["status"] == "skipped" for one in failed)
+
+
+def test_it_learns_from_three_sites():
+    made = fitted("auto", clients=SITE, domains=CAMERA)
+    assert made.score(X, y) > 0.9
+    assert made.n_features_in_ == 64
+    assert made.clients_[:2] == [("east", "new"), ("east", "old")]
+    assert made.results_.domains == ["new", "old"]
+    assert made.results_.final.accuracy == {"new": None, "old": None}
+    shares = made.predict_proba(X)
+    np.testing.assert_allclose(shares.sum(axis=1), 1, atol=1e-6)
+    assert (made.classes_[shares.argmax(axis=1)] == made.predict(X)).all()
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [np.array(list("abcdefghij"))[y], y + 0.0, y > 4, y * 10 - 3],
+    ids=["str", "float", "bool", "int"],
+)
+def test_labels_of_any_kind_come_back(labels, tmp_path):
+    made = FederatedClassifier("lda").fit(X, labels, clients=SITE)
+    found = made.predict(X)
+    assert found.dtype == labels.dtype
+    assert (found == labels).mean() > 0.9
+    made.save(tmp_path / "head")
+    read = FederatedClassifier.load(tmp_path / "head")
+    assert (read.predict(X) == found).all()
+    assert read.classes_.dtype.kind == made.classes_.dtype.kind
+
+
+@pytest.mark.parametrize("kind", ["tensor", "frame", "list"])
+def test_rows_of_other_kinds_are_the_same_rows(kind):
+    as_kind = {"tensor": torch.tensor, "frame": pandas.DataFrame, "list": list}[kind]
+    sites = pandas.Series(SITE) if kind == "frame" else list(SITE)
+    other = FederatedClassifier("lda").fit(as_kind(X), as_kind(y), sites)
+    assert np.array_equal(other.predict_proba(X), fitted(clients=SITE).predict_proba(X))
+
+
+def test_names_of_columns_are_kept(tmp_path):
+    frame = pandas.DataFrame(X, columns=[f"pixel{i}" for i in range(64)])
+    made = FederatedClassifier("lda").fit(frame, y)
+    assert list(made.feature_names_in_) == list(frame.columns)
+    with pytest.raises(ValueError, match="feature names"):
+        made.predict(frame.rename(columns={"pixel0": "other"}))
+    made.save(tmp_path / "head")
+    read = FederatedClassifier.load(tmp_path / "head")
+    assert list(read.feature_names_in_) == list(frame.columns)
+
+
+@pytest.mark.parametrize("method", ["auto", "ggeur", "fedavg", "lda"])
+def test_a_yaml_run_of_the_same_rows_has_the_same_bits(method, tmp_path):
+    args = [{"alpha": 0.5}]
+    made = FederatedClassifier(method, splitter="lda", splitter_args=args)
+    made.fit(X, y, clients=5)
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    np.savez(folder / "train.npz", features=X, labels=y)
+    np.savez(folder / "test.npz", features=X[:10], labels=y[:10])
+    chosen = {
+        "auto": {},
+        "ggeur": {"steps": [1], "geometry": "class", "step1_size": -1},
+        "fedavg": {"steps": [], "base_method": "fedavg"},
+        "lda": {"closed_form": "lda"},
+    }[method]
+    trained = {"closed_form": "none", "init": "random", "keep": "trained"}
+    settings = chosen if method == "auto" else {**trained, **chosen}
+    there = run(
+        "ggeur_own_embeddings.yaml",
+        overrides={
+            "data.root": str(folder),
+            "data.splitter": "lda",
+            "data.splitter_args": args,
+            "federate.client_num": 5,
+            **{f"ggeur.{k}": v for k, v in settings.items()},
+        },
+    )
+    assert np.array_equal(made.predict_proba(X), there.predict_proba(X))
+    last = there.rounds[-1] if there.rounds else there.closed_form
+    assert made.score(X[:10], y[:10]) == last.avg
+
+
+@pytest.mark.parametrize("copied", [pickle, joblib, "save"])
+@pytest.mark.parametrize("method", ["lda", "fedavg", "local"])
+def test_a_copy_predicts_the_same(method, copied, tmp_path):
+    made = fitted(method, clients=SITE)
+    whose = "south" if method == "local" else None
+    if copied == "save":
+        made.save(tmp_path / "head")
+        copy = FederatedClassifier.load(tmp_path / "head")
+    elif copied is joblib:
+        joblib.dump(made, tmp_path / "file")
+        copy = joblib.load(tmp_path / "file")
+    else:
+        copy = pickle.loads(pickle.dumps(made))
+    assert np.array_equal(copy.predict_proba(X, whose), made.predict_proba(X, whose))
+    assert copy.get_params() == made.get_params()
+    assert copy.results_.final == made.results_.final
+
+
+def test_a_clone_is_not_fitted():
+    copy = clone(fitted("lda"))
+    assert copy.method == "lda"
+    with pytest.raises(NotFittedError):
+        copy.predict(X)
+
+
+@pytest.mark.parametrize("routed", [True, False])
+def test_clients_reach_it_in_a_pipeline(routed):
+    made = make_pipeline(StandardScaler(), FederatedClassifier("lda"))
+    with sklearn.config_context(enable_metadata_routing=routed):
+        step = "" if routed else "federatedclassifier__"
+        made.fit(X, y, **{f"{step}clients": SITE, f"{step}domains": CAMERA})
+    assert len(made[-1].clients_) == 6
+    assert made.score(X, y) > 0.9
+
+
+def test_clients_reach_it_in_cross_validation():
+    with sklearn.config_context(enable_metadata_routing=True):
+        scores = cross_val_score(
+            FederatedClassifier("lda"), X, y, cv=LeaveOneGroupOut(),
+            params={"clients": SITE, "groups": SITE},
+        )  # fmt: skip
+    assert len(scores) == 3
+    assert scores.min() > 0.8
+
+
+def test_one_holder_has_no_threshold_and_clients_have_one():
+    few = np.flatnonzero((y < 2) | (np.cumsum(y == 2) <= 3) & (y == 2))
+    alone = FederatedClassifier("lda").fit(X[few], y[few])
+    rare = X[few][y[few] == 2]
+    assert (alone.predict(rare) == 2).all()
+    with pytest.warns(UserWarning, match="1 of 3 classes cannot be predicted, 2: no"):
+        apart = FederatedClassifier("lda").fit(X[few], y[few], clients=SITE[few])
+    assert 2 not in apart.predict(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lower = {"ggeur.privacy.min_samples": 1}
+        FederatedClassifier("lda", lower).fit(X[few], y[few], clients=SITE[few])
+
+
+def test_settings_may_be_nested_and_go_first():
+    nested = {"ggeur": {"lda": {"shrinkage": 0.5}}, "seed": 7}
+    dotted = {"ggeur.lda.shrinkage": 0.5, "seed": 7}
+    made = [FederatedClassifier("lda", one).fit(X, y) for one in (nested, dotted)]
+    assert made[0].results_.closed_form.details["shrinkage"] == 0.5
+    assert made[1].results_.closed_form.details["shrinkage"] == 0.5
+    assert [one.results_.seed for one in made] == [7, 7]
+
+
+def test_a_transform_is_of_new_rows_too(tmp_path):
+    settings = {"data.transform": ["sqrt_l2"]}
+    made = FederatedClassifier("lda", settings).fit(X, y)
+    rows = np.sqrt(X)
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    by_hand = FederatedClassifier("lda").fit(rows, y)
+    wanted = by_hand.predict_proba(rows)
+    np.testing.assert_allclose(made.predict_proba(X), wanted, atol=1e-4)
+    made.save(tmp_path / "head")
+    read = FederatedClassifier.load(tmp_path / "head")
+    assert np.array_equal(read.predict_proba(X), made.predict_proba(X))
+
+
+def test_heads_of_ones_own():
+    settings = {"ggeur.personal.head": "means"}
+    made = FederatedClassifier("auto", settings).fit(X, y, clients=SITE)
+    by_row = made.predict_proba(X, SITE)
+    south = made.predict_proba(X, "south")
+    assert np.array_equal(by_row[SITE == "south"], south[SITE == "south"])
+    with pytest.raises(ValueError, match="'west' is not in clients_"):
+        made.predict(X, "west")
+    with pytest.raises(ValueError, match="2 labels for 600 rows"):
+        made.predict(X, ["south", "north"])
+
+
+def test_an_int_is_the_seed_and_none_a_new_one():
+    def head(seed):
+        made = FederatedClassifier("fedavg", random_state=seed).fit(X, y, clients=SITE)
+        return made.results_.final.head_sha256
+
+    assert head(0) == head(0) == head(np.int64(0))
+    assert len({head(0), head(1), head(None), head(None)}) == 4
+    state = np.random.RandomState(3)
+    assert head(state) != head(state)
+
+
+def test_a_fit_leaves_no_trace(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(5)
+    before = torch.get_rng_state(), torch.get_num_threads(), logging.root.level
+    of_numpy = np.random.get_state()[1].tolist()  # noqa: NPY002
+    fitted("fedavg", clients=SITE)
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1:] == (torch.get_num_threads(), logging.root.level)
+    assert np.random.get_state()[1].tolist() == of_numpy  # noqa: NPY002
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_table_says_once_that_nothing_is_scored():
+    text = results_table(fitted(clients=SITE).results_)
+    assert text.count("no test rows") == 1
+    assert "AVG" not in text
+
+
+@pytest.mark.parametrize(
+    ("method", "fit", "error", "message"),
+    [
+        ("wrong", {}, ConfigError, "method: 'wrong' is unknown; known: auto, ggeur"),
+        ("lda", {"clients": SITE[:5]}, ValueError, r"clients: must be of shape \(600"),
+        ("lda", {"domains": [1, 2]}, ValueError, r"domains: must be of shape \(600"),
+        ("lda", {"clients": 0}, ConfigError, "client_num"),
+    ],
+)
+def test_wrong_arguments_are_named(method, fit, error, message):
+    with pytest.raises(error, match=message):
+        FederatedClassifier(method).fit(X, y, **fit)
+
+
+def test_wrong_rows_and_settings_are_named():
+    with pytest.raises(ValueError, match="one class"):
+        FederatedClassifier("lda").fit(X, np.zeros(600))
+    with pytest.raises(ValueError, match="NaN"):
+        FederatedClassifier("lda").fit(np.where(X[0, 5] == X, np.nan, X), y)
+    with pytest.raises(ConfigError, match=r"ggeur\.lda\.shrink: "):
+        FederatedClassifier("lda", {"ggeur.lda.shrink": 1}).fit(X, y)
+    with pytest.raises(ConfigError, match="splitter: needs a number of clients"):
+        FederatedClassifier("lda", splitter="iid").fit(X, y, clients=SITE)
+    with pytest.raises(ValueError, match="63 features"):
+        fitted("lda").predict(X[:, :63])
+
+
+def test_save_refuses_what_it_cannot_read_again(tmp_path):
+    made = fitted("lda")
+    with pytest.raises(NotFittedError):
+        FederatedClassifier().save(tmp_path / "head")
+    made.save(tmp_path / "head")
+    with pytest.raises(FileExistsError, match="is there already"):
+        made.save(tmp_path / "head")
+    made.classes_ = made.classes_.astype("datetime64[D]")
+    with pytest.raises(TypeError, match="cannot be saved"):
+        made.save(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    assert [one.name for one in tmp_path.iterdir()] == ["head"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"parameters": {"other": 1}}'])
+def test_a_damaged_file_is_named(tmp_path, text):
+    fitted("lda").save(tmp_path / "head")
+    path = tmp_path / "head" / "classifier.json"
+    assert json.loads(path.read_text())["classes"] == list(range(10))
+    path.write_text(text)
+    with pytest.raises(DataError, match=r"classifier\.json.*: is not what"):
+        FederatedClassifier.load(tmp_path / "head")
+    with pytest.raises(DataError, match=r"classifier\.json"):
+        FederatedClassifier.load(tmp_path / "nowhere")
