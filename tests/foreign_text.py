@@ -18,6 +18,7 @@ WORST = (
     '=HYPERLINK("http://evil.example";"x")',
     "+1+cmd|' /C calc'!A0",
     "-2+3",
+    "--",
     "@SUM(1)",
     "\t=1+1",
     " =1+1",
