@@ -1,11 +1,13 @@
-"""``federatedscope-ggeur predict``: the classes of images, by a run's head."""
+"""``federatedscope-ggeur predict``: classes of images, and of their embeddings."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from federatedscope_ggeur.commands import (
     add_console_options,
@@ -21,6 +23,7 @@ from federatedscope_ggeur.predictor.predictor import (
     Predictor,
     find_images,
 )
+from federatedscope_ggeur.predictor.rows import ROW_FILES, RowFile, read_rows
 from federatedscope_ggeur.printable import is_hidden, say
 from federatedscope_ggeur.reporting.tables import csv_text
 
@@ -32,20 +35,65 @@ def predict(arguments: Sequence[str]) -> int:
     wrong with it; the others are predicted all the same.
     """
     options = _parser().parse_args(arguments)
-    images = find_images(options.images)
+    tables = [path for path in options.images if path.endswith(ROW_FILES)]
+    images = find_images([path for path in options.images if path not in tables])
     with shown_on_console(options.log_level or "warning"):
         predictor = _predictor(options)
         least = None
         if options.flag_below is not None:
             least = predictor.confidence_at(options.flag_below)
         broken: list[Prediction] = []
-        predictions = predictor.predict(images, options.top, options.clients)
-        found = _naming_broken(predictions, broken)
-        if options.form == "json":
-            _print_json(found, least, predictor.calibrated_by)
-        else:
-            _PRINTERS[options.form](found, least)
+        rows = [read_rows(path, predictor.class_names) for path in tables]
+        _check_clients(options.clients, images, rows)
+        predictions: list[Iterable[Prediction]] = []
+        if images:
+            predictions.append(predictor.predict(images, options.top, options.clients))
+        right = Counter[str]()
+        for one in rows:
+            found = predictor.predict_rows(
+                one.features, options.top, options.clients, one.path
+            )
+            predictions.append(_counting(found, one, predictor.class_names, right))
+        _PRINTERS[options.form](
+            _naming_broken(chain.from_iterable(predictions), broken),
+            least,
+            predictor.calibrated_by,
+        )
+        for one in rows:
+            if one.labels is not None:
+                _say_accuracy(one, right[one.path], options.form)
     return 1 if broken else 0
+
+
+def _check_clients(clients: object, images: list[str], rows: list[RowFile]) -> None:
+    several = len(rows) + bool(images) > 1
+    if isinstance(clients, list) and several:
+        raise ConfigError(
+            "--clients: with one number for each row there can be one file of rows, "
+            "and no images beside it"
+        )
+
+
+def _counting(
+    found: Iterable[Prediction],
+    rows: RowFile,
+    class_names: Sequence[str],
+    right: Counter[str],
+) -> Iterator[Prediction]:
+    """The same predictions; `right` counts those that are the rows' labels."""
+    for number, one in enumerate(found):
+        if rows.labels is not None and one.classes:
+            label = int(rows.labels[number])
+            is_known = 0 <= label < len(class_names)
+            right[rows.path] += is_known and one.classes[0][0] == class_names[label]
+        yield one
+
+
+def _say_accuracy(rows: RowFile, right: int, form: str) -> None:
+    """Below the text; elsewhere it would spoil what programs read."""
+    share = right / len(rows.features)
+    line = f"{rows.path}: accuracy {share:.2%}, {right} of {len(rows.features)} rows"
+    say(line, file=sys.stdout if form == "text" else sys.stderr)
 
 
 def _predictor(options: argparse.Namespace) -> Predictor:
@@ -127,8 +175,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "images",
         nargs="+",
-        metavar="IMAGE_OR_FOLDER",
-        help="image files, and folders to search for some",
+        metavar="FILE_OR_FOLDER",
+        help="image files, and folders to search for some; with --run also files of "
+        "embeddings: npz with features, or csv of numbers (with labels, the accuracy "
+        "is printed)",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
@@ -197,7 +247,9 @@ def _is_flagged(one: Prediction, least: float | None) -> bool:
     return least is not None and one.confidence is not None and one.confidence < least
 
 
-def _print_text(found: Iterable[Prediction], least: float | None) -> None:
+def _print_text(
+    found: Iterable[Prediction], least: float | None, calibrated_by: str | None
+) -> None:
     for one in found:
         shown = ", ".join(f"{name} {share:.3f}" for name, share in one.classes)
         strange = "" if one.strangeness is None else f" (strange {one.strangeness:.3g})"
@@ -229,7 +281,9 @@ def _json_escaped(character: str) -> str:
     return json.dumps(character)[1:-1] if is_hidden(character) else character
 
 
-def _print_csv(found: Iterable[Prediction], least: float | None) -> None:
+def _print_csv(
+    found: Iterable[Prediction], least: float | None, calibrated_by: str | None
+) -> None:
     def show(*cells: object) -> None:
         print(csv_text([cells]), end="", flush=True)
 
@@ -244,4 +298,4 @@ def _print_csv(found: Iterable[Prediction], least: float | None) -> None:
             show(one.image, rank, name, share, "", one.confidence, strange, flag)
 
 
-_PRINTERS = {"text": _print_text, "csv": _print_csv}
+_PRINTERS = {"text": _print_text, "csv": _print_csv, "json": _print_json}

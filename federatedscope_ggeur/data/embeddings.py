@@ -162,7 +162,7 @@ class Embeddings:
         ----------
         features : array of shape [n, D], of floats or integers
             Of uint8, and kept so, with an `image_shape`.
-        labels : array of shape [n], of any integer dtype
+        labels : array of shape [n], of whole numbers in any dtype
         domain : str
         where : str
             Where the arrays come from, e.g. a file's path; errors start with it.
@@ -227,16 +227,27 @@ class Embeddings:
 
 
 def _integers(name: str, array: np.ndarray, where: str) -> np.ndarray:
+    """`array` as integers: whole floats are taken, too."""
+    if array.dtype.kind == "f":
+        bad = ~(np.isfinite(array) & (array == np.round(array))).reshape(-1)
+        if bad.any():
+            row = int(bad.argmax())
+            raise DataError(
+                f"{where}: '{name}' must hold whole numbers, but row {row} is "
+                f"{array.reshape(-1)[row]}. Number them from 0."
+            )
+        return array.astype(np.int64)
     if array.dtype.kind not in "iu":
         raise DataError(
-            f"{where}: '{name}' must hold integers, but has dtype {array.dtype}. "
-            f"Save them with {name}.astype('int64')."
+            f"{where}: '{name}' must hold whole numbers, but has dtype {array.dtype}. "
+            "Number them from 0."
         )
     return array
 
 
 def _as_int64(name: str, array: np.ndarray, where: str) -> torch.Tensor:
-    if _integers(name, array, where).dtype.kind == "u":
+    array = _integers(name, array, where)
+    if array.dtype.kind == "u":
         bad = array.astype(np.uint64) > np.uint64(np.iinfo(np.int64).max)
         if bad.any():
             row = int(bad.argmax())

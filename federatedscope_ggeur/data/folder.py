@@ -19,7 +19,7 @@ from federatedscope_ggeur.data.images.layout import unreadable_named
 from federatedscope_ggeur.data.registry import register_reader
 from federatedscope_ggeur.data.split import split_domain
 from federatedscope_ggeur.data.text.features import TEXT, is_text_file
-from federatedscope_ggeur.errors import DataError
+from federatedscope_ggeur.errors import DataError, shown
 from federatedscope_ggeur.printable import get_logger
 
 logger = get_logger(__name__)
@@ -43,13 +43,15 @@ def read_embeddings_folder(
 
     Layouts: ``<domain>.npz``, or ``<domain>/{train,test}.npz``, or ``{train,test}.npz``
     (one domain, called "all"), with arrays ``features`` [n, D] (floats or integers,
-    cast to float32) and ``labels`` [n] (integers). A file may also hold ``image_shape``
-    (channels, height, width): its features are then the images' pixels, uint8, channel
-    by channel; and ``users`` [n] (integers), who made each row, for ``data.splitter:
-    natural``. Optional beside the files: ``class_names.txt`` (one name in each line,
-    class 0 first; otherwise the names are "0", "1", ...), ``encoder.txt`` (one line)
-    and ``text.npz``, text features of the classes (see `data.text`), which are no
-    domain. Other files are not looked at.
+    cast to float32) and ``labels`` [n] (whole numbers, or class names).
+
+    A file may also hold ``image_shape`` (channels, height, width): its features are
+    then the images' pixels, uint8, channel by channel; and ``users`` [n] (integers),
+    who made each row, for ``data.splitter: natural``. Optional beside the files:
+    ``class_names.txt`` (one name in each line, class 0 first; otherwise the names are
+    "0", "1", ..., or those that are the labels), ``encoder.txt`` (one line) and
+    ``text.npz``, text features of the classes (see `data.text`), which are no domain.
+    Other files are not looked at.
 
     Parameters
     ----------
@@ -70,12 +72,16 @@ def read_embeddings_folder(
     root = Path(root).expanduser()
     with unreadable_named(root):
         files = _find_files(root)
+        arrays = {
+            path: read_npz(path) for paths in files.values() for path in paths.values()
+        }
+        named = _names_of_labels(root, arrays)
         read = {
-            (domain, split): _read_npz(path, domain)
+            (domain, split): _as_rows(path, domain, arrays.pop(path))
             for domain, paths in files.items()
             for split, path in paths.items()
         }
-        class_names = _class_names(root, read)
+        class_names = named or _class_names(root, read)
         for (domain, split), rows in read.items():
             where = str(files[domain][split])
             check_labels_below(rows.labels, len(class_names), where)
@@ -154,7 +160,18 @@ def _check_pair(folder: Path, found: dict[str, Path]) -> None:
         raise DataError(f"{folder}: not expected beside train and test: {extra}.")
 
 
-def _read_npz(path: Path, domain: str) -> Embeddings:
+def read_npz(
+    path: Path,
+    needed: Sequence[str] = _NEEDED,
+    optional: Sequence[str] = _OPTIONAL,
+) -> dict[str, np.ndarray]:
+    """The arrays of an npz file by name.
+
+    Raises
+    ------
+    DataError
+        The file is damaged, needs pickle or holds no such array; it is named.
+    """
     # numpy takes whatever it does not know for a pickle, so look for a zip first; in
     # an open file: zipfile takes a path that cannot be opened for "no zip".
     with open(path, "rb") as file:
@@ -167,23 +184,81 @@ def _read_npz(path: Path, domain: str) -> Embeddings:
     try:
         with np.load(path, allow_pickle=False) as archive:
             names = archive.files
-            arrays = {n: archive[n] for n in (*_NEEDED, *_OPTIONAL) if n in names}
+            arrays = {n: archive[n] for n in (*needed, *optional) if n in names}
     except Exception as error:  # a damaged zip fails in many ways
         if "allow_pickle" in str(error):
             raise DataError(
                 f"{path}: needs pickle (an array of Python objects), which is refused "
-                "because unpickling can run code. Save arrays of numbers instead."
+                "because unpickling can run code. Save numbers, or names as str."
             ) from None
         raise DataError(
             f"{path}: corrupt, cannot be read ({error}). Write it again."
         ) from error
-    for name in (*_NEEDED, *(name for name in _OPTIONAL if name in names)):
+    for name in (*needed, *(name for name in optional if name in names)):
         if not isinstance(arrays.get(name), np.ndarray):
             raise DataError(f"{path}: no array '{name}'; the file holds {names}.")
+    return arrays
+
+
+def _as_rows(path: Path, domain: str, arrays: dict[str, np.ndarray]) -> Embeddings:
     rows = Embeddings.from_numpy(**arrays, domain=domain, where=str(path))
     if len(rows) == 0:
         raise DataError(f"{path}: 'features' and 'labels' have zero rows.")
     return rows
+
+
+def numbers_of_names(
+    labels: np.ndarray, class_names: Sequence[str], where: str
+) -> np.ndarray:
+    """The class numbers of `labels` that are class names: int64 array of shape [n].
+
+    Raises
+    ------
+    DataError
+        A label is no class's name.
+    """
+    if labels.ndim != 1:
+        raise DataError(f"{where}: 'labels' must have 1 dimension, not {labels.ndim}.")
+    place = {name: number for number, name in enumerate(class_names)}
+    names = labels.astype(str).tolist()
+    for row, name in enumerate(names):
+        if name not in place:
+            raise DataError(
+                f"{where}: row {row} has the label {shown(name)}, which is none of the "
+                f"{len(place)} classes. Correct it, or name the class."
+            )
+    return np.array([place[name] for name in names], dtype=np.int64)
+
+
+def is_named(labels: np.ndarray) -> bool:
+    """Whether labels are texts."""
+    return labels.dtype.kind in "US"
+
+
+def _names_of_labels(
+    root: Path, arrays: dict[Path, dict[str, np.ndarray]]
+) -> tuple[str, ...]:
+    """Class names where the files have these as labels, which become numbers; () where
+    they have numbers. Without class_names.txt classes are in the order of their names.
+    """
+    named = [path for path in arrays if is_named(arrays[path]["labels"])]
+    if not named:
+        return ()
+    numbered = [path for path in arrays if path not in named]
+    if numbered:
+        raise DataError(
+            f"{root}: labels are names in {named[0].name} and numbers in "
+            f"{numbered[0].name}. Keep to one of them."
+        )
+    path = root / "class_names.txt"
+    if _is_there(path):
+        names = _read_names(path)
+    else:
+        each = [np.unique(held["labels"].astype(str)) for held in arrays.values()]
+        names = tuple(np.unique(np.concatenate(each)).tolist())
+    for path, held in arrays.items():
+        held["labels"] = numbers_of_names(held["labels"], names, str(path))
+    return names
 
 
 def _class_names(root: Path, read: dict[tuple[str, str], Embeddings]) -> tuple:
@@ -197,6 +272,10 @@ def _class_names(root: Path, read: dict[tuple[str, str], Embeddings]) -> tuple:
             )
         _say_gaps(root, largest, read)
         return tuple(str(c) for c in range(largest + 1))
+    return _read_names(path)
+
+
+def _read_names(path: Path) -> tuple[str, ...]:
     names = [line.strip() for line in _read_text(path).rstrip().splitlines()]
     for number, name in enumerate(names, start=1):
         if not name or name in names[: number - 1]:

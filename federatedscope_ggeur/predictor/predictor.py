@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from yacs.config import CfgNode
@@ -46,12 +48,12 @@ from federatedscope_ggeur.settings import flatten
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one image shows.
+    """What one image, or its embedding, shows.
 
     Attributes
     ----------
     image : str
-        The file's path.
+        The file's path; of an embedding ``file[row]``, rows from 0.
     classes : tuple of (str, float)
         The likeliest classes' names and probabilities, the likeliest first.
     problem : str
@@ -71,10 +73,12 @@ class Prediction:
 
 
 class Predictor:
-    """The classifier that a run left: its encoder, and its head.
+    """The classifier that a run left: its head and, of a run on images, its encoder.
 
     Attributes
     ----------
+    encoder : Encoder or None
+        None of a run on embeddings, which predicts embeddings alone.
     calibrated_by : str or None
         What makes its probabilities honest, see `Final.calibrated_by`; None: nothing.
 
@@ -96,14 +100,14 @@ class Predictor:
     Raises
     ------
     ConfigError
-        It is no run's folder; the run was on embeddings of unknown making; the encoder
-        cannot be had, or not without `trust`; a plugin cannot be imported, or is needed
-        and not named.
+        It is no run's folder; the encoder cannot be had, or not without `trust`; a
+        plugin cannot be imported, or is needed and not named.
     DataError
         A file of the run is damaged; the encoder is not the one that the head was
         trained with.
     """
 
+    encoder: Encoder | None
     calibrated_by: str | None = None
     _confidence_bins: Sequence[int] | None = None
 
@@ -137,20 +141,24 @@ class Predictor:
         load_plugins(plugins, Path.cwd(), asked_by="--plugins")
         self._left = LeftModels(folder)
         results = self._left.results
-        cfg = _config(results)
-        settings = _encoding(cfg, pretrained, device)
         self.class_names = results.class_names
         self.calibrated_by = results.final.calibrated_by
         solved = results.closed_form
         if results.final.head == "closed_form" and solved is not None:
             self._confidence_bins = (solved.details or {}).get("confidence_bins")
+        self._with_models: Results | None = None
+        cfg = _config(results)
+        if _is_of_embeddings(cfg.data.type):
+            self.encoder = None
+            return
+        settings = _encoding(cfg, pretrained, device)
         _check_known(settings.encoder)
         if not trust:
             own = {"ggeur.encoder.pretrained"} if pretrained else set()
             places = (p for p in places_of_encoder(cfg) if p[0] not in own)
             check_places(self._left.folder, places)
         with downloads_if(trust):
-            self.encoder: Encoder = build_encoder_called(
+            self.encoder = build_encoder_called(
                 settings.encoder, pick_device(settings.device), results.encoder
             )
         if self.encoder.name != results.encoder:
@@ -188,10 +196,73 @@ class Predictor:
             `clients` does not say whose model predicts, or one of theirs is damaged or
             not in the folder.
         """
+        if self.encoder is None and self._left is not None:
+            made = self._left.results.encoder
+            raise ConfigError(
+                f"the run was on embeddings (made by: {made}), so it does not know how "
+                "to embed an image; name files of embeddings (npz or csv), or a run on "
+                "an image data set, such as image_folder@ggeur"
+            )
         numbers = torch.zeros(len(images), dtype=torch.int64)
         if self._left is not None:
             numbers = self._left.numbers(clients, len(images))
         return self._predictions(images, top, numbers)
+
+    def predict_proba(self, features: Any, clients: Any = None) -> np.ndarray:
+        """The probability of each class for rows of embeddings; see
+        `Results.predict_proba`.
+
+        Raises
+        ------
+        DataError
+            The rows do not fit the head, or as there.
+        """
+        return self._results(features).predict_proba(features, clients)
+
+    def predict_rows(
+        self,
+        features: Any,
+        top: int = 1,
+        clients: int | Sequence[int] | None = None,
+        path: str = "",
+    ) -> Iterator[Prediction]:
+        """The `top` likeliest classes of each embedding, in order.
+
+        Parameters
+        ----------
+        features : array or Tensor of shape (n, D)
+        top, clients : as `predict`
+        path : str
+            Where they come from, for `Prediction.image`.
+
+        Raises
+        ------
+        DataError
+            As `predict_proba`.
+        """
+        results = self._results(features)
+        # In float64 no two classes are equal whose logits are not.
+        shares = results.logits(features, clients).double().softmax(dim=1)
+        strange: list[float | None] = [None] * len(shares)
+        if results.strange is not None:
+            strange = results.strangeness(features).tolist()
+        for row, (one, how) in enumerate(zip(shares, strange)):
+            yield self._prediction(f"{path}[{row}]", one, how, top)
+
+    def _results(self, features: Any) -> Results:
+        """The run's results with its models, for rows of this shape."""
+        if self._left is None:
+            raise ConfigError("embeddings are for the head of a run (--run)")
+        dim = np.shape(features)[1] if np.ndim(features) == 2 else 0
+        if self._with_models is None:
+            try:
+                self._with_models = self._left.results_with_models(max(dim, 1))
+            except DataError as error:
+                raise DataError(
+                    f"features: rows of shape {list(np.shape(features))} do not fit "
+                    f"the head in '{self._left.folder}'"
+                ) from error
+        return self._with_models
 
     def confidence_at(self, quantile: float) -> float:
         """The confidence that this share of the clients' left-out rows do not exceed,
@@ -250,6 +321,7 @@ class Predictor:
             yield from ahead
 
     def _load(self, path: str) -> Tensor | str:
+        assert self.encoder is not None, "a run on embeddings predicts no images"
         try:
             return self.encoder.preprocess(load_image(path))
         except DataError as error:
@@ -261,6 +333,7 @@ class Predictor:
         self, images: Sequence[Tensor], clients: Tensor
     ) -> Iterator[tuple[Tensor, float | None]]:
         """Probabilities [C] and strangeness of each image."""
+        assert self.encoder is not None, "a run on embeddings predicts no images"
         with torch.no_grad():
             features = self.encoder.encode(torch.stack(list(images))).cpu()
             found = self._models.logits(features, clients).softmax(dim=1)
@@ -322,7 +395,7 @@ def _check_known(settings: EncoderSettings) -> None:
 
 
 def _config(results: Results) -> CfgNode:
-    """The settings of a run on images."""
+    """The settings that its head and its encoder depend on."""
     said = {key for key, _ in flatten(results.config)}
     missing = {"data.type", "ggeur.encoder.name"} - said
     if missing:
@@ -331,14 +404,7 @@ def _config(results: Results) -> CfgNode:
             "the run is one of a version without image data sets, and its images "
             "cannot be embedded here"
         )
-    cfg = config_left(results)
-    if _is_of_embeddings(cfg.data.type):
-        raise ConfigError(
-            f"the run was on embeddings (data.type {cfg.data.type}, made by: "
-            f"{results.encoder}), so it does not know how to embed an image; predict "
-            "needs a run on an image data set, such as image_folder@ggeur"
-        )
-    return cfg
+    return config_left(results)
 
 
 def _encoding(cfg: CfgNode, pretrained: str, device: str) -> EncodingSettings:

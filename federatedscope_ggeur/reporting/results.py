@@ -172,7 +172,7 @@ class Results:
 
         `class_names` has their names. Parameters and errors as `predict_proba`.
         """
-        return self._logits(features, clients).argmax(dim=1).numpy()
+        return self.logits(features, clients).argmax(dim=1).numpy()
 
     def predict_proba(self, features: Any, clients: Any = None) -> "np.ndarray":
         """The probability of each class: float32 array of shape [n, C].
@@ -195,7 +195,7 @@ class Results:
             There is no model, `features` are of another shape or not finite, or
             `clients` does not say whose model predicts.
         """
-        return self._logits(features, clients).softmax(dim=1).numpy()
+        return self.logits(features, clients).softmax(dim=1).numpy()
 
     def strangeness(self, features: Any) -> "np.ndarray":
         """How unlike all classes each row of `features` is: float64 array of shape [n].
@@ -215,7 +215,11 @@ class Results:
             )
         return self.strange.scores(self._rows(features, self.model)).numpy()
 
-    def _logits(self, features: Any, clients: Any) -> Any:
+    def logits(self, features: Any, clients: Any = None) -> Any:
+        """The logits of each class: float32 Tensor of shape [n, C].
+
+        Parameters and errors as `predict_proba`.
+        """
         own, model = self.own_models, self.model
         must_say = self.final.scored == "clients"
         has_own = must_say or (clients is not None and own is not None)

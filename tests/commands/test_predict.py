@@ -299,7 +299,7 @@ def test_a_run_on_embeddings_is_refused(
     capsys.readouterr()
     assert predict("--run", tmp_path / "run", simple.parent / "tree") == 1
     error = capsys.readouterr().err
-    assert "the run was on embeddings (data.type embeddings@ggeur" in error
+    assert "the run was on embeddings (made by: " in error
     assert "made by: some network's last layer)" in error
 
 

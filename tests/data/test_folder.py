@@ -104,6 +104,39 @@ def test_class_names_and_encoder_are_read(tmp_path):
     assert data.encoder == "CLIP ViT-B/16"
 
 
+@pytest.mark.parametrize("listed", [None, "dog\nemu\ncat\n"])
+def test_labels_may_be_names_and_whole_floats(tmp_path, listed):
+    names = np.array(["cat", "dog", "cat", "emu"] * 5)
+    rows = np.random.default_rng(0).normal(size=(20, 4))
+    np.savez(tmp_path / "a.npz", features=rows, labels=names)
+    order = ["cat", "dog", "emu"]
+    if listed:
+        (tmp_path / "class_names.txt").write_text(listed)
+        order = listed.split()
+    by_name = read_embeddings_folder(tmp_path, [0.5, 0.0, 0.5], 0)
+    assert by_name.class_names == tuple(order)
+    (tmp_path / "class_names.txt").write_text("\n".join(order))
+    numbers = np.array([float(order.index(name)) for name in names])
+    np.savez(tmp_path / "a.npz", features=rows, labels=numbers)
+    by_number = read_embeddings_folder(tmp_path, [0.5, 0.0, 0.5], 0)
+    for split in ("train", "test"):
+        one, other = (getattr(d.domains[0], split) for d in (by_name, by_number))
+        assert torch.equal(one.labels, other.labels)
+        assert torch.equal(one.features, other.features)
+
+
+def test_labels_of_both_kinds_or_unknown_names_are_refused(tmp_path):
+    rows = np.zeros((4, 2))
+    np.savez(tmp_path / "a.npz", features=rows, labels=np.array(list("abab")))
+    np.savez(tmp_path / "b.npz", features=rows, labels=np.arange(4))
+    with pytest.raises(DataError, match=r"names in a\.npz and numbers in b\.npz"):
+        read_embeddings_folder(tmp_path, [0.5, 0.0, 0.5], 0)
+    (tmp_path / "b.npz").unlink()
+    (tmp_path / "class_names.txt").write_text("a\nc\n")
+    with pytest.raises(DataError, match=r"a\.npz: row 1 has the label 'b'"):
+        read_embeddings_folder(tmp_path, [0.5, 0.0, 0.5], 0)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -112,8 +145,9 @@ def test_class_names_and_encoder_are_read(tmp_path):
         ({"features": np.zeros(10)}, r"'features' must have 2 dimension.*\[10\]"),
         ({"labels": np.zeros((10, 1), int)}, r"'labels' must have 1 dimension"),
         ({"labels": np.zeros(9, int)}, r"10 rows.*9.*same length"),
-        ({"labels": np.zeros(10)}, r"'labels' must hold integers.*float64"),
-        ({"labels": np.zeros(10, bool)}, r"'labels' must hold integers.*bool"),
+        ({"labels": np.arange(10) / 2}, r"'labels' must hold whole numbers, but row 1"),
+        ({"labels": np.zeros(10, bool)}, r"'labels' must hold whole numbers.*bool"),
+        ({"labels": np.full((10, 1), "cat")}, r"'labels' must have 1 dimension"),
         ({"labels": np.arange(10) - 9}, r"negative label -9 in row 0"),
         ({"labels": np.full(10, 10**12)}, r"largest label is 1000000000000"),
         ({"features": np.full((10, 2), "x")}, r"'features' must hold real numbers"),
@@ -325,10 +359,10 @@ def test_bytes_without_a_shape_are_embeddings_as_before(tmp_path):
         ),
         (pixels(shape=(1, 2, 2)), r"'image_shape' \(1, 2, 2\) does not fit rows of 12"),
         (pixels(shape=(12,)), r"'image_shape' \(12,\) does not fit"),
-        (pixels(shape=(3.0, 2.0, 2.0)), r"'image_shape' must hold integers"),
+        (pixels(shape=(3.5, 2.0, 2.0)), r"'image_shape' must hold whole numbers"),
         ({"users": np.arange(9)}, r"'users' must have shape \[10\]"),
         ({"users": np.arange(10) - 1}, r"'users' holds the negative user -1 in row 0"),
-        ({"users": np.array(list("abcdefghij"))}, r"'users' must hold integers"),
+        ({"users": np.array(list("abcdefghij"))}, r"'users' must hold whole numbers"),
     ],
 )
 def test_shapes_and_users_that_do_not_fit(tmp_path, changes, message):

@@ -1,0 +1,170 @@
+"""``predict`` and `Predictor` on embeddings: files of rows, and arrays."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from federatedscope_ggeur import FederatedClassifier, Predictor
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.reporting import read_results
+
+CLASSES = ("cat", "dog", "emu")
+
+
+def rows(n, seed):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % 3
+    features = 2 * np.eye(3, 5)[labels] + rng.normal(size=(n, 5))
+    return {"features": features, "labels": np.array(CLASSES)[labels]}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Of a run on two domains with test rows of their own."""
+    for seed, domain in enumerate(("day", "night")):
+        (tmp_path / "data" / domain).mkdir(parents=True)
+        for place, (split, n) in enumerate((("train", 60), ("test", 37))):
+            path = tmp_path / "data" / domain / f"{split}.npz"
+            np.savez(path, **rows(n, 10 * seed + place))
+    return tmp_path
+
+
+def train(folder, *settings):
+    words = ["--cfg", "ggeur_own_embeddings.yaml", "data.root", folder / "data"]
+    words += ["outdir", folder, "expname", "run", *settings]
+    assert main([*map(str, words)]) == 0
+    return folder / "run"
+
+
+def predict(*words):
+    return main(["predict", *map(str, words)])
+
+
+ONE_SHOT = ["ggeur.init", "random", "ggeur.keep", "trained"]
+METHODS = {
+    "one-shot": [],
+    "mixture": [*ONE_SHOT, "ggeur.closed_form", "mixture"],
+    "transformed": ["data.transform", "['l2']"],
+    "trained": [
+        "ggeur.closed_form", "none", "ggeur.init", "random", "ggeur.keep", "trained",
+        "ggeur.steps", "[]", "ggeur.space", "whitened",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_test_rows_have_the_runs_own_accuracy(folder, capsys, method):
+    run = train(folder, *METHODS[method])
+    results = read_results(run)
+    last = results.rounds[-1] if results.rounds else results.closed_form
+    capsys.readouterr()
+    paths = [folder / "data" / d / "test.npz" for d in ("day", "night")]
+    assert predict("--run", run, *paths) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 * 37 + 2
+    assert lines[0].startswith(f"{paths[0]}[0]: ")
+    for domain, path, line in zip(("day", "night"), paths, lines[-2:]):
+        right = round(37 * last.accuracy[domain])
+        share = last.accuracy[domain]
+        assert line == f"{path}: accuracy {share:.2%}, {right} of 37 rows"
+        held = np.load(path)
+        found = Predictor(run).predict_proba(held["features"]).argmax(axis=1)
+        hits = np.array(CLASSES)[found] == held["labels"]
+        assert abs(hits.mean() - last.accuracy[domain]) < 1e-12
+
+
+def test_csv_and_json_of_csv_rows(folder, capsys):
+    run, held = train(folder), rows(9, 3)
+    path = folder / "rows.csv"
+    lines = [["a", "b", "label", "c", "d", "e"]]
+    for x, label in zip(held["features"].tolist(), held["labels"]):
+        lines.append([*x[:2], label, *x[2:]])
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows(lines)
+    np.savez(folder / "rows.npz", **held)
+    capsys.readouterr()
+    assert predict("--run", run, path, "--csv", "--top", 2) == 0
+    out, err = capsys.readouterr()
+    read = list(csv.DictReader(io.StringIO(out)))
+    assert len(read) == 18
+    assert read[1]["image"] == f"{path}[0]"
+    assert read[1]["rank"] == "2"
+    assert "accuracy" in err
+    assert predict("--run", run, folder / "rows.npz", "--json", "--top", 2) == 0
+    there = json.loads(capsys.readouterr().out)
+    assert [len(one["classes"]) for one in there] == [2] * 9
+    shares = [float(row["probability"]) for row in read]
+    assert shares == [c["probability"] for one in there for c in one["classes"]]
+    assert all(one["strangeness"] is not None for one in there)
+
+
+def test_rows_without_titles_and_labels(folder, capsys):
+    run = train(folder)
+    np.savetxt(folder / "rows.csv", rows(4, 3)["features"], delimiter=",")
+    capsys.readouterr()
+    assert predict("--run", run, folder / "rows.csv") == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 4
+    assert "accuracy" not in out + err
+
+
+def test_what_a_classifier_saved_is_a_run(tmp_path, capsys):
+    held = rows(60, 0)
+    made = FederatedClassifier("lda").fit(held["features"], held["labels"])
+    made.save(tmp_path / "head")
+    np.savez(tmp_path / "rows.npz", **held)
+    assert predict("--run", tmp_path / "head", tmp_path / "rows.npz", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    first = [one["classes"][0]["class"] for one in found]
+    assert first == made.predict(held["features"]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("a.csv", "", "has no rows"),
+        ("a.csv", "1,2,3,4,5\n1,2,3,4\n", "row 2: other columns"),
+        ("a.csv", "1,2,3,4,5\n1,2,x,4,5\n", "row 2: 'x' is no number"),
+        ("a.csv", "1,2,3\n", r"rows of shape \[1, 3\] do not fit the head"),
+        ("a.csv", "1,2,3,4,nan\n", "must be finite"),
+        ("a.csv", "a,b,c,d,e,label\n1,2,3,4,5,cow\n", "row 0 has the label 'cow'"),
+        ("a.npz", "text", "not an npz archive"),
+        ("none.npz", None, r"none\.npz: cannot be read: No such file"),
+    ],
+)
+def test_files_that_cannot_be_used_are_named(folder, capsys, name, text, problem):
+    run = train(folder)
+    if text is not None:
+        (folder / name).write_text(text)
+    capsys.readouterr()
+    assert predict("--run", run, folder / name) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(problem, line)
+
+
+def test_images_and_rows_of_the_wrong_run_are_refused(folder):
+    run = train(folder)
+    with pytest.raises(ConfigError, match="the run was on embeddings"):
+        list(Predictor(run).predict(["image.png"]))
+
+
+@pytest.mark.parametrize(("method", "place"), [("lda", 0), ("auto", 1)])
+def test_a_head_opens_without_this_package(folder, monkeypatch, method, place):
+    run = train(folder, *ONE_SHOT, "ggeur.closed_form", method)
+    held = rows(20, 5)["features"].astype("float32")
+    text = (Path(__file__).parents[2] / "docs" / "results.md").read_text()
+    part = text.partition("A head opens without this package")[2]
+    snippet = re.findall(r"```python\n(.*?)```", part, re.DOTALL)[place]
+    monkeypatch.chdir(run)
+    known = {"X": held}
+    exec(snippet, known)
+    found = np.asarray(known["probabilities"].tolist())
+    np.testing.assert_allclose(found, Predictor(run).predict_proba(held), atol=1e-6)
