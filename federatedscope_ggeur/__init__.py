@@ -15,6 +15,7 @@ __all__ = [
     "ClassStatistics",
     "Comparison",
     "FederatedClassifier",
+    "FederatedData",
     "GeometricShape",
     "Predictor",
     "Results",
@@ -39,6 +40,7 @@ _HOMES = {
     "ClassStatistics": "geometry",
     "Comparison": "reporting.comparison",
     "FederatedClassifier": "estimator",
+    "FederatedData": "data",
     "GeometricShape": "geometry",
     "Predictor": "predictor",
     "Results": "reporting",
@@ -60,6 +62,7 @@ _HOMES = {
 if TYPE_CHECKING:
     from federatedscope_ggeur.cfg_ggeur.load import load_config
     from federatedscope_ggeur.data import (
+        FederatedData,
         register_encoder,
         register_image_reader,
         register_reader,

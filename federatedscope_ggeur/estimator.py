@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,13 +18,13 @@ from federatedscope_ggeur.cfg_ggeur.keys import get_key
 from federatedscope_ggeur.cfg_ggeur.load import default_config, load_config
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
 from federatedscope_ggeur.data import (
-    ClientData,
     DataSet,
     Domain,
     Embeddings,
     FederatedData,
     validation_share,
 )
+from federatedscope_ggeur.data.partition import ALL, as_array, column_of
 from federatedscope_ggeur.engines.run import divide, run
 from federatedscope_ggeur.errors import ConfigError, DataError, listed
 from federatedscope_ggeur.files import write_atomically
@@ -53,7 +54,6 @@ _TRAINED = {
     "ggeur.keep": "trained",
 }
 _FILE = "classifier.json"
-_ONE_DOMAIN = "all"
 _ENCODER = "arrays"
 
 
@@ -142,9 +142,9 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            Wrong arrays.
-        ConfigError
-            Wrong settings, or an unknown method.
+            Wrong `X` or `y`.
+        ConfigError, DataError
+            Wrong settings, an unknown method; wrong `clients` or `domains`.
         """
         X, y = validate_data(self, _as_numpy(X), _as_numpy(y), dtype=np.float32)
         check_classification_targets(y)
@@ -271,7 +271,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
                 "splitter: needs a number of clients to deal the rows to, such as "
                 "fit(X, y, clients=10)"
             )
-        several = domains is not None and len(np.unique(_as_numpy(domains))) > 1
+        several = domains is not None and len(np.unique(as_array(domains))) > 1
         known.update(_of_method(self.method, several))
         return {**known, **dict(flatten(self.settings or {}))}
 
@@ -279,41 +279,26 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         self, cfg, rows: torch.Tensor, codes: torch.Tensor, clients: Any, domains: Any
     ) -> FederatedData:
         names = tuple(map(str, self.classes_.tolist()))
-        domain_of = _column("domains", domains, len(rows), _ONE_DOMAIN)
+        domain_of = column_of("domains", domains, len(rows), ALL).astype(str)
         if _is_number(clients):
-            dataset = DataSet(
-                tuple(
-                    Domain(str(name), held, held.select([]))
-                    for name in dict.fromkeys(domain_of.tolist())
-                    for held in [_select(rows, codes, domain_of == name, str(name))]
-                ),
-                names,
-                _ENCODER,
-            )
+            found = dict.fromkeys(domain_of.tolist())
+            held = [_select(rows, codes, domain_of == name, name) for name in found]
+            parts = [Domain(one.domain, one, one.select([])) for one in held]
             self.clients_: list[Any] = list(range(1, int(clients) + 1))
-            return divide(cfg, dataset)
-        client_of = _column("clients", clients, len(rows), 1)
+            return divide(cfg, DataSet(tuple(parts), names, _ENCODER))
+        client_of = column_of("clients", clients, len(rows), 1)
         pairs = sorted(set(zip(client_of.tolist(), domain_of.tolist())))
         holders = [client for client, _ in pairs]
         is_split = len(set(holders)) < len(holders)
         self.clients_ = pairs if is_split else holders
-        held = [
-            _select(rows, codes, (client_of == k) & (domain_of == name), str(name))
-            for k, name in pairs
-        ]
-        share = validation_share(cfg.data.splits)
-        return FederatedData(
-            clients=tuple(
-                ClientData(i, part.domain, part, part.select([])).hold_out(
-                    share, cfg.seed
-                )
-                for i, part in enumerate(held, 1)
-            ),
-            domains=tuple(dict.fromkeys(part.domain for part in held)),
-            unseen=(),
-            class_names=names,
-            encoder=_ENCODER,
+        place = {pair: number for number, pair in enumerate(pairs, 1)}
+        numbers = [place[pair] for pair in zip(client_of.tolist(), domain_of.tolist())]
+        data = FederatedData.from_arrays(
+            rows, codes, numbers, domain_of, class_names=names, encoder=_ENCODER
         )
+        share = validation_share(cfg.data.splits)
+        held = tuple(client.hold_out(share, cfg.seed) for client in data.clients)
+        return replace(data, clients=held)
 
     def _warn(self, cfg, data: FederatedData) -> None:
         """Warn of what the run noted, and of classes that cannot be predicted."""
@@ -385,19 +370,6 @@ def _as_numpy(values: Any) -> Any:
 
 def _is_number(clients: Any) -> bool:
     return isinstance(clients, (int, np.integer)) and not isinstance(clients, bool)
-
-
-def _column(name: str, values: Any, rows: int, default: Any) -> np.ndarray:
-    """One label for each row."""
-    if values is None:
-        return np.full(rows, default)
-    column = np.asarray(_as_numpy(values))
-    if column.shape != (rows,):
-        raise ValueError(
-            f"{name}: must be of shape ({rows},), one for each row of X, got "
-            f"{column.shape}"
-        )
-    return column
 
 
 def _select(

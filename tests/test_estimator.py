@@ -251,8 +251,8 @@ def test_the_table_says_once_that_nothing_is_scored():
     ("method", "fit", "error", "message"),
     [
         ("wrong", {}, ConfigError, "method: 'wrong' is unknown; known: auto, ggeur"),
-        ("lda", {"clients": SITE[:5]}, ValueError, r"clients: must be of shape \(600"),
-        ("lda", {"domains": [1, 2]}, ValueError, r"domains: must be of shape \(600"),
+        ("lda", {"clients": SITE[:5]}, DataError, r"clients: must be of shape \(600"),
+        ("lda", {"domains": [1, 2]}, DataError, r"domains: must be of shape \(600"),
         ("lda", {"clients": 0}, ConfigError, "client_num"),
     ],
 )

@@ -23,12 +23,7 @@ from federatedscope_ggeur.data.extraction import (
     torch_threads,
 )
 from federatedscope_ggeur.data.fingerprint import fingerprint
-from federatedscope_ggeur.data.folder import (
-    is_named,
-    numbers_of_names,
-    read_embeddings_folder,
-    read_npz,
-)
+from federatedscope_ggeur.data.folder import read_embeddings_folder, read_npz
 from federatedscope_ggeur.data.images import IMAGE_READERS, register_image_reader
 from federatedscope_ggeur.data.partition import ClientData, FederatedData, partition
 from federatedscope_ggeur.data.registry import (

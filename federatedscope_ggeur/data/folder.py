@@ -16,10 +16,11 @@ from federatedscope_ggeur.data.embeddings import (
     check_labels_below,
 )
 from federatedscope_ggeur.data.images.layout import unreadable_named
+from federatedscope_ggeur.data.named_labels import is_named, numbers_of_names
 from federatedscope_ggeur.data.registry import register_reader
 from federatedscope_ggeur.data.split import split_domain
 from federatedscope_ggeur.data.text.features import TEXT, is_text_file
-from federatedscope_ggeur.errors import DataError, shown
+from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.printable import get_logger
 
 logger = get_logger(__name__)
@@ -205,34 +206,6 @@ def _as_rows(path: Path, domain: str, arrays: dict[str, np.ndarray]) -> Embeddin
     if len(rows) == 0:
         raise DataError(f"{path}: 'features' and 'labels' have zero rows.")
     return rows
-
-
-def numbers_of_names(
-    labels: np.ndarray, class_names: Sequence[str], where: str
-) -> np.ndarray:
-    """The class numbers of `labels` that are class names: int64 array of shape [n].
-
-    Raises
-    ------
-    DataError
-        A label is no class's name.
-    """
-    if labels.ndim != 1:
-        raise DataError(f"{where}: 'labels' must have 1 dimension, not {labels.ndim}.")
-    place = {name: number for number, name in enumerate(class_names)}
-    names = labels.astype(str).tolist()
-    for row, name in enumerate(names):
-        if name not in place:
-            raise DataError(
-                f"{where}: row {row} has the label {shown(name)}, which is none of the "
-                f"{len(place)} classes. Correct it, or name the class."
-            )
-    return np.array([place[name] for name in names], dtype=np.int64)
-
-
-def is_named(labels: np.ndarray) -> bool:
-    """Whether labels are texts."""
-    return labels.dtype.kind in "US"
 
 
 def _names_of_labels(

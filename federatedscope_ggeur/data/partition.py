@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
+import numpy as np
+import torch
+
+from federatedscope_ggeur.data.embeddings import (
+    DataSet,
+    Domain,
+    Embeddings,
+    check_labels_below,
+)
+from federatedscope_ggeur.data.encoders import EncoderSettings
+from federatedscope_ggeur.data.named_labels import is_named, numbers_of_names
 from federatedscope_ggeur.data.split import hold_out
 from federatedscope_ggeur.data.splitters import Task, divide, read_arguments
-from federatedscope_ggeur.errors import ConfigError, setting
+from federatedscope_ggeur.data.torch_datasets import embed_datasets
+from federatedscope_ggeur.errors import ConfigError, DataError, listed, setting, shown
 from federatedscope_ggeur.rng import numpy_generator
+
+#: The domain of rows of which nobody says one.
+ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -80,6 +95,123 @@ class FederatedData:
     identity: Mapping[str, object] | None = None
     pooled_clients: int = 0
 
+    def __post_init__(self):
+        _check_clients(self)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        features: Any,
+        labels: Any,
+        clients: Any = None,
+        domains: Any = None,
+        *,
+        test: Any = None,
+        validation: Any = None,
+        class_names: Sequence[str] | None = None,
+        users: Any = None,
+        encoder: str = "arrays",
+    ) -> FederatedData:
+        """Of arrays, Tensors or lists with one entry for each of n rows.
+
+        Parameters
+        ----------
+        features : array of shape (n, D)
+        labels : array of shape (n,)
+            Class numbers, or class names.
+        clients : array of shape (n,), optional
+            Who holds each row. Clients are numbered from 1 in the order of their
+            labels. By default one client holds all rows.
+        domains : array of shape (n,), optional
+            The domain of each row; a client has one. By default all are of one domain.
+        test, validation : bool arrays of shape (n,), optional
+            Which rows are to test on, and which to validate on; all others are trained
+            on.
+        class_names : sequence of str, optional
+            By default the names among the labels, in their order, or "0", "1", ...
+        users : int array of shape (n,), optional
+            Who made each row.
+        encoder : str
+            What made the features, in one line.
+
+        Raises
+        ------
+        DataError
+            The problem is named, with the first row that has it.
+        """
+        features, labels = as_array(features), as_array(labels)
+        if is_named(labels):
+            class_names = class_names or np.unique(labels).tolist()
+            labels = numbers_of_names(labels, class_names, "labels")
+        users = None if users is None else as_array(users)
+        rows = Embeddings.from_numpy(features, labels, ALL, "arrays", None, users)
+        if len(rows) == 0:
+            raise DataError("arrays: 'features' and 'labels' have zero rows.")
+        if class_names is None:
+            class_names = [str(c) for c in range(int(rows.labels.max()) + 1)]
+        n = len(rows)
+        client_of = column_of("clients", clients, n, 1)
+        domain_of = column_of("domains", domains, n, ALL)
+        is_test = _mask("test", test, n)
+        is_val = _mask("validation", validation, n)
+        both = is_test & is_val
+        if both.any():
+            row = int(both.argmax())
+            raise DataError(f"row {row} is to test on and to validate on; keep one.")
+        held = []
+        for number, client in enumerate(np.unique(client_of).tolist(), 1):
+            mine = client_of == client
+            domain = _domain_of(client, domain_of[mine])
+            parts = (mine & ~is_test & ~is_val, mine & is_test, mine & is_val)
+            train, tests, val = (
+                replace(rows.select(part), domain=domain) for part in parts
+            )
+            held.append(ClientData(number, domain, train, tests, val))
+        return cls(
+            tuple(held),
+            tuple(dict.fromkeys(client.domain for client in held)),
+            (),
+            tuple(class_names),
+            encoder,
+        )
+
+    @classmethod
+    def from_torch(
+        cls,
+        datasets: Mapping[str, Any],
+        encoder: str | EncoderSettings,
+        *,
+        domains: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> FederatedData:
+        """Of one image data set for each client, as torchvision has them.
+
+        Parameters
+        ----------
+        datasets : mapping from client to data set
+            The clients are numbered from 1 in this order.
+        encoder : str or EncoderSettings
+        domains : mapping from client to str, optional
+            By default all are of one domain.
+        more
+            Test sets, class names, cache and device: see `embed_datasets`, also for
+            errors.
+        """
+        encoded = embed_datasets(datasets, encoder, **more)
+        clients = []
+        for number, name in enumerate(datasets, 1):
+            domain = str((domains or {}).get(name, ALL))
+            parts = [replace(part, domain=domain) for part in encoded.domains[name]]
+            clients.append(ClientData(number, domain, *parts))
+        return cls(
+            tuple(clients),
+            tuple(dict.fromkeys(client.domain for client in clients)),
+            (),
+            encoded.class_names,
+            encoded.encoder,
+            identity=encoded.identity,
+        )
+
     @property
     def is_centralised(self) -> bool:
         """Whether all domains' training rows are in one place."""
@@ -126,6 +258,81 @@ class FederatedData:
         if "test" in rows:
             rows["test"].update((domain.name, domain.test) for domain in self.unseen)
         return rows
+
+
+def as_array(values: Any) -> np.ndarray:
+    """An array, a Tensor or a list as a numpy array."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+    return np.asarray(values)
+
+
+def column_of(name: str, values: Any, rows: int, default: Any) -> np.ndarray:
+    """One entry for each row."""
+    if values is None:
+        return np.full(rows, default)
+    column = as_array(values)
+    if column.shape != (rows,):
+        raise DataError(
+            f"{name}: must be of shape ({rows},), one for each row, got {column.shape}"
+        )
+    return column
+
+
+def _mask(name: str, values: Any, rows: int) -> np.ndarray:
+    column = column_of(name, values, rows, False)
+    if column.dtype.kind != "b":
+        raise DataError(
+            f"{name}: must be True or False for each row, but has dtype {column.dtype}"
+        )
+    return column
+
+
+def _domain_of(client: object, domains: np.ndarray) -> str:
+    """The one domain of a client's rows."""
+    found = np.unique(domains).tolist()
+    if len(found) > 1:
+        raise DataError(
+            f"client {shown(client)} has rows of {len(found)} domains, "
+            f"{listed([shown(one) for one in found], 3)}: a client has one; give each "
+            "part a client of its own"
+        )
+    return str(found[0])
+
+
+def _check_clients(data: FederatedData) -> None:
+    """Refuse data that no run could divide or score.
+
+    Raises
+    ------
+    DataError
+    """
+    numbers = [client.number for client in data.clients]
+    if numbers != sorted(set(numbers)):
+        twice = [k for k in numbers if numbers.count(k) > 1]
+        problem = f"{twice[0]} is there twice" if twice else f"they are {numbers[:5]}"
+        raise DataError(f"clients: numbers must differ and ascend, but {problem}")
+    unknown = {client.domain for client in data.clients} - set(data.domains)
+    if unknown and data.pooled is None:
+        raise DataError(f"clients: domain {min(unknown)!r} is not in domains")
+    parts = [
+        (f"client {client.number}, {split}", getattr(client, split))
+        for client in data.clients
+        for split in ("train", "test", "val")
+    ]
+    parts += [(f"domain {one.name!r}, test", one.test) for one in data.unseen]
+    dims = {rows.dim for _, rows in parts}
+    if len(dims) > 1:
+        where = next(where for where, rows in parts if rows.dim != data.dim)
+        raise DataError(
+            f"{where}: rows have D = {min(dims - {data.dim})}, and client "
+            f"{numbers[0]}'s have D = {data.dim}; embed all by one encoder"
+        )
+    labels = torch.cat([rows.labels for _, rows in parts])
+    classes = len(data.class_names)
+    if len(labels) and int(labels.max()) >= classes:
+        for where, rows in parts:
+            check_labels_below(rows.labels, classes, where)
 
 
 def partition(

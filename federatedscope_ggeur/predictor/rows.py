@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from federatedscope_ggeur.data import is_named, numbers_of_names, read_npz
+from federatedscope_ggeur.data import read_npz
+from federatedscope_ggeur.data.named_labels import is_named, numbers_of_names
 from federatedscope_ggeur.errors import DataError, shown
 
 ROW_FILES = (".npz", ".csv")

@@ -1,0 +1,115 @@
+"""Image data sets as torchvision has them: embedded, through the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from federatedscope_ggeur.data.encoded import Encoded
+from federatedscope_ggeur.data.encoders import EncoderSettings
+from federatedscope_ggeur.data.encoding import EncodingSettings, encode_images
+from federatedscope_ggeur.data.images.base import ImageDataSet, ImageDomain, Images
+from federatedscope_ggeur.errors import ConfigError, DataError
+
+
+def embed_datasets(
+    datasets: Mapping[str, Any],
+    encoder: str | EncoderSettings,
+    *,
+    test: Mapping[str, Any] | None = None,
+    class_names: Sequence[str] | None = None,
+    cache: str = "embeddings_cache",
+    device: str = "auto",
+) -> Encoded:
+    """Embed each client's images, or take them from the cache.
+
+    Images are recognised by their content, so each call loads all of them once.
+
+    Parameters
+    ----------
+    datasets : mapping from client to data set
+        A data set has a length and gives by number a PIL image and a class number, as
+        torchvision's do without a transform; or a mapping with ``image`` and ``label``,
+        as those of Hugging Face.     encoder : str or EncoderSettings
+        A name alone stands for the encoder's default settings.
+    test : mapping from client to data set, optional
+        Images to test on.
+    class_names : sequence of str, optional
+        By default ``classes`` of the first data set, or "0", "1", ...
+    cache : str
+        A folder.
+    device : str
+        auto, cpu, cuda, ...
+
+    Raises
+    ------
+    ConfigError
+        There is no data set; the encoder cannot be had.
+    DataError
+        A data set gives something else.
+
+    Returns
+    -------
+    Encoded
+        Its domains are the clients.
+    """
+    if not datasets:
+        raise ConfigError("datasets: must name a data set for each client")
+    test = test or {}
+    unknown = set(test) - set(datasets)
+    if unknown:
+        raise ConfigError(f"test: {min(unknown)!r} is not among the datasets")
+    found = [
+        ImageDomain(name, _images(name, held), _images(name, test.get(name, ())))
+        for name, held in datasets.items()
+    ]
+    if class_names is None:
+        first = next(iter(datasets.values()))
+        labels = [part.labels for one in found for part in (one.train, one.test)]
+        number = max((int(part.max()) for part in labels if len(part)), default=-1) + 1
+        class_names = getattr(first, "classes", None) or list(map(str, range(number)))
+    images = ImageDataSet("datasets", found, tuple(class_names))
+    if isinstance(encoder, str):
+        encoder = EncoderSettings(encoder)
+    settings = EncodingSettings(encoder, device=device, cache=cache, hash_files=True)
+    return encode_images("datasets", lambda root: images, "", settings, {})
+
+
+def _images(name: str, held: Any) -> Images:
+    load, targets = _Loader(name, held), getattr(held, "targets", None)
+    if targets is None or len(targets) != len(held):
+        targets = [load.item(row)[1] for row in range(len(held))]
+    labels = np.array([int(label) for label in targets], dtype=np.int64)
+    keys = tuple(map(str, range(len(held))))
+    return Images(labels, keys, ("",) * len(held), load)
+
+
+@dataclass(frozen=True, eq=False)
+class _Loader:
+    name: str
+    held: Any
+
+    def __call__(self, row: int) -> Image.Image:
+        image = self.item(row)[0]
+        if not isinstance(image, Image.Image):
+            kind = type(image).__name__
+            raise DataError(
+                f"data set {self.name!r}: row {row} has a {kind}, not a PIL image; "
+                "leave out its transform"
+            )
+        return image.convert("RGB")
+
+    def item(self, row: int) -> tuple[Any, Any]:
+        """The image and the label of a row."""
+        found = self.held[row]
+        if isinstance(found, Mapping) and {"image", "label"} <= set(found):
+            return found["image"], found["label"]
+        if isinstance(found, (tuple, list)) and len(found) == 2:
+            return found[0], found[1]
+        raise DataError(
+            f"data set {self.name!r}: row {row} is no pair of an image and a label"
+        )

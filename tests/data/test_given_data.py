@@ -1,0 +1,183 @@
+"""`FederatedData` of arrays and of torch data sets, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from federatedscope_ggeur import run
+from federatedscope_ggeur.data import ClientData, Embeddings, FederatedData
+from federatedscope_ggeur.errors import ConfigError, DataError
+
+N = 40
+X = np.random.default_rng(0).normal(size=(N, 3)).astype("float32")
+Y = np.arange(N) % 4
+SITE = np.array(["north", "south"])[np.arange(N) // 5 % 2]
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor, list])
+def test_rows_go_to_their_clients_and_splits(kind):
+    test, val = np.arange(N) % 5 == 0, np.arange(N) % 5 == 1
+    data = FederatedData.from_arrays(
+        kind(X), kind(Y), SITE, np.where(SITE == "north", "day", "night"),
+        test=test, validation=kind(val),
+    )  # fmt: skip
+    assert [(c.number, c.domain) for c in data.clients] == [(1, "day"), (2, "night")]
+    assert data.domains == ("day", "night")
+    assert data.class_names == ("0", "1", "2", "3")
+    for client, site in zip(data.clients, ("north", "south")):
+        parts = {"train": ~test & ~val, "test": test, "val": val}
+        for split, mask in parts.items():
+            mine = mask & (site == SITE)
+            rows = getattr(client, split)
+            assert np.array_equal(rows.features.numpy(), X[mine])
+            assert np.array_equal(rows.labels.numpy(), Y[mine])
+            assert rows.domain == client.domain
+
+
+def test_names_users_and_defaults():
+    names = np.array(["cat", "dog", "emu", "owl"])
+    data = FederatedData.from_arrays(X, names[Y], users=np.arange(N) // 10)
+    assert data.class_names == tuple(names)
+    (client,) = data.clients
+    assert (client.number, client.domain, len(client.test)) == (1, "all", 0)
+    assert client.train.users.tolist() == (np.arange(N) // 10).tolist()
+    other = FederatedData.from_arrays(X, names[Y], class_names=names[::-1].tolist())
+    assert other.clients[0].train.labels.tolist() == (3 - Y).tolist()
+
+
+def test_a_run_on_them_is_the_run_on_files(tmp_path):
+    test = np.arange(N) % 2 == 0
+    for domain in ("north", "south"):
+        (tmp_path / domain).mkdir()
+        for split, mask in (("train", ~test), ("test", test)):
+            mine = mask & (domain == SITE)
+            path = tmp_path / domain / f"{split}.npz"
+            np.savez(path, features=X[mine], labels=Y[mine])
+    settings = {"ggeur.closed_form": "lda", "ggeur.init": "random"}
+    settings |= {"ggeur.keep": "trained", "ggeur.privacy.min_samples": 1}
+    there = run(
+        "ggeur_own_embeddings.yaml", overrides={**settings, "data.root": str(tmp_path)}
+    )
+    data = FederatedData.from_arrays(X, Y, SITE, SITE, test=test)
+    here = run("ggeur_own_embeddings.yaml", data, overrides=settings)
+    assert np.array_equal(here.predict_proba(X), there.predict_proba(X))
+    assert here.final.accuracy == there.final.accuracy
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features": X[:, 0]}, r"'features' must have 2 dimension"),
+        ({"features": np.where(X[7, 1] == X, np.nan, X)}, "first such row is 7"),
+        ({"features": X[:9]}, r"9 rows.*40"),
+        ({"features": X[:0], "labels": Y[:0], "clients": SITE[:0]}, "zero rows"),
+        ({"labels": Y - 1}, "negative label -1 in row 0"),
+        ({"labels": Y / 2}, "whole numbers, but row 1 is 0.5"),
+        ({"class_names": ["a", "b", "c"]}, "label 3 in row .* is out of range"),
+        ({"clients": SITE[:4]}, r"clients: must be of shape \(40,\)"),
+        ({"domains": np.arange(N)}, "client 'north' has rows of 20 domains"),
+        ({"test": np.arange(N)}, "test: must be True or False for each row"),
+        ({"test": Y == 1, "validation": Y == 1}, "row 1 is to test on and to validate"),
+        ({"users": Y - 1}, "negative user"),
+    ],
+)
+def test_bad_arrays_are_refused(changes, message):
+    given = {"features": X, "labels": Y, "clients": SITE, **changes}
+    with pytest.raises(DataError, match=message) as caught:
+        FederatedData.from_arrays(**given)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def federation(**changes):
+    rows = Embeddings(torch.from_numpy(X), torch.from_numpy(Y), "all")
+    clients = [ClientData(k, "all", rows, rows.select([])) for k in (1, 2)]
+    clients[1] = replace(clients[1], **changes.pop("second", {}))
+    made = {"domains": ("all",), "unseen": (), "class_names": tuple("abcd")}
+    return FederatedData(tuple(clients), **{**made, "encoder": "any", **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"second": {"number": 1}}, "numbers must differ and ascend, but 1 is there"),
+        ({"second": {"number": 0}}, r"but they are \[1, 0\]"),
+        ({"class_names": tuple("abc")}, "client 1, train: label 3 in row 3"),
+        ({"second": {"domain": "sea"}}, "domain 'sea' is not in domains"),
+        (
+            {
+                "second": {
+                    "test": Embeddings(torch.ones(2, 5), torch.ones(2).long(), "a")
+                }
+            },
+            "client 2, test: rows have D = 5, and client 1's have D = 3",
+        ),
+    ],
+)
+def test_federations_that_no_run_could_use_are_refused(changes, message):
+    federation()
+    with pytest.raises(DataError, match=message):
+        federation(**changes)
+
+
+class Pictures:
+    """A data set of grey squares, as torchvision has them."""
+
+    classes = ("dark", "light")
+
+    def __init__(self, n, seed):
+        rng = np.random.default_rng(seed)
+        self.shades = rng.integers(0, 100, size=n) + 100 * (np.arange(n) % 2)
+
+    def __len__(self):
+        return len(self.shades)
+
+    def __getitem__(self, row):
+        shade = int(self.shades[row])
+        return Image.new("RGB", (8, 8), (shade,) * 3), row % 2
+
+
+def as_mappings(pictures):
+    return [{"image": image, "label": y} for image, y in map(pictures.__getitem__,
+            range(len(pictures)))]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [lambda held: held, as_mappings, list])
+def test_torch_data_sets_are_embedded_through_the_cache(tmp_path, form):
+    sites = {"north": Pictures(30, 1), "south": Pictures(20, 2)}
+    given = {name: form(held) for name, held in sites.items()}
+    made = [
+        FederatedData.from_torch(
+            given, "pixels", test={"south": form(Pictures(10, 3))},
+            cache=str(tmp_path / "cache"), device="cpu",
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    data, again = made
+    assert [len(c.train) for c in data.clients] == [30, 20]
+    assert [len(c.test) for c in data.clients] == [0, 10]
+    assert torch.equal(data.clients[1].train.features, again.clients[1].train.features)
+    assert data.class_names == (Pictures.classes if form(sites["north"]) is
+                                sites["north"] else ("0", "1"))  # fmt: skip
+    settings = {"ggeur.closed_form": "ncm", "ggeur.keep": "trained"}
+    found = run("ggeur_own_embeddings.yaml", data,
+                overrides={**settings, "ggeur.init": "random"})  # fmt: skip
+    assert found.final.avg > 0.9
+
+
+def test_what_is_no_such_data_set_is_named(tmp_path):
+    more = {"cache": str(tmp_path), "device": "cpu"}
+    with pytest.raises(ConfigError, match="must name a data set"):
+        FederatedData.from_torch({}, "pixels", **more)
+    with pytest.raises(ConfigError, match="'west' is not among the datasets"):
+        FederatedData.from_torch({"a": Pictures(4, 0)}, "pixels",
+                                 test={"west": Pictures(4, 0)}, **more)  # fmt: skip
+    with pytest.raises(DataError, match="data set 'a': row 0 is no pair"):
+        FederatedData.from_torch({"a": [1, 2]}, "pixels", **more)
+    tensors = [(torch.ones(3, 8, 8), 0)]
+    with pytest.raises(DataError, match="row 0 has a Tensor, not a PIL image"):
+        FederatedData.from_torch({"a": tensors}, "pixels", **more)
