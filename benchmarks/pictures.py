@@ -116,8 +116,12 @@ def overview() -> str:
         _text(705, 149, "a classifier,", "soft small"),
         _text(705, 168, "no training round", "soft small"),
         _arrow("M475 190 L475 276 L118 276 L118 258", dashed=True),
-        _text(300, 296, "GGEUR, if you want rounds: class shapes go back,", "soft small"),
-        _text(300, 312, "clients draw new embeddings from them and train", "soft small"),
+        _text(
+            300, 296, "GGEUR, if you want rounds: class shapes go back,", "soft small"
+        ),
+        _text(
+            300, 312, "clients draw new embeddings from them and train", "soft small"
+        ),
     ]
     title = "Clients send statistics once; the server makes a head of their sum."
     return _svg(800, 326, title, parts)

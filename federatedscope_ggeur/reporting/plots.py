@@ -69,7 +69,7 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
             axes.set_ylim(0, 100)
         _label(axes)
     title = ", ".join([_title(results), *(_made_as(head) for head in bars)])
-    look = {"loc": "left", "fontsize": 10, "color": "0.35"}
+    look = {"loc": "left", "fontsize": 10, "color": "0.4"}
     axes.set_title(title, parse_math=False, **look)
     write_atomically(path, png_bytes(canvas))
 
