@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur quickstart``: a bundled study, and its table for a newcomer."""
+"""``ggeur quickstart``: a bundled study, and its table for a newcomer."""
 
 from __future__ import annotations
 
