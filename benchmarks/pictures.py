@@ -88,7 +88,7 @@ def write_points(study: Path) -> None:
         row = table.rows[name]
         sent, accuracy = row.spread(COSTS[0]), row.spread(AVG)
         numbers = (sent.mean / 1e6, 100 * accuracy.mean, 100 * accuracy.error)
-        lines.append(",".join([f'"{name}"', *(f"{number:.4f}" for number in numbers)]))
+        lines.append(",".join([f'"{name}"', *(f"{number:.6f}" for number in numbers)]))
     NUMBERS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -161,21 +161,16 @@ def accuracy_against_bytes(points: Sequence[Point]) -> str:
             f'<circle class="{kind}" cx="{at:.1f}" cy="{middle:.1f}" r="5"/>',
             _text(at + across, beside + down, label, f"{kind} small", anchor),
         ]
-    parts += [
-        _text(left, 28, "accuracy in % (mean over 4 domains and 5 seeds, standard error)",
-              "text", "start"),
-        _text((left + right) / 2, bottom + 44, "sent by each client, all rounds", "text"),
-    ]  # fmt: skip
-    parts += [
-        part
-        for i, (kind, name) in enumerate(
-            {"ours": "ours", "rival": "rivals", "bound": "no federation"}.items()
-        )
-        for part in (
-            f'<circle class="{kind}" cx="{right - 112}" cy="{bottom - 58 + 20 * i}" r="5"/>',
-            _text(right - 100, bottom - 53 + 20 * i, name, "soft small", "start"),
-        )
-    ]
+    said = "accuracy in % (mean over 4 domains and 5 seeds, standard error)"
+    below = "sent by each client, all rounds"
+    parts.append(_text(left, 28, said, "text", "start"))
+    parts.append(_text((left + right) / 2, bottom + 44, below, "text"))
+    kinds = {"ours": "ours", "rival": "rivals", "bound": "no federation"}
+    for i, (kind, name) in enumerate(kinds.items()):
+        dot = f'cx="{right - 112}" cy="{bottom - 58 + 20 * i}" r="5"'
+        parts.append(f'<circle class="{kind}" {dot}/>')
+        y_text = bottom - 53 + 20 * i
+        parts.append(_text(right - 100, y_text, name, "soft small", "start"))
     title = "Accuracy against bytes sent on the bundled digits, domain skew."
     return _svg(800, 390, title, parts)
 

@@ -167,8 +167,8 @@ def convergence(table: Table, width: str, name: str, number: int) -> Picture | N
         table, width, name, number, course, draw, "round",
         f"Mean AVG over seeds against the round, {{}}; {_BAND}. A head in closed form "
         "without rounds is a horizontal line, a calibrated one a star behind the last "
-        "round. Thin lines across: what the baseline, and the upper bound with all rows "
-        "in one place, end with.",
+        "round. Thin lines across: what the baseline ends with, and the upper bound, "
+        "which has all rows in one place.",
     )  # fmt: skip
 
 
