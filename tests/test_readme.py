@@ -35,9 +35,9 @@ def benchmarks(monkeypatch):
 
 @pytest.fixture
 def pictures(benchmarks):
-    import pictures
+    import readme_pictures
 
-    return pictures
+    return readme_pictures
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ _EMPHASIS = {"": "", "best": "**", "top": "_"}
 _WIDE = 88  # letters of a line of notes
 # Marks within a line and what makes a link; what makes a list or a rule.
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$]|&(?=#?\w+;)|:(?=//)|(?<=www)\.)")
-_LIST = re.compile(r"^(\d*)([-+.)])(?=\s|--|$)")
+_LIST = re.compile(r"^(\d*)([-+.)])(?=\s|-|$)")
 
 
 def as_text(tables: Sequence[Table], notes: Sequence[str]) -> str:
