@@ -1,8 +1,11 @@
 """The README's two pictures, as SVG for light and dark pages.
 
-    python benchmarks/readme_pictures.py                                     # draws both
-    federatedscope-ggeur study accuracy_against_bytes                 # runs anew, then
-    python benchmarks/readme_pictures.py --study exp/accuracy_against_bytes  # draws of these
+    python benchmarks/readme_pictures.py
+
+draws both. To measure anew:
+
+    ggeur study accuracy_against_bytes
+    python benchmarks/readme_pictures.py --study exp/accuracy_against_bytes
 
 The second picture is drawn from results/accuracy_against_bytes.csv, which ``--study``
 writes. Its rows stand here, whatever they score; the study has more.
