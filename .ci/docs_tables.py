@@ -2,8 +2,8 @@
 
     python .ci/docs_tables.py
 
-A table stands below ``<!-- table: NAME -->``, a list of names behind
-``<!-- names: NAME -->``; NAME is the key that chooses one of them.
+A table stands below ``<!-- table: NAME -->``; NAME is the key that chooses one of its
+rows.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ DOCS = (
     "study_files.md",
     "plugins.md",
 )
-FILES = (ROOT / "README.md", *(ROOT / "docs" / name for name in DOCS))
+FILES = tuple(ROOT / "docs" / name for name in DOCS)
 REGISTRIES = {r.field: r for r in (METHODS, AUGMENTATIONS, CLOSED_FORMS)}
 DATA = {
     READERS.field: {**READERS, **IMAGE_READERS},
@@ -233,26 +233,16 @@ def _cell(text: str) -> str:
 
 
 def updated(content: str) -> str:
-    """`content` with its tables and lists of names as the registry has them."""
+    """`content` with its tables as the registry has them."""
     tables = {field: data_table(field) for field in DATA}
     tables |= {NETWORKS.field: network_table(), TEXT_MODELS.field: text_table()}
     tables |= {"studies": study_table(), "Method": hook_table()}
     tables |= {part.__name__: field_table(part) for part in DESCRIBED}
+    tables |= {field: table(registry) for field, registry in REGISTRIES.items()}
     for field, new in tables.items():
         mark = re.escape(f"<!-- table: {field} -->")
         content = re.sub(
             rf"({mark}\n)(?:\|.*\n)*", lambda m, new=new: f"{m[1]}{new}\n", content
-        )
-    for field, registry in REGISTRIES.items():
-        mark = re.escape(f"<!-- table: {field} -->")
-        new = table(registry)
-        content = re.sub(
-            rf"({mark}\n)(?:\|.*\n)*", lambda m, new=new: f"{m[1]}{new}\n", content
-        )
-        mark = re.escape(f"<!-- names: {field} -->")
-        new = ", ".join(f"`{name}`" for name in registry)
-        content = re.sub(
-            rf"({mark})(?:`\w+`(?:, )?)*", lambda m, new=new: f"{m[1]}{new}", content
         )
     return content
 

@@ -38,7 +38,8 @@ from every_method import words
 
 #: Three rounds on `write_embeddings`.
 SHORT = [
-    *("data.type", "embeddings@ggeur", "data.splitter_args", "[{'alpha': 1.0}]"),
+    *("data.type", "embeddings@ggeur"),
+    *("data.splitter", "lds", "data.splitter_args", "[{'alpha': 1.0}]"),
     *("federate.client_num", "6", "federate.total_round_num", "3"),
     *("ggeur.step1_size", "20", "ggeur.step2_size", "10"),
 ]

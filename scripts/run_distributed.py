@@ -6,7 +6,7 @@ For trying a distributed run out before it goes to several machines: every proce
 the same file and KEY VALUE pairs, and its own role, number and run folder
 (``<outdir>/<expname>_server``, ``<outdir>/<expname>_client_1``, ...). The server's
 output is shown; what the clients say stands in their folders' exp_print.log. The exit
-status is the server's. Needs FederatedScope (see the README).
+status is the server's. Needs FederatedScope (docs/federatedscope.md).
 """
 
 from __future__ import annotations

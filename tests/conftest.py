@@ -122,6 +122,7 @@ def config(quickstart, embeddings_folder):
             "federate.client_num", "3",
             "ggeur.step1_size", "20",
             "ggeur.step2_size", "10",
+            "data.splitter", "lds",
             "data.splitter_args", "[{'alpha': 1.0}]",
             "federate.total_round_num", "3",
             "ggeur.space", "raw",

@@ -14,7 +14,7 @@ FILES = (
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").glob("*.md")),
 )
-PROGRAM = "federatedscope-ggeur"
+PROGRAMS = ("ggeur", "federatedscope-ggeur")
 _FENCE = re.compile(
     r"(?:^<!-- ([\w ]+): ([^\n]*?) -->\n+)?^```(\w*)\n(.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -52,7 +52,8 @@ class Block(NamedTuple):
     def is_shell(self) -> bool:
         """Whether it holds commands."""
         return self.language in ("bash", "sh", "zsh") or (
-            not self.language and self.text.startswith((PROGRAM, "pip "))
+            not self.language
+            and self.text.startswith((*(f"{name} " for name in PROGRAMS), "pip "))
         )
 
     @property

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from documented import FILES, PROGRAM, ROOT, blocks, commands
+from documented import FILES, PROGRAMS, ROOT, blocks, commands
 from own_process import program, python
 
 import federatedscope_ggeur
@@ -64,7 +64,8 @@ def test_every_block_is_of_a_kind_that_is_tried():
         b for b in BLOCKS if not b.is_shell and b.language not in ("yaml", "python")
     ]
     assert {b.language for b in others} <= {"", "diff"}
-    assert not [b.name for b in others if PROGRAM in b.text]
+    calls = re.compile(rf"^(?:{'|'.join(PROGRAMS)}) ", re.MULTILINE)
+    assert not [b.name for b in others if calls.search(b.text)]
     fences = sum(file.read_text().count("\n```") for file in FILES)
     assert 2 * len(BLOCKS) == fences, "a fence that is not found is not tried"
     assert all(block.reason for block in BLOCKS if not block.runs)
@@ -122,7 +123,7 @@ def test_options_and_keys_are_known(block, parser_of, monkeypatch):
 
 def _words_of_ours(words):
     """The words behind the program, if that is ours."""
-    if words[0] == PROGRAM:
+    if words[0] in PROGRAMS:
         return words[1:]
     if words[:3] == ["python", "-m", "federatedscope_ggeur"]:
         return words[3:]
@@ -198,7 +199,7 @@ def test_a_page_is_followed_to_the_letter(file, tmp_path):
 
 
 PYTHON = {
-    # The README's snippet is run by tests/test_public_api.py.
+    # Those with a mark are run by tests/test_readme.py.
     file: [
         b
         for b in BLOCKS
@@ -239,7 +240,8 @@ def test_commands_run(block, place, request, capfd, parser_of, monkeypatch):
     """As they stand, but for the number of rounds, and of a study's seeds."""
     monkeypatch.setattr(study_file, "load_study", _two_seeds)
     plain = re.compile(
-        rf"(?:{PROGRAM}|python -m federatedscope_ggeur) (?!enable|--engine)"
+        rf"(?:{'|'.join(PROGRAMS)}|python -m federatedscope_ggeur) "
+        "(?!enable|--engine)"
     )
     if all(plain.match(c) and " > " not in c for c in commands(block)):
         for command in commands(block):
@@ -248,6 +250,7 @@ def test_commands_run(block, place, request, capfd, parser_of, monkeypatch):
                 parser = parser_of(find_command(words[0]))
                 _make_runs(parser.parse_intermixed_args(words[1:]).folders)
             trains = words[0] in ("--cfg", "study") and len(words) > 1
+            trains = trains or words[0] == "quickstart"
             assert main([*words, *FEW_ROUNDS * trains]) == 0, command
             assert capfd.readouterr().out
         return
@@ -287,7 +290,8 @@ def _programs(place: Path) -> dict[str, str]:
     """An environment whose ``python`` is this one, with the package and its program."""
     folder = place / "bin"
     folder.mkdir()
-    for name, words in (("python", ""), (PROGRAM, " -m federatedscope_ggeur")):
+    ours = dict.fromkeys(PROGRAMS, " -m federatedscope_ggeur")
+    for name, words in {"python": "", **ours}.items():
         (folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}"{words} "$@"\n')
         (folder / name).chmod(0o755)
     (place / "scripts").symlink_to(ROOT / "scripts")

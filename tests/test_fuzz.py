@@ -83,6 +83,7 @@ def try_one(quickstart, embeddings_folder, tmp_path, monkeypatch, capsys):
         "--cfg", str(quickstart),
         "data.type", "embeddings@ggeur",
         "data.root", str(embeddings_folder),
+        "data.splitter", "lds",
         "data.splitter_args", "[{'alpha': 1.0}]",
         "federate.client_num", "3",
         "federate.total_round_num", "1",

@@ -1,4 +1,4 @@
-"""What `import federatedscope_ggeur` offers, and the README's snippet that uses it."""
+"""What `import federatedscope_ggeur` offers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from own_process import python
 
 import federatedscope_ggeur
 
-ROOT = Path(__file__).parent.parent
 NAMES = sorted(set(federatedscope_ggeur.__all__) - {"__version__"})
 
 
@@ -51,16 +50,3 @@ print(json.dumps(sorted(name.split(".")[0] for name in sys.modules)))
 def test_importing_the_package_imports_nothing_heavy():
     loaded = set(json.loads(python("-c", IMPORT).stdout))
     assert not loaded & {"torch", "numpy", "yacs", "matplotlib", "safetensors"}
-
-
-@pytest.mark.slow
-def test_the_readmes_snippet_runs_as_it_stands(tmp_path):
-    script = ROOT / ".ci" / "readme_command.py"
-    snippet = python(script, "library", ROOT / "README.md").stdout
-    done = python("-c", snippet, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("AVG ") == 5
-    assert "mean of the last rounds: " in done.stdout
-    # Class 0 and 1: 100 in all of step 1, 50 around the one prototype.
-    assert done.stdout.splitlines()[-1] == "(300, 8) [150, 150]"
-    assert not list(tmp_path.iterdir()), "a run from Python writes nothing"

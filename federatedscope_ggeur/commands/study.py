@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from federatedscope_ggeur.printable import say
 from federatedscope_ggeur.reporting.study import Study
 
 if TYPE_CHECKING:
+    from federatedscope_ggeur.reporting.comparison import Comparison
     from federatedscope_ggeur.studies.workers import Workers
 
 
@@ -35,6 +36,21 @@ def study(arguments: Sequence[str]) -> int:
         help="study file, or the name of a bundled one; without it, they are listed",
     )
     parser.add_argument(
+        "--list", action="store_true", help="say what is over and what is to do; no run"
+    )
+    add_study_options(parser)
+    options = parser.parse_intermixed_args(arguments)
+    if options.file is None:
+        for file in sorted(study_folder().glob("*.yaml")):
+            title = file.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+            print(f"{file.stem}: {title}")
+        return 0
+    return _list(options) if options.list else run_study(options.file, options, _tables)
+
+
+def add_study_options(parser: argparse.ArgumentParser) -> None:
+    """Where a study's runs go, how many run at a time, and settings over them."""
+    parser.add_argument(
         "--out",
         metavar="FOLDER",
         help="where the runs go (default: the study's name, below the base's outdir)",
@@ -46,30 +62,28 @@ def study(arguments: Sequence[str]) -> int:
         help="processes, of one thread each (default: the file's, or one a core)",
     )
     parser.add_argument(
-        "--list", action="store_true", help="say what is over and what is to do; no run"
-    )
-    parser.add_argument(
         "--quiet", action="store_true", help="say what failed, and nothing else"
     )
     parser.add_argument(
         "settings", nargs="*", metavar="KEY VALUE", help="settings over every run's"
     )
-    options = parser.parse_intermixed_args(arguments)
+
+
+def run_study(
+    file: str, options: argparse.Namespace, show: Callable[[Comparison], str]
+) -> int:
+    """Run the study `file`; `show` makes the text that is printed of its runs.
+
+    `options` are those of `add_study_options`. Returns the exit status of `study`.
+    """
     if options.workers is not None and options.workers < 1:
         raise ConfigError(f"--workers: must be at least 1, got {options.workers}")
-    if options.file is None:
-        for file in sorted(study_folder().glob("*.yaml")):
-            title = file.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
-            print(f"{file.stem}: {title}")
-        return 0
     # Imported here: torch takes seconds, and --help needs none of it.
     from federatedscope_ggeur.studies.workers import Workers
 
-    if options.list:
-        return _list(options)
     # Before anything is computed: they may be forked then.
     with Workers(options.workers or usable_cores()) as workers:
-        return _run(options, workers)
+        return _run(file, options, workers, show)
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -89,13 +103,18 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-def _run(options: argparse.Namespace, workers: Workers) -> int:
+def _run(
+    file: str,
+    options: argparse.Namespace,
+    workers: Workers,
+    show: Callable[[Comparison], str],
+) -> int:
     from federatedscope_ggeur.commands.console import shown_on_console
     from federatedscope_ggeur.commands.study_table import StudyTable
     from federatedscope_ggeur.studies.running import StudyRun
     from federatedscope_ggeur.studies.study_file import load_study
 
-    plan = load_study(options.file, options.settings)
+    plan = load_study(file, options.settings)
     if options.workers is None and plan.workers is not None:
         workers.resize(plan.workers)
     run = StudyRun(plan, options.out)
@@ -110,7 +129,12 @@ def _run(options: argparse.Namespace, workers: Workers) -> int:
         over = f"what is over is in {run.folder}"
         say(f"interrupted; the same command goes on: {over}", file=sys.stderr)
         return INTERRUPTED
-    return _tell_end(found, run.folder, options.quiet)
+    return _tell_end(found, run.folder, options.quiet, show)
+
+
+def _tables(found: Comparison) -> str:
+    """All that a terminal shows of a comparison."""
+    return found.to_text()
 
 
 def _say(notes: Sequence[str]) -> None:
@@ -118,7 +142,9 @@ def _say(notes: Sequence[str]) -> None:
         say(f"note: {note}")
 
 
-def _tell_end(found: Study, folder: Path, quiet: bool) -> int:
+def _tell_end(
+    found: Study, folder: Path, quiet: bool, show: Callable[[Comparison], str]
+) -> int:
     """The table of all that is over, and what failed."""
     if not quiet:
         from federatedscope_ggeur.reporting.comparison import Comparison
@@ -126,7 +152,7 @@ def _tell_end(found: Study, folder: Path, quiet: bool) -> int:
         if len(found.failed) < len(found.seeds) * prod(
             len(a.points) for a in found.axes
         ):
-            print(Comparison.of([folder]).to_text())
+            print(show(Comparison.of([folder])))
         say(f"runs: {folder}", f"curves and tables: {PROGRAM} report {folder}")
     by_problem: dict[str, list[str]] = {}
     for failed in found.failed:

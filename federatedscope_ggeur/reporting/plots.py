@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -24,7 +25,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 _OTHERS = {"color": "0.78", "linewidth": 0.8}
 _BOLD = {"color": "black", "marker": "o", "linewidth": 2.6, "markersize": 5}
-_LEGEND_CHARACTERS = 24
+_LEGEND_CHARACTERS, _TITLE_CHARACTERS = 24, 60
 _MOST_NAMED = 12  # of more domains the best and the worst alone are told apart
 _EXTREMES = 3
 _MOST_LEVELS = 4  # of more domains a closed form shows its AVG alone
@@ -38,7 +39,8 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
     such heads are bars, one a domain. Of more than 12 domains the three best and the
     three worst at the end are named and the others grey. Unseen domains are dashed,
     their bars hatched; rounds that were not evaluated and domains without test rows
-    are left out. The same results give the same bytes.
+    are left out. The title has the last two folders of the run, and the AVG that is its
+    score. The same results give the same bytes.
 
     Raises
     ------
@@ -53,10 +55,11 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
         for domain in results.domains
         if any(r.accuracy.get(domain) is not None for r in [*evaluated, *heads])
     ]
-    if heads and not evaluated:
-        rows = (len(names) + 1) * len(heads)
+    bars = [] if evaluated else heads
+    if bars:
+        rows = (len(names) + 1) * len(bars)
         canvas, axes = _canvas(height=max(2.5, 1 + 0.3 * rows))
-        _draw_bars(axes, names, set(results.unseen_domains), heads)
+        _draw_bars(axes, names, set(results.unseen_domains), bars)
     else:
         canvas, axes = _canvas(height=4.5)
         if evaluated:
@@ -65,6 +68,9 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
             axes.text(0.5, 50, "no round was evaluated", ha="center", va="center")
             axes.set_ylim(0, 100)
         _label(axes)
+    title = ", ".join([_title(results), *(_made_as(head) for head in bars)])
+    look = {"loc": "left", "fontsize": 10, "color": "0.4"}
+    axes.set_title(title, parse_math=False, **look)
     write_atomically(path, png_bytes(canvas))
 
 
@@ -156,7 +162,6 @@ def _draw_bars(axes, names: list[str], unseen: set[str], heads) -> None:
                 look |= {"hatch": "///", "edgecolor": "white"}
             axes.barh(place, 100 * score, thick * 0.9, **look)
             axes.text(100 * score + 1, place, f"{100 * score:.1f}", va="center")
-    axes.set_title(", ".join(_made_as(head) for head in heads), fontsize=10)
     axes.set_xlim(0, 108)
     axes.set_xticks(range(0, 101, 20))
     axes.set_xlabel("test accuracy (%)")
@@ -167,6 +172,16 @@ def _draw_bars(axes, names: list[str], unseen: set[str], heads) -> None:
     axes.set_yticklabels([*(_shown(name, unseen) for name in names), "AVG"])
     for text in axes.get_yticklabels():
         text.set_parse_math(False)
+
+
+def _title(results: Results) -> str:
+    """Whose curve it is, and the score of the run."""
+    outdir, name = (results.config.get(key, "") for key in ("outdir", "expname"))
+    whose = f"{Path(str(outdir)).name}/{name}".strip("/")
+    score = results.final.avg
+    return shortened(whose, _TITLE_CHARACTERS) + (
+        "" if score is None else f": AVG {100 * score:.1f}%"
+    )
 
 
 def _made_as(head: RoundRecord) -> str:

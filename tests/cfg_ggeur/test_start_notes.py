@@ -16,7 +16,7 @@ def test_a_run_of_the_quickstart_needs_no_note(quickstart):
 
     run = Run(load_config(quickstart))
     assert run.notes == []
-    assert any("5 withholds 6 of 19 (client, class)" in s for s in run.describe())
+    assert any("5 withholds nothing of 40 (client, class)" in s for s in run.describe())
 
 
 def test_what_is_withheld_is_said_where_statistics_are_asked_for(config):

@@ -7,6 +7,7 @@ import pytest
 from federatedscope_ggeur.cli import main
 
 SMALL = ["federate.client_num", "6", "ggeur.step1_size", "20", "ggeur.step2_size", "5"]
+SMALL += ["data.splitter", "lds", "data.splitter_args", "[{'alpha': 0.1}]"]
 SUMS = ["ggeur.privacy.secure_sums", "statistics", "ggeur.closed_form", "lda"]
 SUMS += ["ggeur.privacy.secure_sums_radius", "40"]
 SUMS += ["ggeur.privacy.secure_sums_max_rows", "4096"]

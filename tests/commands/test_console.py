@@ -43,6 +43,7 @@ def short(embeddings_folder, tmp_path, monkeypatch):
         "data.root", str(embeddings_folder),
         "federate.client_num", "3",
         "federate.total_round_num", "3",
+        "data.splitter", "lds",
         "data.splitter_args", "[{'alpha': 1.0}]",
     ]  # fmt: skip
 

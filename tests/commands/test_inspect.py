@@ -105,9 +105,8 @@ def test_a_domain_may_be_called_anything(inspect, tmp_path):
 
 def test_who_has_nothing_is_said(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(40, 40), (40, 40)])
-    _, printed, _ = inspect(
-        *data, "federate.client_num", "12", "data.splitter_args", "[{'alpha': 0.01}]"
-    )
+    few = ["data.splitter", "lds", "data.splitter_args", "[{'alpha': 0.01}]"]
+    _, printed, _ = inspect(*data, "federate.client_num", "12", *few)
     held = np.array(lines(tmp_path / "out" / "samples.csv")[1:])[:, 3:].astype(int)
     empty = [str(k) for k, row in enumerate(held, 1) if not row.sum()]
     assert empty
@@ -234,8 +233,8 @@ def test_pictures_are_named_after_domains_and_printed(inspect, tmp_path):
 
 def test_many_clients_are_summed_up_by_domain(inspect, tmp_path):
     data = write_domains(tmp_path / "data", [(400, 40, 9), (300, 200, 30)])
-    words = [*data, "federate.client_num", "60", "data.splitter_args"]
-    status, printed, _ = inspect(*words, "[{'alpha': 0.05}]")
+    few = ["data.splitter", "lds", "data.splitter_args", "[{'alpha': 0.05}]"]
+    status, printed, _ = inspect(*data, "federate.client_num", "60", *few)
     assert status == 0
     rows = lines(tmp_path / "out" / "samples.csv")[1:]
     assert len(rows) == 60, "the file has a line for each"

@@ -307,7 +307,7 @@ def test_with_one_client_all_three_are_the_same(one_domain, steps, settings):
 
 @pytest.mark.slow
 def test_the_bounds_lie_on_either_side(quickstart, caplog):
-    """On the bundled digits: alone, together, in one place."""
+    """On the bundled digits under label skew: alone, together, in one place."""
     with caplog.at_level(logging.WARNING):
         alone, together, pooled = (
             finished(
@@ -316,6 +316,8 @@ def test_the_bounds_lie_on_either_side(quickstart, caplog):
                     [
                         *("ggeur.base_method", method, "federate.total_round_num", "5"),
                         *("ggeur.space", "raw", "train.optimizer.lr", "0.01"),
+                        *("data.splitter", "lds"),
+                        *("data.splitter_args", "[{'alpha': 0.1}]"),
                     ],
                 )
             ).history.results()

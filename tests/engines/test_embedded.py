@@ -23,8 +23,7 @@ def scores(results) -> dict:
 def test_the_quickstart_learns(quickstart):
     results = run(load_config(quickstart, ["federate.total_round_num", "8"]))
     assert results.domains == ["clean", "inverted", "blurred", "noisy"]
-    assert results.rounds[-1].avg > results.rounds[0].avg
-    assert results.final.avg > 0.3  # ten classes: chance is 0.1
+    assert results.final.avg > 0.7  # ten classes: chance is 0.1
     assert results.final.rounds == [4, 5, 6, 7, 8]
 
 
@@ -172,8 +171,7 @@ def test_adam_takes_its_own_settings(config, rewritten):
     path = rewritten(("momentum: 0.9", "type: Adam\n    betas: [0.9, 0.99]"))
     cfg = load_config(path, ["federate.total_round_num", "3"])
     assert cfg.train.optimizer.type == "Adam"
-    results = run(cfg)
-    assert results.rounds[-1].avg > results.rounds[0].avg
+    assert run(cfg).final.avg > 0.7  # ten classes: chance is 0.1
 
 
 def test_sizes_in_the_document_s_way(config):

@@ -46,6 +46,7 @@ def config(quickstart, embeddings_folder, tmp_path):
     base = [
         "data.type", "embeddings@ggeur",
         "data.root", str(embeddings_folder),
+        "data.splitter", "lds",
         "data.splitter_args", "[{'alpha': 1.0}]",
         "federate.client_num", "4",
         "federate.total_round_num", "3",

@@ -4,6 +4,7 @@ import matplotlib
 import matplotlib._pylab_helpers
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from PIL import Image
 
 from federatedscope_ggeur.reporting import draw_curve
@@ -123,3 +124,18 @@ def test_drawing_leaves_matplotlib_as_it_was(tmp_path, make_results):
     draw_curve(make_results(), tmp_path / "curve.png")
     after = dict(matplotlib.rcParams), list(matplotlib._pylab_helpers.Gcf.figs)
     assert after == before
+
+
+def test_the_title_says_whose_curve_it_is(tmp_path, make_results, monkeypatch):
+    titles = []
+    set_title = Axes.set_title
+    monkeypatch.setattr(
+        Axes, "set_title", lambda *a, **k: titles.append(a[1]) or set_title(*a, **k)
+    )
+    results = make_results([{"clean": 0.5}])
+    results.config["expname"] = "_$run$"
+    draw_curve(results, tmp_path / "curve.png")
+    assert titles == ["exp/_$run$: AVG 50.0%"]
+    results = make_results([None])
+    draw_curve(results, tmp_path / "curve.png")
+    assert titles[1:] == ["exp/e"]

@@ -12,6 +12,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from federatedscope_ggeur.reporting.comparison.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.measures import (
+    AVG,
     bytes_so_far,
     scored,
 )
@@ -49,6 +50,8 @@ class Curve:
         Whether it is a head made in one go, which has one score and no course.
     calibrated : tuple of float, optional
         Score and deviation of the head that is calibrated behind the last round.
+    end : float, optional
+        What it ends with, of a row that others are held against.
     """
 
     x: list[float]
@@ -56,6 +59,7 @@ class Curve:
     sd: list[float]
     is_flat: bool = False
     calibrated: tuple[float, float] | None = None
+    end: float | None = None
 
 
 def figures(comparison: Comparison, width: str = "two") -> list[Picture]:
@@ -134,6 +138,14 @@ def _percents(ys: list[list[float]]) -> tuple[list[float], list[float]]:
 
 def convergence(table: Table, width: str, name: str, number: int) -> Picture | None:
     """AVG against the round, a panel for each point of the axes but the first."""
+    baselines = set(table.baselines.values())
+
+    def course(row: Row) -> Curve | None:
+        curve, score = by_round(row), row.spread(AVG)
+        if curve is None or score is None:
+            return curve
+        is_goal = row.name in baselines or row.pools
+        return replace(curve, end=100 * score.mean if is_goal else None)
 
     def draw(axes, curve: Curve, shown: dict) -> None:
         if curve.is_flat:
@@ -143,6 +155,8 @@ def convergence(table: Table, width: str, name: str, number: int) -> Picture | N
             axes.axhspan(low, high, color=shown["color"], alpha=0.12, linewidth=0)
             return
         _line_with_band(axes, curve, shown)
+        if curve.end is not None:
+            axes.axhline(curve.end, **{**shown, "marker": "", "linewidth": 0.7})
         if curve.calibrated is not None:
             y, sd = curve.calibrated
             behind = curve.x[-1] + max(1.0, curve.x[-1] / 20)
@@ -150,10 +164,11 @@ def convergence(table: Table, width: str, name: str, number: int) -> Picture | N
             axes.errorbar([behind], [y], yerr=[sd], elinewidth=0.7, zorder=4, **star)
 
     return _curves(
-        table, width, name, number, by_round, draw, "round",
+        table, width, name, number, course, draw, "round",
         f"Mean AVG over seeds against the round, {{}}; {_BAND}. A head in closed form "
         "without rounds is a horizontal line, a calibrated one a star behind the last "
-        "round.",
+        "round. Thin lines across: what the baseline ends with, and the upper bound, "
+        "which has all rows in one place.",
     )  # fmt: skip
 
 
@@ -202,7 +217,8 @@ def domains(table: Table, width: str, name: str, number: int) -> Picture | None:
                 error_kw={"elinewidth": 0.7, "capsize": 1.5},
                 **fill(legend.index(shown[row_name])),
             )
-        axes.set_title(shortened(title, TITLE_CHARACTERS), parse_math=False)
+        shown_title = shortened(title or table.title, TITLE_CHARACTERS)
+        axes.set_title(shown_title, parse_math=False)
         titles = [shortened(m.title, LABEL_CHARACTERS) for m in measures]
         axes.set_xticks(range(len(titles)))
         axes.set_xticklabels(titles, parse_math=False, **_turned(titles, width))
@@ -251,7 +267,8 @@ def _curves(
             if all(curves[n].is_flat for n in names):
                 axes.set_xlim(0, 1)
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-        axes.set_title(shortened(title, TITLE_CHARACTERS), parse_math=False)
+        shown_title = shortened(title or table.title, TITLE_CHARACTERS)
+        axes.set_title(shown_title, parse_math=False)
         axes.set_xlabel(x_label)
         tidy(axes)
         axes.set_ylabel("AVG, test accuracy (%)")

@@ -77,6 +77,30 @@ def sheets(table: Table, target: float | None) -> list[Sheet]:
     return [*found, _costs(table, target)]
 
 
+def overview_sheet(table: Table) -> Sheet:
+    """AVG, its standard error and the bytes a client, and no more."""
+    sent = COSTS[:2]
+    rows = []
+    for name, row in table.rows.items():
+        spread = row.spread(AVG)
+        error = None if spread is None else spread.error
+        cells = [
+            Cell(NONE if spread is None else f"{100 * spread.mean:.2f}"),
+            Cell(NONE if error is None else f"{100 * error:.2f}"),
+            *(Cell(_cost(row.spread(m), m).text) for m in sent),
+        ]
+        rows.append((name, cells))
+    counts = sorted({len(row.runs) for row in table.rows.values()})
+    seeds = " or ".join(map(str, counts)) + f" seed{'s' * (counts != [1])}"
+    titles = ["accuracy", "s.e.", *(measure.title for measure in sent)]
+    notes = [
+        f"accuracy: AVG in %, the mean over domains and over {seeds}; s.e.: its "
+        "standard error over seeds; MB: 10^6 bytes of all messages",
+        *head_notes(table),
+    ]
+    return Sheet("Overview", table.title, [_rows_title(table), *titles], rows, notes)
+
+
 def scores_sheet(table: Table) -> Sheet:
     """Mean and deviation of each domain, AVG and STD, in percent."""
     measures = table.scores

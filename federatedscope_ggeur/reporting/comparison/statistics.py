@@ -53,6 +53,11 @@ class Spread:
         half *= sd / math.sqrt(len(values))
         return cls(len(values), mean, sd, float(mean - half), float(mean + half))
 
+    @property
+    def error(self) -> float | None:
+        """The standard error of the mean; None of one seed."""
+        return None if self.sd is None else self.sd / math.sqrt(self.n)
+
 
 @dataclass(frozen=True)
 class Difference:

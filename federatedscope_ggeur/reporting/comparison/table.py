@@ -49,6 +49,11 @@ class Row:
         """Which head its runs left; see `heads_text`."""
         return heads_text(self.runs.values())
 
+    @property
+    def pools(self) -> bool:
+        """Whether all rows are in one place: the upper bound of a federation."""
+        return any(run.results.pooled is not None for run in self.runs.values())
+
     def numbers(self, measure: Measure) -> dict[int, float]:
         """From each seed that has it to the number."""
         found = {seed: measure.of(run.results) for seed, run in self.runs.items()}

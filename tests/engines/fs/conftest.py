@@ -33,6 +33,7 @@ def words(embeddings_folder) -> list[str]:
     return [
         "data.type", "embeddings@ggeur",
         "data.root", str(embeddings_folder),
+        "data.splitter", "lds",
         "data.splitter_args", "[{'alpha': 1.0}]",
         "federate.client_num", "4",
         "federate.total_round_num", "3",

@@ -10,6 +10,7 @@ from written_runs import made, noisy, write, write_study
 
 from federatedscope_ggeur.reporting.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.sheets import (
+    overview_sheet,
     p_text,
     scores_sheet,
     sheets,
@@ -20,6 +21,30 @@ def one(tmp_path, *scores, name="a", seeds=(1, 2, 3)):
     for seed, (art, mug) in zip(seeds, scores):
         results = made([{"Art": art, "Mug": mug}], seed, {"name": name})
         write(tmp_path / name / str(seed), results)
+
+
+def test_the_overview_is_avg_its_standard_error_and_bytes(tmp_path):
+    one(tmp_path, (0.5, 0.3), (0.6, 0.4), (0.7, 0.8))
+    one(tmp_path, (0.6, 0.4), name="b", seeds=(1,))
+    (table,) = Comparison.of(tmp_path).tables
+    sheet = overview_sheet(table)
+    assert sheet.columns[1:] == [
+        "accuracy",
+        "s.e.",
+        "MB up a client",
+        "MB down a client",
+    ]
+    (name, several), (_, single) = sheet.rows
+    assert name == "name a"
+    averages = [40.0, 50.0, 75.0]
+    assert [str(cell) for cell in several[:2]] == [
+        f"{np.mean(averages):.2f}",
+        f"{stats.sem(averages):.2f}",
+    ]
+    # Two clients: 1,200 and 1,000 bytes up, 108 and 3,000 down.
+    assert [str(cell) for cell in several[2:]] == ["0.00110", "0.00155"]
+    assert str(single[1]) == "-", "one seed has no error"
+    assert "over 1 or 3 seeds" in sheet.notes[0]
 
 
 def test_the_terminal_table(tmp_path):

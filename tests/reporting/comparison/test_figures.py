@@ -27,6 +27,7 @@ from federatedscope_ggeur.reporting.comparison.pictures import (
     render,
 )
 from federatedscope_ggeur.reporting.formats import FORMATS
+from federatedscope_ggeur.reporting.records import PooledRows
 from federatedscope_ggeur.reporting.study import Axis
 
 
@@ -81,6 +82,24 @@ def test_a_calibrated_head_is_a_star_behind_the_last_round(tmp_path):
     convergence, *_ = figures(Comparison.of(tmp_path))
     (axes,) = convergence.figure.axes
     assert [list(line.get_xdata()) for line in axes.lines] == [[1, 2], [3]]
+
+
+def test_what_the_baseline_and_the_bound_end_with_are_lines_across(tmp_path):
+    scores = {"a": 0.4, "b": 0.6, "bound": 0.8}
+    for name, score in scores.items():
+        pooled = PooledRows(2, 110, 9000) if name == "bound" else None
+        found = made([{"x": 0.2}, {"x": score}], 1, {"name": name}, pooled=pooled)
+        write(tmp_path / name, found)
+    table = table_of(tmp_path)
+    assert {table.rows[name].name for name in table.baselines.values()} == {"name a"}
+    convergence, *_ = figures(Comparison.of(tmp_path))
+    (axes,) = convergence.figure.axes
+    assert axes.get_title() == table.title
+    across = [line for line in axes.lines if list(line.get_xdata()) == [0, 1]]
+    levels = [line.get_ydata()[0] for line in across]
+    # The score of a run: the mean of its rounds.
+    assert levels == pytest.approx([30.0, 50.0])
+    assert "upper bound" in convergence.caption
 
 
 def lines_of(axes):
@@ -154,7 +173,7 @@ def test_each_combination_of_other_axes_has_a_panel(drawn):
     convergence, domains, sent = drawn["two"]
     shown = [axes for axes in convergence.figure.axes if axes.get_visible()]
     assert [axes.get_title() for axes in shown] == ["0.5", "0.1"]
-    assert [len(lines_of(axes)) for axes in shown] == [2, 2]
+    assert [len(lines_of(axes)) for axes in shown] == [3, 3], "two rows, one level"
     (legend,) = convergence.figure.legends
     assert [text.get_text() for text in legend.get_texts()] == [
         "FedAvg",
