@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from federatedscope_ggeur.cfg_ggeur.keys import REGISTRIES, all_keys
 from federatedscope_ggeur.data import IMAGE_READERS, READERS, SPLITTERS
 from federatedscope_ggeur.settings import Registry
 
 
-def describe_keys() -> str:
-    """Every key with its default and meaning, for a person."""
+def describe_keys(words: Sequence[str] = ()) -> str:
+    """Every key with its default and meaning, for a person.
+
+    With `words`, the keys alone whose names and meanings have all of them, in capital
+    letters or not.
+    """
+    lines = _all_lines()
+    if not words:
+        return "\n".join(lines)
+    entries: list[list[str]] = []
+    for line in lines:
+        if line.startswith(" "):
+            entries[-1].append(line)
+        else:
+            entries.append([line])
+    wanted = [word.lower() for word in words]
+    found = [
+        entry
+        for entry in entries
+        if all(word in " ".join(entry).lower() for word in wanted)
+    ]
+    return "\n".join(line for entry in found for line in entry)
+
+
+def _all_lines() -> list[str]:
     lines = ["ggeur.use = False", "    True switches the plugin on."]
     for key in all_keys():
         lines += [f"ggeur.{key.name} = {_shown(key.default)}", f"    {key.meaning}"]
@@ -25,7 +50,7 @@ def describe_keys() -> str:
                     default = "" if key.default is None else f" = {_shown(key.default)}"
                     lines.append(f"{part.SECTION}.{key.name}{default}")
                     lines.append(f"    {part.name}: {key.meaning}")
-    return "\n".join(lines)
+    return lines
 
 
 def _parts_of(registry: Registry) -> list[str]:

@@ -1,21 +1,34 @@
-"""``federatedscope-ggeur keys``: every ``ggeur.*`` setting."""
+"""``federatedscope-ggeur keys``: the ``ggeur.*`` settings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 
-from federatedscope_ggeur.cfg_ggeur import describe_keys
+from federatedscope_ggeur.cfg_ggeur import all_keys, describe_keys
 from federatedscope_ggeur.cfg_ggeur.load import read_settings
 from federatedscope_ggeur.commands import config_parser
+from federatedscope_ggeur.errors import ConfigError, shown
 
 
 def keys(arguments: Sequence[str]) -> int:
-    """Print every key with its default and meaning."""
+    """Print all keys with their defaults and meanings, or those that a search finds."""
     options = config_parser(
         "keys",
-        "With --cfg, those too of the plugins that the file names (ggeur.plugins).",
+        "Words alone search names and meanings. With --cfg, the keys too of the "
+        "plugins that the file names (ggeur.plugins).",
         required=False,
     ).parse_intermixed_args(arguments)
-    read_settings(options.cfg, options.settings)
-    print(describe_keys())
+    words = [] if options.cfg else options.settings
+    if not words:
+        read_settings(options.cfg, options.settings)
+        print(describe_keys())
+        return 0
+    found = describe_keys(words)
+    if not found:
+        names = [key.name for key in all_keys()]
+        near = get_close_matches(words[0], names, 3, 0.5)
+        hint = f"; near it are {', '.join(f'ggeur.{n}' for n in near)}" if near else ""
+        raise ConfigError(f"no key has {' and '.join(map(shown, words))}{hint}")
+    print(found)
     return 0

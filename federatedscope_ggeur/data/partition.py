@@ -217,6 +217,22 @@ class FederatedData:
         """Whether all domains' training rows are in one place."""
         return self.pooled is not None
 
+    def faults(self) -> list[str]:
+        """What keeps every head from learning: one class alone, or equal rows."""
+        rows = [client.train for client in self.clients if len(client.train)]
+        if not rows:
+            return []
+        labels = torch.cat([part.labels for part in rows]).unique()
+        if len(labels) == 1:
+            name = shown(self.class_names[int(labels[0])])
+            return [
+                f"all rows to train on are of one class, {name}: nothing is learned"
+            ]
+        first = rows[0].features[:1]
+        if all(bool((part.features == first).all()) for part in rows):
+            return ["all training rows are the same: no head can tell classes apart"]
+        return []
+
     @property
     def dim(self) -> int:
         """D, the length of one embedding."""

@@ -123,7 +123,7 @@ class Run:
         self.held = Holdings.of(trains, self.data.num_classes)
         domains = dict(zip(self.held.numbers, self.held.domains))
         self.notes = start_notes(cfg, self.settings, domains, self.held)
-        begun = _begun(cfg, self.data, self.notes)
+        begun = _begun(cfg, self.data, [*self.data.faults(), *self.notes])
         capture.data = DataFingerprint(*fingerprint(self.data))
         capture.gpu = gpu_name(self.settings.role.training.device)
         self.engine = EmbeddedEngine(
@@ -161,7 +161,7 @@ class Run:
 
         `folder` is the run's, for TensorBoard's files.
         """
-        for note in device_notes(self.cfg):
+        for note in [*device_notes(self.cfg), *self.data.faults()]:
             logger.warning(note)
         tracking, done = Tracking(self.settings.tracking, folder), False
         try:

@@ -109,7 +109,8 @@ def _head_line(name: str, record: RoundRecord) -> str:
         if isinstance(value, float)
         else f"{key.replace('_', ' ')} {value}"
         for key, value in record.details.items()
-        if not isinstance(value, (list, dict))
+        # The note has been said.
+        if key != "note" and not isinstance(value, (list, dict))
     )
     about = f" ({details})" if details else ""
     return f"{name} {record.method}: AVG {score}{about}; {record.seconds:.2f} s"

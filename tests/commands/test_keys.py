@@ -24,6 +24,27 @@ def test_keys_lists_every_setting(capsys):
     assert "ggeur.privacy.min_samples = 5\n" in capsys.readouterr().out
 
 
+def test_words_search_names_and_meanings(capsys):
+    assert main(["keys", "min_samples"]) == 0
+    by_name = capsys.readouterr().out
+    assert by_name.startswith("ggeur.privacy.min_samples = 5\n    ")
+    assert main(["keys", "SHRINKAGE", "leave-one-out"]) == 0
+    both = capsys.readouterr().out
+    names = [line for line in both.splitlines() if line.startswith("ggeur")]
+    assert "ggeur.lda.shrinkage = -1" in names
+    assert len(names) < 10
+    for line in names:
+        assert main(["keys", line.split()[0]]) == 0
+        assert line in capsys.readouterr().out
+
+
+def test_a_word_that_no_key_has(capsys):
+    assert main(["keys", "min_sample_number"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no key has 'min_sample_number'; near it are " in line
+    assert "ggeur.privacy.min_samples" in line
+
+
 def test_a_config_is_read_first(capsys):
     assert main(["keys", "--cfg", "ggeur_quickstart.yaml", "seed", "3"]) == 0
     assert "ggeur.privacy.min_samples = 5\n" in capsys.readouterr().out

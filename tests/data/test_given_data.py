@@ -124,6 +124,22 @@ def test_federations_that_no_run_could_use_are_refused(changes, message):
         federation(**changes)
 
 
+def test_what_nothing_can_be_learned_from_is_said(caplog):
+    settings = {"ggeur.closed_form": "ncm", "ggeur.keep": "trained"}
+    settings |= {"ggeur.init": "random"}
+    for features, labels, problem in (
+        (X, np.zeros(N, int), "of one class, '0': nothing is learned"),
+        (np.ones_like(X), Y, "are the same: no head can tell classes apart"),
+    ):
+        data = FederatedData.from_arrays(features, labels)
+        caplog.clear()
+        results = run("ggeur_own_embeddings.yaml", data, overrides=settings)
+        warned = [one for one in caplog.records if one.levelname == "WARNING"]
+        assert sum(problem in one.getMessage() for one in warned) == 1
+        assert sum(problem in note for note in results.notes) == 1
+    assert FederatedData.from_arrays(X, Y).faults() == []
+
+
 class Pictures:
     """A data set of grey squares, as torchvision has them."""
 

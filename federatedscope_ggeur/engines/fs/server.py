@@ -357,7 +357,9 @@ class GGEURServer(FSServer):
         """The end of FS's own result files; checkpoints are written every round."""
         key = self._cfg.eval.best_res_update_round_wise_key
         found = (name for best in self.best_results.values() for name in best)
-        if not any(key in name for name in found):
+        is_default = key == "val_loss" and not self._cfg.early_stop.patience
+        asked = not is_default or self._cfg.data.splits[1] > 0
+        if asked and not any(key in name for name in found):
             logger.info("there is no %s: Final holds the last scores", key)
         self._format(self.best_results, "Final")
 
