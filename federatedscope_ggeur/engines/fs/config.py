@@ -30,6 +30,7 @@ from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
 from federatedscope_ggeur.engines.fs.robust import robust_problems
 from federatedscope_ggeur.engines.fs.search import search_problems
 from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.printable import Lines, get_logger
 
 logger = get_logger(__name__)
@@ -108,7 +109,8 @@ def _wait_for_command_line(kind: type) -> None:
     """Let configs of this class check a file of the plugin's only with what follows.
 
     FS's mains merge the file and then the command line, be it empty, and check after
-    each; what is still to come, a role or the number of clients, is no mistake.
+    each; what is still to come, a role or the number of clients, is no mistake. A file
+    that does not exist may be the name of a bundled config.
     """
     merge = kind.merge_from_file
     if getattr(merge, "waits", False):
@@ -116,6 +118,8 @@ def _wait_for_command_line(kind: type) -> None:
 
     def merge_from_file(cfg, cfg_filename, check_cfg=True):
         given: list[tuple[str, object]] = []
+        with suppress(ConfigError):  # FS says that there is no such file
+            cfg_filename = find_config(cfg_filename)
         with suppress(Exception):  # FS's own runs go on; it says what is wrong itself
             given += read_yaml(cfg_filename)
             given += settings_of(sys.argv[1:])

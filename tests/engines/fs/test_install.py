@@ -266,6 +266,20 @@ def test_an_enabled_federatedscope_knows_the_plugin(federatedscope, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "Server: Final evaluation is finished" in done.stderr
+    bundled = command.replace("FILE.yaml", "ggeur_quickstart.yaml")
+    assert bundled != command
+    done = subprocess.run(
+        f"{bundled} federate.total_round_num 1",
+        shell=True,
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Server: Final evaluation is finished" in done.stderr
     plugin = tmp_path / "broken" / "federatedscope_ggeur"
     plugin.mkdir(parents=True)
     (plugin / "__init__.py").write_text("def (:")
