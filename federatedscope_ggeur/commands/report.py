@@ -51,6 +51,8 @@ def report(arguments: Sequence[str]) -> int:
     pictures = figures(found, options.width)
     if options.classes:
         pictures += _by_class(found, options, texts)
+    if options.style == "paper":
+        texts["table.tex"] = found.to_latex("paper")
     files = report_files(found, pictures, formats, more, texts)
     place = options.out
     folder = default_folder(options.folders[0]) if place is None else Path(place)
@@ -127,6 +129,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FORMATS",
         default="svg,png",
         help="of the figures' files: svg, pdf and png, with commas (default: svg,png)",
+    )
+    parser.add_argument(
+        "--style",
+        choices=("report", "paper"),
+        default="report",
+        help="of table.tex: all tables of the report (default), or one for each data "
+        "set as in a paper, columns by setting, with standard errors",
     )
     parser.add_argument(
         "--width",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.printable import Lines
@@ -12,6 +13,7 @@ from federatedscope_ggeur.reporting.comparison.labels import Labelled, label
 from federatedscope_ggeur.reporting.comparison.latex import as_latex
 from federatedscope_ggeur.reporting.comparison.long_csv import as_csv
 from federatedscope_ggeur.reporting.comparison.page import as_fragment, as_page
+from federatedscope_ggeur.reporting.comparison.paper_table import as_paper_tables
 from federatedscope_ggeur.reporting.comparison.pictures import Picture
 from federatedscope_ggeur.reporting.comparison.runs import FoundRun, find_runs
 from federatedscope_ggeur.reporting.comparison.sheets import Sheet, study_notes
@@ -125,8 +127,14 @@ class Comparison:
         """One line for each table, row and number, floats to the bit."""
         return as_csv(self.tables, self.target)
 
-    def to_latex(self) -> str:
-        """Tables for LaTeX, with a comment that names the packages they take."""
+    def to_latex(self, style: Literal["report", "paper"] = "report") -> str:
+        """Tables for LaTeX, with a comment that names the packages they take.
+
+        Those of the style ``"paper"`` have columns by setting, a label, and standard
+        errors.
+        """
+        if style == "paper":
+            return as_paper_tables(self.tables)
         return as_latex(self.tables, self.all_notes, self.target)
 
     def to_html(

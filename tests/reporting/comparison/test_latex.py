@@ -13,6 +13,8 @@ from written_runs import made, noisy, write
 
 from federatedscope_ggeur.reporting.comparison import Comparison
 from federatedscope_ggeur.reporting.comparison.latex import escaped
+from federatedscope_ggeur.reporting.comparison.measures import AVG
+from federatedscope_ggeur.reporting.comparison.paper_table import as_paper_tables
 
 AWKWARD = (
     "[1] 50% & more_of $x^2$ #1 {a} ~b \\c ± β µ | <d> \"e\" 'f' `g` --h *i Ärger "
@@ -67,7 +69,9 @@ def check(text: str) -> None:
     assert tables
     for columns, body in tables:
         for row in re.findall(r"(.*) \\\\\n", body):
-            assert len(re.findall(r"(?<!\\)&", row)) == len(columns) - 1
+            spans = map(int, re.findall(r"\\multicolumn\{(\d)\}", row))
+            cells = len(re.findall(r"(?<!\\)&", row)) + 1
+            assert cells + sum(span - 1 for span in spans) == len(columns)
             # Else it would be read as an argument of the line's end before it.
             assert not row.startswith(("[", "*"))
 
@@ -101,13 +105,56 @@ def test_the_best_is_bold_and_signs_are_mathematics(study_folder):
     assert r"\usepackage{booktabs}" in text
 
 
+def test_a_paper_s_table_has_columns_by_setting(study_folder):
+    found = Comparison.of(study_folder)
+    text = found.to_latex("paper")
+    check(text)
+    assert text.count(r"\begin{table*}") == 1
+    assert re.search(r"\\label\{tab:[a-z0-9-]+\}", text)
+    assert re.search(r"\\multicolumn\{\d\}\{c\}\{", text)
+    assert text.count(r"\textbf{") > 1
+    assert text.count(r"\underline{") > 1
+    for row in found.tables[0].rows.values():
+        spread = row.spread(AVG)
+        error = rf"{{\scriptsize$\pm${100 * spread.error:.2f}}}"
+        assert re.search(rf"{100 * spread.mean:.2f}\}}? {re.escape(error)}", text)
+
+
+def test_the_best_and_the_second_are_marked(tmp_path):
+    for place, level in enumerate((0.5, 0.7, 0.6)):
+        config = {"ggeur": {"base_method": "abc"[place]}}
+        for seed in (1, 2, 3):
+            folder = tmp_path / "runs" / str(place) / str(seed)
+            write(folder, made(noisy(level, seed), seed, config))
+    lines = Comparison.of(tmp_path / "runs").to_latex("paper").splitlines()
+    a, b, c = (line for line in lines if line.startswith("base"))
+    assert "textbf" not in a + c
+    assert "underline" not in a + b
+    assert r"\textbf{" in b
+    assert r"\underline{" in c
+
+
+def test_equal_titles_have_labels_of_their_own(study_folder):
+    tables = Comparison.of(study_folder).tables
+    labels = re.findall(r"\\label\{(.*?)\}", as_paper_tables([*tables, *tables]))
+    assert len(set(labels)) == len(labels) == 2 * len(tables)
+
+
 @pytest.mark.slow
 def test_pdflatex_compiles_it(awkward, study_folder, tmp_path):
     program = shutil.which("pdflatex")
     if program is None:
         pytest.skip("there is no pdflatex here")
     tables = awkward.to_latex() + Comparison.of(study_folder).to_latex()
-    (tmp_path / "t.tex").write_text(DOCUMENT % tables, encoding="ascii")
+    compile_with(program, DOCUMENT % tables, tmp_path)
+    paper = awkward.to_latex("paper")
+    paper += Comparison.of(study_folder).to_latex("paper")
+    two_columns = DOCUMENT.replace("{article}", "[twocolumn]{article}")
+    compile_with(program, two_columns % paper, tmp_path)
+
+
+def compile_with(program, text, tmp_path):
+    (tmp_path / "t.tex").write_text(text, encoding="ascii")
     done = subprocess.run(
         [program, "-interaction=nonstopmode", "-halt-on-error", "t.tex"],
         cwd=tmp_path,

@@ -1,0 +1,153 @@
+"""A comparison as the tables of a paper: one a data set, columns by setting."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from federatedscope_ggeur.reporting.comparison.latex import escaped
+from federatedscope_ggeur.reporting.comparison.measures import AVG, STD, Measure
+from federatedscope_ggeur.reporting.comparison.statistics import Spread
+from federatedscope_ggeur.reporting.comparison.table import Row, Table, name_of
+
+_HEAD = """\
+% Tables by federatedscope-ggeur report --style paper. In the preamble:
+%   \\usepackage{booktabs}
+%   \\usepackage{graphicx} % for \\resizebox, where a table is too wide"""
+#: More columns of numbers than this take both columns of the page.
+_NARROW = 3
+#: With more than this, only AVG of each setting is shown.
+_WIDE = 14
+_MARKED = {0: r"\textbf{{{}}}", 1: r"\underline{{{}}}"}
+
+Cells = dict[tuple[str, str], Row]
+
+
+def as_paper_tables(tables: Sequence[Table]) -> str:
+    """A ``table`` for each data set, ``table*`` where it is wide.
+
+    Rows are the points of the first axis. Columns are grouped by setting, the points of
+    all other axes. The best mean of a column is bold and the second underlined, among
+    rows that train on clients' rows where they are; nothing is tested.
+    """
+    labels: set[str] = set()
+    parts = [_environment(table, _label(table.title, labels)) for table in tables]
+    return "\n\n".join([_HEAD, *parts]) + "\n"
+
+
+def _environment(table: Table, label: str) -> str:
+    first, *others = [axis.name for axis in table.axes] or [""]
+    cells: Cells = {}
+    for row in table.rows.values():
+        setting = name_of(row.labels, others)
+        cells[row.labels.get(first, row.name), setting] = row
+    names = list(dict.fromkeys(name for name, _ in cells))
+    settings = list(dict.fromkeys(setting for _, setting in cells))
+    measures = [measure for measure in table.scores if measure is not STD]
+    if len(measures) * len(settings) > _WIDE:
+        measures = [AVG]
+    columns = [(setting, measure) for setting in settings for measure in measures]
+    marks = {column: _marks(cells, names, *column) for column in columns}
+    body = []
+    for name in names:
+        found = [_cell(cells, name, c, marks[c].get(name)) for c in columns]
+        body.append(" & ".join([escaped(name), *found]) + r" \\")
+    kind = "table" if len(columns) <= _NARROW else "table*"
+    return "\n".join(
+        [
+            rf"\begin{{{kind}}}[t]",
+            r"\centering",
+            rf"\caption{{{_caption(table, measures)}}}",
+            rf"\label{{{label}}}",
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            rf"\begin{{tabular}}{{l{'c' * len(columns)}}}",
+            r"\toprule",
+            *_heads(first, settings, measures),
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}}",
+            rf"\end{{{kind}}}",
+        ]
+    )
+
+
+def _heads(first: str, settings: list[str], measures: list[Measure]) -> list[str]:
+    """The titles: settings above, domains and AVG below, each where there are any."""
+    width = len(measures)
+    titles = [escaped(measure.title) for measure in measures] * len(settings)
+    if settings == [""]:
+        return [" & ".join([escaped(first), *titles]) + r" \\"]
+    if width == 1:
+        return [" & ".join([escaped(first), *map(escaped, settings)]) + r" \\"]
+    above = [rf"\multicolumn{{{width}}}{{c}}{{{escaped(name)}}}" for name in settings]
+    rules = [
+        rf"\cmidrule(lr){{{2 + place * width}-{1 + (place + 1) * width}}}"
+        for place in range(len(settings))
+    ]
+    return [
+        " & ".join(["", *above]) + r" \\",
+        " ".join(rules),
+        " & ".join([escaped(first), *titles]) + r" \\",
+    ]
+
+
+def _marks(
+    cells: Cells, names: list[str], setting: str, measure: Measure
+) -> dict[str, int]:
+    """The rows with the best mean as it is shown (0), and with the second (1)."""
+    means = {
+        name: round(100 * spread.mean, 2)
+        for name in names
+        if (row := cells.get((name, setting))) is not None and not row.pools
+        if (spread := row.spread(measure)) is not None
+    }
+    if len(means) < 2:
+        return {}
+    ordered = sorted(set(means.values()), reverse=True)
+    return {n: ordered.index(m) for n, m in means.items() if ordered.index(m) < 2}
+
+
+def _cell(
+    cells: Cells, name: str, column: tuple[str, Measure], mark: int | None
+) -> str:
+    setting, measure = column
+    row = cells.get((name, setting))
+    spread = None if row is None else row.spread(measure)
+    if spread is None:
+        return "-"
+    mean = f"{100 * spread.mean:.2f}"
+    shown = mean if mark is None else _MARKED[mark].format(mean)
+    error = _error(spread)
+    return shown if error is None else rf"{shown} {{\scriptsize$\pm${error}}}"
+
+
+def _error(spread: Spread) -> str | None:
+    return None if spread.error is None else f"{100 * spread.error:.2f}"
+
+
+def _caption(table: Table, measures: list[Measure]) -> str:
+    counts = sorted({len(row.runs) for row in table.rows.values()})
+    seeds = " or ".join(map(str, counts))
+    several = counts != [1]
+    what = "AVG, the mean over domains" if measures == [AVG] else "Accuracy by domain"
+    error = r", $\pm$ its standard error" if several else ""
+    pooled = any(row.pools for row in table.rows.values())
+    bound = " Rows pooled in one place are not compared." if pooled else ""
+    return (
+        f"{escaped(table.title)}. {what}, in \\%: mean over {seeds} "
+        f"seed{'s' if several else ''}{error}. Best in bold, second underlined.{bound}"
+    )
+
+
+def _label(title: str, taken: set[str]) -> str:
+    """``tab:`` and the title's letters and digits, like no other label."""
+    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode()
+    stem = "tab:" + (re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-") or "runs")
+    label, number = stem, 1
+    while label in taken:
+        number += 1
+        label = f"{stem}-{number}"
+    taken.add(label)
+    return label
