@@ -52,6 +52,7 @@ _LINK = re.compile(
 _MATHS = re.compile(
     r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL
 )
+_CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
 _FETCHED = re.compile(
     r"<(?:link|script|img|iframe|source)\b[^>]*?(?:src|href)=[\"']?(?:https?:)?//[^>]*>"
     r"|url\([\"']?(?:https?:)?//[^)]*\)|@import",
@@ -122,7 +123,7 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_page_content(content, page, config, files):
-    """Write formulas as MathML, which browsers show by themselves."""
+    """Write formulas as MathML, which browsers show by themselves, and bars as such."""
 
     def written(formula: re.Match) -> str:
         tag, tex = formula[1], html.unescape(formula[2])
@@ -131,7 +132,9 @@ def on_page_content(content, page, config, files):
         maths = maths.replace("<math ", f'<math alttext="{html.escape(tex)}" ', 1)
         return f'<{tag} class="maths">{maths}</{tag}>'
 
-    return _MATHS.sub(written, content)
+    content = _MATHS.sub(written, content)
+    # As on GitHub, a cell's `\|` is a bar also within code.
+    return _CELL.sub(lambda cell: cell[0].replace("\\|", "|"), content)
 
 
 def on_post_build(config):

@@ -30,8 +30,8 @@ ELSEWHERE = {
 SOURCES = {f"docs/{file.name}": file.stem for file in ROOT.glob("docs/*.md")}
 #: What a source may hold as HTML; any other `<name>` is text.
 ELEMENT = re.compile(r"</?(?:picture|source|img|br|sub|sup|p|div|a)\b[^>]*>")
-CODE_OR_MATHS = re.compile(
-    r"^```.*?^```|`+[^`]*`+|\$\$(.+?)\$\$|\$(?=\S)([^$\n]+?)(?<=\S)\$",
+APART = re.compile(
+    r"^```.*?^```|`+[^`]*`+|(<!--.*?-->)|\$\$(.+?)\$\$|\$(?=\S)([^$\n]+?)(?<=\S)\$",
     re.DOTALL | re.MULTILINE,
 )
 
@@ -97,11 +97,11 @@ def words_of(source: str) -> list[str]:
     markdown_it = pytest.importorskip("markdown_it")
 
     def kept(found: re.Match) -> str:
-        formula = found[1] or found[2]
-        return spelt(formula) if formula else found[0]
+        comment, *formulas = found.groups()
+        formula = next(filter(None, formulas), "")
+        return spelt(formula) if formula else "" if comment else found[0]
 
-    source = re.sub(r"<!--.*?-->", "", source, flags=re.DOTALL)
-    source = ELEMENT.sub("", CODE_OR_MATHS.sub(kept, source))
+    source = ELEMENT.sub("", APART.sub(kept, source))
     reader = markdown_it.MarkdownIt("commonmark", {"html": False}).enable("table")
     return text_of(f"<article>{reader.render(source)}</article>", "article")
 
@@ -208,21 +208,20 @@ def browser():
         found.close()
 
 
-#: Elements that reach beyond the window, and lie in nothing that scrolls or cuts.
+#: Elements that reach beyond the window, and lie in nothing that scrolls.
 TOO_WIDE = """() => {
     const wide = document.documentElement.clientWidth;
     const held = (element) => {
-        for (let up = element.parentElement; up; up = up.parentElement) {
-            const flow = getComputedStyle(up).overflowX;
-            if (up !== document.body && up !== document.documentElement
-                && flow !== "visible") return true;
-        }
-        return false;
+        let up = element;
+        while (up !== document.body
+               && !["auto", "scroll"].includes(getComputedStyle(up).overflowX))
+            up = up.parentElement;
+        return up !== document.body;
     };
     const shown = [...document.querySelectorAll("main *, header *, footer *")];
     const found = shown.filter((element) => {
         const box = element.getBoundingClientRect();
-        const column = element.closest("article");
+        const column = element.closest(".md-content") || element.closest("article");
         const edge = column ? column.getBoundingClientRect().right : wide;
         return box.width > 1 && box.height > 1 && box.right > edge + 1
             && box.left < wide && !held(element)
