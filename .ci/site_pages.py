@@ -39,9 +39,15 @@ PAGES = {
 AWAITED = {
     "estimator.md", "images.md", "python.md", "start.md", "which_head.md",
 }  # fmt: skip
+# The fonts are the reader's own: the first that is there.
 _STYLE = """\
 .md-typeset div.maths, .md-typeset div.output { overflow-x: auto; }
 .md-typeset code { overflow-wrap: anywhere; }
+.md-typeset table code { overflow-wrap: normal; word-break: keep-all; }
+.md-typeset table td:nth-child(2):not(:last-child) { min-width: 9rem; }
+.md-typeset mfrac > * { padding: 0.1em; }
+.md-typeset math { font-family: "STIX Two Math", "Latin Modern Math", "Cambria Math",
+  "STIX Math", "DejaVu Math TeX Gyre", math; }
 .md-typeset .output caption { text-align: left; }
 """
 #: Elements that our pages write by themselves; any other `<name>` is text.
