@@ -42,6 +42,7 @@ AWAITED = {
 # The fonts are the reader's own: the first that is there.
 _STYLE = """\
 .md-typeset div.maths, .md-typeset div.output { overflow-x: auto; }
+.md-typeset div.maths { padding: 0.4em 0; }
 .md-typeset code { overflow-wrap: anywhere; }
 .md-typeset table code { overflow-wrap: normal; word-break: keep-all; }
 .md-typeset table td:nth-child(2):not(:last-child) { min-width: 9rem; }
@@ -58,6 +59,8 @@ _LINK = re.compile(
 _MATHS = re.compile(
     r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL
 )
+#: What belongs to an item of a list; Python-Markdown asks for four spaces.
+_HANGING = re.compile(r"(^```.*?^```)|^ {2,3}(?=\S)", re.DOTALL | re.MULTILINE)
 _CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
 _FETCHED = re.compile(
     r"<(?:link|script|img|iframe|source)\b[^>]*?(?:src|href)=[\"']?(?:https?:)?//[^>]*>"
@@ -125,7 +128,7 @@ def on_page_markdown(markdown, page, config, files):
         target = PAGES.get(target, target.removeprefix("docs/"))
         return posixpath.relpath(target, posixpath.dirname(page.file.src_uri) or ".")
 
-    return _LINK.sub(moved, markdown)
+    return _HANGING.sub(lambda m: m[1] or " " * 4, _LINK.sub(moved, markdown))
 
 
 def on_page_content(content, page, config, files):
@@ -135,6 +138,7 @@ def on_page_content(content, page, config, files):
         tag, tex = formula[1], html.unescape(formula[2])
         display = "block" if tag == "div" else "inline"
         maths = convert(tex, display=display)
+        maths = maths.replace("<mo>&#x02016;", '<mo stretchy="false">&#x02016;')
         maths = maths.replace("<math ", f'<math alttext="{html.escape(tex)}" ', 1)
         return f'<{tag} class="maths">{maths}</{tag}>'
 
