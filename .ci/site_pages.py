@@ -46,6 +46,9 @@ _STYLE = """\
 .md-typeset code { overflow-wrap: anywhere; }
 .md-typeset table code { overflow-wrap: normal; word-break: keep-all; }
 .md-typeset table td:nth-child(2):not(:last-child) { min-width: 9rem; }
+@media (max-width: 600px) {
+  .md-typeset table code { overflow-wrap: anywhere; word-break: normal; }
+}
 .md-typeset mfrac > * { padding: 0.1em; }
 .md-typeset math { font-family: "STIX Two Math", "Latin Modern Math", "Cambria Math",
   "STIX Math", "DejaVu Math TeX Gyre", math; }
