@@ -230,7 +230,7 @@ def settings(part: type[Method] | type[ClosedForm]) -> str:
 
 def _cell(text: str) -> str:
     """`text` as it is written: outside of code, ``<name>`` would be an element."""
-    shown = re.sub(r"`[^`]*`|<", lambda m: "&lt;" if m[0] == "<" else m[0], text)
+    shown = re.sub(r"(`+).*?\1|<", lambda m: "&lt;" if m[0] == "<" else m[0], text)
     return shown.replace("|", r"\|")
 
 

@@ -121,6 +121,7 @@ def test_a_page_says_what_its_source_says(source, site):
     said = words_of((ROOT / source).read_text(encoding="utf-8"))
     shown = text_of(page.read_text(encoding="utf-8"), "article")
     assert not differing(said, shown)
+    assert not [word for word in shown if "&lt;" in word], "escaped within code"
 
 
 def test_what_looks_like_an_element_comes_out_as_written(site):
