@@ -229,7 +229,9 @@ def settings(part: type[Method] | type[ClosedForm]) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", r"\|")
+    """`text` as it is written: outside of code, ``<name>`` would be an element."""
+    shown = re.sub(r"(`+).*?\1|<", lambda m: "&lt;" if m[0] == "<" else m[0], text)
+    return shown.replace("|", r"\|")
 
 
 def updated(content: str) -> str:

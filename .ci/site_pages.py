@@ -1,22 +1,29 @@
 """What the site of the docs needs beside docs/: a hook of mkdocs.
 
-Files that stand elsewhere in the repository become pages, the notebook becomes one, the
-public names get one, and links that lead through the repository lead through the site.
-The built pages must fetch nothing.
+Files that stand elsewhere in the repository become pages, and so do the notebook, the
+keys and the public names. Links that lead through the repository lead through the site.
+Formulas become MathML. The built pages must fetch nothing.
 """
 
 from __future__ import annotations
 
-import inspect
+import base64
+import html
 import json
 import posixpath
 import re
 from pathlib import Path
 
+from latex2mathml.converter import convert
+from markdown import Extension
+from markdown.inlinepatterns import InlineProcessor
+from markdown.util import ETX, STX
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
 import federatedscope_ggeur
+from federatedscope_ggeur.cfg_ggeur.keys import REGISTRIES, all_keys
+from federatedscope_ggeur.data import READERS, SUFFIX
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOK = "docs/tour.ipynb"
@@ -28,28 +35,86 @@ PAGES = {
     "benchmarks/README.md": "benchmarks/index.md",
     NOTEBOOK: "tour.md",
 }
-#: The theme lets no line of a table break.
-_STYLE = ".wy-table-responsive table td { white-space: normal; }\n"
-_LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)")
+#: Pages that the navigation has a place for before they are written.
+AWAITED = {
+    "estimator.md", "images.md", "python.md", "start.md", "which_head.md",
+}  # fmt: skip
+# The fonts are the reader's own: the first that is there.
+_STYLE = """\
+.md-typeset div.maths, .md-typeset div.output { overflow-x: auto; }
+.md-typeset div.maths { padding: 0.4em 0; }
+.md-typeset code { overflow-wrap: anywhere; }
+.md-typeset table code { overflow-wrap: normal; word-break: keep-all; }
+.md-typeset table td:nth-child(2):not(:last-child) { min-width: 9rem; }
+@media (max-width: 600px) {
+  .md-typeset table code { overflow-wrap: anywhere; word-break: normal; }
+}
+.md-typeset mfrac > * { padding: 0.1em; }
+.md-typeset math { font-family: "STIX Two Math", "Latin Modern Math", "Cambria Math",
+  "STIX Math", "DejaVu Math TeX Gyre", math; }
+.md-typeset .output caption { text-align: left; }
+"""
+#: Elements that our pages write by themselves; any other `<name>` is text.
+_ELEMENTS = "picture|source|img|br|sub|sup|p|div|table|a|math"
+_LINK = re.compile(
+    r"(?:(?<=\]\()|(?<=\ssrc=\")|(?<=\ssrcset=\"))(?!\w+:|#)([^)#\s\"]+)"
+)
+_MATHS = re.compile(
+    r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL
+)
+#: What belongs to an item of a list; Python-Markdown asks for four spaces.
+_HANGING = re.compile(r"(^```.*?^```)|^ {2,3}(?=\S)", re.DOTALL | re.MULTILINE)
+_CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
 _FETCHED = re.compile(
     r"<(?:link|script|img|iframe|source)\b[^>]*?(?:src|href)=[\"']?(?:https?:)?//[^>]*>"
     r"|url\([\"']?(?:https?:)?//[^)]*\)|@import",
 )
 
 
+def on_config(config):
+    """Leave out awaited pages; know which `<name>` is text."""
+    for section in config.nav:
+        ((title, pages),) = section.items()
+        section[title] = [page for page in pages if _is_there(*page.values())]
+    config.markdown_extensions.append(_UnknownElements())
+    return config
+
+
+def _is_there(page: str) -> bool:
+    return page not in AWAITED or (ROOT / "docs" / page).exists()
+
+
+class _UnknownElements(Extension):
+    """`timm:<model>` stands on the page as it is written."""
+
+    def extendMarkdown(self, md):
+        known = rf"<(?!!|/|https?:|mailto:|(?:{_ELEMENTS})\b)"
+        # "html", which takes it for an element, has the priority 90.
+        md.inlinePatterns.register(_AsText(known, md), "unknown element", 95)
+
+
+class _AsText(InlineProcessor):
+    def handleMatch(self, m, data):
+        return f"{STX}{ord('<')}{ETX}", m.start(0), m.end(0)
+
+
 def on_files(files, config):
     """Add the pages that are not in docs/, and the files that they link to."""
+    pages = {"api.md": api_page(), "keys.md": keys_page(), "site.css": _STYLE}
     for source, page in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
-        text = notebook_page(text) if source == NOTEBOOK else text
-        files.append(File.generated(config, page, content=text))
+        if source == NOTEBOOK:
+            text, pictures = notebook_page(text)
+            pages |= pictures
+        pages[page] = text
         for link in _LINK.findall(text):
             target = _from_root(source, link)
-            if (ROOT / target).is_file() and not target.endswith((".md", ".ipynb")):
+            is_elsewhere = not target.startswith("docs/") and (ROOT / target).is_file()
+            if is_elsewhere and not target.endswith((".md", ".ipynb")):
                 copy = File.generated(config, target, abs_src_path=str(ROOT / target))
                 files.append(copy)
-    files.append(File.generated(config, "api.md", content=api_page()))
-    files.append(File.generated(config, "site.css", content=_STYLE))
+    for name, content in pages.items():
+        files.append(File.generated(config, name, content=content))
     for file in list(files):
         if file.src_uri.endswith(".ipynb"):
             files.remove(file)
@@ -66,7 +131,23 @@ def on_page_markdown(markdown, page, config, files):
         target = PAGES.get(target, target.removeprefix("docs/"))
         return posixpath.relpath(target, posixpath.dirname(page.file.src_uri) or ".")
 
-    return _LINK.sub(moved, markdown)
+    return _HANGING.sub(lambda m: m[1] or " " * 4, _LINK.sub(moved, markdown))
+
+
+def on_page_content(content, page, config, files):
+    """Write formulas as MathML, which browsers show by themselves, and bars as such."""
+
+    def written(formula: re.Match) -> str:
+        tag, tex = formula[1], html.unescape(formula[2])
+        display = "block" if tag == "div" else "inline"
+        maths = convert(tex, display=display)
+        maths = maths.replace("<mo>&#x02016;", '<mo stretchy="false">&#x02016;')
+        maths = maths.replace("<math ", f'<math alttext="{html.escape(tex)}" ', 1)
+        return f'<{tag} class="maths">{maths}</{tag}>'
+
+    content = _MATHS.sub(written, content)
+    # As on GitHub, a cell's `\|` is a bar also within code.
+    return _CELL.sub(lambda cell: cell[0].replace("\\|", "|"), content)
 
 
 def on_post_build(config):
@@ -82,43 +163,83 @@ def _from_root(source: str, link: str) -> str:
     return posixpath.normpath(posixpath.join(posixpath.dirname(source), link))
 
 
-def notebook_page(text: str) -> str:
-    """A notebook's cells as Markdown, without what they print."""
-    parts = []
+def notebook_page(text: str) -> tuple[str, dict[str, bytes]]:
+    """A notebook's cells as Markdown, and its pictures by file name."""
+    parts, pictures = [], {}
     for cell in json.loads(text)["cells"]:
         content = "".join(cell["source"])
-        is_code = cell["cell_type"] == "code"
-        parts.append(f"```python\n{content}\n```" if is_code else content)
-    parts.append(f"*This page is `{NOTEBOOK}` without what its cells print.*")
-    return "\n\n".join(parts) + "\n"
+        if cell["cell_type"] != "code":
+            parts.append(content)
+            continue
+        parts.append(f"```python\n{content}\n```")
+        for output in cell["outputs"]:
+            shown = output.get("data", {})
+            if "image/png" in shown:
+                name = f"tour_{len(pictures) + 1}.png"
+                pictures[name] = base64.b64decode("".join(shown["image/png"]))
+                parts.append(f"![What the cell shows]({name})")
+            elif "text/html" in shown:
+                table = "".join(shown["text/html"])
+                parts.append(f'<div class="output">\n{table}\n</div>')
+            else:
+                printed = "".join(output.get("text", shown.get("text/plain", "")))
+                parts.append(f"```text\n{printed.rstrip()}\n```")
+    parts.append(f"*This page is `{NOTEBOOK}`.*")
+    return "\n\n".join(parts) + "\n", pictures
 
 
 def api_page() -> str:
-    """Every public name with its signature and docstring."""
+    """Every public name, each to be documented by mkdocstrings."""
     lines = [
-        "# Public names",
+        "# Python names",
         "All are names of `federatedscope_ggeur`, each imported when it is first used.",
     ]
     for name in federatedscope_ggeur.__all__:
-        public = getattr(federatedscope_ggeur, name)
-        if not isinstance(public, str):
-            lines += [f"## {name}", _documented(name, public)]
-            lines += _members(name, public) if inspect.isclass(public) else []
+        home = federatedscope_ggeur._HOMES.get(name)
+        lines += [f"::: federatedscope_ggeur.{home}.{name}"] if home else []
     return "\n\n".join(lines) + "\n"
 
 
-def _members(name: str, cls: type) -> list[str]:
-    found = []
-    for member, value in vars(cls).items():
-        value = getattr(value, "__func__", value)
-        if not member.startswith("_") and inspect.getdoc(value):
-            shown = value.fget if isinstance(value, property) else value
-            if callable(shown):
-                found += [f"### {name}.{member}", _documented(member, shown)]
-    return found
+def keys_page() -> str:
+    """Every setting that this package adds, as `federatedscope-ggeur keys` has it."""
+    lines = [
+        "# Keys",
+        "Every setting that this package adds to a config, with its default. "
+        "`federatedscope-ggeur keys` prints the same. FederatedScope's own keys keep "
+        "their meaning: see "
+        "[what of FS is honoured](federatedscope.md#what-of-fs-is-honoured).",
+        "## Names to choose from",
+    ]
+    for registry in REGISTRIES:
+        field = registry.field
+        lines.append(f"`{field if '.' in field else f'ggeur.{field}'}`:")
+        suffix = SUFFIX if field == READERS.field else ""
+        names = [(f"`{name}{suffix}`", p.meaning) for name, p in registry.items()]
+        lines.append(_table(("name", "meaning"), names))
+    sections = {"ggeur": [("`ggeur.use`", "`False`", "True switches the plugin on.")]}
+    for key in all_keys():
+        section = f"ggeur.{key.name}".rpartition(".")[0]
+        sections.setdefault(section, []).append(_described(section, key))
+    for registry in REGISTRIES:
+        for name, part in registry.items():
+            section = getattr(part, "SECTION", "")  # of a key that is FS's own
+            for key in part.SETTINGS if section else ():
+                row = _described(section, key, f"`{name}`: ")
+                sections.setdefault(section, []).append(row)
+    for section, rows in sections.items():
+        lines += [f"## {section}", _table(("key", "default", "meaning"), rows)]
+    return "\n\n".join(lines) + "\n"
 
 
-def _documented(name: str, value: object) -> str:
-    # Annotations are texts; without their quotes they read as they are written.
-    signature = str(inspect.signature(value)).replace("'", "")
-    return f"```text\n{name}{signature}\n\n{inspect.getdoc(value)}\n```"
+def _described(section, key, about="") -> tuple[str, str, str]:
+    is_whole = isinstance(key.default, float) and key.default.is_integer()
+    default = int(key.default) if is_whole else key.default
+    shown = "" if default in (None, "") else f"`{default}`"
+    name = key.name.rpartition(".")[2]
+    return f"`{section}.{name}`", shown, about + key.meaning
+
+
+def _table(head, rows) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    cells = [[cell.replace("|", r"\|") for cell in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)

@@ -21,7 +21,7 @@ LARGEST_EMBEDDING = 1e15
 
 
 class ClassStatistics(Located):
-    """Counts, means and covariances of `C` classes of `D`-dimensional embeddings.
+    r"""Counts, means and covariances of `C` classes of `D`-dimensional embeddings.
 
     Objects are immutable. Everything is held and accumulated in float64, centred.
 
@@ -36,9 +36,10 @@ class ClassStatistics(Located):
 
     Notes
     -----
-    ``a + b`` is Eq. 4 of the paper (the parallel-axis theorem)::
+    ``a + b`` is Eq. 4 of the paper (the parallel-axis theorem)
 
-        Sigma = (1/N) [sum_k n_k Sigma_k + sum_k n_k (mu_k - mu)(mu_k - mu)^T]
+    $$\Sigma = \frac{1}{N} \Big[ \sum_k n_k \Sigma_k
+    + \sum_k n_k (\mu_k - \mu)(\mu_k - \mu)^T \Big]$$
 
     applied to two parts at a time, on the scatter ``n Sigma`` (Chan et al., 1979). A
     mean is kept as an unevaluated sum of two float64 numbers. So differences of means
