@@ -35,10 +35,6 @@ PAGES = {
     "benchmarks/README.md": "benchmarks/index.md",
     NOTEBOOK: "tour.md",
 }
-#: Pages that the navigation has a place for before they are written.
-AWAITED = {
-    "estimator.md", "images.md", "python.md", "start.md", "which_head.md",
-}  # fmt: skip
 # The fonts are the reader's own: the first that is there.
 _STYLE = """\
 .md-typeset div.maths, .md-typeset div.output { overflow-x: auto; }
@@ -72,16 +68,9 @@ _FETCHED = re.compile(
 
 
 def on_config(config):
-    """Leave out awaited pages; know which `<name>` is text."""
-    for section in config.nav:
-        ((title, pages),) = section.items()
-        section[title] = [page for page in pages if _is_there(*page.values())]
+    """Know which `<name>` is text."""
     config.markdown_extensions.append(_UnknownElements())
     return config
-
-
-def _is_there(page: str) -> bool:
-    return page not in AWAITED or (ROOT / "docs" / page).exists()
 
 
 class _UnknownElements(Extension):
