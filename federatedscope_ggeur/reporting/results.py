@@ -334,6 +334,9 @@ def results_html(results: Results) -> str:
 
 def _is_unscored(results: Results) -> bool:
     """Whether there were no rows to score a head on."""
+    # Where the server scores, clients hold no test rows, either.
+    if any(score is not None for _, of in _columns(results) for score in of.values()):
+        return False
     held = [client.test_rows for client in results.clients]
     return bool(held) and set(held) == {0} and not results.unseen_domains
 

@@ -52,6 +52,13 @@ def test_where_rows_stay_nothing_is_pooled(config):
     assert "pooled" not in results_table(results)
 
 
+def test_rows_that_the_server_scores_are_in_the_table(pooled):
+    assert {client.test_rows for client in pooled.clients} == {0}
+    for shown in (results_table(pooled), results_html(pooled)):
+        assert "AVG" in shown
+        assert "no test rows" not in shown
+
+
 def test_the_table_says_it_and_what_it_means_for_privacy(pooled):
     megabytes = pooled.pooled.bytes_up / 1e6
     line = (
