@@ -13,6 +13,7 @@ import pandas
 import pytest
 import sklearn
 import torch
+from own_process import python
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
@@ -298,3 +299,18 @@ def test_a_damaged_file_is_named(tmp_path, text):
         FederatedClassifier.load(tmp_path / "head")
     with pytest.raises(DataError, match=r"classifier\.json"):
         FederatedClassifier.load(tmp_path / "nowhere")
+
+
+OLDER = """\
+import sklearn.utils.validation
+del sklearn.utils.validation.validate_data
+import federatedscope_ggeur
+print(federatedscope_ggeur.run.__name__)
+federatedscope_ggeur.FederatedClassifier
+"""
+
+
+def test_an_older_scikit_learn_is_named():
+    done = python("-c", OLDER)
+    assert done.stdout == "run\n"
+    assert "FederatedClassifier needs scikit-learn 1.6 or newer" in done.stderr

@@ -50,7 +50,7 @@ def test_how_a_run_trains_is_no_part_of_the_head(kind, way):
         {"ggeur.lda.shrinkage": 0.5},
         {"ggeur.privacy.min_samples": 2},
         {"federate.client_num": 8},
-        {"data.splitter_args": [{"alpha": 0.5}]},
+        {"data.splitter_args": [{"fraction": 0.1}]},
         {"ggeur.unseen_domains": ["blurred"], "federate.client_num": 3},
         {"ggeur.temperature": "none"},
         {"ggeur.statistics": "compressed", "ggeur.steps": []},

@@ -241,7 +241,7 @@ class GGEURServer(FSServer):
                 trigger_train_func(**kwargs)
             elif not is_new:
                 logger.info("all %d rounds of the restored run are over", self.state)
-                self._calibrate_or(self.terminate)
+                self._end_rounds_or(self.terminate)
 
         def end_of_round0(record: Round0) -> None:
             federation.note(record)
@@ -289,18 +289,19 @@ class GGEURServer(FSServer):
         `finish`.
         """
         coordinator, history = self.federation.coordinator, self.federation.history
+
+        def end(record: RoundRecord | TemperatureScaling | None) -> None:
+            self.federation.end(record)
+            if isinstance(record, RoundRecord):
+                self._load_scored()
+                self.eval()  # which ends the run
+            else:
+                finish()
+
         if history.awaits_end:
-            self.driver.start(coordinator.after_rounds(), self._end_of_run)
+            self.driver.start(coordinator.after_rounds(), end)
         else:
             finish()
-
-    def _end_of_run(self, record: RoundRecord | TemperatureScaling | None) -> None:
-        self.federation.end(record)
-        if isinstance(record, RoundRecord):
-            self._load_scored()
-            self.eval()
-        else:
-            self.check_and_save()
 
     def _note(self, record: RoundRecord) -> None:
         self._load_scored()

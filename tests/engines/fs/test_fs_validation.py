@@ -178,3 +178,13 @@ def test_trainers_score_validation_rows(fs):
     found = client.trainer.evaluate("val")
     assert found["val_total"] == len(there.data[1]["val"]["y"]) > 0
     assert np.isfinite(found["val_loss"])
+
+
+def test_a_finished_run_has_its_temperature_when_restored(fs, config, tmp_path):
+    enough = ["data.splits", [0.3, 0.55, 0.15], "data.splitter", "domain"]
+    settings = [*enough, "data.splitter_args", [], "eval.split", ["test", "val"]]
+    fs.run(*settings, "federate.save_to", tmp_path / "point")
+    there = fs.run(*settings, "federate.restore_from", tmp_path / "point")
+    expected = Run(config(*settings)).follow(lambda record: None)
+    assert there.results.final.calibrated_by == "validation"
+    assert there.results.final.head_sha256 == expected.final.head_sha256
