@@ -305,8 +305,13 @@ class Membership:
     @property
     def is_short(self) -> bool:
         """Whether too few clients are there to continue."""
-        there = len(self.client_domains) - len(self.absent)
-        return there < self._quorum or not self.here(self._participants)
+        there = self._number - len(self.absent)
+        return there < self._quorum or all(k in self.absent for k in self._participants)
+
+    @property
+    def _number(self) -> int:
+        """How many clients the run has. Who joins later is one of those expected."""
+        return len(self._expected) or len(self.joined)
 
     def check_quorum(self, when: str, refusal: MessageError | None = None) -> None:
         """Raise `GGEURError`, with the names of the missing, if too few clients are
@@ -314,10 +319,10 @@ class Membership:
 
         At least one that trains must be there: unseen clients alone end no round.
         """
-        number, quorum = len(self.client_domains), self._quorum
-        there = number - len(self.absent)
         if not self.is_short:
             return
+        number, quorum = self._number, self._quorum
+        there = number - len(self.absent)
         missing = "; ".join(f"client {k}: {why}" for k, why in self.absent.items())
         lack = f"and {setting('quorum')} asks for {quorum}; lower it or see to"
         if there >= quorum:
