@@ -50,3 +50,14 @@ print(json.dumps(sorted(name.split(".")[0] for name in sys.modules)))
 def test_importing_the_package_imports_nothing_heavy():
     loaded = set(json.loads(python("-c", IMPORT).stdout))
     assert not loaded & {"torch", "numpy", "yacs", "matplotlib", "safetensors"}
+
+
+RUN = """\
+import sys
+from federatedscope_ggeur import FederatedClassifier, run
+print("matplotlib" in sys.modules)
+"""
+
+
+def test_nothing_is_imported_for_pictures_before_one_is_drawn():
+    assert python("-c", RUN).stdout == "False\n"

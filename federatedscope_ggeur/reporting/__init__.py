@@ -7,7 +7,6 @@ from federatedscope_ggeur.reporting.lines import (
     screening_lines,
 )
 from federatedscope_ggeur.reporting.model_owners import numbers_of_rows
-from federatedscope_ggeur.reporting.plots import draw_curve
 from federatedscope_ggeur.reporting.provenance import (
     Capture,
     DataFingerprint,

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.reporting.plots import draw_curve
 from federatedscope_ggeur.reporting.results import Results, metrics_csv
 
 #: Of a run's folder.
@@ -46,6 +45,9 @@ def write_run(
     ConfigError
         If a file cannot be written.
     """
+    # Imported here: nothing else takes matplotlib.
+    from federatedscope_ggeur.reporting.plots import draw_curve
+
     folder = Path(folder)
     try:
         write_atomically(folder / RESULTS_FILE, results.to_json())

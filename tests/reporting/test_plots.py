@@ -7,7 +7,7 @@ import pytest
 from matplotlib.axes import Axes
 from PIL import Image
 
-from federatedscope_ggeur.reporting import draw_curve
+from federatedscope_ggeur.reporting.plots import draw_curve
 
 
 def drawn(results, path):
