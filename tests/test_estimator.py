@@ -310,6 +310,7 @@ federatedscope_ggeur.FederatedClassifier
 """
 
 
+@pytest.mark.slow
 def test_an_older_scikit_learn_is_named():
     done = python("-c", OLDER)
     assert done.stdout == "run\n"

@@ -59,5 +59,6 @@ print("matplotlib" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_for_pictures_before_one_is_drawn():
     assert python("-c", RUN).stdout == "False\n"

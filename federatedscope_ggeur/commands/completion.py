@@ -17,7 +17,7 @@ from federatedscope_ggeur.examples import example_folder, study_folder
 #: Written by .ci/completion_names.py: asking the parts themselves imports torch.
 _NAMES = Path(__file__).with_suffix(".json")
 _SETTINGS = "KEY VALUE"
-_PLACES = ("FILE", "FOLDER", "RUN", "STUDY", "IMAGE_OR_FOLDER", "RUN_OR_FOLDER")
+_PLACES = ("FILE", "FOLDER", "RUN", "STUDY", "FILE_OR_FOLDER", "RUN_OR_FOLDER")
 
 
 def complete() -> None:

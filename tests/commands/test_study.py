@@ -61,6 +61,7 @@ def test_several_seeds_are_answered_with_their_study(tmp_path, capsys, monkeypat
     assert plan.settings == {"ggeur.steps": [1]}
 
 
+@pytest.mark.slow
 def test_rows_that_would_keep_one_head_are_named_before_they_run(tmp_path, capsys):
     """By names that are printable, whatever the file has for them."""
     best = {"ggeur.closed_form": "auto", "ggeur.init": "closed_form"}
