@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
@@ -226,7 +225,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             made.mkdir()
             write_with_models(made, self.results_)
             write_atomically(made / _FILE, text + "\n")
-            shutil.move(str(made), folder)
+            made.rename(folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> FederatedClassifier:
@@ -281,7 +280,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         names = tuple(map(str, self.classes_.tolist()))
         domain_of = column_of("domains", domains, len(rows), ALL).astype(str)
         if _is_number(clients):
-            found = dict.fromkeys(domain_of.tolist())
+            found = sorted(set(domain_of.tolist()))
             held = [_select(rows, codes, domain_of == name, name) for name in found]
             parts = [Domain(one.domain, one, one.select([])) for one in held]
             self.clients_: list[Any] = list(range(1, int(clients) + 1))
@@ -304,20 +303,22 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
         """Warn of what the run noted, and of classes that cannot be predicted."""
         for note in self.results_.notes:
             warnings.warn(note, UserWarning, stacklevel=3)
-        if self.results_.final.head != "closed_form":
+        # Of secure sums a note has said it.
+        sums = cfg.ggeur.privacy.secure_sums != "none"
+        if self.results_.final.head != "closed_form" or sums:
             return
         least = cfg.ggeur.privacy.min_samples
-        counts = [
+        each = [
             torch.bincount(client.train.labels, minlength=data.num_classes)
             for client in data.clients
         ]
-        sent = (torch.stack(counts) >= least).any(dim=0).numpy()
+        sent = (torch.stack(each) >= least).any(dim=0).numpy()
         unknown = self.classes_[~sent]
         if len(unknown):
             warnings.warn(
                 f"{len(unknown)} of {len(sent)} classes cannot be predicted, "
                 f"{listed([repr(c) for c in unknown.tolist()], 5)}: no client has "
-                f"{least} rows of them; lower ggeur.privacy.min_samples",
+                f"{least:g} rows of them; lower ggeur.privacy.min_samples",
                 UserWarning,
                 stacklevel=3,
             )

@@ -184,6 +184,27 @@ def test_one_holder_has_no_threshold_and_clients_have_one():
         FederatedClassifier("lda", lower).fit(X[few], y[few], clients=SITE[few])
 
 
+def test_secure_sums_count_the_rows_of_all_clients():
+    sums = {
+        "ggeur.privacy.secure_sums": "statistics",
+        "ggeur.privacy.secure_sums_radius": 100,
+        "ggeur.privacy.secure_sums_max_rows": 1024,
+        "ggeur.privacy.secure_sums_fraction_bits": 37,
+        "ggeur.lda.shrinkage": 0.3,
+    }
+
+    def fit(rows_of_2):
+        few = np.flatnonzero((y < 2) | (np.cumsum(y == 2) <= rows_of_2) & (y == 2))
+        made = FederatedClassifier("lda", sums).fit(X[few], y[few], clients=SITE[few])
+        return 2 in made.predict(X)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*cannot be predicted.*")
+        assert fit(6)
+    with pytest.warns(UserWarning, match="which have 4 of 127 rows over all clients"):
+        assert not fit(4)
+
+
 def test_settings_may_be_nested_and_go_first():
     nested = {"ggeur": {"lda": {"shrinkage": 0.5}}, "seed": 7}
     dotted = {"ggeur.lda.shrinkage": 0.5, "seed": 7}
