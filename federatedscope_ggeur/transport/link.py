@@ -157,7 +157,9 @@ class Link:
                     "(ggeur.tls) is set at both ends or at neither"
                 )
             time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            # A full server has a place again at any moment: no longer pauses for it.
+            if not call.found_no_place:
+                pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _is_welcome(
         self, call: _Call, address: str, number: int, deadline: float
@@ -195,7 +197,7 @@ class _Call:
         settings: TransportSettings,
     ):
         self.end: StreamEnded | None = None
-        self.may_be_tried_again = self._closing = False
+        self.may_be_tried_again = self.found_no_place = self._closing = False
         self.heard = time.monotonic()
         self._grpc = require_grpc()
         self._settings = settings
@@ -262,10 +264,9 @@ class _Call:
         reason = self._reason()
         if reason is not None:
             return Refused(reason, self._where)
-        # RESOURCE_EXHAUSTED: all streams of the server are taken at this moment.
-        self.may_be_tried_again = code in (
-            self._grpc.StatusCode.UNAVAILABLE,
-            self._grpc.StatusCode.RESOURCE_EXHAUSTED,
+        self.found_no_place = code is self._grpc.StatusCode.RESOURCE_EXHAUSTED
+        self.may_be_tried_again = (
+            self.found_no_place or code is self._grpc.StatusCode.UNAVAILABLE
         )
         return ConnectionLost(f"broken off ({code.name}: {details})", self._where)
 

@@ -55,8 +55,7 @@ def test_who_joins_is_not_held_up_by_silent_streams(
     while "streams wait to join: the oldest" not in caplog.text:
         assert time.monotonic() < end
         time.sleep(0.01)
-    # Each raises where 5 s are not enough.
-    links = [join(hub, number, join_deadline=5.0) for number in (1, 2, 3, 4)]
+    links = [join(hub, number, join_deadline=PATIENCE) for number in (1, 2, 3, 4)]
     joined = {hub.receive(PATIENCE).number for _ in links}
     assert joined == hub.connected() == {1, 2, 3, 4}
     for number, link in enumerate(links, 1):
