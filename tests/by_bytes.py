@@ -13,7 +13,7 @@ from federatedscope_ggeur.federation import (
 )
 from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
-    GeometryCache,
+    DecodedParts,
 )
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.plan import Plan
@@ -177,7 +177,7 @@ class Federation:
     def lead(self, coordinator):
         """Have a coordinator ask the clients, each by a new handler."""
         self.coordinator = coordinator
-        cache = GeometryCache()
+        cache = DecodedParts()
         self.handlers = {
             k: ClientHandler(client, {}, cache) for k, client in self.clients.items()
         }

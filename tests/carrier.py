@@ -11,7 +11,7 @@ from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
-    GeometryCache,
+    DecodedParts,
 )
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
 from federatedscope_ggeur.federation.course.plan import Plan
@@ -99,7 +99,7 @@ class Carrier:
         )
         self.membership = self.coordinator.membership
         federation.coordinator = self.coordinator
-        self._cache = GeometryCache()
+        self._cache = DecodedParts()
         self.handlers = federation.handlers = {
             k: self._handler(k) for k in federation.clients
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -221,9 +222,27 @@ class Embeddings:
         if index.numel() == 0:
             index = index.long()  # an empty list arrives as floats
         users = None if self.users is None else self.users[index]
-        return replace(
-            self, features=self.features[index], labels=self.labels[index], users=users
-        )
+        return self._with(self.features[index], self.labels[index], users)
+
+    def split(self, sizes: Sequence[int]) -> list[Embeddings]:
+        """The rows in parts of these sizes, which add up to n: views, no copies."""
+        users: Sequence = [None] * len(sizes)
+        if self.users is not None:
+            users = self.users.split(sizes)
+        rows = zip(self.features.split(sizes), self.labels.split(sizes), users)
+        return [self._with(*part) for part in rows]
+
+    def of_domain(self, domain: str) -> Embeddings:
+        """The same rows as those of another domain."""
+        return replace(self, domain=domain) if domain != self.domain else self
+
+    def _with(self, features, labels, users) -> Embeddings:
+        """With some of the rows, which have been checked."""
+        part = copy.copy(self)
+        for name, rows in (("features", features), ("labels", labels)):
+            object.__setattr__(part, name, rows)
+        object.__setattr__(part, "users", users)
+        return part
 
 
 def _integers(name: str, array: np.ndarray, where: str) -> np.ndarray:
@@ -259,6 +278,8 @@ def _as_int64(name: str, array: np.ndarray, where: str) -> torch.Tensor:
 
 
 def _as_float32(features: np.ndarray, where: str) -> np.ndarray:
+    if features.dtype == np.float32:
+        return np.ascontiguousarray(features)
     with np.errstate(over="ignore"):
         cast = np.ascontiguousarray(features, dtype=np.float32)
     bad = (np.isinf(cast) & np.isfinite(features)).any(axis=1)

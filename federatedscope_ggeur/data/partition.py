@@ -158,15 +158,22 @@ class FederatedData:
         if both.any():
             row = int(both.argmax())
             raise DataError(f"row {row} is to test on and to validate on; keep one.")
-        held = []
-        for number, client in enumerate(np.unique(client_of).tolist(), 1):
-            mine = client_of == client
-            domain = _domain_of(client, domain_of[mine])
-            parts = (mine & ~is_test & ~is_val, mine & is_test, mine & is_val)
-            train, tests, val = (
-                replace(rows.select(part), domain=domain) for part in parts
-            )
-            held.append(ClientData(number, domain, train, tests, val))
+        # Sorted by client and split, each part is a view of the same arrays.
+        names, owner = np.unique(client_of, return_inverse=True)
+        split = np.select([is_test, is_val], [1, 2], 0)
+        order = np.lexsort((split, owner))
+        if (np.diff(order) < 0).any():
+            rows, domain_of = rows.select(order), domain_of[order]
+        sizes = np.bincount(3 * owner + split, minlength=3 * len(names))
+        parts = rows.split(sizes.tolist())
+        held, first = [], 0
+        for number, client in enumerate(names.tolist(), 1):
+            train, tests, val = parts[3 * number - 3 : 3 * number]
+            last = first + len(train) + len(tests) + len(val)
+            domain = _domain_of(client, domain_of[first:last])
+            first = last
+            own = (part.of_domain(domain) for part in (train, tests, val))
+            held.append(ClientData(number, domain, *own))
         return cls(
             tuple(held),
             tuple(dict.fromkeys(client.domain for client in held)),
@@ -201,7 +208,7 @@ class FederatedData:
         clients = []
         for number, name in enumerate(datasets, 1):
             domain = str((domains or {}).get(name, ALL))
-            parts = [replace(part, domain=domain) for part in encoded.domains[name]]
+            parts = [part.of_domain(domain) for part in encoded.domains[name]]
             clients.append(ClientData(number, domain, *parts))
         return cls(
             tuple(clients),

@@ -25,7 +25,7 @@ from federatedscope_ggeur.federation.course.checkpoint_writer import CheckpointW
 from federatedscope_ggeur.federation.course.checkpointing import Checkpointing
 from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
-    GeometryCache,
+    DecodedParts,
 )
 from federatedscope_ggeur.federation.course.client_store import ClientStore
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
@@ -77,7 +77,7 @@ class EmbeddedEngine:
         capture: Capture | None = None,
     ):
         self.data, self.settings, self._order = data, settings, order
-        memory, cache = MemoryBudget(settings.memory_limit), GeometryCache()
+        memory, cache = MemoryBudget(settings.memory_limit), DecodedParts()
         role, save_to = settings.role, settings.save_to
         splits = settings.plan.evaluation.splits
         self._handlers = {

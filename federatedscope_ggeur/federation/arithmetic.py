@@ -1,11 +1,13 @@
-"""GPU arithmetic that repeats exactly, in full float32."""
+"""Arithmetic that repeats exactly, and whether its numbers are finite."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 
 @contextmanager
@@ -21,3 +23,13 @@ def exact(device: torch.device) -> Iterator[None]:
     flags = {"enabled": True, "benchmark": False, "deterministic": True}
     with torch.backends.cudnn.flags(**flags, allow_tf32=False):
         yield
+
+
+def largest(values: Tensor) -> float:
+    """The largest absolute value; 0 of no values, NaN if one is NaN."""
+    return float(values.abs().max()) if values.numel() else 0.0
+
+
+def is_finite(values: Tensor) -> bool:
+    """Whether no value is NaN or infinite. One pass, `torch.isfinite` takes several."""
+    return not values.is_floating_point() or math.isfinite(largest(values))

@@ -75,13 +75,10 @@ class Client:
         self.features, self.labels = features, labels
         self.settings, self.memory = settings, memory
         self.task = settings.task
-        self.model = memory.model(self.task)
-        self.schema = self.task.schema(self.model)
+        modules = memory.modules(self.task, settings.training.device)
+        self.model, self.scored_model = modules.model, modules.scored_model
+        self.schema, self.scored_schema = modules.schema, modules.scored_schema
         check_rows(self.model, features)
-        self.scored_model = self.task.build_scored(self.model)
-        self.scored_schema = self.task.schema(self.scored_model)
-        self.model.to(settings.training.device)
-        self.scored_model.to(settings.training.device)
         self.counts = torch.bincount(labels, minlength=self.task.num_classes)
         self.space = Space.raw(self.task.dim)
         self.recipe: AugmentedSet | None = None

@@ -2,31 +2,66 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from federatedscope_ggeur.federation.task import Task
-from federatedscope_ggeur.models import Model
+from federatedscope_ggeur.federation.wire.schema import MessageSchema
+from federatedscope_ggeur.models import Model, ModelSettings, build_model
+
+
+@dataclass(frozen=True)
+class Modules:
+    """What the clients of a task train and score, see `Client`."""
+
+    model: Model
+    scored_model: Model
+    schema: MessageSchema
+    scored_schema: MessageSchema
 
 
 class MemoryBudget:
     """The bytes that the augmented sets of one process may take together, and the
-    module that its clients train in turn.
+    modules that its clients train and score in turn.
     """
 
     def __init__(self, limit: float):
         self._left = limit
         self._scratch = torch.empty(0)
-        self._modules: dict[tuple, Model] = {}
+        self._models: dict[tuple, Model] = {}
+        self._modules: tuple[Task, Modules] | None = None
+        self._frozen: tuple[Model, Tensor, Model] | None = None
 
     def model(self, task: Task) -> Model:
         """The module of `task`, the same for all clients. Its content belongs to the
         client that has just loaded it.
         """
-        key = task.dim, task.num_classes, task.model
-        if key not in self._modules:
-            self._modules[key] = task.build_model()
-        return self._modules[key]
+        return self._model(task, task.model)
+
+    def modules(self, task: Task, device: torch.device) -> Modules:
+        """The modules of `task` on a device, likewise."""
+        if self._modules is None or self._modules[0] is not task:
+            model = scored = self.model(task).to(device)
+            if task.scored is not None:
+                scored = self._model(task, task.scored).to(device)
+            schemas = task.schema(model), task.schema(scored)
+            self._modules = task, Modules(model, scored, *schemas)
+        return self._modules[1]
+
+    def _model(self, task: Task, kind: ModelSettings) -> Model:
+        key = task.dim, task.num_classes, kind
+        if key not in self._models:
+            self._models[key] = build_model(*key)
+        return self._models[key]
+
+    def frozen(self, model: Model, params: Tensor) -> Model:
+        """`model.at(params)`. Clients that score the same weights in turn share it."""
+        kept = self._frozen
+        if kept is None or kept[0] is not model or kept[1] is not params:
+            kept = self._frozen = model, params, model.at(params)
+        return kept[2]
 
     def reserve(self, nbytes: int) -> bool:
         """Whether `nbytes` still fit. If so, they are taken."""

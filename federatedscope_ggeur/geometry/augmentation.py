@@ -9,7 +9,8 @@ or throw them away and draw again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from torch import Tensor
 from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry.shape import SCALES, GeometricShape
 from federatedscope_ggeur.geometry.sizes import Sizes, TotalSizes
+from federatedscope_ggeur.geometry.spaces import Space
 from federatedscope_ggeur.rng import torch_generator
 
 NOISES = ("fixed", "fresh")
@@ -58,6 +60,7 @@ def augment(
     prototype_labels: Tensor,
     settings: AugmentationSettings,
     seed: int,
+    space: Space | None = None,
 ) -> AugmentedSet:
     """The recipe of one client's training set, class by class.
 
@@ -79,6 +82,9 @@ def augment(
     settings : AugmentationSettings
     seed : int
         The same seed draws the same rows.
+    space : Space, optional
+        The space of shapes, prototypes and drawn rows, where `features` are raw
+        embeddings. By default all are in one.
 
     Raises
     ------
@@ -99,17 +105,8 @@ def augment(
         )
     if 2 not in settings.steps:
         prototypes, prototype_labels = prototypes[:0], prototype_labels[:0]
-    blocks = []
-    for c in torch.cat([labels, prototype_labels]).unique().tolist():
-        own = torch.nonzero(labels == c).flatten()
-        around = prototypes[prototype_labels == c].to(features.dtype)
-        # Beside classes that are drawn, one without a shape counts as much. If there
-        # are none, no class is enlarged.
-        used = settings if shapes else replace(settings, steps=())
-        block = _make_block(c, own, around, shapes.get(c), used)
-        if block.rows:
-            blocks.append(block)
-    return AugmentedSet(features, tuple(blocks), settings, seed)
+    anchors = prototypes, prototype_labels
+    return AugmentedSet(features, labels, shapes, anchors, settings, seed, space)
 
 
 @dataclass(frozen=True)
@@ -175,20 +172,47 @@ def _make_block(
 
 @dataclass(frozen=True)
 class AugmentedSet:
-    """The recipe of a training set; `draw` makes its rows.
+    """The recipe of a training set, see `augment`; `draw` makes its rows.
+
+    It holds no rows but views of the client's own, as long as nothing is drawn.
 
     Rows stand class by class, in ascending order. Within a class the originals come
     first. Then come the rows of step 1, then those of step 2, prototype by prototype.
     """
 
     features: Tensor
-    blocks: tuple[_Block, ...]
+    own_labels: Tensor
+    shapes: Mapping[int, GeometricShape]
+    anchors: tuple[Tensor, Tensor]
     settings: AugmentationSettings
     seed: int
+    space: Space | None = None
+
+    @property
+    def enlarges(self) -> bool:
+        """Whether there may be more rows than the client's own. Without shapes no class
+        is enlarged: with some, one without a shape counts as much as the others.
+        """
+        return bool(self.shapes and self.settings.steps)
+
+    @cached_property
+    def blocks(self) -> tuple[_Block, ...]:
+        """The parts of an enlarged set, class by class."""
+        prototypes, prototype_labels = self.anchors
+        blocks = []
+        for c in torch.cat([self.own_labels, prototype_labels]).unique().tolist():
+            own = torch.nonzero(self.own_labels == c).flatten()
+            around = prototypes[prototype_labels == c].to(self.features.dtype)
+            block = _make_block(c, own, around, self.shapes.get(c), self.settings)
+            if block.rows:
+                blocks.append(block)
+        return tuple(blocks)
 
     @property
     def rows(self) -> int:
         """Rows that `draw` returns."""
+        if not self.enlarges:
+            return len(self.own_labels)
         return sum(block.rows for block in self.blocks)
 
     @property
@@ -198,11 +222,15 @@ class AugmentedSet:
 
     @property
     def same_every_round(self) -> bool:
-        return self.settings.noise == "fixed" or not any(b.new for b in self.blocks)
+        if self.settings.noise == "fixed" or not self.enlarges:
+            return True
+        return not any(block.new for block in self.blocks)
 
     @property
     def labels(self) -> Tensor:
         """Labels of the rows: Tensor of shape (rows,), int64."""
+        if not self.enlarges:
+            return self.own_labels.sort().values
         labels = torch.tensor([b.label for b in self.blocks], dtype=torch.int64)
         rows = torch.tensor([b.rows for b in self.blocks], dtype=torch.int64)
         return labels.repeat_interleave(rows)
@@ -220,18 +248,27 @@ class AugmentedSet:
         features = self.features.new_empty(shape) if out is None else out
         if features.shape != shape or features.dtype != self.features.dtype:
             raise ValueError(f"out must be {self.features.dtype} of shape {shape}")
+        own = self.features
+        if self.space is not None:
+            own = self.space.features(own)
+        if not self.enlarges:
+            order = self.own_labels.argsort(stable=True)
+            torch.index_select(own, 0, order, out=features)
+            return features, self.own_labels[order]
         start = 0
         for block in self.blocks:
             target = features[start : start + block.rows]
-            self._draw_block(block, drawn_for, target)
+            self._draw_block(block, own, drawn_for, target)
             start += block.rows
         return features, self.labels
 
-    def _draw_block(self, block: _Block, drawn_for: int, target: Tensor) -> None:
+    def _draw_block(
+        self, block: _Block, own: Tensor, drawn_for: int, target: Tensor
+    ) -> None:
         cut = block.rows != block.drawn
         full = target.new_empty(block.drawn, target.shape[1]) if cut else target
         n = len(block.own)
-        torch.index_select(self.features, 0, block.own, out=full[:n])
+        torch.index_select(own, 0, block.own, out=full[:n])
         if block.new:
             new = full[n:]
             anchors = torch.cat([full[:n], block.prototypes])

@@ -8,6 +8,7 @@ the rows themselves lets one rate suit all.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar, Union
 
 import torch
@@ -67,6 +68,7 @@ class Space:
     scales: Tensor | None = None
 
     @classmethod
+    @cache
     def raw(cls, dim: int) -> Space:
         """Embeddings as they are: the transform changes nothing."""
         return cls("raw", torch.zeros(dim, dtype=torch.float64))

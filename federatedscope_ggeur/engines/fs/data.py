@@ -36,7 +36,7 @@ from federatedscope_ggeur.engines.text import class_texts
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.federation import Client, MemoryBudget
 from federatedscope_ggeur.federation.course.checkpoint import check_place
-from federatedscope_ggeur.federation.course.client_handler import GeometryCache
+from federatedscope_ggeur.federation.course.client_handler import DecodedParts
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.models.text import ClassTexts
 from federatedscope_ggeur.printable import get_logger
@@ -88,7 +88,7 @@ class ClientSplits(Splits):
         super().__init__(splits, data.class_names, data.encoder, data.dim, text)
         self.held: ClientData = held
         self.memory: MemoryBudget = memory
-        self.cache: GeometryCache = cache
+        self.cache: DecodedParts = cache
         self.roles: dict[int, Client] = {} if roles is None else roles
 
 
@@ -172,7 +172,7 @@ def _load(config):
     if config.federate.mode == "standalone":
         data = load_federated_data(config)
         text = _texts(config, data)
-        memory, cache = MemoryBudget(config.ggeur.memory_limit), GeometryCache()
+        memory, cache = MemoryBudget(config.ggeur.memory_limit), DecodedParts()
         roles: dict[int, Client] = {}
         clients = {
             held.number: ClientSplits(held, data, memory, cache, text, roles)
@@ -184,7 +184,7 @@ def _load(config):
             return None
         data = load_federated_data(config)
         return _server_splits(config, data, _texts(config, data))
-    memory, cache = MemoryBudget(config.ggeur.memory_limit), GeometryCache()
+    memory, cache = MemoryBudget(config.ggeur.memory_limit), DecodedParts()
     if config.distribute.data_idx == -1:
         return _own_data(config, memory, cache)
     data = load_federated_data(config)
@@ -207,7 +207,7 @@ def _server_splits(
     return ServerSplits(rows, data, client_num, held, text, roles)
 
 
-def _own_data(config, memory: MemoryBudget, cache: GeometryCache) -> ClientSplits:
+def _own_data(config, memory: MemoryBudget, cache: DecodedParts) -> ClientSplits:
     """All of this process' own ``data.root``, as one client's."""
     dataset = load_data_set(config)
     name = config.ggeur.domain

@@ -172,8 +172,9 @@ class GGEURTrainer(BaseTrainer):
 
     def take_head(self, params: torch.Tensor) -> None:
         """The head that the run leaves, a flat vector [P], comes into `model`."""
-        if self.client.task.scored is not None:
-            self.model = self.client.scored_model
+        task = self.client.task
+        if task.scored is not None:  # one of its own, which keeps these weights
+            self.model = task.build_scored(self.client.model)
         self.set_weights(params)
 
     def print_trainer_meta_info(self):

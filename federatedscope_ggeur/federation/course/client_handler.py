@@ -25,20 +25,26 @@ S = TypeVar("S", bound=ClientSide)
 _ASKED_BY = ("steps", "closed_form", "space", "calibrate", "secure_sums", "plugins")
 
 
-class GeometryCache:
-    """Keeps the last decoded payload that all clients of a process receive alike."""
+class DecodedParts:
+    """The parts of the last request that clients of a process share, decoded once."""
 
     def __init__(self) -> None:
-        self._data, self._payload = b"", None
+        self._kind: RequestKind | None = None
+        self._known: dict[int, tuple[bytes, Any]] = {}
 
-    def decode(self, payload: Any, data: bytes, schema: MessageSchema) -> Any:
-        if not isinstance(self._payload, payload) or data != self._data:
-            self._payload = payload.from_bytes(data, schema)
-            self._data = data
-        return self._payload
+    def decode(
+        self, kind: RequestKind, position: int, data: bytes, schema: MessageSchema
+    ) -> Any:
+        if kind is not self._kind:
+            self._kind, self._known = kind, {}
+        known = self._known.get(position)
+        if known is None or known[0] != data:
+            known = data, kind.parts[position].from_bytes(data, schema)
+            self._known[position] = known
+        return known[1]
 
     def clear(self) -> None:
-        self._data, self._payload = b"", None
+        self._kind, self._known = None, {}
 
 
 class ClientHandler:
@@ -49,7 +55,7 @@ class ClientHandler:
     client : Client
     rows : mapping from split to Embeddings
         The client's own rows that it scores a head on.
-    cache : GeometryCache
+    cache : DecodedParts
         Shared by the clients of a process.
     store : ClientStore, optional
         Keeps the method's state of this client over restarts.
@@ -59,10 +65,10 @@ class ClientHandler:
         self,
         client: Client,
         rows: Mapping[str, Embeddings],
-        cache: GeometryCache,
+        cache: DecodedParts,
         store: ClientStore | None = None,
     ):
-        self.client, self._rows = client, dict(rows)
+        self.client, self._rows = client, rows
         self._cache, self._store = cache, store
         self._answers = answered_kinds(client.settings.demands)
         self._sides: dict[type[ClientSide], ClientSide] = {}
@@ -76,7 +82,7 @@ class ClientHandler:
         settings: RoleSettings,
         scored: Sequence[str],
         memory: MemoryBudget,
-        cache: GeometryCache,
+        cache: DecodedParts,
         save_to: str,
         asked: bool = True,
     ) -> ClientHandler:
@@ -136,12 +142,12 @@ class ClientHandler:
         return () if answer is None else (answer.to_bytes(),)
 
     def _decode(self, kind: RequestKind, position: int, data: bytes) -> Any:
-        payload = kind.parts[position]
         if not data and kind.optional_parts:
             return None
-        if kind.shared_parts and position == 0:
-            return self._cache.decode(payload, data, self.client.schema)
-        return payload.from_bytes(data, kind.part_schema(self.client))
+        schema = kind.part_schema(self.client)
+        if kind.shared_parts:
+            return self._cache.decode(kind, position, data, schema)
+        return kind.parts[position].from_bytes(data, schema)
 
     def _keep_state(self) -> None:
         if self._store is not None:

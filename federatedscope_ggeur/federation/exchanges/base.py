@@ -76,7 +76,7 @@ class RequestKind:
     optional_parts : bool
         Whether parts may be empty.
     shared_parts : bool
-        Whether all clients of a process get the same first part. It is decoded once.
+        Whether many clients get the same parts. A process decodes them once.
     """
 
     name: str
@@ -367,7 +367,7 @@ def _is_named(part: type[Exchange], demands: Demands) -> bool:
     return any(module.startswith(f"{name}.") for name in demands.plugins)
 
 
-def answered_kinds(demands: Demands) -> dict[RequestKind, type[Exchange]]:
+def answered_kinds(demands: Demands) -> Mapping[RequestKind, type[Exchange]]:
     """The requests that a client with these demands answers, with their exchanges."""
     return {
         kind: part

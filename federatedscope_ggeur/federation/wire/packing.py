@@ -19,6 +19,7 @@ from safetensors.torch import save as save_safetensors
 from torch import Tensor
 
 from federatedscope_ggeur.errors import MessageError
+from federatedscope_ggeur.federation.arithmetic import is_finite
 
 VERSION = 4
 
@@ -202,7 +203,7 @@ class Message:
         problem = shape_problem(tensor, shape)
         if problem:
             raise self.refuse(field, problem)
-        if dtype.is_floating_point and not torch.isfinite(tensor).all():
+        if not is_finite(tensor):
             raise self.refuse(field, "holds NaN or infinity")
         return tensor
 

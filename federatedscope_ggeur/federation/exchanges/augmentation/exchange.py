@@ -76,21 +76,21 @@ class AugmentationClient(ClientSide):
         told = client.counts >= client.settings.min_samples
         used = told[client.labels] | own.train_withheld
         rows, labels = chosen_rows(client.features, client.labels, used)
-        features = client.space.features(rows)
         if prototypes is None:
-            prototypes = Prototypes(labels[:0], features[:0])
+            prototypes = Prototypes(labels[:0], rows[:0])
         elif prototypes.counts is not None:
             prototypes = of_the_others(
                 prototypes, client.features, client.labels, client.space
             )
         recipe = client.recipe = augment(
-            features,
+            rows,
             labels,
             geometry.shapes if geometry else {},
             prototypes.prototypes,
             prototypes.labels,
             own.augmentation,
             derive_seed(client.task.seed, client.number, "augment"),
+            client.space,
         )
         weight = {
             "augmented": recipe.rows,
@@ -110,7 +110,9 @@ class AugmentationClient(ClientSide):
             )
             weight = 0
         context = client.context(0, torch.zeros(0), {})
-        init_upload = client.task.method.init_upload(features, labels, context)
+        init_upload = client.task.method.init_upload(
+            client.space.features(rows), labels, context
+        )
         client.aggregation_weight = float(weight)
         return PrepareReply(client.number, client.aggregation_weight, init_upload)
 

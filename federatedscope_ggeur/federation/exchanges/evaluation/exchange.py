@@ -33,6 +33,7 @@ from federatedscope_ggeur.federation.exchanges.evaluation.scores import (
     Score,
     average_metrics,
     evaluate,
+    score_of,
     scores_by_domain,
 )
 from federatedscope_ggeur.federation.exchanges.training.divergence import remedy
@@ -87,10 +88,10 @@ class EvaluationClient(ClientSide):
     def score(self, broadcast: Broadcast, rows: Mapping[str, Any]) -> ScoreReport:
         """Score `eval_params` of a round on `rows`, by split."""
         client, params = self.client, self.eval_params(broadcast)
+        head = client.memory.frozen(client.scored_model, params)
         scores = {
-            split: evaluate(
-                client.scored_model,
-                params,
+            split: score_of(
+                head,
                 held.features,
                 held.labels,
                 client.settings.training.device,
@@ -189,6 +190,7 @@ EVALUATE = RequestKind(
     validate=_validate,
     bound=_bound,
     part_schema=lambda client: client.scored_schema,
+    shared_parts=True,
 )
 
 

@@ -215,6 +215,18 @@ def evaluate(
         `remedy`, by default the rate to lower.
     """
     frozen = model.at(params).to(device)
+    return score_of(frozen, features, labels, device, remedy, temperature)
+
+
+def score_of(
+    frozen: Model,
+    features: Tensor,
+    labels: Tensor,
+    device: torch.device = CPU,
+    remedy: str = "",
+    temperature: float | None = None,
+) -> Score:
+    """The same of a model in evaluation mode, on `device`."""
     score = Score()
     with torch.inference_mode(), exact(device):
         rows = frozen.chunk_rows

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import setting
+from federatedscope_ggeur.federation.arithmetic import is_finite, largest
 from federatedscope_ggeur.federation.exchanges.training.messages import (
     LARGEST_WEIGHT,
     ClientUpdate,
@@ -48,17 +48,13 @@ def not_finite(params: Tensor, own: Mapping[str, Tensor]) -> str:
     """What in weights [P] and a method's `own` tensors is not finite, or so large that
     sums over clients may overflow; "" if nothing is.
     """
-    if not torch.isfinite(params).all():
+    most = largest(params)
+    if not math.isfinite(most):
         return "the weights hold NaN or infinity"
-    if largest(params) > LARGEST_WEIGHT:
+    if most > LARGEST_WEIGHT:
         return f"the weights are larger than {LARGEST_WEIGHT:g}"
-    found = (name for name, t in own.items() if not torch.isfinite(t).all())
+    found = (name for name, t in own.items() if not is_finite(t))
     return next((f"'{name}' holds NaN or infinity" for name in found), "")
-
-
-def largest(params: Tensor) -> float:
-    """The largest absolute value of weights [P]; 0 if there are none."""
-    return float(params.abs().max()) if params.numel() else 0.0
 
 
 class DivergenceWatch:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.errors import GGEURError, setting
+from federatedscope_ggeur.federation.arithmetic import largest
 from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
     ClientSide,
@@ -24,7 +25,6 @@ from federatedscope_ggeur.federation.exchanges.base import (
 from federatedscope_ggeur.federation.exchanges.training import keys
 from federatedscope_ggeur.federation.exchanges.training.divergence import (
     DivergenceWatch,
-    largest,
     not_finite,
     overflow_of,
     remedy,
@@ -210,8 +210,8 @@ def _validate(
             f"an update of round {update.round_number} from a client that "
             f"{'was' if k in request.parts else 'was not'} drawn, in round {number}",
         )
-    if len(update.params) and float(update.params.abs().max()) > LARGEST_WEIGHT:
-        most = float(update.params.abs().max())
+    most = largest(update.params)
+    if most > LARGEST_WEIGHT:
         problem = f"weights of up to {most:.3g}, where {LARGEST_WEIGHT:g} is the most"
         raise refusal(k, "params", problem)
     require_tensors(update.upload, method.upload_shapes(model), "upload", k)
@@ -227,6 +227,7 @@ TRAIN = RequestKind(
     name="train",
     message="model_para",
     deadline="train",
+    shared_parts=True,
     parts=(Broadcast,),
     respond=lambda side, broadcast: side.train(broadcast),
     answer_message="model_para",

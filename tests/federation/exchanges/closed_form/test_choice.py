@@ -12,7 +12,7 @@ from federatedscope_ggeur.data import Embeddings
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.course.client_handler import (
     ClientHandler,
-    GeometryCache,
+    DecodedParts,
 )
 from federatedscope_ggeur.federation.exchanges.closed_form.choice import choose_by_hits
 from federatedscope_ggeur.federation.exchanges.closed_form.exchange import (
@@ -117,7 +117,7 @@ def test_rows_for_validation_count_too_and_are_in_nothing():
     carried.handlers[2] = ClientHandler(
         carried.federation.clients[2],
         {"test": extra.select([]), "val": extra},
-        GeometryCache(),
+        DecodedParts(),
     )
     details = carried.round0().closed_form.details
     assert details["scored_rows"] == 90 + 12
