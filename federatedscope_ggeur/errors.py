@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from federatedscope_ggeur.printable import LINE, Lines, printable
 
@@ -97,3 +98,7 @@ class MessageError(GGEURError, ValueError):
     def __init__(self, problem: str, *, field: str, sender: str = "unknown sender"):
         self.problem, self.field, self.sender = problem, field, sender
         super().__init__(f"message from {sender} refused: field '{field}': {problem}")
+
+    def __reduce__(self):  # an exception is pickled by its arguments in order
+        made = partial(MessageError, field=self.field, sender=self.sender)
+        return made, (self.problem,)

@@ -75,6 +75,13 @@ _RUN_KEYS = (
         "clients, FederatedScope's engines write one after every round.",
         positive_up_to(1e9, not_set_allowed=True),
     ),
+    Key(
+        "workers",
+        0.0,
+        "Processes that train and score the clients of an embedded run, with the same "
+        "bits; 0: one in Python, and in commands the cores where that pays.",
+        whole(0, maximum=1024),
+    ),
     Key("num_threads", 1.0, "torch threads of each process.", whole(1, maximum=1024)),
     Key(
         "memory_limit",

@@ -179,6 +179,11 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
     )
     problems += filter(None, map(_refusal, checks))
     problems += _optimizer_problems(cfg.train.optimizer)
+    if on_fs and cfg.ggeur.workers in range(2, 2**31):
+        problems.append(
+            "ggeur.workers: FederatedScope runs clients one after the other; leave it "
+            "out, or run this file on the embedded engine"
+        )
     if cfg.federate.client_num == 0 and not divides_by_domain(cfg):
         problems.append(
             "federate.client_num: must be set with data.splitter or federate.mode: "

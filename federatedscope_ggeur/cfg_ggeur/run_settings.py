@@ -60,6 +60,7 @@ class RunSettings:
 
     role: RoleSettings
     plan: Plan
+    workers: int
     num_threads: int
     memory_limit: float
     save_to: str
@@ -137,6 +138,7 @@ def run_settings(
             evaluation=evaluation_settings(cfg),
             screen=ggeur.screen,
         ),
+        workers=int(ggeur.workers),
         num_threads=int(ggeur.num_threads),
         memory_limit=ggeur.memory_limit,
         save_to=cfg.federate.save_to,

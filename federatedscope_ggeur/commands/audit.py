@@ -75,6 +75,7 @@ def audit(arguments: Sequence[str]) -> int:
         cfg = _quiet(load_config(options.cfg, options.settings))
         if options.own is None:
             run = Run(cfg)
+            run.engine.workers = 1
             found = audit_run(recorded(run), truth_of(run), options.seconds)
         else:
             found = _own(cfg, options.own, options.seconds)

@@ -56,6 +56,7 @@ def run_with_files(cfg, level: str | None = None) -> int:
     shown = cfg.verbose > 0 if level is None else level
     with shown_on_console(shown):
         run = Run(cfg)
+        run.use_cores()
     folder = new_run_folder(cfg.outdir, experiment_name(cfg))
     log = logging_to(folder / "log.txt")
     with shown_on_console(shown), log, _stoppable() as ignore_stops:

@@ -7,6 +7,7 @@ validated and numbers rounded as on a network.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
 from federatedscope_ggeur.data import FederatedData, torch_threads
+from federatedscope_ggeur.engines.workers import Workers
 from federatedscope_ggeur.federation import Client, MemoryBudget, Server
 from federatedscope_ggeur.federation.course.checkpoint import Progress, restore
 from federatedscope_ggeur.federation.course.checkpoint_files import (
@@ -58,9 +60,14 @@ class EmbeddedEngine:
         The key of the text features; "" where there are none.
     capture : Capture, optional
         What measures the run; by default it is measured from now on.
+    workers : int
+        See the attribute.
 
     Attributes
     ----------
+    workers : int
+        The processes that answer for the clients of a run that begins. With 1, this
+        process does. The results do not depend on it.
     history : History
         What is over so far.
     listen : callable (Request, replies) or None
@@ -75,8 +82,11 @@ class EmbeddedEngine:
         order: Order = sorted,
         text: str = "",
         capture: Capture | None = None,
+        workers: int = 1,
     ):
         self.data, self.settings, self._order = data, settings, order
+        self.workers = workers
+        self._workers: Workers | None = None
         memory, cache = MemoryBudget(settings.memory_limit), DecodedParts()
         role, save_to = settings.role, settings.save_to
         splits = settings.plan.evaluation.splits
@@ -123,7 +133,7 @@ class EmbeddedEngine:
         A run that goes on from a checkpoint yields what the checkpoint holds first.
         """
         coordinator, history = self.coordinator, self.history
-        with torch_threads(self.settings.num_threads):
+        with torch_threads(self.settings.num_threads), self._working():
             if history.round0 is not None:
                 self.carry(coordinator.welcome_back())
             else:
@@ -139,6 +149,19 @@ class EmbeddedEngine:
                 history.end(self.carry(coordinator.after_rounds()))
             if history.calibrated is not None:
                 yield history.calibrated
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Within, the workers are there, if there are to be several."""
+        number = min(self.workers, len(self._handlers))
+        if number > 1:
+            self._workers = Workers(self._handlers, number)
+        try:
+            yield
+        finally:
+            if self._workers is not None:
+                self._workers.close()
+                self._workers = None
 
     def _round0(self) -> Round0:
         round0 = self.carry(self.coordinator.round0())
@@ -161,12 +184,16 @@ class EmbeddedEngine:
                 request = requests.send(replies)
             except StopIteration as stop:
                 return stop.value
-            replies = {
-                k: self._handlers[k].answer(request.kind, request.parts[k])
-                for k in self._order(list(request.parts))
-            }
+            replies = self._answers(request)
             if self.listen is not None:
                 self.listen(request, dict(replies))
+
+    def _answers(self, request: Request) -> dict:
+        order = self._order(list(request.parts))
+        if self._workers is not None:
+            return self._workers.answer(request, order)
+        handlers, kind = self._handlers, request.kind
+        return {k: handlers[k].answer(kind, request.parts[k]) for k in order}
 
     def _restored(self, handshake: Handshake) -> Progress | None:
         path = self.settings.restore_from

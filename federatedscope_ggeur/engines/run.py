@@ -24,7 +24,11 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     divides_by_domain,
     run_settings,
 )
-from federatedscope_ggeur.cfg_ggeur.start_notes import start_notes, withheld_line
+from federatedscope_ggeur.cfg_ggeur.start_notes import (
+    set_rows,
+    start_notes,
+    withheld_line,
+)
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation, row_transform
 from federatedscope_ggeur.data import (
     DataSet,
@@ -39,9 +43,12 @@ from federatedscope_ggeur.data import (
 )
 from federatedscope_ggeur.engines.embedded import EmbeddedEngine, Order
 from federatedscope_ggeur.engines.text import class_texts, text_key
+from federatedscope_ggeur.engines.workers import workers_problem
+from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.federation.course.checkpoint import check_place
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.server import unseen_clients
+from federatedscope_ggeur.machine import usable_cores
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.reporting import (
     Capture,
@@ -55,6 +62,10 @@ from federatedscope_ggeur.reporting import (
 )
 
 logger = get_logger(__name__)
+
+#: Rows of clients' sets, times rounds, from which several workers pay. One takes some
+#: seconds for them; to begin the others takes tenths of one.
+PAYING_ROWS = 1_000_000
 
 #: What is told of round 0, of each round, and of calibration.
 Watch = Callable[["Round0 | RoundRecord"], object]
@@ -126,10 +137,26 @@ class Run:
         begun = _begun(cfg, self.data, [*self.data.faults(), *self.notes])
         capture.data = DataFingerprint(*fingerprint(self.data))
         capture.gpu = gpu_name(self.settings.role.training.device)
+        workers = self.settings.workers or 1
+        if workers > 1 and (problem := self._workers_problem):
+            raise ConfigError(f"{setting('workers')} {workers}: {problem}")
+        key = text_key(self.text)
         self.engine = EmbeddedEngine(
-            self.data, self.settings, begun, order, text_key(self.text), capture
+            self.data, self.settings, begun, order, key, capture, workers
         )
         self.history = self.engine.history
+
+    def use_cores(self) -> None:
+        """Take several workers where nobody said how many, and where that pays."""
+        rows = set_rows(self.settings, self.held) * self.settings.rounds
+        pays = rows.sum() > PAYING_ROWS or self.data.image_shape is not None
+        if not self.settings.workers and pays and not self._workers_problem:
+            self.engine.workers = usable_cores()
+
+    @property
+    def _workers_problem(self) -> str:
+        settings = self.settings
+        return workers_problem(settings.role.training.device, settings.num_threads)
 
     def describe(self) -> list[str]:
         """What is about to run, for a person: the data and who holds what."""

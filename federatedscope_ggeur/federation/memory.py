@@ -63,6 +63,10 @@ class MemoryBudget:
             kept = self._frozen = model, params, model.at(params)
         return kept[2]
 
+    def divide(self, number: int) -> None:
+        """Take one share of `number` of what is left: others have the rest."""
+        self._left /= number
+
     def reserve(self, nbytes: int) -> bool:
         """Whether `nbytes` still fit. If so, they are taken."""
         if nbytes > self._left:

@@ -1,6 +1,7 @@
 """Where and how a run was made: what it takes to reproduce it."""
 
 import contextlib
+import os
 import platform
 import re
 import subprocess
@@ -43,7 +44,8 @@ class Provenance:
     started : str
         ISO 8601, UTC.
     wall_seconds, cpu_seconds : float
-        Of this process, its reading of data included; of a restored run since then.
+        Of this process and its workers, its reading of data included; of a restored
+        run since then.
     peak_memory : int or None
         Bytes that the process held at most; None where it cannot be told.
     platform, processor : str
@@ -118,7 +120,7 @@ class Capture:
         self.data: Optional[DataFingerprint] = None
         self.gpu: Optional[str] = None
         self._started = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        self._wall, self._cpu = time.perf_counter(), time.process_time()
+        self._wall, self._cpu = time.perf_counter(), _cpu_seconds()
         self._origin = origin or Origin.of_this_process()
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text(_PEAK_RESET)
@@ -128,7 +130,7 @@ class Capture:
         return Provenance(
             started=self._started,
             wall_seconds=time.perf_counter() - self._wall,
-            cpu_seconds=time.process_time() - self._cpu,
+            cpu_seconds=_cpu_seconds() - self._cpu,
             peak_memory=peak_memory(),
             platform=platform.platform(),
             processor=_processor(),
@@ -139,6 +141,12 @@ class Capture:
             git_changed=self._origin.git_changed,
             data=self.data,
         )
+
+
+def _cpu_seconds() -> float:
+    """Of this process, and of those that it started and that are over."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
 
 
 def _processor() -> str:

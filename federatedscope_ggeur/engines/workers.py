@@ -1,0 +1,283 @@
+"""Processes that answer for the embedded engine's clients, each for its own ones.
+
+They are forked when a run begins, so they see all rows without a copy. From then on a
+client's state belongs to its worker. What others ask of it comes back with each answer.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import multiprocessing
+import pickle
+import signal
+import traceback
+from collections.abc import Mapping, Sequence
+from logging.handlers import QueueHandler
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from federatedscope_ggeur.errors import ConfigError, GGEURError, setting
+from federatedscope_ggeur.federation.course.client_handler import ClientHandler
+from federatedscope_ggeur.federation.exchanges import Request, RequestKind
+from federatedscope_ggeur.federation.exchanges.base import all_kinds
+from federatedscope_ggeur.machine import start_method
+
+#: The attributes of a client that change, and that others than its worker read.
+_SHARED = ("space", "aggregation_weight", "init_broadcast", "states", "personal")
+#: Seconds that a worker has to end by itself.
+_GRACE = 5.0
+
+Answers = dict[int, tuple[bytes, ...]]
+
+
+def workers_problem(device: torch.device, num_threads: int) -> str:
+    """Why a run cannot have several workers here; "" if it can."""
+    if start_method() != "fork":
+        return "several need Linux, where a process can be forked"
+    if device.type != "cpu":
+        return f"several cannot share the {device.type} device; take 1"
+    if num_threads > 1:
+        threads = setting("num_threads")
+        return f"several work on one thread each; set {threads} 1, or take 1 worker"
+    return ""
+
+
+class Workers:
+    """N processes, each with the clients that it answers for.
+
+    Parameters
+    ----------
+    handlers : mapping from client number to ClientHandler
+    number : int
+        N; at most one for each client.
+
+    Raises
+    ------
+    ConfigError
+        The system refuses to start a process.
+    """
+
+    def __init__(self, handlers: Mapping[int, ClientHandler], number: int):
+        self._clients = {k: handler.client for k, handler in handlers.items()}
+        self._owned = _shares(handlers, number)
+        self._owner = {k: w for w, owned in enumerate(self._owned) for k in owned}
+        self._connections: list[Connection] = []
+        self._processes: list[Any] = []
+        context = multiprocessing.get_context("fork")
+        try:
+            for owned in self._owned:
+                here, there = context.Pipe()
+                self._connections.append(here)
+                mine = {k: handlers[k] for k in owned}
+                # It closes what it inherits: only so does each side see the other end.
+                arguments = mine, there, list(self._connections), number
+                process = context.Process(target=_serve, args=arguments, daemon=True)
+                process.start()
+                there.close()
+                self._processes.append(process)
+        except OSError as error:
+            self.close()
+            raise ConfigError(
+                f"{setting('workers')} {number}: a process cannot be started "
+                f"({error}); take fewer"
+            ) from error
+
+    def answer(self, request: Request, order: Sequence[int]) -> Answers:
+        """The clients' answers to a request, in this order.
+
+        Raises
+        ------
+        Exception
+            What the first client in this order raised.
+        GGEURError
+            A worker was killed.
+        """
+        asked: dict[int, list[int]] = {}
+        for k in order:
+            asked.setdefault(self._owner[k], []).append(k)
+        for w, numbers in asked.items():
+            parts = [(k, request.parts[k]) for k in numbers]
+            try:
+                self._connections[w].send((request.kind.name, parts))
+            except OSError as error:
+                raise self._lost(w) from error
+        answers: Answers = {}
+        failures: dict[int, BaseException] = {}
+        waiting = {self._connections[w]: w for w in asked}
+        while waiting:
+            for ready in wait(list(waiting)):
+                assert isinstance(ready, Connection)
+                w = waiting.pop(ready)
+                try:
+                    data = ready.recv_bytes()
+                except (EOFError, OSError) as error:
+                    raise self._lost(w) from error
+                self._take(data, answers, failures)
+        if failures:
+            raise failures[min(failures, key=list(order).index)]
+        return {k: answers[k] for k in order}
+
+    def _take(
+        self, data: bytes, answers: Answers, failures: dict[int, BaseException]
+    ) -> None:
+        own, states, failure, records = pickle.loads(data)
+        for record in records:
+            logging.getLogger(record.name).handle(record)
+        for k, state in states.items():
+            vars(self._clients[k]).update(state)
+        answers.update(own)
+        if failure is not None:
+            client, error, remote = failure
+            if remote:
+                error.__cause__ = RuntimeError(f"in its worker:\n{remote}")
+            failures[client] = error
+
+    def _lost(self, w: int) -> GGEURError:
+        process = self._processes[w]
+        process.join(_GRACE)
+        number = process.exitcode
+        how = f"ended ({number})"
+        if number is not None and number < 0:
+            how = f"was killed by {signal.Signals(-number).name}"
+        owned = self._owned[w]
+        return GGEURError(
+            f"worker {w + 1} (process {process.pid}), which runs {len(owned)} clients, "
+            f"{how}; if memory ran out, lower {setting('workers')}"
+        )
+
+    def close(self) -> None:
+        """End all workers, also those at work."""
+        for connection in self._connections:
+            connection.close()
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.join(_GRACE)
+            if process.exitcode is None:
+                process.kill()
+                process.join()
+            process.close()
+        self._connections, self._processes = [], []
+
+
+def _shares(handlers: Mapping[int, ClientHandler], number: int) -> list[list[int]]:
+    """Clients for each worker, with about as many rows."""
+    number = min(number, len(handlers))
+    rows = {k: len(handler.client.labels) for k, handler in handlers.items()}
+    shares: list[list[int]] = [[] for _ in range(number)]
+    totals = [0] * number
+    for k in sorted(rows, key=lambda k: (-rows[k], k)):
+        w = totals.index(min(totals))
+        shares[w].append(k)
+        totals[w] += rows[k] + 1
+    return [sorted(share) for share in shares]
+
+
+# In a worker.
+
+
+def _serve(
+    handlers: Mapping[int, ClientHandler],
+    connection: Connection,
+    inherited: Sequence[Connection],
+    number: int,
+) -> None:
+    """Answer requests until the other end is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for other in inherited:
+        other.close()
+    torch.set_num_threads(1)
+    records = _Records.in_place_of_all()
+    for handler in handlers.values():
+        handler.client.memory.divide(number)
+        break  # all share one
+    kinds = {kind.name: kind for kind in all_kinds()}
+    sent: dict[int, dict[str, Any]] = {
+        k: _state(handler) for k, handler in handlers.items()
+    }
+    while True:
+        try:
+            name, parts = connection.recv()
+        except (EOFError, OSError):
+            return
+        answers, failure = _answers(handlers, kinds[name], parts)
+        changed = {}
+        for k, _ in parts:
+            now = _state(handlers[k])
+            new = {n: v for n, v in now.items() if v is not sent[k][n]}
+            if new:
+                changed[k], sent[k] = new, now
+        data = _dumps((answers, changed, failure, records.taken()))
+        try:
+            connection.send_bytes(data)
+        except OSError:
+            return
+
+
+def _state(handler: ClientHandler) -> dict[str, Any]:
+    return {name: getattr(handler.client, name) for name in _SHARED}
+
+
+def _answers(
+    handlers: Mapping[int, ClientHandler],
+    kind: RequestKind,
+    parts: Sequence[tuple[int, tuple[bytes, ...]]],
+) -> tuple[Answers, tuple[int, BaseException, str] | None]:
+    """The answers up to the first error, and that one with its client."""
+    answers: Answers = {}
+    for k, own in parts:
+        try:
+            answers[k] = handlers[k].answer(kind, own)
+        except Exception as error:
+            remote = "" if isinstance(error, GGEURError) else traceback.format_exc()
+            try:
+                pickle.loads(pickle.dumps(error))
+            except Exception:
+                error = RuntimeError(f"{type(error).__name__}: {error}")
+            return answers, (k, error, remote)
+    return answers, None
+
+
+class _Records(QueueHandler):
+    """Keeps what is logged for the process that the worker works for."""
+
+    def __init__(self) -> None:
+        super().__init__(None)  # type: ignore[arg-type]
+        self._records: list[logging.LogRecord] = []
+
+    @classmethod
+    def in_place_of_all(cls) -> _Records:
+        """The only handler of this process from now on."""
+        records = cls()
+        for logger in logging.root.manager.loggerDict.values():
+            if isinstance(logger, logging.Logger):
+                logger.handlers, logger.propagate = [], True
+        logging.root.handlers = [records]
+        return records
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        self._records.append(record)
+
+    def taken(self) -> list[logging.LogRecord]:
+        taken, self._records = self._records, []
+        return taken
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles of a tensor its own values alone: a view may be of far more."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Tensor) and value.dtype != torch.bfloat16:
+            return torch.from_numpy, (value.detach().cpu().contiguous().numpy(),)
+        return NotImplemented
+
+
+def _dumps(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
+    return buffer.getvalue()
