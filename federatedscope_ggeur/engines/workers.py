@@ -133,7 +133,7 @@ class Workers:
         if failure is not None:
             client, error, remote = failure
             if remote:
-                error.__cause__ = RuntimeError(f"in its worker:\n{remote}")
+                error.__cause__ = RuntimeError(remote)  # where it happened
             failures[client] = error
 
     def _lost(self, w: int) -> GGEURError:

@@ -95,6 +95,7 @@ def test_a_run_that_fails_stops_no_other(make_study, tmp_path):
     assert str(tmp_path / "mine") in log.read_text()
 
 
+@pytest.mark.slow
 def test_wrong_settings_are_said_before_anything_runs(make_study):
     study = make_study(axes={"method": {**METHODS, "x": {"ggeur.step1_sice": 3}}})
     said = study.run(status=1)
@@ -234,6 +235,7 @@ PULLED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["study", "base", "both"])
 def test_plugins_are_sought_beside_the_study_and_then_beside_its_base(
     make_study, tmp_path, quickstart, place

@@ -88,6 +88,7 @@ def test_clients_that_come_one_by_one_before_the_server(fleet, embedded):
     check_same(server, clients, embedded())
 
 
+@pytest.mark.slow
 def test_every_worker_leaves_its_own_log(fleet):
     one = fleet("federate.client_num", 3, "federate.total_round_num", 1)
     server, *clients = one.server(), *(one.client(number) for number in (1, 2, 3))
