@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from torch import Tensor
 
@@ -107,6 +108,7 @@ class Server:
         self.aggregation_weights: dict[int, float] = {}
         self.init_uploads: dict[int, dict[str, Tensor]] = {}
         self.method_state: Mapping[str, Tensor] = {}
+        self._told: tuple[Mapping, Mapping] = {}, {}
 
     # statistics
 
@@ -186,12 +188,15 @@ class Server:
 
     def context(self, round_number: int) -> ServerContext:
         """What the method gets to know in a round; 0 is the end of round 0."""
-        weights = dict(sorted(self.aggregation_weights.items()))
-        if self.settings.ignore_weight:
-            weights = {k: float(weight > 0) for k, weight in weights.items()}
-        uploads = {k: self.init_uploads[k] for k in weights}
+        # They are added to and never change, and there may be very many.
+        if len(self._told[0]) != len(self.aggregation_weights):
+            weights = dict(sorted(self.aggregation_weights.items()))
+            uploads = {k: self.init_uploads[k] for k in weights}
+            if self.settings.ignore_weight:
+                weights = {k: float(weight > 0) for k, weight in weights.items()}
+            self._told = MappingProxyType(weights), MappingProxyType(uploads)
         seed, device = self.task.seed, self.settings.training.device
-        return ServerContext(round_number, self.model, weights, uploads, seed, device)
+        return ServerContext(round_number, self.model, *self._told, seed, device)
 
 
 def unseen_clients(numbers: Iterable[int], settings: RoleSettings) -> list[int]:

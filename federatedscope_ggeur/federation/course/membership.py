@@ -79,7 +79,9 @@ class Membership:
         self._accepted: set[int] = set()  # clients whose answers the run has used
         self.started, self._closed = False, False
         self._participants: list[int] = []
+        self._trains: frozenset[int] = frozenset()
         self._prepared: set[int] = set()
+        self._unprepared: set[int] = set()
         self._missed: set[int] = set()  # clients that left since they last caught up
         # since the last request: clients that lost their connection, and those back
         # again
@@ -189,6 +191,8 @@ class Membership:
     def begin(self, participants: Iterable[int]) -> None:
         """Start the run with the connected clients; `participants` train in it."""
         self.started, self._participants = True, list(participants)
+        self._trains = frozenset(self._participants)
+        self._unprepared = set(self._trains - self._prepared)
         self._answered.update(
             self._turns
         )  # by joining: what a client declares is screened
@@ -241,6 +245,7 @@ class Membership:
         self._back.discard(number)
         if not connected:
             self._prepared.discard(number)
+            self._unprepared.add(number)
             self._lost.add(number)
         self._missed.add(number)
 
@@ -278,6 +283,7 @@ class Membership:
         """A client has what round 0 sends, unless it lost its connection since."""
         if number not in self._lost:
             self._prepared.add(number)
+            self._unprepared.discard(number)
 
     @property
     def prepared(self) -> list[int]:
@@ -287,14 +293,14 @@ class Membership:
     @property
     def unprepared(self) -> set[int]:
         """The training clients that lack what round 0 sends."""
-        return set(self._participants) - self._prepared
+        return self._unprepared & self._trains
 
     def take_returned(self) -> list[int]:
         """The connected training clients that may have missed something, each named
         once.
         """
-        missed = self.unprepared | self._missed
-        returned = self.here(k for k in self._participants if k in missed)
+        missed = self._unprepared | self._missed
+        returned = self.here(sorted(missed & self._trains))
         self._missed -= set(returned)
         return returned
 

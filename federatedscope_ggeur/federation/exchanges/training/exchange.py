@@ -277,7 +277,9 @@ class TrainingExchange(Exchange):
 
     def sample(self, round_number: int, absent: Collection[int] = ()) -> list[int]:
         """The clients that train in a round, ascending, without the absent ones."""
-        numbers = [k for k in self.server.participants if k not in absent]
+        numbers = self.server.participants
+        if absent:
+            numbers = [k for k in numbers if k not in absent]
         wanted = self.server.settings.of(RoundSettings).sample_client_num
         seed = self.server.task.seed
         return draw_clients(numbers, wanted, seed, "sample", round_number)
