@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
 from torch import Tensor
 
@@ -194,7 +193,7 @@ class Server:
             uploads = {k: self.init_uploads[k] for k in weights}
             if self.settings.ignore_weight:
                 weights = {k: float(weight > 0) for k, weight in weights.items()}
-            self._told = MappingProxyType(weights), MappingProxyType(uploads)
+            self._told = weights, uploads
         seed, device = self.task.seed, self.settings.training.device
         return ServerContext(round_number, self.model, *self._told, seed, device)
 
