@@ -51,7 +51,7 @@ from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.examples import find_config
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.reporting import missing_package
-from federatedscope_ggeur.settings import flatten, is_number, number_problem
+from federatedscope_ggeur.settings import flatten, number_problem
 
 _LISTED = 25  # problems in one message
 _HINT = "'federatedscope-ggeur configs' lists configs to start from."
@@ -179,12 +179,6 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
     )
     problems += filter(None, map(_refusal, checks))
     problems += _optimizer_problems(cfg.train.optimizer)
-    workers = cfg.ggeur.workers
-    if on_fs and is_number(workers) and workers > 1:
-        problems.append(
-            "ggeur.workers: FederatedScope runs clients one after the other; leave it "
-            "out, or run this file on the embedded engine"
-        )
     if cfg.federate.client_num == 0 and not divides_by_domain(cfg):
         problems.append(
             "federate.client_num: must be set with data.splitter or federate.mode: "

@@ -13,7 +13,6 @@ import time
 import pytest
 from every_method import ADDED, ON_HEADS, words
 
-from federatedscope_ggeur.cfg_ggeur.load import config_problems
 from federatedscope_ggeur.engines.run import Run, run
 from federatedscope_ggeur.errors import ConfigError, GGEURError, MessageError
 from federatedscope_ggeur.federation.exchanges.training.exchange import TrainingClient
@@ -232,9 +231,6 @@ def test_what_it_cannot_be_with_is_named(config):
     with pytest.raises(ConfigError, match=r"ggeur.workers 2: .*ggeur.num_threads 1"):
         Run(config("ggeur.workers", 2, "ggeur.num_threads", 2))
     assert Run(config("ggeur.workers", 1, "ggeur.num_threads", 2))
-    cfg = config("ggeur.workers", 2)
-    assert not config_problems(cfg)
-    assert any("ggeur.workers" in line for line in config_problems(cfg, on_fs=True))
 
 
 def test_commands_take_the_cores_where_that_pays(config):
