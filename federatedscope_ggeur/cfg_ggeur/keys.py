@@ -125,6 +125,7 @@ FS_FIELDS = {
     "local_update_steps": "train.local_update_steps",
     "mode": "federate.mode",
     "optimizer.lr": "train.optimizer.lr",
+    "optimizer.type": "train.optimizer.type",
     "patience": "early_stop.patience",
     "restore_from": "federate.restore_from",
     "save_to": "federate.save_to",

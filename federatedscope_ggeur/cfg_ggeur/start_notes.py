@@ -14,6 +14,8 @@ from federatedscope_ggeur.federation.advice import (
     batches_note,
     is_much,
     rate_note,
+    reach_text,
+    share_note,
     step2_note,
     withheld_text,
 )
@@ -27,6 +29,7 @@ from federatedscope_ggeur.federation.holdings import (
     median_rows,
     sources,
 )
+from federatedscope_ggeur.geometry import AugmentationSettings
 
 
 def start_notes(
@@ -48,8 +51,9 @@ def start_notes(
         What these hold; None on a server that cannot know it: each client then says
         `client_notes` of its own.
     """
-    notes = [*run_notes(cfg), other_rows_note(cfg)]
     role, demands = settings.role, settings.demands
+    share = role.of(SetSettings).augmentation.share
+    notes = [*run_notes(cfg), other_rows_note(cfg), share_note(share)]
     if 2 in demands.steps:
         kind = role.of(SetSettings).prototypes
         own = sources(list(client_domains.values()), kind)
@@ -62,21 +66,24 @@ def start_notes(
             part.withheld_note(counts, threshold, held.domains) for part in asked
         ]
         notes += dict.fromkeys(withheld)  # calibration may repeat the statistics'
-        rows = set_rows(settings, held)
-        notes += _training_notes(cfg, settings, held, rows)
+        rows, whole = set_rows(settings, held), whole_rows(settings, held)
+        notes += _training_notes(cfg, settings, held, rows, whole)
     elif role.training.batch_or_epoch == "batch":
         notes += _few_batches(cfg, settings, np.array([role.training.batch_size]))
     return [note for note in notes if note]
 
 
-def client_notes(cfg, settings: RunSettings, held: Holdings, rows: int) -> list[str]:
-    """The same of one client by itself, whose set has so many rows."""
+def client_notes(
+    cfg, settings: RunSettings, held: Holdings, rows: int, whole: int
+) -> list[str]:
+    """The same of one client by itself, which trains on `rows` of a set of `whole`."""
     notes = []
     if _sends_statistics(settings.demands):
         own = Withheld.from_counts(held.counts, settings.role.min_samples)
         # Others may speak of the classes that it says nothing of.
         notes = [withheld_text(replace(own, classes=0))]
-    return [*notes, *_training_notes(cfg, settings, held, np.array([rows]))]
+    sets = np.array([rows]), np.array([whole])
+    return [*notes, *_training_notes(cfg, settings, held, *sets)]
 
 
 def withheld_line(settings: RunSettings, held: Holdings) -> str:
@@ -92,18 +99,44 @@ def _sends_statistics(demands: Demands) -> bool:
     return demands.own_statistics or demands.calibrates
 
 
+def reach_line(settings: RunSettings, held: Holdings) -> str:
+    """How far SGD takes the median client in the first round; "" where none trains."""
+    median = median_rows(set_rows(settings, held).tolist())
+    whole = median_rows(whole_rows(settings, held).tolist())
+    training = settings.role.training.in_round(1)
+    kind = settings.role.task.space.kind
+    is_sgd = training.optimizer.type == "SGD"
+    if not settings.rounds or not training.batches(median) or not is_sgd:
+        return ""
+    return reach_text(training.on_share(whole, median, kind), median)
+
+
 def set_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
-    """Rows that each client trains on, augmentation included: int array [K]."""
+    """Rows that each client trains on in a round, augmentation included: int array
+    [K].
+    """
+    return _rows(settings, held, settings.role.of(SetSettings).augmentation)
+
+
+def whole_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
+    """The same of the whole sets, of which a round may draw a share."""
+    how = settings.role.of(SetSettings).augmentation
+    return _rows(settings, held, replace(how, share=1.0))
+
+
+def _rows(
+    settings: RunSettings, held: Holdings, how: AugmentationSettings
+) -> np.ndarray:
     role = settings.role
     threshold, own = role.min_samples, role.of(SetSettings)
     if not own.train_withheld:
         told = np.where(held.counts >= threshold, held.counts, 0)
         held = replace(held, counts=told)
-    return augmented_rows(held, own.augmentation, threshold, own.prototypes)
+    return augmented_rows(held, how, threshold, own.prototypes)
 
 
 def _training_notes(
-    cfg, settings: RunSettings, held: Holdings, rows: np.ndarray
+    cfg, settings: RunSettings, held: Holdings, rows: np.ndarray, whole: np.ndarray
 ) -> list[str]:
     notes = _few_batches(cfg, settings, rows)
     task, training = settings.role.task, settings.role.training
@@ -111,6 +144,7 @@ def _training_notes(
     is_other = model.network is not None or model.text is not None
     if task.space.kind == "raw" and model.hidden == 0 and not is_other:
         median = median_rows(rows.tolist())
+        training = training.on_share(median_rows(whole.tolist()), median, "raw")
         batches = settings.rounds * training.batches(median)
         norm = held.mean_square_norm
         notes.append(rate_note(training, norm, task.num_classes, batches))

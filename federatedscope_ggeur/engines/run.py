@@ -25,6 +25,7 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     run_settings,
 )
 from federatedscope_ggeur.cfg_ggeur.start_notes import (
+    reach_line,
     set_rows,
     start_notes,
     withheld_line,
@@ -178,7 +179,8 @@ class Run:
             space = f"space to train in: {cfg.ggeur.space}"
             lines.append(f"network: {network}" if network else space)
         withheld = withheld_line(self.settings, self.held)
-        lines += [withheld] if withheld else []
+        reach = reach_line(self.settings, self.held)
+        lines += [line for line in (withheld, reach) if line]
         notes = [*idle_notes(cfg), *self.notes]
         return lines + [f"note: {note}" for note in notes]
 

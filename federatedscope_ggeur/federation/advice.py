@@ -155,6 +155,28 @@ def step2_note(sources: Sequence[object], prototypes: str, pooled: bool) -> str:
     )
 
 
+def share_note(share: float) -> str:
+    """A note if an epoch takes a `share` of the augmented set."""
+    if share == 1:
+        return ""
+    return (
+        f"{setting('epoch_share')} {share:g} is not the paper's run: an epoch takes "
+        "that share of the augmented set, and SGD takes longer steps"
+    )
+
+
+def reach_text(training: TrainingSettings, rows: int) -> str:
+    """How far SGD goes in a round on so many rows, for a person."""
+    optimizer = training.optimizer
+    momentum = optimizer.momentum
+    beside = f", momentum {momentum:g}" if momentum else ""
+    return (
+        f"T of a round, mini-batches x rate / (1 - momentum), is "
+        f"{training.reach(rows):.3g} for the median client: {training.batches(rows)} "
+        f"mini-batches, rate {optimizer.lr:.3g}{beside}"
+    )
+
+
 def descent_step(optimizer: OptimizerSettings, square_norm: float) -> float:
     """lr E|x|^2 / (1 - momentum): how far one mini-batch can move a row's logits.
 

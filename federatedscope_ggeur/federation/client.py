@@ -11,6 +11,7 @@ from torch import Tensor
 from federatedscope_ggeur.federation.memory import MemoryBudget
 from federatedscope_ggeur.federation.rows import check_rows
 from federatedscope_ggeur.federation.settings import RoleSettings
+from federatedscope_ggeur.federation.training_settings import TrainingSettings
 from federatedscope_ggeur.geometry import AugmentedSet, Space
 from federatedscope_ggeur.methods import LocalContext
 from federatedscope_ggeur.models import trainable_part
@@ -109,11 +110,19 @@ class Client:
         self.states = {number: held[number] for number in kept}
         self.on_state()
 
+    def training(self, round_number: int) -> TrainingSettings:
+        """The settings of training in a round. On a share of the set they reach as
+        far as on all of it.
+        """
+        training, recipe = self.settings.training.in_round(round_number), self.recipe
+        if recipe is None or recipe.rows == recipe.whole:
+            return training
+        return training.on_share(recipe.whole, recipe.rows, self.space.kind)
+
     def context(
         self, round_number: int, weights: Tensor, download: Mapping[str, Tensor]
     ) -> LocalContext:
         """The method's context in a round that begins with `weights`."""
-        training = self.settings.training.in_round(round_number)
         return LocalContext(
             self.number,
             round_number,
@@ -124,7 +133,7 @@ class Client:
             self.state_before(round_number),
             self.counts,
             self.settings.min_samples,
-            training.optimizer,
+            self.training(round_number).optimizer,
             self.task.seed,
             weights,
         )

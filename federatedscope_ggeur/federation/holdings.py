@@ -10,6 +10,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.data import ClientData
 from federatedscope_ggeur.geometry import AugmentationSettings
+from federatedscope_ggeur.geometry.sizes import share_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +132,9 @@ def sources(domains: Sequence[str], prototypes: str) -> list[object]:
 def augmented_rows(
     held: Holdings, settings: AugmentationSettings, threshold: int, prototypes: str
 ) -> np.ndarray:
-    """The rows of each client's augmented set: int array [K], as `augment` makes them.
+    """The rows that each client's augmented set has in a round: int array [K].
 
+    They are those that `augment` makes, or the share of them that a round draws.
     A class has a shape if any client sends statistics of it. Without one, step 1
     repeats the client's rows. A client gets as many prototypes of a class as there are
     other sources.
@@ -158,7 +160,8 @@ def augmented_rows(
                 total += sizes.around_samples(n)
             if 2 in steps:
                 total += int(others[c]) * sizes.around_prototype()
-            rows[k] += sizes.kept(total) if n or (2 in steps and others[c]) else 0
+            if n or (2 in steps and others[c]):
+                rows[k] += share_of(sizes.kept(total), settings.share)
     return rows
 
 
@@ -178,5 +181,6 @@ def _rows_with_sums(
         for n, anchor in zip(own.tolist(), anchors.tolist()):
             total = n + (sizes.around_samples(n) if 1 in steps else 0)
             total += sizes.around_prototype() if anchor else 0
-            rows[k] += sizes.kept(total) if n or anchor else 0
+            if n or anchor:
+                rows[k] += share_of(sizes.kept(total), settings.share)
     return rows

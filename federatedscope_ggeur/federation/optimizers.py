@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Union
 
@@ -43,6 +43,37 @@ class OptimizerSettings:
         if self.type == "Adam" and plain and _has_fused_adam():
             return FlatAdam(vector, self.lr, **self.options)
         return TorchOptimizer(vector, self)
+
+    @property
+    def momentum(self) -> float:
+        """The momentum of SGD."""
+        return float(self.options.get("momentum", 0.0))
+
+    def reach(self, steps: int) -> float:
+        """How far SGD goes in so many steps if each gradient is the same unit vector.
+
+        ``lr sum_{i=1..steps} (1 - m^i) / (1 - m)`` with momentum m, which each round
+        begins without. For many steps that is ``steps lr / (1 - m)``.
+        """
+        m = self.momentum
+        if not m:
+            return self.lr * steps
+        return self.lr * (steps - m * (1 - m**steps) / (1 - m)) / (1 - m)
+
+    def as_far(
+        self, steps: int, fewer: int, momentum: float = 0.0
+    ) -> OptimizerSettings:
+        """SGD that reaches in `fewer` steps as far as this one in `steps`.
+
+        It has the momentum if its own is less. The rate does the rest.
+        """
+        options = dict(self.options)
+        if momentum > self.momentum:
+            options["momentum"] = momentum
+        other = replace(self, options=options)
+        reached = other.reach(fewer)
+        lr = self.lr * self.reach(steps) / reached if reached else self.lr
+        return replace(other, lr=lr)
 
 
 @dataclass(frozen=True)

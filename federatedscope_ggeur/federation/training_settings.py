@@ -13,6 +13,9 @@ from federatedscope_ggeur.federation.optimizers import (
 )
 from federatedscope_ggeur.models import CPU, Model
 
+#: Of SGD on a share of the set, in spaces other than the raw one.
+SHARE_MOMENTUM = 0.9
+
 
 @dataclass(frozen=True)
 class TrainingSettings:
@@ -59,6 +62,25 @@ class TrainingSettings:
         if self.batch_or_epoch == "epoch" or per_epoch == 0:
             return self.local_update_steps * per_epoch
         return self.local_update_steps
+
+    def reach(self, rows: int) -> float:
+        """T: how far SGD goes in a round on so many rows, see `OptimizerSettings.reach`.
+
+        It sets what a round can learn, whatever the number of rows.
+        """
+        return self.optimizer.reach(self.batches(rows))
+
+    def on_share(self, whole: int, drawn: int, space: str) -> TrainingSettings:
+        """The same for `drawn` rows in place of `whole`, with T kept.
+
+        In the raw space the rate alone keeps it. In the others, which a high rate
+        overshoots, `SHARE_MOMENTUM` takes the first part.
+        """
+        batches, fewer = self.batches(whole), self.batches(drawn)
+        if not 0 < fewer < batches:
+            return self
+        momentum = 0.0 if space == "raw" else SHARE_MOMENTUM
+        return replace(self, optimizer=self.optimizer.as_far(batches, fewer, momentum))
 
     def batch_sizes(self, rows: int) -> set[int]:
         """The rows that mini-batches of a round have."""

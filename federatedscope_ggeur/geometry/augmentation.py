@@ -3,7 +3,7 @@
 Algorithm 1 of the paper (one domain) and Algorithm 2 (several). `augment` decides how
 many rows of a class are drawn around which anchors. `AugmentedSet.draw` draws them (Eq.
 5). The set is a recipe: it gives the same rows each time. So callers may keep the rows,
-or throw them away and draw again.
+or throw them away and draw again. Of a share of the set, each round has other rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry.shape import SCALES, GeometricShape
-from federatedscope_ggeur.geometry.sizes import Sizes, TotalSizes
+from federatedscope_ggeur.geometry.sizes import Sizes, TotalSizes, share_of
 from federatedscope_ggeur.geometry.spaces import Space
 from federatedscope_ggeur.rng import torch_generator
 
@@ -38,18 +38,29 @@ class AugmentationSettings:
         See `GeometricShape.basis`.
     noise : {"fixed", "fresh"}
         The same rows every round, or new noise every round.
+    share : float
+        The share of each class's rows that is drawn in a round, in (0, 1]. Below 1,
+        each round has other rows, with new noise.
     """
 
     steps: tuple[int, ...] = (1, 2)
     sizes: Sizes = _PAPERS
     scale: str = "covariance"
     noise: str = "fixed"
+    share: float = 1.0
 
     def __post_init__(self):
         if not set(self.steps) <= {1, 2}:
             raise ValueError(f"steps must be among 1 and 2, got {self.steps}")
         if self.scale not in SCALES or self.noise not in NOISES:
             raise ValueError(f"unknown scale {self.scale!r} or noise {self.noise!r}")
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share must be above 0 and at most 1, got {self.share}")
+
+    @property
+    def draws_anew(self) -> bool:
+        """Whether each round has new noise, or other rows."""
+        return self.noise == "fresh" or self.share < 1
 
 
 def augment(
@@ -120,7 +131,8 @@ class _Block:
     prototypes: Tensor  # [P, D]
     around_each: int  # new rows of step 2 for each prototype
     shape: GeometricShape | None
-    rows: int  # after the cut
+    whole: int  # rows after the cut
+    rows: int  # those of one round
 
     @property
     def drawn(self) -> int:
@@ -144,9 +156,11 @@ class _Block:
         """The drawn rows that the cut leaves, in order. Originals stay as long as they
         fit."""
         n = len(self.own)
-        if self.rows <= n:
-            return torch.randperm(n, generator=generator)[: self.rows].sort().values
-        new = torch.randperm(self.new, generator=generator)[: self.rows - n]
+        if self.whole == self.drawn:
+            return torch.arange(self.drawn)
+        if self.whole <= n:
+            return torch.randperm(n, generator=generator)[: self.whole].sort().values
+        new = torch.randperm(self.new, generator=generator)[: self.whole - n]
         return torch.cat([torch.arange(n), n + new.sort().values])
 
 
@@ -167,7 +181,8 @@ def _make_block(
     rows = len(own) + around_own + len(prototypes) * around_each
     if settings.steps:
         rows = sizes.kept(rows)
-    return _Block(c, own, around_own, prototypes, around_each, shape, rows)
+    share = share_of(rows, settings.share)
+    return _Block(c, own, around_own, prototypes, around_each, shape, rows, share)
 
 
 @dataclass(frozen=True)
@@ -204,9 +219,16 @@ class AugmentedSet:
             own = torch.nonzero(self.own_labels == c).flatten()
             around = prototypes[prototype_labels == c].to(self.features.dtype)
             block = _make_block(c, own, around, self.shapes.get(c), self.settings)
-            if block.rows:
+            if block.whole:
                 blocks.append(block)
         return tuple(blocks)
+
+    @property
+    def whole(self) -> int:
+        """Rows of the whole set, of which `draw` returns a share."""
+        if not self.enlarges:
+            return len(self.own_labels)
+        return sum(block.whole for block in self.blocks)
 
     @property
     def rows(self) -> int:
@@ -222,9 +244,10 @@ class AugmentedSet:
 
     @property
     def same_every_round(self) -> bool:
-        if self.settings.noise == "fixed" or not self.enlarges:
+        if not self.settings.draws_anew or not self.enlarges:
             return True
-        return not any(block.new for block in self.blocks)
+        is_whole = self.rows == self.whole
+        return is_whole and not any(block.new for block in self.blocks)
 
     @property
     def labels(self) -> Tensor:
@@ -243,7 +266,7 @@ class AugmentedSet:
         `out` is a tensor of the features' shape and type; the features are drawn into
         it. At low rank, finding fresh memory takes about as long as drawing.
         """
-        drawn_for = 0 if self.settings.noise == "fixed" else round_number
+        drawn_for = round_number if self.settings.draws_anew else 0
         shape = (self.rows, self.features.shape[1])
         features = self.features.new_empty(shape) if out is None else out
         if features.shape != shape or features.dtype != self.features.dtype:
@@ -265,7 +288,10 @@ class AugmentedSet:
     def _draw_block(
         self, block: _Block, own: Tensor, drawn_for: int, target: Tensor
     ) -> None:
-        cut = block.rows != block.drawn
+        if block.rows != block.whole:
+            self._draw_share(block, own, drawn_for, target)
+            return
+        cut = block.whole != block.drawn
         full = target.new_empty(block.drawn, target.shape[1]) if cut else target
         n = len(block.own)
         torch.index_select(own, 0, block.own, out=full[:n])
@@ -273,14 +299,36 @@ class AugmentedSet:
             new = full[n:]
             anchors = torch.cat([full[:n], block.prototypes])
             torch.index_select(anchors, 0, block.anchor_order(), out=new)
-            generator = torch_generator(self.seed, block.label, "noise", drawn_for)
-            if block.shape is not None:
-                # Algorithm 1, lines 3-12, GGEUR(X, GD_i, N): beta^h for all rows.
-                basis = block.shape.basis(self.settings.scale).to(full.dtype)
-                noise = torch.randn(
-                    block.new, len(basis), dtype=full.dtype, generator=generator
-                )
-                new.addmm_(noise, basis)
+            self._add_noise(block, drawn_for, new)
         if cut:
             generator = torch_generator(self.seed, block.label, "cut", drawn_for)
             torch.index_select(full, 0, block.kept(generator), out=target)
+
+    def _draw_share(
+        self, block: _Block, own: Tensor, drawn_for: int, target: Tensor
+    ) -> None:
+        """Draw some of a block's rows at random, and make no others."""
+        generator = torch_generator(self.seed, block.label, "share", drawn_for)
+        rows = block.kept(generator)
+        chosen = torch.randperm(len(rows), generator=generator)[: len(target)]
+        rows = rows[chosen].sort().values
+        n = len(block.own)
+        kept, new = rows[rows < n], rows[rows >= n] - n
+        originals = own.index_select(0, block.own)
+        torch.index_select(originals, 0, kept, out=target[: len(kept)])
+        if len(new):
+            anchors = torch.cat([originals, block.prototypes])
+            around = block.anchor_order()[new]
+            torch.index_select(anchors, 0, around, out=target[len(kept) :])
+            self._add_noise(block, drawn_for, target[len(kept) :])
+
+    def _add_noise(self, block: _Block, drawn_for: int, rows: Tensor) -> None:
+        """Move rows from their anchors along the directions of the class."""
+        if block.shape is None:
+            return
+        # Algorithm 1, lines 3-12, GGEUR(X, GD_i, N): beta^h for all rows.
+        generator = torch_generator(self.seed, block.label, "noise", drawn_for)
+        basis = block.shape.basis(self.settings.scale).to(rows.dtype)
+        shape = len(rows), len(basis)
+        noise = torch.randn(shape, dtype=rows.dtype, generator=generator)
+        rows.addmm_(noise, basis)

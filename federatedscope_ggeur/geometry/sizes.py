@@ -11,6 +11,13 @@ from dataclasses import dataclass
 from typing import Union
 
 
+def share_of(rows: int, share: float) -> int:
+    """A share of the rows of a class, to the nearest row; at least one if there are
+    any.
+    """
+    return max(min(rows, 1), round(share * rows))
+
+
 @dataclass(frozen=True)
 class TotalSizes:
     """The paper's rule (Sections 3.2.1 and 3.2.2): totals for each class.

@@ -168,8 +168,9 @@ class GGEURClient(FSClient):
             self.data.text,
             self.data.class_names,
         )
-        rows = self.trainer.client.recipe.rows
-        for note in client_notes(self._cfg, settings, held, rows):
+        recipe = self.trainer.client.recipe
+        sets = recipe.rows, recipe.whole
+        for note in client_notes(self._cfg, settings, held, *sets):
             logger.info("client %d: %s", self.number, note)
 
     # FS's own names for two of the requests.

@@ -17,7 +17,11 @@ from federatedscope_ggeur.cfg_ggeur.run_settings import (
     run_settings,
     server_evaluates,
 )
-from federatedscope_ggeur.cfg_ggeur.start_notes import start_notes, withheld_line
+from federatedscope_ggeur.cfg_ggeur.start_notes import (
+    reach_line,
+    start_notes,
+    withheld_line,
+)
 from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
 from federatedscope_ggeur.engines.fs.checkpoints import (
     command_to_go_on,
@@ -206,9 +210,9 @@ class Federation:
         held = self._data.held if self._data is not None else None
         if held is not None:
             held = held.among(server.participants)
-            withheld = withheld_line(settings, held)
-            if withheld:
-                logger.info(withheld)
+            lines = withheld_line(settings, held), reach_line(settings, held)
+            for line in filter(None, lines):
+                logger.info(line)
         domains = {k: server.client_domains[k] for k in server.participants}
         notes = start_notes(cfg, settings, domains, held)
         for note in notes:

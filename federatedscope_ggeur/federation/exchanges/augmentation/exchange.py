@@ -93,7 +93,7 @@ class AugmentationClient(ClientSide):
             client.space,
         )
         weight = {
-            "augmented": recipe.rows,
+            "augmented": recipe.whole,
             "original": len(labels),
             "statistics": int(client.counts[told].sum()),
         }[own.weight]

@@ -20,6 +20,7 @@ from federatedscope_ggeur.settings import (
     Objections,
     alike,
     one_of,
+    positive_share,
     steps,
     whole,
 )
@@ -60,6 +61,16 @@ KEYS = (
         "fixed",
         "fixed: the same augmented set every round; fresh: new noise every round.",
         one_of("fixed", "fresh"),
+    ),
+    Key(
+        "epoch_share",
+        1.0,
+        "Share of the augmented set that an epoch takes, drawn anew for each round with "
+        "new noise; class proportions and averages stay those of the whole set. SGD "
+        "takes longer steps, so that it reaches as far (in raw by the rate; elsewhere "
+        "by momentum 0.9 first). Below 1 it is not the paper's run, and cheaper.",
+        positive_share,
+        shared=True,
     ),
     Key(
         "geometry",
@@ -140,8 +151,9 @@ _SIZES = {
 
 def set_settings(run: Demands) -> SetSettings:
     """How clients make their training sets."""
+    how = run["scale"], run["noise"], run["epoch_share"]
     return SetSettings(
-        AugmentationSettings(run.steps, _sizes(run), run["scale"], run["noise"]),
+        AugmentationSettings(run.steps, _sizes(run), *how),
         prototypes=run["prototypes"],
         weight=run["weight"],
         train_withheld=run["train_withheld"],
@@ -183,6 +195,8 @@ def objections(run: Demands) -> Objections:
             "cannot be statistics where no client sends statistics of its own, since "
             "all would count for nothing",
         )
+    if run["epoch_share"] < 1:
+        yield from _without_epochs(run)
     if run["sizes"] == "auto":
         yield from _unclear_sizes(run)
         return
@@ -190,6 +204,17 @@ def objections(run: Demands) -> Objections:
     others = (n for n in (*_TOTALS, *_PER_STEP, _TARGET) if n not in takes)
     why = f"which takes {', '.join(takes)}"
     yield Objection("sizes", {name: [None] for name in others}, why)
+
+
+def _without_epochs(run: Demands) -> Objections:
+    """What leaves no share of an epoch to take, or no T to keep."""
+    if not run.steps:
+        yield "epoch_share", "must be 1 in a run that trains on no augmented set"
+    why = "which takes mini-batches of an epoch, however large it is"
+    if run["batch_or_epoch"] == "batch":
+        yield Objection("batch_or_epoch", {"epoch_share": [1]}, why)
+    why = "since only SGD has a rate that says how far it goes"
+    yield Objection("epoch_share", {"optimizer.type": ["SGD"]}, why)
 
 
 def _unclear_sizes(run: Demands) -> Objections:

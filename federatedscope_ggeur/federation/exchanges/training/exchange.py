@@ -98,7 +98,7 @@ class TrainingClient(ClientSide):
                 broadcast.params if hooks.start is None else hooks.start,
                 features,
                 labels,
-                settings.training.in_round(number),
+                client.training(number),
                 seed,
                 hooks,
             )
