@@ -64,9 +64,10 @@ class TrainingSettings:
         return self.local_update_steps
 
     def reach(self, rows: int) -> float:
-        """T: how far SGD goes in a round on so many rows, see `OptimizerSettings.reach`.
+        """T: how far SGD goes in a round on so many rows.
 
-        It sets what a round can learn, whatever the number of rows.
+        See `OptimizerSettings.reach`. It sets what a round can learn, whatever the
+        number of rows.
         """
         return self.optimizer.reach(self.batches(rows))
 

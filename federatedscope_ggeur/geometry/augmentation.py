@@ -143,25 +143,42 @@ class _Block:
         return self.around_own + len(self.prototypes) * self.around_each
 
     def anchor_order(self) -> Tensor:
-        """The anchor of each new row, as an index: the originals first, then the
-        prototypes."""
-        n = max(1, len(self.own))
-        # Algorithm 1, lines 14-16, and Algorithm 2, lines 4-6: j = 1..n_k^i.
-        step1 = torch.arange(self.around_own) % n
-        # Algorithm 2, lines 7-9: each prototype from other domains.
-        step2 = torch.arange(len(self.prototypes)).repeat_interleave(self.around_each)
-        return torch.cat([step1, len(self.own) + step2])
+        """The anchor of each new row, as in `_anchors_of`."""
+        own, around_own, around_each = self.sizes
+        return _anchors_of(torch.arange(self.new), own, around_own, around_each)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Own rows, new rows of step 1, new rows for each prototype."""
+        return len(self.own), self.around_own, self.around_each
 
     def kept(self, generator: torch.Generator) -> Tensor:
         """The drawn rows that the cut leaves, in order. Originals stay as long as they
         fit."""
         n = len(self.own)
-        if self.whole == self.drawn:
-            return torch.arange(self.drawn)
         if self.whole <= n:
             return torch.randperm(n, generator=generator)[: self.whole].sort().values
         new = torch.randperm(self.new, generator=generator)[: self.whole - n]
         return torch.cat([torch.arange(n), n + new.sort().values])
+
+
+def _anchors_of(
+    new: Tensor, own: int | Tensor, around_own: int | Tensor, around_each: int | Tensor
+) -> Tensor:
+    """The anchors of `new` rows, as indices: the originals first, then the prototypes.
+
+    The numbers of a block are whole, or tensors with one for each row.
+    """
+    # Algorithm 1, lines 14-16, and Algorithm 2, lines 4-6: j = 1..n_k^i. A divisor of 0
+    # has no row.
+    step1 = new % _at_least_one(own)
+    # Algorithm 2, lines 7-9: each prototype from other domains.
+    step2 = own + (new - around_own) // _at_least_one(around_each)
+    return torch.where(new < around_own, step1, step2)
+
+
+def _at_least_one(number: int | Tensor) -> int | Tensor:
+    return number.clamp(min=1) if isinstance(number, Tensor) else max(1, number)
 
 
 def _make_block(
@@ -278,6 +295,9 @@ class AugmentedSet:
             order = self.own_labels.argsort(stable=True)
             torch.index_select(own, 0, order, out=features)
             return features, self.own_labels[order]
+        if self.rows != self.whole:
+            self._draw_share(own, drawn_for, features)
+            return features, self.labels
         start = 0
         for block in self.blocks:
             target = features[start : start + block.rows]
@@ -288,9 +308,6 @@ class AugmentedSet:
     def _draw_block(
         self, block: _Block, own: Tensor, drawn_for: int, target: Tensor
     ) -> None:
-        if block.rows != block.whole:
-            self._draw_share(block, own, drawn_for, target)
-            return
         cut = block.whole != block.drawn
         full = target.new_empty(block.drawn, target.shape[1]) if cut else target
         n = len(block.own)
@@ -299,36 +316,68 @@ class AugmentedSet:
             new = full[n:]
             anchors = torch.cat([full[:n], block.prototypes])
             torch.index_select(anchors, 0, block.anchor_order(), out=new)
-            self._add_noise(block, drawn_for, new)
+            generator = torch_generator(self.seed, block.label, "noise", drawn_for)
+            if block.shape is not None:
+                # Algorithm 1, lines 3-12, GGEUR(X, GD_i, N): beta^h for all rows.
+                basis = block.shape.basis(self.settings.scale).to(full.dtype)
+                noise = torch.randn(
+                    block.new, len(basis), dtype=full.dtype, generator=generator
+                )
+                new.addmm_(noise, basis)
         if cut:
             generator = torch_generator(self.seed, block.label, "cut", drawn_for)
             torch.index_select(full, 0, block.kept(generator), out=target)
 
-    def _draw_share(
-        self, block: _Block, own: Tensor, drawn_for: int, target: Tensor
-    ) -> None:
-        """Draw some of a block's rows at random, and make no others."""
-        generator = torch_generator(self.seed, block.label, "share", drawn_for)
-        rows = block.kept(generator)
-        chosen = torch.randperm(len(rows), generator=generator)[: len(target)]
-        rows = rows[chosen].sort().values
-        n = len(block.own)
-        kept, new = rows[rows < n], rows[rows >= n] - n
-        originals = own.index_select(0, block.own)
-        torch.index_select(originals, 0, kept, out=target[: len(kept)])
-        if len(new):
-            anchors = torch.cat([originals, block.prototypes])
-            around = block.anchor_order()[new]
-            torch.index_select(anchors, 0, around, out=target[len(kept) :])
-            self._add_noise(block, drawn_for, target[len(kept) :])
+    def _draw_share(self, own: Tensor, drawn_for: int, out: Tensor) -> None:
+        """Draw a share of each block's rows at random, and make no others.
 
-    def _add_noise(self, block: _Block, drawn_for: int, rows: Tensor) -> None:
-        """Move rows from their anchors along the directions of the class."""
-        if block.shape is None:
-            return
-        # Algorithm 1, lines 3-12, GGEUR(X, GD_i, N): beta^h for all rows.
-        generator = torch_generator(self.seed, block.label, "noise", drawn_for)
-        basis = block.shape.basis(self.settings.scale).to(rows.dtype)
-        shape = len(rows), len(basis)
-        noise = torch.randn(shape, dtype=rows.dtype, generator=generator)
-        rows.addmm_(noise, basis)
+        A class has few rows in a share, so all classes are chosen from at once: work
+        for each class costs more than its rows.
+        """
+        generator = torch_generator(self.seed, "share", drawn_for)
+        chosen = torch.cat([_share_of_block(b, generator) for b in self.blocks])
+        is_new, around = self._places(chosen)
+        prototypes = torch.cat([block.prototypes for block in self.blocks])
+        torch.index_select(torch.cat([own, prototypes]), 0, around, out=out)
+        start = 0
+        for block in self.blocks:
+            rows = slice(start, start + block.rows)
+            start += block.rows
+            if block.shape is not None and block.new:
+                lengths, directions = block.shape.scaled(self.settings.scale)
+                shape = block.rows, len(lengths)
+                noise = torch.randn(shape, dtype=out.dtype, generator=generator)
+                noise *= lengths
+                noise *= is_new[rows, None]
+                out[rows].addmm_(noise, directions.T)
+
+    def _places(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """For the chosen rows of all blocks whether each is new, and its anchor: a row
+        of the client's own, or of the prototypes below them.
+        """
+        blocks = self.blocks
+        lengths = torch.tensor([block.rows for block in blocks])
+        numbers, first, below = [], 0, len(self.features)
+        for block in blocks:
+            numbers.append((*block.sizes, first, below - len(block.own)))
+            first += len(block.own)
+            below += len(block.prototypes)
+        each = torch.tensor(numbers).repeat_interleave(lengths, dim=0)
+        own, around_own, around_each, first_own, below_own = each.unbind(1)
+        is_new = chosen >= own
+        around = _anchors_of(chosen - own, own, around_own, around_each)
+        anchor = torch.where(is_new, around, chosen)
+        originals = torch.cat([block.own for block in blocks])
+        if len(originals):
+            last = len(originals) - 1
+            place = originals[(first_own + anchor).clamp(max=last)]
+            return is_new, torch.where(anchor < own, place, below_own + anchor)
+        return is_new, below_own + anchor
+
+
+def _share_of_block(block: _Block, generator: torch.Generator) -> Tensor:
+    """The rows of one round among the block's drawn ones, ascending."""
+    chosen = torch.randperm(block.whole, generator=generator)[: block.rows]
+    if block.whole != block.drawn:
+        chosen = block.kept(generator)[chosen]
+    return chosen.sort().values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -123,10 +124,22 @@ class GeometricShape:
         ``"eigenvalue"``, ``s = lambda``, as the paper's formula has it: the noise has
         covariance Sigma^2.
         """
+        return (self._lengths(scale)[:, None] * self.eigenvectors.T).contiguous()
+
+    def scaled(self, scale: str = "covariance") -> tuple[Tensor, Tensor]:
+        """The factors of `basis`, float32: lengths s of shape (r,) and directions of
+        shape (D, r).
+        """
+        return self._lengths(scale).float(), self._directions
+
+    @cached_property
+    def _directions(self) -> Tensor:
+        return self.eigenvectors.float()
+
+    def _lengths(self, scale: str) -> Tensor:
         if scale not in SCALES:
             raise ValueError(f"scale must be one of {SCALES}, got {scale!r}")
-        lengths = self.eigenvalues.sqrt() if scale == "covariance" else self.eigenvalues
-        return (lengths[:, None] * self.eigenvectors.T).contiguous()
+        return self.eigenvalues.sqrt() if scale == "covariance" else self.eigenvalues
 
 
 def shape_similarity(a: GeometricShape, b: GeometricShape, top: int = 5) -> float:

@@ -69,6 +69,7 @@ def assert_the_same(cfg, workers: int = 2) -> None:
         [*words("local"), *NO_STEPS],
         ["ggeur.closed_form", "auto", *NO_STEPS],
         ["ggeur.noise", "fresh", "ggeur.memory_limit", 0],
+        ["ggeur.epoch_share", 0.3, "dataloader.batch_size", 8],
     ],
     ids=str,
 )

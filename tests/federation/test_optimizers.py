@@ -70,3 +70,34 @@ def test_the_vector_is_changed_in_place(options):
     optimizer.buffer.add_(gradient)
     optimizer.step()
     torch.testing.assert_close(vector, before - 0.5 * gradient)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("steps", [0, 1, 7, 300])
+def test_reach_is_how_far_torch_goes_along_one_gradient(momentum, steps):
+    settings = OptimizerSettings("SGD", 0.3, {"momentum": momentum})
+    ones = [torch.ones(SIZE)] * steps
+    moved = take_torch_steps(settings, torch.zeros(SIZE), ones) if steps else [0.0]
+    assert -float(moved[0]) == pytest.approx(settings.reach(steps), rel=1e-4)
+
+
+def test_in_the_long_run_reach_is_the_simple_formula():
+    settings = OptimizerSettings("SGD", 0.1, {"momentum": 0.9})
+    assert settings.reach(10_000) == pytest.approx(10_000 * 0.1 / (1 - 0.9), rel=1e-3)
+
+
+@pytest.mark.parametrize("own", [0.0, 0.5, 0.95])
+@pytest.mark.parametrize("wanted", [0.0, 0.9])
+def test_fewer_steps_reach_as_far(own, wanted):
+    options = {"momentum": own, "weight_decay": 1e-4}
+    settings = OptimizerSettings("SGD", 0.1, options)
+    fewer = settings.as_far(120, 11, wanted)
+    assert fewer.reach(11) == pytest.approx(settings.reach(120), rel=1e-9)
+    assert fewer.momentum == max(own, wanted)
+    assert fewer.options["weight_decay"] == 1e-4
+    assert settings.options["momentum"] == own
+    assert settings.as_far(5, 5) == settings
+
+
+def test_a_rate_of_zero_stays_zero():
+    assert OptimizerSettings("SGD", 0.0).as_far(10, 1, 0.9).lr == 0

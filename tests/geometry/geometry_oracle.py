@@ -95,3 +95,12 @@ def usage(rows, anchors):
         assert len(matches) == 1, f"{row} is not one of the anchors"
         counts[matches[0]] += 1
     return counts
+
+
+def share_of_rows(rows, share):
+    """Rows of a class that a round draws of so many: the nearest number, at least 1."""
+    if rows == 0:
+        return 0
+    below = int(share * rows)
+    nearest = min((below, below + 1), key=lambda n: (abs(share * rows - n), n % 2))
+    return max(1, nearest)

@@ -25,6 +25,7 @@ SIX = ["federate.client_num", 6]
         ["ggeur.steps", []],
         ["ggeur.steps", [1]],
         ["ggeur.steps", [1, 2]],
+        ["ggeur.epoch_share", 0.3, "dataloader.batch_size", 8],
         ["ggeur.mlp_hidden_dim", 8, "model.dropout", 0.2],
         [*SIX, "federate.sample_client_num", 2],
         [*SIX, "federate.sample_client_rate", 0.5],

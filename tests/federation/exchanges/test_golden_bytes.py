@@ -37,7 +37,7 @@ GOLDEN = {
 }
 JOIN = "8194f1e3bdf34c47"
 #: Of the names of the settings that all sides have alike where no key is set.
-SETTINGS = "f34cfc7a3bbd953d"
+SETTINGS = "06e2c828577ec281"
 
 
 def digest_of(payload):

@@ -65,10 +65,11 @@ KEYS = (
     Key(
         "epoch_share",
         1.0,
-        "Share of the augmented set that an epoch takes, drawn anew for each round with "
-        "new noise; class proportions and averages stay those of the whole set. SGD "
-        "takes longer steps, so that it reaches as far (in raw by the rate; elsewhere "
-        "by momentum 0.9 first). Below 1 it is not the paper's run, and cheaper.",
+        "Share of the augmented set that an epoch takes, drawn anew for each round, "
+        "with new noise; class proportions and averages stay those of the whole set. "
+        "SGD takes longer steps, so that it reaches as far (in raw by the rate; "
+        "elsewhere by momentum 0.9 first). Below 1 it is not the paper's run, and "
+        "cheaper.",
         positive_share,
         shared=True,
     ),

@@ -1,0 +1,143 @@
+"""A share of an augmented set: which rows a round draws, and how they look."""
+
+from itertools import product
+
+import pytest
+import torch
+from geometry_oracle import share_of_rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federatedscope_ggeur.geometry import (
+    AugmentationSettings,
+    GeometricShape,
+    PerAnchorSizes,
+    ReleaseSizes,
+    TotalSizes,
+    augment,
+)
+
+DIM = 4
+SIZES = (TotalSizes(12, 7), ReleaseSizes(9, 5, 14), PerAnchorSizes(3, 4, None))
+
+
+def far_rows(n, below=0):
+    """Rows that are far from one another, so that each new row shows its anchor."""
+    numbers = torch.arange(below, below + n, dtype=torch.float32)
+    return (1000 * (numbers[:, None] + 1)).repeat(1, DIM)
+
+
+def recipe(own, prototypes, share, sizes=SIZES[0], steps=(1, 2), variance=1.0, **how):
+    """The set of a client with `own` rows and `prototypes` of each class."""
+    labels = torch.arange(len(own)).repeat_interleave(torch.tensor(own))
+    around = torch.arange(len(own)).repeat_interleave(torch.tensor(prototypes))
+    shape = GeometricShape.from_covariance(variance * torch.eye(DIM))
+    return augment(
+        far_rows(len(labels)),
+        labels,
+        dict.fromkeys(range(len(own)), shape),
+        far_rows(len(around), below=len(labels)),
+        around,
+        AugmentationSettings(steps, sizes, share=share, **how),
+        seed=3,
+    )
+
+
+counts = st.lists(st.integers(0, 9), min_size=1, max_size=4)
+shares = st.floats(0.01, 0.99)
+
+
+@settings(max_examples=80, deadline=None)
+@given(counts, st.integers(0, 3), shares, st.sampled_from(SIZES), st.booleans())
+def test_each_class_has_its_share_of_the_whole_set(own, each, share, sizes, both):
+    steps, prototypes = ((1, 2) if both else (1,)), [each] * len(own)
+    part = recipe(own, prototypes, share, sizes, steps)
+    whole = recipe(own, prototypes, 1.0, sizes, steps)
+    features, labels = part.draw(2)
+    in_all = torch.bincount(whole.labels, minlength=len(own)).tolist()
+    drawn = torch.bincount(labels, minlength=len(own)).tolist()
+    assert drawn == [share_of_rows(n, share) for n in in_all]
+    assert part.whole == whole.rows == sum(in_all)
+    assert part.rows == len(features) == sum(drawn)
+    assert torch.equal(labels, part.labels)
+    assert part.nbytes == features.nbytes + labels.nbytes
+
+
+@settings(max_examples=80, deadline=None)
+@given(counts, st.integers(0, 3), shares, st.sampled_from(SIZES))
+def test_rows_of_a_share_are_rows_of_the_whole_set(own, each, share, sizes):
+    """Without noise each row is its anchor; none is drawn more often than the whole
+    set has it.
+    """
+    sets = [
+        recipe(own, [each] * len(own), s, sizes, variance=0.0) for s in (share, 1.0)
+    ]
+    some, whole = (
+        [(c, row[0].item()) for row, c in zip(x, y.tolist())]
+        for x, y in (a_set.draw(5) for a_set in sets)
+    )
+    if sizes is SIZES[1]:  # its cut is another one in each round
+        assert {c for c, _ in some} == {c for c, _ in whole}
+        return
+    for row in set(some):
+        assert some.count(row) <= whole.count(row)
+
+
+def test_over_rounds_each_row_comes_as_often_as_any_other():
+    part = recipe([2, 5], [1, 2], 0.25, variance=0.0)
+    whole = recipe([2, 5], [1, 2], 1.0, variance=0.0)
+    rounds = 3000
+    seen = torch.cat([part.draw(number)[0][:, 0] for number in range(rounds)])
+    for anchor in whole.draw()[0][:, 0].unique():
+        of_whole = int((whole.draw()[0][:, 0] == anchor).sum())
+        class_share = part.rows / part.whole
+        expected = rounds * of_whole * class_share
+        found = int((seen == anchor).sum())
+        assert abs(found - expected) < 0.1 * expected + 5 * expected**0.5
+
+
+@pytest.mark.parametrize("scale", ["covariance", "eigenvalue"])
+def test_new_rows_are_spread_as_those_of_the_whole_set(scale):
+    covariance = torch.diag(torch.tensor([4.0, 2.0, 1.0, 0.25]))
+    shape = GeometricShape.from_covariance(covariance)
+    sizes = AugmentationSettings((2,), TotalSizes(0, 4000), scale, share=0.5)
+    prototype = torch.full((1, DIM), 7.0)
+    none = torch.zeros(0, DIM), torch.zeros(0, dtype=torch.int64)
+    part = augment(*none, {0: shape}, prototype, torch.tensor([0]), sizes, 1)
+    rows = torch.cat([part.draw(number)[0] for number in range(20)]) - 7
+    expected = covariance if scale == "covariance" else covariance @ covariance
+    assert (rows.T @ rows / len(rows) - expected).abs().max() < 0.3
+    assert rows.mean(dim=0).abs().max() < 0.05
+
+
+def test_own_rows_of_a_share_carry_no_noise():
+    part = recipe([6], [0], 0.5, TotalSizes(6, 0), steps=(1,))
+    features, _ = part.draw(1)
+    assert set(features[:, 0].tolist()) <= set(far_rows(6)[:, 0].tolist())
+
+
+@pytest.mark.parametrize("noise", ["fixed", "fresh"])
+def test_a_round_has_its_own_rows_and_repeats_them(noise):
+    part = recipe([5, 4], [2, 2], 0.3, noise=noise)
+    assert not part.same_every_round
+    first, second = part.draw(1)[0], part.draw(2)[0]
+    assert torch.equal(first, part.draw(1)[0])
+    assert not torch.equal(first, second)
+    into = torch.empty_like(first)
+    part.draw(1, out=into)
+    assert torch.equal(into, first)
+
+
+def test_a_share_of_all_is_the_paper_s_set():
+    a, b = recipe([5], [2], 1.0), recipe([5], [2], 0.999)
+    assert a.rows == b.rows == b.whole
+    assert a.same_every_round
+    for number, noise in product((0, 4), ("fixed", "fresh")):
+        one, other = (recipe([5], [2], s, noise=noise) for s in (1.0, 1))
+        assert torch.equal(one.draw(number)[0], other.draw(number)[0])
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 1.1, float("nan")])
+def test_other_shares_are_refused(share):
+    with pytest.raises(ValueError, match="share must be above 0 and at most 1"):
+        AugmentationSettings(share=share)
