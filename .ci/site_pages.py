@@ -190,11 +190,11 @@ def api_page() -> str:
 
 
 def keys_page() -> str:
-    """Every setting that this package adds, as `federatedscope-ggeur keys` has it."""
+    """Every setting that this package adds, as `ggeur keys` has it."""
     lines = [
         "# Keys",
         "Every setting that this package adds to a config, with its default. "
-        "`federatedscope-ggeur keys` prints the same. FederatedScope's own keys keep "
+        "`ggeur keys` prints the same. FederatedScope's own keys keep "
         "their meaning: see "
         "[what of FS is honoured](federatedscope.md#what-of-fs-is-honoured).",
         "## Names to choose from",

@@ -138,7 +138,7 @@ def _cheap(settings: dict[str, object], share: float) -> dict[str, float]:
     role = run.settings.role
     rows = median_rows(set_rows(run.settings, run.held).tolist())
     whole = median_rows(whole_rows(run.settings, run.held).tolist())
-    training = role.training.on_share(whole, rows, role.task.space.kind)
+    training = role.training.on_share(whole, rows)
     return {
         "batches": training.batches(rows),
         "rate": training.optimizer.lr,

@@ -197,7 +197,7 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
     def save(self, folder: str | Path) -> None:
         """Write the fitted classifier into a new folder.
 
-        `load` reads it, and so does ``federatedscope-ggeur predict --run``.
+        `load` reads it, and so does ``ggeur predict --run``.
 
         Raises
         ------

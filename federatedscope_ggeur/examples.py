@@ -40,7 +40,7 @@ def find_config(name: str | os.PathLike) -> Path:
         return found
     raise ConfigError(
         f"the config file '{Path(name)}' does not exist, and no bundled one has that "
-        "name; `federatedscope-ggeur configs` lists them"
+        "name; `ggeur configs` lists them"
     )
 
 

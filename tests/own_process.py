@@ -27,5 +27,5 @@ def python(
 
 
 def program(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    """``federatedscope-ggeur WORDS``, as `python`."""
+    """``ggeur WORDS``, as `python`."""
     return python("-m", "federatedscope_ggeur", *words, cwd=cwd)

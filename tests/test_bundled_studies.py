@@ -44,7 +44,7 @@ def test_the_head_of_a_file_says_what_it_is_and_takes(path):
     title, *lines = path.read_text(encoding="utf-8").split("\nbase:")[0].splitlines()
     assert re.fullmatch(r"# \S.{20,86}[.]", title)
     text = " ".join(line.lstrip("# ") for line in lines)
-    assert f"federatedscope-ggeur study {path.stem}" in text
+    assert f"ggeur study {path.stem}" in text
     assert "Time" in text
     assert max(map(len, path.read_text(encoding="utf-8").splitlines())) <= 88
 

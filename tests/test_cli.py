@@ -74,7 +74,7 @@ def test_every_command_has_a_help_of_its_own(name, capsys):
         find_command(name)(["--help"])
     assert caught.value.code == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert shown.startswith(f"usage: federatedscope-ggeur {name} ")
+    assert shown.startswith(f"usage: ggeur {name} ")
     assert COMMANDS[name].does[1:] in shown
 
 

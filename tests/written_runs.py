@@ -67,7 +67,7 @@ def made(
         "final": summarise(rounds, start),
         "provenance": Provenance(
             "2026-01-02T03:04:05+00:00", 12.5, 11.0, 3 * 10**8, "Linux", "a processor",
-            2, None, ["federatedscope-ggeur", "--cfg", "x.yaml"], "c0ffee", False,
+            2, None, ["ggeur", "--cfg", "x.yaml"], "c0ffee", False,
             DataFingerprint(110, f"{seed:064d}"),
         ),
     }  # fmt: skip

@@ -54,7 +54,7 @@ DISTRIBUTED_KEYS = (
         "",
         text,
         join_secret="Distributed, server: file with the secret that join tokens are "
-        "made of (`federatedscope-ggeur token`); clients must then have one.",
+        "made of (`ggeur token`); clients must then have one.",
         join_token="Distributed, client: file with its join token.",
     ),
     Key(

@@ -54,7 +54,7 @@ from federatedscope_ggeur.reporting import missing_package
 from federatedscope_ggeur.settings import flatten, number_problem
 
 _LISTED = 25  # problems in one message
-_HINT = "'federatedscope-ggeur configs' lists configs to start from."
+_HINT = "'ggeur configs' lists configs to start from."
 
 
 def default_config() -> CfgNode:

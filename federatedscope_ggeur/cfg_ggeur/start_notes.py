@@ -104,11 +104,10 @@ def reach_line(settings: RunSettings, held: Holdings) -> str:
     median = median_rows(set_rows(settings, held).tolist())
     whole = median_rows(whole_rows(settings, held).tolist())
     training = settings.role.training.in_round(1)
-    kind = settings.role.task.space.kind
     is_sgd = training.optimizer.type == "SGD"
     if not settings.rounds or not training.batches(median) or not is_sgd:
         return ""
-    return reach_text(training.on_share(whole, median, kind), median)
+    return reach_text(training.on_share(whole, median), median)
 
 
 def set_rows(settings: RunSettings, held: Holdings) -> np.ndarray:
@@ -144,7 +143,7 @@ def _training_notes(
     is_other = model.network is not None or model.text is not None
     if task.space.kind == "raw" and model.hidden == 0 and not is_other:
         median = median_rows(rows.tolist())
-        training = training.on_share(median_rows(whole.tolist()), median, "raw")
+        training = training.on_share(median_rows(whole.tolist()), median)
         batches = settings.rounds * training.batches(median)
         norm = held.mean_square_norm
         notes.append(rate_note(training, norm, task.num_classes, batches))

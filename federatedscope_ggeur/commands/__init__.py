@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-PROGRAM = "federatedscope-ggeur"
+PROGRAM = "ggeur"
 INTERRUPTED = 130
 #: What commands are for, in the order in which the help shows them.
 BEFORE, RUN, AFTER, ATTACK, FS, SET_UP = GROUPS = (

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur audit``: what attacks learn of the bytes of a run."""
+"""``ggeur audit``: what attacks learn of the bytes of a run."""
 
 from __future__ import annotations
 

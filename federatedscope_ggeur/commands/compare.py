@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur compare``: runs side by side, in the terminal."""
+"""``ggeur compare``: runs side by side, in the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur configs``: the example configs, listed or copied."""
+"""``ggeur configs``: the example configs, listed or copied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur doctor``: what is installed, what is missing for what."""
+"""``ggeur doctor``: what is installed, what is missing for what."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ def _plugin(package: Path) -> list[str]:
         lines.append(f"        move away {install.plugin_file(package)}, then:")
     if state in (State.NOT_ENABLED, State.OTHER_VERSION, State.FOREIGN):
         lines += [
-            f"        federatedscope-ggeur enable {folder}",
-            "        or, without enabling it: federatedscope-ggeur --engine "
+            f"        ggeur enable {folder}",
+            "        or, without enabling it: ggeur --engine "
             "federatedscope --cfg FILE.yaml",
         ]
     return lines

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur --cfg FILE --dry-run``: what a run will take."""
+"""``ggeur --cfg FILE --dry-run``: what a run will take."""
 
 from __future__ import annotations
 
@@ -66,8 +66,7 @@ def _about_images(pending: Pending, cache: str) -> list[str]:
         lines.append(f"that takes about {duration_text(pending.seconds)}, by one batch")
     return [
         *lines,
-        "embed them (federatedscope-ggeur embed --cfg FILE), and a dry run says the "
-        "rest",
+        "embed them (ggeur embed --cfg FILE), and a dry run says the rest",
     ]
 
 

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur embed``: embed a config's images, and the names of its
+"""``ggeur embed``: embed a config's images, and the names of its
 classes where something is made of them, before its runs."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur enable`` and ``disable``: whether FS loads the plugin."""
+"""``ggeur enable`` and ``disable``: whether FS loads the plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur inspect``: what a config's data are like, in pictures."""
+"""``ggeur inspect``: what a config's data are like, in pictures."""
 
 from __future__ import annotations
 

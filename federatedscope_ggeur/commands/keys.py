@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur keys``: the ``ggeur.*`` settings."""
+"""``ggeur keys``: the ``ggeur.*`` settings."""
 
 from __future__ import annotations
 

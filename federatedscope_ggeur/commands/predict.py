@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur predict``: classes of images, and of their embeddings."""
+"""``ggeur predict``: classes of images, and of their embeddings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur report``: tables and figures of any number of runs."""
+"""``ggeur report``: tables and figures of any number of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur --cfg FILE``: run an experiment, on either engine."""
+"""``ggeur --cfg FILE``: run an experiment, on either engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur study``: methods x data x seeds, one run folder each."""
+"""``ggeur study``: methods x data x seeds, one run folder each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur token``: what one client of a distributed run joins with."""
+"""``ggeur token``: what one client of a distributed run joins with."""
 
 from __future__ import annotations
 

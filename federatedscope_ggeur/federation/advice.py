@@ -161,7 +161,7 @@ def share_note(share: float) -> str:
         return ""
     return (
         f"{setting('epoch_share')} {share:g} is not the paper's run: an epoch takes "
-        "that share of the augmented set, and SGD takes longer steps"
+        "that share of the augmented set, and SGD goes as far in fewer steps"
     )
 
 

@@ -117,7 +117,7 @@ class Client:
         training, recipe = self.settings.training.in_round(round_number), self.recipe
         if recipe is None or recipe.rows == recipe.whole:
             return training
-        return training.on_share(recipe.whole, recipe.rows, self.space.kind)
+        return training.on_share(recipe.whole, recipe.rows)
 
     def context(
         self, round_number: int, weights: Tensor, download: Mapping[str, Tensor]

@@ -13,7 +13,7 @@ from federatedscope_ggeur.federation.optimizers import (
 )
 from federatedscope_ggeur.models import CPU, Model
 
-#: Of SGD on a share of the set, in spaces other than the raw one.
+#: The least momentum of SGD on a share of the set.
 SHARE_MOMENTUM = 0.9
 
 
@@ -71,17 +71,17 @@ class TrainingSettings:
         """
         return self.optimizer.reach(self.batches(rows))
 
-    def on_share(self, whole: int, drawn: int, space: str) -> TrainingSettings:
+    def on_share(self, whole: int, drawn: int) -> TrainingSettings:
         """The same for `drawn` rows in place of `whole`, with T kept.
 
-        In the raw space the rate alone keeps it. In the others, which a high rate
-        overshoots, `SHARE_MOMENTUM` takes the first part.
+        `SHARE_MOMENTUM` takes the first part of what the fewer steps lack, since a high
+        rate overshoots; the rate takes the rest.
         """
         batches, fewer = self.batches(whole), self.batches(drawn)
         if not 0 < fewer < batches:
             return self
-        momentum = 0.0 if space == "raw" else SHARE_MOMENTUM
-        return replace(self, optimizer=self.optimizer.as_far(batches, fewer, momentum))
+        optimizer = self.optimizer.as_far(batches, fewer, SHARE_MOMENTUM)
+        return replace(self, optimizer=optimizer)
 
     def batch_sizes(self, rows: int) -> set[int]:
         """The rows that mini-batches of a round have."""

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur compare``: real runs in the terminal, and wrong words."""
+"""``ggeur compare``: real runs in the terminal, and wrong words."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ ASK = """\
 set -e
 {register}
 COMP_LINE={line}; COMP_POINT=${{#COMP_LINE}}; COMP_TYPE=9; COMPREPLY=()
-_python_argcomplete federatedscope-ggeur
+_python_argcomplete ggeur
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
 
@@ -127,7 +127,7 @@ def in_bash(tmp_path):
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("there is no bash")
-    program = tmp_path / "bin" / "federatedscope-ggeur"
+    program = tmp_path / "bin" / "ggeur"
     program.parent.mkdir()
     program.write_text(
         f"#!{sys.executable}\n"
@@ -174,7 +174,7 @@ print(shellcode([word.rstrip(')') for word in sys.argv[1:]], shell="bash"))
 
 def test_a_real_bash_completes(in_bash, tmp_path):
     (tmp_path / "my config.yaml").touch()
-    program = "federatedscope-ggeur"
+    program = "ggeur"
     assert in_bash(f"{program} doc") == ["doctor "]
     assert in_bash(f"{program} --cfg ggeur_quick") == ["ggeur_quickstart.yaml "]
     assert in_bash(f"{program} --cfg my") == ["my\\ config.yaml "]

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur configs``."""
+"""``ggeur configs``."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def test_an_interrupted_run_says_how_to_go_on(short, break_off, capsys, tmp_path
     save_to = str(tmp_path / "kept here" / "checkpoint")
     assert main([*short, "federate.save_to", save_to]) == 130
     said = capsys.readouterr().err
-    assert f"to go on: federatedscope-ggeur --cfg {RUN}/config.yaml" in said
+    assert f"to go on: ggeur --cfg {RUN}/config.yaml" in said
     assert f"federate.restore_from '{save_to}'" in said
 
 
@@ -196,7 +196,7 @@ def test_the_command_that_is_told_goes_on_to_the_same_end(
     with monkeypatch.context() as stopped:
         break_off(KeyboardInterrupt(), after=2, patch=stopped)
         assert main([*short, *settings]) == 130
-    told = re.search(r"to go on: federatedscope-ggeur (.*)", capsys.readouterr().err)
+    told = re.search(r"to go on: ggeur (.*)", capsys.readouterr().err)
     assert main(shlex.split(told[1])) == 0
     assert "goes on after round 2" in capsys.readouterr().err
     (again,) = RUN.glob("sub_exp_*/results.json")

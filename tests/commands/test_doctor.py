@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur doctor``: its report, and that nothing broken stops it."""
+"""``ggeur doctor``: its report, and that nothing broken stops it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_it_tells_the_state_and_the_command_that_repairs_it(
     shown = report()
     assert "plugin: not enabled" in shown
     package = found_by_home.resolve() / "federatedscope"
-    assert f"federatedscope-ggeur enable '{package}'" in shown
+    assert f"ggeur enable '{package}'" in shown
     install.enable(found_by_home)
     shown = report()
     assert "plugin: enabled\n" in shown

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur --cfg FILE --dry-run``."""
+"""``ggeur --cfg FILE --dry-run``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur embed``."""
+"""``ggeur embed``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur enable`` and ``disable``."""
+"""``ggeur enable`` and ``disable``."""
 
 from __future__ import annotations
 

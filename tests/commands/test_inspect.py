@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur inspect``: numbers against plainly written ones, and files."""
+"""``ggeur inspect``: numbers against plainly written ones, and files."""
 
 from __future__ import annotations
 

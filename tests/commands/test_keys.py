@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur keys``."""
+"""``ggeur keys``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur predict``, behind the whole way of images to a run's head."""
+"""``ggeur predict``, behind the whole way of images to a run's head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur report``: which files it leaves where, and wrong words."""
+"""``ggeur report``: which files it leaves where, and wrong words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur --cfg FILE``: what is read of the command line."""
+"""``ggeur --cfg FILE``: what is read of the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_missing_config_says_where_to_find_some(capsys, name):
     assert f"'{name[:40]}" in error
     assert "does not exist" in error
     assert len(error) < 1500  # a long name is cut
-    assert "federatedscope-ggeur configs" in error
+    assert "ggeur configs" in error
 
 
 def test_settings_of_single_clients_need_federatedscope(capsys):
@@ -52,7 +52,7 @@ def test_wrong_options_are_wrong_usage_wherever_they_stand(capsys, words):
     with pytest.raises(SystemExit) as caught:
         main(["--cfg", "ggeur_quickstart.yaml", *words])
     assert caught.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith("federatedscope-ggeur:")
+    assert capsys.readouterr().err.splitlines()[-1].startswith("ggeur:")
 
 
 def test_a_value_that_looks_like_an_option_is_a_value(capsys, tmp_path, monkeypatch):

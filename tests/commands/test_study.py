@@ -53,7 +53,7 @@ def test_several_seeds_are_answered_with_their_study(tmp_path, capsys, monkeypat
     words = ["--cfg", "ggeur_quickstart", "seed", "[0, 1]", "ggeur.steps", "[1]"]
     assert main(words) == 1
     error = capsys.readouterr().err
-    assert "federatedscope-ggeur study my_study.yaml" in error
+    assert "ggeur study my_study.yaml" in error
     file = tmp_path / "my_study.yaml"
     file.write_text(error.partition("\n\n")[2])
     plan = load_study(file)

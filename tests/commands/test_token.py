@@ -1,4 +1,4 @@
-"""``federatedscope-ggeur token``."""
+"""``ggeur token``."""
 
 from __future__ import annotations
 

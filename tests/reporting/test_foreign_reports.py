@@ -71,7 +71,7 @@ def run_of(names, scores=(0.5, 0.25)):
         privacy=Privacy("sums", [one], [two], 5, "sum", [one], [two], [other], one),
         pooled=PooledRows(2, 90, 4000),
     )
-    command = ["federatedscope-ggeur", *names]
+    command = ["ggeur", *names]
     final = replace(found.final, scored="clients")
     made_by = replace(found.provenance, command=command)
     return replace(found, final=final, provenance=made_by)

@@ -101,7 +101,7 @@ def test_a_run_that_somebody_else_began_is_not_ended(wandb):
 def test_a_missing_package_is_named(quickstart, monkeypatch, package, key):
     monkeypatch.setitem(sys.modules, package, None)
     assert package in missing_package(package)
-    told = rf"{key}: needs the package {package}.*federatedscope-ggeur\[{package}\]"
+    told = rf"{key}: needs the package {package}.*ggeur\[{package}\]"
     with pytest.raises(ConfigError, match=told):
         load_config(quickstart, {key: True})
     assert load_config(quickstart, {key: False})

@@ -25,7 +25,7 @@ HOW_TO_GET_IT = (
     "To get FederatedScope: (1) git clone https://github.com/alibaba/FederatedScope "
     f"and set {HOME_VARIABLE} to that folder; or (2) install the checkout: "
     "pip install --no-deps -e FederatedScope; or (3) name the checkout: "
-    "federatedscope-ggeur enable FOLDER"
+    "ggeur enable FOLDER"
 )
 #: What FS cannot run without: package on PyPI, module.
 FS_PACKAGES = (
@@ -45,10 +45,10 @@ _OF_FS = (
     "core/configs/config.py",
     "contrib/configs/__init__.py",
 )
-_MARK = "# Written by `federatedscope-ggeur enable`"
+_MARK = "# Written by `ggeur enable`"
 _CONTENT = f"""\
 {_MARK}, version {__version__};
-# `federatedscope-ggeur disable` removes it.
+# `ggeur disable` removes it.
 {Path(__file__).with_name("loader.py").read_text(encoding="utf-8")}"""
 _LOOK_UP = """\
 from importlib.util import find_spec
@@ -135,7 +135,7 @@ def enable(folder: str | os.PathLike | None = None) -> str:
     except ConfigError as error:
         raise ConfigError(
             f"{error}. Become a user who may write there, or leave FederatedScope as "
-            "it is: federatedscope-ggeur --engine federatedscope --cfg FILE"
+            "it is: ggeur --engine federatedscope --cfg FILE"
         ) from error
     return f"{'enabled' if content is None else 'updated'}: {file}"
 

@@ -68,7 +68,7 @@ def launch(
         arguments += ["--client_cfg", str(client_config)]
     arguments += _guarded(settings)
     main = _prepare(arguments) / "main.py"
-    note_start(["federatedscope-ggeur", "--engine", "federatedscope"])
+    note_start(["ggeur", "--engine", "federatedscope"])
     before = sys.argv
     # FS's parser reads sys.argv.
     sys.argv = [str(main), *arguments]
@@ -132,7 +132,7 @@ def _prepare(arguments: Sequence[str]) -> Path:
     except ImportError as error:
         raise ConfigError(
             f"the plugin cannot be loaded into FederatedScope in '{package}': {error}; "
-            "federatedscope-ggeur doctor says what is missing"
+            "ggeur doctor says what is missing"
         ) from error
     return package
 

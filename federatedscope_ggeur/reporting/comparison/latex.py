@@ -15,7 +15,7 @@ from federatedscope_ggeur.reporting.comparison.sheets import (
 from federatedscope_ggeur.reporting.comparison.table import Table
 
 _HEAD = """\
-% Tables by federatedscope-ggeur report. In the preamble of the document:
+% Tables by ggeur report. In the preamble of the document:
 %   \\usepackage{booktabs}
 %   \\usepackage{graphicx} % for \\resizebox, where a table is too wide"""
 _SPECIAL = {

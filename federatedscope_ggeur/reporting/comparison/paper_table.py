@@ -12,7 +12,7 @@ from federatedscope_ggeur.reporting.comparison.statistics import Spread
 from federatedscope_ggeur.reporting.comparison.table import Row, Table, name_of
 
 _HEAD = """\
-% Tables by federatedscope-ggeur report --style paper. In the preamble:
+% Tables by ggeur report --style paper. In the preamble:
 %   \\usepackage{booktabs}
 %   \\usepackage{graphicx} % for \\resizebox, where a table is too wide"""
 #: More columns of numbers than this take both columns of the page.

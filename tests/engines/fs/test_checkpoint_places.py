@@ -47,9 +47,9 @@ def test_the_command_goes_on_from_the_last_checkpoint_alone(monkeypatch):
     after = [*words, *before[2:], "federate.restore_from", "new one"]
     told = shlex.split(checkpoints.command_to_go_on("new one"))
     assert told == ["python", "FS/federatedscope/main.py", *after]
-    checkpoints.note_start(["federatedscope-ggeur", "--engine", "federatedscope"])
+    checkpoints.note_start(["ggeur", "--engine", "federatedscope"])
     told = shlex.split(checkpoints.command_to_go_on("new one"))
-    assert told == ["federatedscope-ggeur", "--engine", "federatedscope", *after]
+    assert told == ["ggeur", "--engine", "federatedscope", *after]
 
 
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "local"])

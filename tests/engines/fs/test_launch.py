@@ -166,7 +166,7 @@ def test_a_run_that_is_stopped_leaves_its_files(tmp_path, home, stop):
     assert (folder / "head.safetensors").exists()
     last = len(results["rounds"])
     assert checkpoint_rounds(folder / "checkpoint") == last
-    told = re.search(r"to go on: federatedscope-ggeur (.*)", log.read_text())[1]
+    told = re.search(r"to go on: ggeur (.*)", log.read_text())[1]
     words = shlex.split(told.replace("\x1b[0m", ""))  # FS's colours
     assert words[-2:] == ["federate.restore_from", "exp/stopped/checkpoint"]
     more = ["federate.total_round_num", str(last + 2)]

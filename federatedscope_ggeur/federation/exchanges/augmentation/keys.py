@@ -67,9 +67,8 @@ KEYS = (
         1.0,
         "Share of the augmented set that an epoch takes, drawn anew for each round, "
         "with new noise; class proportions and averages stay those of the whole set. "
-        "SGD takes longer steps, so that it reaches as far (in raw by the rate; "
-        "elsewhere by momentum 0.9 first). Below 1 it is not the paper's run, and "
-        "cheaper.",
+        "SGD goes as far in fewer steps: by momentum 0.9, and by the rate for what is "
+        "left. Below 1 a run is cheaper, and not the paper's.",
         positive_share,
         shared=True,
     ),
