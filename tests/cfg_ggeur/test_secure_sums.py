@@ -113,7 +113,7 @@ def test_the_mean_of_all_others_is_for_sums(config):
 
 def test_the_extra_is_named_where_its_package_is_missing(config, monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(ConfigError, match=r"pip install 'ggeur\[priv"):
+    with pytest.raises(ConfigError, match=r"pip install 'federatedscope-ggeur\[priv"):
         config(*SUMS, *LDA)
     config(*LDA)
 
