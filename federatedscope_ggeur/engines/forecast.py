@@ -1,9 +1,9 @@
-"""What a run will take, found out by its first messages: bytes, memory, time.
+"""Forecasts what a run takes, from its first messages: bytes, memory, time.
 
-Round 0 is carried out for real, since nothing else tells how long thin factors are, and
-so are two rounds in which every client takes one mini-batch, since a method may send
-other tensors once its server has a state. All other rounds' messages are of the same
-tensors, and as long but for the digits of the numbers in their headers.
+Round 0 is carried out: nothing else tells how long thin factors are. So are two rounds
+of one mini-batch a client: a method may send other tensors once its server has a state.
+The messages of all other rounds hold the same tensors. Only the digits of numbers in
+their headers differ.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from federatedscope_ggeur.federation.exchanges.training.exchange import (
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.reporting import PooledRows
 
-#: Mini-batches that the time of one is the mean of.
+#: The time of a mini-batch is the mean over so many.
 _TIMED = 32
 
 
@@ -41,7 +41,7 @@ class Seconds:
     mini_batch : float
         One of one client.
     rounds : float
-        All rounds, with the scores in them.
+        All rounds, with their scoring.
     """
 
     round0: float
@@ -61,26 +61,25 @@ class Forecast:
     Attributes
     ----------
     pooled : PooledRows or None
-        Rows that must be in one place before.
+        Rows that must be brought to one place before the run.
     round0, round, calibration : dict from phase to Traffic
-        By what is sent; `round` is the first round, with its scores. Phases without a
-        byte are left out.
+        `round` is the first round, with its scoring. Phases without bytes are left out.
     total : Traffic
-        Of the whole run, if nothing stops it early. To the byte, but for the clients'
-        scores: a loss of more or fewer digits can make a message 8 bytes longer or
+        Of the whole run, if nothing stops it early. It is exact to the byte except for
+        the clients' scores: the digits of a loss can make a message 8 bytes longer or
         shorter.
     rounds, scored : int
-        Rounds in all, and those that end with scores.
+        All rounds, and the rounds that end with scoring.
     drawn : int
-        Clients that train in a round.
+        The clients that train in a round.
     rows : dict from client number to int
-        Of the set it trains on, augmentation included; empty where none trains.
+        Rows of the training set, augmentation included; empty if nobody trains.
     set_bytes : int
-        Of these sets together.
+        Bytes of these sets together.
     same_every_round : bool
         Whether a set that fits into memory is drawn only once.
     peak_bytes : int or None
-        The most memory that this process has held; None where the system does not say.
+        Peak memory of this process; None if the system does not tell.
     seconds : Seconds
     """
 
@@ -100,7 +99,7 @@ class Forecast:
 
 
 def set_up(cfg) -> Run:
-    """The whole run of `cfg`, from round 0 on: no checkpoint is read or written."""
+    """The whole run of `cfg` from round 0 on. It reads and writes no checkpoint."""
     cfg = cfg.clone()
     cfg.defrost()
     cfg.federate.save_to = cfg.federate.restore_from = ""
@@ -109,19 +108,19 @@ def set_up(cfg) -> Run:
 
 
 def forecast(run: Run) -> Forecast:
-    """What `run`, from `set_up`, will take; nothing is written.
+    """Forecast what `run`, from `set_up`, takes. Nothing is written.
 
     Raises
     ------
     GGEURError
-        What stops the run in round 0 or at its first mini-batches.
+        The error that stops the run in round 0 or at its first mini-batches.
     """
     with torch_threads(run.settings.num_threads):
         return _Rehearsal(run).forecast()
 
 
 class _Rehearsal:
-    """A run on one mini-batch a client, its messages measured."""
+    """The run with one mini-batch a client; its messages are measured."""
 
     def __init__(self, run: Run):
         self.run, self.settings = run, run.settings
@@ -244,7 +243,7 @@ class _Rehearsal:
         return replace(known, mini_batch=one, rounds=total)
 
     def _mini_batch(self, stage: Meter, steps: Mapping[int, int]) -> float:
-        """Seconds that one more mini-batch takes the client of the largest set."""
+        """Seconds of one more mini-batch, of the client with the largest set."""
         k = max(steps, key=lambda number: steps[number])
         if steps[k] < 2:
             return 0.0

@@ -36,11 +36,11 @@ class Meter:
     Attributes
     ----------
     steps : mapping from client number to int
-        Mini-batches that the clients' updates will tell of.
+        The mini-batches that a client's update will report.
     rounds : int
     phases : dict from phase to Traffic
     seconds : dict from kind of request to float
-        What clients took.
+        How long clients took.
     last : dict from kind of request to bytes
         One message down.
     """
@@ -50,12 +50,12 @@ class Meter:
     phases: dict[str, Traffic] = field(default_factory=lambda: defaultdict(Traffic))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     last: dict[str, bytes] = field(default_factory=dict)
-    # By kind, client and digits of the round; and an answer to stand for others.
+    # By kind, client and digits of the round; and one answer that stands for others.
     _sizes: dict[tuple[str, int, int], Traffic] = field(default_factory=dict)
     _answers: dict[str, bytes] = field(default_factory=dict)
 
     def follow(self, requests: Requests[T]) -> Requests[T]:
-        """The same requests, noted."""
+        """Pass the requests on, and measure them."""
         replies = None
         while True:
             try:
@@ -76,12 +76,12 @@ class Meter:
         return sorted({k for name, k, _ in self._sizes if name == kind})
 
     def messages(self, kind: str, clients: list[int], number: int) -> Traffic:
-        """The requests and answers of that kind, had they been of round `number`."""
+        """The bytes of requests and answers of that kind, as if in round `number`."""
         return sum((self._size(kind, k, number) for k in clients), Traffic())
 
     def _size(self, kind: str, client: int, number: int) -> Traffic:
         key = (kind, client, len(str(number)))
-        if key not in self._sizes:  # one that was not drawn: as the one that was
+        if key not in self._sizes:  # not drawn so far: like one that was
             down, up = self.last[kind], self._answers[kind]
             self._sizes[key] = self._resized(client, number, down, up)
         return self._sizes[key]
@@ -108,13 +108,13 @@ class Meter:
 
 
 def _phase(name: str) -> str:
-    """The class of a payload as a phase: ``init_broadcast`` of ``InitBroadcast``."""
+    """The phase of a payload's class: ``init_broadcast`` for ``InitBroadcast``."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 @contextmanager
 def timed() -> Iterator[list[float]]:
-    """Yields a list that holds the seconds, once they are over."""
+    """Yield a list. At the end it holds the seconds that passed."""
     seconds: list[float] = []
     started = time.perf_counter()
     yield seconds

@@ -22,15 +22,16 @@ from federatedscope_ggeur.models.text import TEXT_MODELS, ClassTexts, TextPart
 def class_texts(
     cfg, names: Sequence[str], dim: int, identity: Mapping[str, object] | None = None
 ) -> ClassTexts | None:
-    """Text features of the classes called `names`; None where nothing needs them.
+    """Text features of the classes `names`; None if the run needs none.
 
-    Beside embeddings ``text.npz`` is taken; else they are those of the encoder that
-    ``ggeur.encoder`` names, with the `identity` that embedded the images.
+    They are those of ``text.npz`` beside the embeddings, if there is one. If not, the
+    encoder that ``ggeur.encoder`` names makes them, with the `identity` that embedded
+    the images.
 
     Raises
     ------
     ConfigError, DataError
-        They cannot be had, or are not of the `dim` of the embeddings.
+        There are none, or they have another dimension than `dim`.
     """
     if not uses_text(cfg.ggeur):
         return None
@@ -65,19 +66,19 @@ def _prompts(cfg, names: Sequence[str], identity, part: type[TextPart]):
 
 
 def text_key(text: ClassTexts | None) -> str:
-    """What a handshake says of text features; "" where there are none."""
+    """The key of the text features in a handshake; "" if there are none."""
     return "" if text is None else text.key
 
 
 def text_features(
     cfg, names: Sequence[str], dim: int, identity: Mapping[str, object] | None
 ) -> TextFeatures:
-    """Those of ``text.npz`` beside embeddings, or of the encoder."""
+    """Text features from ``text.npz`` beside the embeddings, or from the encoder."""
     if identity is None:
         path = Path(cfg.data.root).expanduser() / f"{TEXT}.npz"
         if is_text_file(path):
             return read_text_file(path, len(names), dim)
-    # Here, since nothing of it is wanted without text.
+    # Imported here: runs without text do not need it.
     from federatedscope_ggeur.data.text.load import load_text
 
     encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))

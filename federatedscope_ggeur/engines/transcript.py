@@ -1,4 +1,4 @@
-"""A run with a recorder, for the audit: what every side got, decoded."""
+"""Records a run for the audit: what each side received, decoded."""
 
 from __future__ import annotations
 
@@ -45,18 +45,19 @@ from federatedscope_ggeur.federation.exchanges.training.messages import Broadcas
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models import LinearHead
 
-#: Rounds whose updates are attacked, if there are as many.
+#: Updates of at most so many rounds are attacked.
 ROUNDS = 3
 
 
 def recorded(run: Run) -> Transcript:
-    """Carry out round 0 and the first rounds of `run`; nothing is written. With secure
-    sums, round 0 once more with a client that lies.
+    """Carry out round 0 and the first rounds of `run`. Nothing is written.
+
+    With secure sums, round 0 is carried out again with a client that lies.
 
     Raises
     ------
     GGEURError
-        What stops the run by then.
+        The error that stops the run before.
     """
     seen = _recorded(run, ROUNDS)
     if not run.settings.demands.summed_statistics:
@@ -97,12 +98,12 @@ def _lied(run: Run) -> Lied | None:
 
 
 def truth_of(run: Run) -> Truth:
-    """The rows that the clients of `run` train on, and rows to test as others.
+    """The rows that the clients of `run` train on, and test rows as non-members.
 
     Raises
     ------
     GGEURError
-        There are no rows to test.
+        There are no test rows.
     """
     data, trains = run.data, set(run.held.numbers)
     held = {c.number: c.train for c in data.clients if c.number in trains}

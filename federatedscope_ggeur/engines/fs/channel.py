@@ -1,7 +1,8 @@
 """FederatedScope's (FS's) communication managers over the plugin's streams.
 
-In standalone mode FS's own queue carries the messages. In distributed mode these stand
-in for ``gRPCCommManager``, which unpickles what it receives: same methods, other bytes.
+In standalone mode FS's own queue carries the messages. In distributed mode these
+managers take the place of ``gRPCCommManager``, which unpickles what it receives. They
+have the same methods and send other bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from federatedscope_ggeur.transport import (
 )
 
 SERVER = 0
-#: Types of messages beside those of requests and answers; FS's own but the last.
+#: Message types besides those of requests and answers. All but the last are FS's own.
 JOIN, CONVERGED, FINISH, FAILED = "join_in", "converged", "finish", "failed"
 _PAUSE = 1.0  # s, between attempts to join again
 
@@ -57,7 +58,7 @@ def transport_settings(cfg) -> TransportSettings:
 
 
 class _Manager:
-    """What FS's workers ask of either end."""
+    """What FS's workers use of both ends."""
 
     def __init__(self):
         self.neighbors: dict[int, object] = {}
@@ -104,8 +105,8 @@ class ClientManager(_Manager):
         if message.msg_type == JOIN:
             self._join(message)
             return
-        # What arrived before the stream ended is to be read first, perhaps the end of
-        # the run; then `receive` raises the same.
+        # Messages that arrived before the stream ended are read first: the end of the
+        # run may be among them. After them `receive` raises the same error.
         with suppress(StreamEnded):
             self.link.send(_envelope(message))
 
@@ -122,7 +123,7 @@ class ClientManager(_Manager):
                 )
                 return
             except Refused as error:
-                # After a silent loss the server takes a while to notice it.
+                # The server notices a silent loss only after a while.
                 if not again or ALREADY_JOINED not in error.reason:
                     raise
                 if time.monotonic() > until:

@@ -22,13 +22,13 @@ from federatedscope_ggeur.printable import get_logger
 logger = get_logger(__name__)
 
 _RESTORE = "federate.restore_from"
-#: What starts FS's main, where that is not Python with the file of `sys.argv`.
+#: The command that started FS's main; empty if Python ran its file.
 _started_by: list[str] = []
 
 
 def checkpoint_place(cfg, settings: RunSettings) -> str:
-    """Where this process keeps what a checkpoint takes: ``federate.save_to``, or the
-    run's folder; "" for nowhere."""
+    """Where this process writes checkpoints: ``federate.save_to``, or else the run's
+    folder. "" if it writes none."""
     if settings.save_to or settings.checkpoint_every is None:
         return settings.save_to
     # Without FS's main there may be no folder.
@@ -38,16 +38,16 @@ def checkpoint_place(cfg, settings: RunSettings) -> str:
 def server_checkpoints(
     cfg, settings: RunSettings, handshake: Handshake, progress: Progress | None
 ) -> Checkpointing | None:
-    """The server's, or None where none are wanted.
+    """The server's checkpoints; None if it writes none.
 
-    Where the method keeps a state on clients, which write theirs after every round,
-    the server does so as well: they belong together.
+    Clients write the state of a method after every round. The server's checkpoint
+    belongs to it, so the server then writes one after every round, too.
     """
     place = checkpoint_place(cfg, settings)
     if not place:
         return None
     if not settings.save_to and Path(place).exists():
-        logger.warning("no checkpoints: '%s' is there, of an earlier run", place)
+        logger.warning("no checkpoints: '%s' is there, from an earlier run", place)
         return None
     writer = CheckpointWriter(place, handshake, progress)
     stateful = settings.role.task.method.keeps_state
@@ -58,7 +58,7 @@ def server_checkpoints(
 
 
 def check_client_place(cfg, number: int) -> None:
-    """Refuse to write over the state of a client that does not go on from it.
+    """Refuse to overwrite a client's state that this run does not continue from.
 
     Raises
     ------
@@ -72,12 +72,12 @@ def check_client_place(cfg, number: int) -> None:
 
 
 def note_start(command: Sequence[str]) -> None:
-    """FS's main was not started by itself, but by this command and its arguments."""
+    """Note the command, with its arguments, that started FS's main."""
     _started_by[:] = command
 
 
 def command_to_go_on(path: str | Path) -> str:
-    """The command line that started this process, going on from the checkpoint."""
+    """The command line of this process, changed to continue from the checkpoint."""
     program, *kept = sys.argv
     while _RESTORE in kept:
         first = kept.index(_RESTORE)
@@ -87,8 +87,10 @@ def command_to_go_on(path: str | Path) -> str:
 
 
 def take_sigterm() -> Callable[[], object]:
-    """Have SIGTERM end this process as Ctrl-C does, with its files written, where
-    nobody else takes it; what is returned ends that."""
+    """Make SIGTERM end this process as Ctrl-C does, so that its files are written.
+
+    Does nothing if SIGTERM has a handler already. Returns a function that undoes it.
+    """
     free = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     if not free or threading.current_thread() is not threading.main_thread():
         return lambda: None

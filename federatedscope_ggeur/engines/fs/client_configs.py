@@ -1,7 +1,7 @@
 """Settings of single clients, FederatedScope's (FS's) ``--client_cfg``.
 
-FS looks for ``client_<number>`` of each client, in distributed mode for ``client_-1``
-of the process' own, and fails where there is none.
+FS looks up the section ``client_<number>`` of each client. In distributed mode it looks
+up ``client_-1`` for the client of the process. It fails if the section is missing.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.settings import flatten
 
-#: What FS takes the one client of a process for.
+#: FS's name for the one client of a process.
 _OWN = "client_-1"
 
 
 def complete(client_cfgs, cfg) -> None:
-    """Give the clients that `client_cfgs` leaves out an empty section, in place.
+    """Add an empty section to `client_cfgs` for each client without one.
 
     Parameters
     ----------
     client_cfgs : CfgNode
-        Section ``client_<number>`` -> settings of that client alone.
+        From section ``client_<number>`` to the settings of that client alone.
     cfg : config of FS
-        ``federate.client_num`` is how many clients there are.
+        ``federate.client_num`` is the number of clients.
 
     Raises
     ------
     ConfigError
-        A section is of nobody, or a client cannot have a setting in it.
+        A section belongs to no client, or a client cannot have one of its settings.
     """
     names = {f"client_{k}" for k in range(1, cfg.federate.client_num + 1)}
     found = [

@@ -1,11 +1,10 @@
-"""What the plugin checks of FederatedScope's (FS's) config, and what it settles in it.
+"""The plugin's checks of FederatedScope's (FS's) config.
 
-FS runs every registered check after each merge (file, command line, data) and rewrites
-some values in its own checks. A setting of the file may still be overridden by the
-command line, so refusals wait until all of it is there: after a file of the plugin's
-nothing is checked (`_wait_for_command_line`), and `check` is called by the data
-function and by the workers. Only what FS would hide is looked at during the other
-merges.
+FS runs every registered check after each merge: of the file, of the command line, of
+the data. Its own checks change some values. The command line may still override a
+setting of the file, so nothing is checked after the file of a run of the plugin
+(`_wait_for_command_line`). The data function and the workers call `check` later. The
+other merges look only at settings that FS would change.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from federatedscope_ggeur.printable import Lines, get_logger
 
 logger = get_logger(__name__)
 
-#: Settings that FS's checks, or `_Merge` for their sake, rewrite. FS would keep what it
-#: wrote when a later override changes the number of clients, and would hide from
-#: `check` what was asked for.
+#: Settings that FS's checks change, or that `_Merge` changes to pass these checks. They
+#: are set back afterwards: `check` must see what the user asked for, and FS would keep
+#: its value if a later override changes the number of clients.
 _REWRITTEN = {
     "federate": ("client_num", "sample_client_num", "process_num"),
     "data": ("splitter",),
@@ -47,14 +46,14 @@ _REWRITTEN = {
 
 
 class _Merge:
-    """Goes around FS's own checks, which end a merge."""
+    """What the plugin does before and after FS's own checks, which end a merge."""
 
     def __init__(self):
         self._asked: list[tuple[str, str, object]] = []
         self._settled: list[str] = []
 
     def before(self, cfg) -> None:
-        # FS's own checks come behind ours where the plugin was registered first.
+        # If the plugin was registered first, FS's own checks come after ours.
         checks = cfg.__cfg_check_funcs__
         checks.append(checks.pop(checks.index(self.after)))
         if not cfg.ggeur.use:
@@ -67,7 +66,7 @@ class _Merge:
         ]
         found = problems(cfg)
         if divides_by_domain(cfg):
-            # FS will not have it of data that are not its own.
+            # FS refuses this splitter for data that are not its own.
             cfg.federate.client_num, cfg.data.splitter = 1, "iid"
         elif not found and divides_nothing(cfg):
             cfg.data.splitter = cfg.data.splitter or "iid"
@@ -75,8 +74,10 @@ class _Merge:
             self._speak_first(cfg, found)
 
     def _speak_first(self, cfg, found: list[str]) -> None:
-        """Where FS's checks will fail, list all that is wrong: theirs name one thing,
-        and may not say which key it is."""
+        """If FS's checks will fail, raise an error that lists all that is wrong.
+
+        FS's own error names one problem, and often not its key.
+        """
         copy = cfg.clone()
         try:
             for fs_check in cfg.__cfg_check_funcs__:
@@ -89,7 +90,7 @@ class _Merge:
         if not cfg.ggeur.use:
             return
         for section, name, value in self._asked:
-            # A machine without GPU has FS write 0, which does not matter.
+            # Without a GPU FS writes 0 here. It means the same to FS.
             if (name, value) != ("process_num", 1):
                 cfg[section][name] = value
         settle_switches(cfg)
@@ -106,11 +107,11 @@ def extend_config(cfg) -> None:
 
 
 def _wait_for_command_line(kind: type) -> None:
-    """Let configs of this class check a file of the plugin's only with what follows.
+    """Make configs of this class check a file of the plugin only with the command line.
 
-    FS's mains merge the file and then the command line, be it empty, and check after
-    each; what is still to come, a role or the number of clients, is no mistake. A file
-    that does not exist may be the name of a bundled config.
+    FS's mains merge the file, then the command line, and check after each. A setting
+    that is missing after the file may still come, such as a role or the number of
+    clients. A file that does not exist may be the name of a bundled config.
     """
     merge = kind.merge_from_file
     if getattr(merge, "waits", False):
@@ -158,7 +159,7 @@ def plain_config(cfg) -> dict:
 
 
 def problems(cfg) -> list[str]:
-    """What `check` would complain of, a line each."""
+    """The problems that `check` raises, a line each."""
     if not cfg.ggeur.use:
         ours = cfg.federate.method.lower() == "ggeur"
         if ours or cfg.data.type.lower().endswith("@ggeur"):
@@ -194,7 +195,7 @@ def _value(cfg, name: str):
 
 
 def _identity_problems(cfg) -> list[str]:
-    """Who a client of a distributed run is must be said once."""
+    """A client of a distributed run has one number, and it is set once."""
     if cfg.federate.mode != "distributed" or cfg.distribute.role == "server":
         return []
     if cfg.distribute.role != "client":

@@ -80,8 +80,10 @@ class Splits(dict):
 
 
 class ClientSplits(Splits):
-    """What one client holds; `memory` and `cache` are shared within the process, and
-    `roles`, by number, where the server is in it."""
+    """The data of one client. All clients of a process share `memory` and `cache`.
+
+    If the server is in the same process, they share `roles`, by client number, too.
+    """
 
     def __init__(self, held: ClientData, data, memory, cache, text=None, roles=None):
         splits = {"train": held.train, "val": held.val, "test": held.test}
@@ -95,9 +97,9 @@ class ClientSplits(Splits):
 class ServerSplits(Splits):
     """What the server holds: rows by split and domain, see `FederatedData.server_rows`.
 
-    `client_num` is what the data were divided by, also where they are in one place.
-    `held` is what the clients hold and `roles` are theirs, by number, where all are in
-    this process; the data that a server of a distributed run reads are its own to score
+    `client_num` is the number of clients that the data were divided among, even if the
+    rows are pooled. In standalone mode `held` says what the clients hold, and `roles`
+    has their roles by number. In a distributed run a server holds only rows to score
     on.
     """
 
@@ -111,7 +113,7 @@ class ServerSplits(Splits):
         roles: dict[int, Client] | None = None,
     ):
         empty = data.clients[0].test.select([])
-        # The first domain's stand for all: FS wants one set of rows for a split.
+        # FS wants one set of rows for a split: it gets the first domain's.
         splits = {
             split: next(iter(domains.values()), empty)
             for split, domains in rows.items()
@@ -139,15 +141,15 @@ def load_fs_data(config, client_cfgs=None):
     if is_search():
         settle_trial(config)
     if config.federate.mode == "standalone" or config.distribute.role == "server":
-        # Before data are read, which can take hours.
+        # Reading the data can take hours, so this is checked before.
         check_place(config.federate.save_to, config.federate.restore_from)
-    # Here, where what was asked for still stands in the config.
+    # Later the config no longer holds what the user asked for.
     for note in idle_notes(config):
         logger.info("note: %s", note)
     for note in device_notes(config):
         logger.warning(note)
     data = _load(config)
-    # FS seeds its global generators by a constant while data are loaded.
+    # FS seeds its global generators with a constant while it loads data.
     from federatedscope.core.auxiliaries.utils import setup_seed
 
     setup_seed(config.seed)
@@ -155,11 +157,11 @@ def load_fs_data(config, client_cfgs=None):
         held = data
         if config.federate.mode == "standalone":
             held = data[0]
-            # FS makes as many clients as this says.
+            # FS makes this many clients.
             by_domain = divides_by_domain(config)
             config.federate.client_num = len(data) - 1
             if by_domain:
-                config.data.splitter = "iid"  # what it came to
+                config.data.splitter = "iid"  # the division that was made
         config.model.out_channels = held.num_classes
         config.model.input_shape = (held.dim,)
     config.model.hidden = int(config.ggeur.mlp_hidden_dim)

@@ -19,11 +19,11 @@ _AVG, _STD = "test_domain_avg_acc", "test_domain_std_acc"
 def domain_metrics(
     record: RoundRecord, scores: Mapping[str, Mapping[str, Score]], update_key: str
 ) -> dict[str, float]:
-    """FS's metrics of a round: over all rows of each split, and of the test rows also
-    for each domain and over domains.
+    """FS's metrics of a round: over all rows of each split; for test rows also for each
+    domain and over domains.
 
-    FS finds its key for best results by any part of a name that fits. A domain whose
-    metric would fit too is spelt with a hyphen.
+    FS takes each metric whose name contains its key for best results. If the metric of
+    a domain would contain it by chance, its name is spelt with a hyphen.
     """
     metrics = {}
     for split, domains in scores.items():
@@ -39,7 +39,7 @@ def domain_metrics(
 
 
 def _metric_name(domain: str, update_key: str) -> str:
-    # FS's reader of these lines makes a JSON quote of every apostrophe.
+    # FS's reader of these lines replaces every apostrophe by a JSON quote.
     name = f"test_{printable(domain)}_acc".replace("'", "-").replace('"', "-")
     clash = update_key in name or name in (_AVG, _STD)
     name = name.replace("_acc", "-acc") if clash else name
@@ -47,15 +47,15 @@ def _metric_name(domain: str, update_key: str) -> str:
 
 
 def settle_monitor(monitor, is_left: Callable[[], bool]) -> None:
-    """Have FS's monitor hand out Python floats, and do without what is not known.
+    """Make FS's monitor give Python floats, and leave out unknown metrics.
 
-    With numpy 2 FS's lines hold ``np.float64(...)`` and with fewer than ten clients
-    NaN; neither FS's own reader of these lines nor JSON takes them.
+    With numpy 2 FS's lines hold ``np.float64(...)``. With fewer than ten clients they
+    hold NaN. Neither FS's own reader of these lines nor JSON takes them.
 
-    Where there is no metric of FS's key, as ``val_loss`` without rows for validation,
-    FS would fail. Nothing is selected then: the scores of the model that the run leaves
-    stand as the best ones. `is_left` says whether what was just scored is that model,
-    if the run ends here.
+    FS fails if there is no metric of its key, such as ``val_loss`` without validation
+    rows. Then no round is selected: the best scores are those of the model that the
+    run leaves. `is_left` says whether the model just scored is the one that is left if
+    the run ends here.
     """
     original = monitor.format_eval_res
     original_update = monitor.update_best_result
@@ -63,7 +63,7 @@ def settle_monitor(monitor, is_left: Callable[[], bool]) -> None:
 
     def format_eval_res(*args, **kwargs):
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            # FS takes the mean of the worst tenth of the clients, which may be nobody.
+            # FS takes the mean over the worst tenth of the clients, which may be empty.
             warnings.simplefilter("ignore", RuntimeWarning)
             return _plain(original(*args, **kwargs))
 
@@ -80,7 +80,7 @@ def settle_monitor(monitor, is_left: Callable[[], bool]) -> None:
 
 
 def _single(metrics: Mapping[str, float | Sequence[float]]) -> dict[str, float]:
-    """Metrics, of clients' lists of them that of the best client, as FS has it."""
+    """One value of each metric; of a list over clients the best one, as FS takes it."""
 
     def best(name: str, values: Sequence[float]) -> float:
         larger = METRICS[name.partition("_")[2]]
@@ -100,7 +100,7 @@ def _plain(value):
 
 
 def client_metrics(reports: Mapping[int, ScoreReport]) -> dict[int, dict[str, float]]:
-    """FS's metrics of what clients scored on their own test rows, by number."""
+    """FS's metrics of each client on its own rows, by client number."""
     return {
         number: {
             name: value

@@ -1,7 +1,7 @@
-"""Where FederatedScope (FS) is, and whether it loads the plugin: enable, disable.
+"""Finds FederatedScope (FS), and makes it load the plugin: enable, disable.
 
 FS imports every file of ``federatedscope/contrib/configs`` when it builds its config.
-`enable` writes one file there, `disable` removes it; nothing else of FS is touched.
+`enable` writes one file there, and `disable` removes it. No other file of FS changes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HOW_TO_GET_IT = (
     "pip install --no-deps -e FederatedScope; or (3) name the checkout: "
     "ggeur enable FOLDER"
 )
-#: What FS cannot run without: package on PyPI, module.
+#: The packages that FS needs: name on PyPI, module.
 FS_PACKAGES = (
     ("torch", "torch"),
     ("numpy", "numpy"),
@@ -59,7 +59,7 @@ for name in ("federatedscope", "federatedscope_ggeur"):
 
 
 class State(Enum):
-    """Whether an FS loads the plugin; the value is what to tell a person."""
+    """Whether an FS loads the plugin. The values are texts for people."""
 
     ENABLED = "enabled"
     NOT_ENABLED = "not enabled"
@@ -69,13 +69,13 @@ class State(Enum):
 
 
 def find(folder: str | os.PathLike | None = None) -> Path:
-    """FS's package folder, the one that holds ``main.py``.
+    """FS's package folder, which holds ``main.py``.
 
     Parameters
     ----------
     folder : path, optional
-        A checkout of FS or the package folder in it. Without it: the ``federatedscope``
-        that can be imported here, else the folder that FEDERATEDSCOPE_HOME names.
+        A checkout of FS, or the package folder in it. By default the ``federatedscope``
+        that can be imported, or else the folder that FEDERATEDSCOPE_HOME names.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def find(folder: str | os.PathLike | None = None) -> Path:
 
 
 def importable_package() -> Path | None:
-    """The folder of the ``federatedscope`` that this process would import, if any."""
+    """The folder of the ``federatedscope`` that this process can import, if any."""
     try:
         spec = find_spec("federatedscope")
     except (ImportError, ValueError):
@@ -108,18 +108,18 @@ def importable_package() -> Path | None:
 
 
 def missing_packages() -> list[str]:
-    """Names on PyPI of the packages that FS needs and that are not installed."""
+    """The packages, by name on PyPI, that FS needs and that are not installed."""
     return [package for package, module in FS_PACKAGES if not _is_installed(module)]
 
 
 def enable(folder: str | os.PathLike | None = None) -> str:
-    """Let the FS in `folder` (see `find`) load the plugin; returns what was done.
+    """Make the FS in `folder` (see `find`) load the plugin. Returns what was done.
 
     Raises
     ------
     ConfigError
-        There is no FS, the folder cannot be written to, or a file that is not the
-        plugin's is in the way. Then nothing has changed.
+        There is no FS, the folder is not writable, or another file has the plugin's
+        name. Nothing has changed.
     """
     package = find(folder)
     file = plugin_file(package)
@@ -141,12 +141,12 @@ def enable(folder: str | os.PathLike | None = None) -> str:
 
 
 def disable(folder: str | os.PathLike | None = None) -> str:
-    """Undo `enable`, and remove the compiled file with it; returns what was done.
+    """Undo `enable`, and remove the compiled file, too. Returns what was done.
 
     Raises
     ------
     ConfigError
-        There is no FS, or the file is not the plugin's or cannot be removed.
+        There is no FS, the file is not the plugin's, or it cannot be removed.
     """
     file = plugin_file(find(folder))
     content = _content(file)
@@ -189,10 +189,10 @@ def state(folder: str | os.PathLike | None = None) -> State:
 
 
 def run_command(folder: str | os.PathLike | None = None) -> str:
-    """What to type to run the FS in `folder`, wherever one stands.
+    """The command that runs the FS in `folder` from any working directory.
 
-    FS's main.py does not find its own package unless that is installed or on
-    PYTHONPATH; nor does it find a plugin that is not installed.
+    FS's main.py finds its own package, and the plugin, only if they are installed or on
+    PYTHONPATH.
     """
     package = find(folder)
     fs, plugin = _seen_from(package)
@@ -215,8 +215,8 @@ def plugin_file(package: Path) -> Path:
 
 
 def _seen_from(package: Path) -> tuple[Path | None, Path | None]:
-    """The folders of FS and of the plugin that ``python main.py`` would import."""
-    # A new process, since this one's sys.path holds what main.py's would not.
+    """The folders of FS and of the plugin that ``python main.py`` imports."""
+    # This process has another sys.path than main.py, so a new process looks them up.
     looked = subprocess.run(
         [sys.executable, "-c", _LOOK_UP],
         cwd=package,

@@ -1,20 +1,17 @@
-"""Run FederatedScope's own main with the plugin, without touching FS's files."""
+"""Runs FederatedScope's own main with the plugin. FS's files stay as they are."""
 
 from __future__ import annotations
 
 import os
 import runpy
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur import extend_ggeur_cfg
 from federatedscope_ggeur.engines.fs import register
-from federatedscope_ggeur.engines.fs.checkpoints import note_start
+from federatedscope_ggeur.engines.fs.checkpoints import note_start, take_sigterm
 from federatedscope_ggeur.engines.fs.install import (
     EXTRA,
     find,
@@ -32,11 +29,11 @@ def launch(
     settings: Sequence[str] = (),
     client_config: str | os.PathLike | None = None,
 ) -> int:
-    """Do what ``python federatedscope/main.py --cfg FILE ...`` does, plugin included.
+    """Do what ``python federatedscope/main.py --cfg FILE ...`` does, with the plugin.
 
-    FS is the ``federatedscope`` that can be imported, else the checkout that
-    FEDERATEDSCOPE_HOME names. If FS starts processes of its own
-    (``federate.process_num`` above 1), those know the plugin only where it is enabled.
+    FS is the ``federatedscope`` that can be imported, or else the checkout that
+    FEDERATEDSCOPE_HOME names. If FS starts processes itself (``federate.process_num``
+    above 1), they know the plugin only if it is enabled.
 
     Parameters
     ----------
@@ -48,14 +45,14 @@ def launch(
     Returns
     -------
     int
-        Exit status: 0. Where FS itself exits, `SystemExit` passes.
+        Exit status: 0. If FS itself exits, `SystemExit` passes through.
 
     Raises
     ------
     ConfigError
         FS or a package that it needs is missing, or `client_config` does not exist.
     Exception
-        Whatever stopped the run in FS, a `GGEURError` if it came from the plugin.
+        The error that stopped the run in FS; a `GGEURError` if the plugin raised it.
     KeyboardInterrupt
         Ctrl-C or SIGTERM; the files of the rounds that were over are written.
     """
@@ -72,11 +69,11 @@ def launch(
     before = sys.argv
     # FS's parser reads sys.argv.
     sys.argv = [str(main), *arguments]
+    undo = take_sigterm()
     try:
-        with _terminable():
-            runpy.run_path(str(main), run_name="__main__")
+        runpy.run_path(str(main), run_name="__main__")
     except KeyboardInterrupt:
-        # As Python does where FS's main ends a program; read by what writes our files.
+        # Python sets it if FS's main ends a program. Our file writer reads it.
         sys.last_type = KeyboardInterrupt
         raise
     except Exception as error:
@@ -85,28 +82,17 @@ def launch(
             raise
         raise told from error
     finally:
+        undo()
         sys.argv = before
     return 0
 
 
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Take SIGTERM (a scheduler's stop) like Ctrl-C; without, no file is written."""
-    before = signal.getsignal(signal.SIGTERM)
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if not in_main_thread or before != signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _guarded(settings: Sequence[str]) -> list[str]:
-    """FS takes every word that begins with "client" for a setting of one client, even
-    the value of ``distribute.role client``; in quotes it reads it as what it is."""
+    """The settings with quotes around each value that begins with "client".
+
+    FS takes every word that begins so for a setting of one client, even the value of
+    ``distribute.role client``. It reads a quoted word as the value that it is.
+    """
     keys, values = settings[::2], settings[1::2]
     values = [repr(v) if v.startswith("client") else v for v in values]
     return [
@@ -115,8 +101,7 @@ def _guarded(settings: Sequence[str]) -> list[str]:
 
 
 def _prepare(arguments: Sequence[str]) -> Path:
-    """FS's package folder, once FS can be imported and knows the plugin, and what the
-    command line wants of it."""
+    """Make FS importable, and register the plugin. Returns FS's package folder."""
     package = find()
     missing = missing_packages()
     if missing:
@@ -138,7 +123,7 @@ def _prepare(arguments: Sequence[str]) -> Path:
 
 
 def _extend_built_config() -> None:
-    """Add the plugin's keys to FS's config if that was built before they were known."""
+    """Add the plugin's keys to FS's config if FS built it before the plugin loaded."""
     from federatedscope.register import config_dict
 
     built = sys.modules.get(_CONFIG_MODULE)

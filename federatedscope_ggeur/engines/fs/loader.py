@@ -1,7 +1,7 @@
 """Loads the federatedscope_ggeur plugin into FederatedScope (FS): `enable` copies this.
 
-FS imports the copy before each of its runs, and its own experiments must go on whatever
-is wrong with the plugin. So nothing of the plugin is imported outside of the `try`.
+FS imports the copy before each run. Its own experiments must go on even if the plugin
+is broken. So nothing of the plugin is imported outside of the `try`.
 """
 
 import logging
@@ -26,7 +26,7 @@ def load():
         from federatedscope_ggeur.engines.fs import register
 
         register()
-    # SystemExit: a module that ends the program when it is imported.
+    # A plugin's module may raise SystemExit when it is imported.
     except (Exception, SystemExit) as error:
         cause = _cause(error)
         if _is_needed():
@@ -84,8 +84,10 @@ def _parted(word):
 
 
 def _take_slow_messages():
-    """Let FS's messages be read by protobuf 4 and later, which the plugin sees to
-    otherwise: without, FS would not begin."""
+    """Let protobuf 4 and later read FS's messages. Without it FS does not start.
+
+    If the plugin loads, it does this itself (`protobuf.ensure_messages`).
+    """
     with suppress(Exception):
         if int(version("protobuf").split(".")[0]) >= 4:
             os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")

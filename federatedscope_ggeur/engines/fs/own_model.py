@@ -1,4 +1,4 @@
-"""What a client of a distributed run leaves: the model that it keeps as its own."""
+"""The model of its own that a client of a distributed run leaves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_own_model(
     data : ClientSplits
     client : Client
     scored : Broadcast
-        What the client makes its model of.
+        The client makes its model from it.
     status : {"finished", "interrupted", "failed"}
 
     Raises

@@ -16,17 +16,17 @@ from federatedscope_ggeur.errors import ConfigError
 
 METHOD = "ggeur"
 
-#: Warnings of FS's that are false here: who gives one, its beginning, and a part of it.
+#: FS's warnings that are false here: the logger, how a warning begins, a part of it.
 FALSE_ALARMS = (
-    # Wrappers of FS's own trainers do not act on ours, which has no use for them.
+    # FS's wrappers for its own trainers do nothing to ours, which needs none.
     ("core.auxiliaries.trainer_builder", "Hook-like plug-in", "GGEURTrainer"),
-    # FS's aggregator stands by for robust means; else the role's server step is used.
+    # FS's aggregator serves robust means. Otherwise the server role takes the step.
     (
         "core.auxiliaries.aggregator_builder",
         "Aggregator for method ggeur is not implemented",
         "",
     ),
-    # Without a GPU FS sets one process to none, which to it is the same.
+    # Without a GPU FS changes one process to none. Both mean the same to it.
     (
         "core.configs.cfg_fl_setting",
         "We found the number of gpu is insufficient",
@@ -36,12 +36,11 @@ FALSE_ALARMS = (
 
 
 def register(arguments: Sequence[str] | None = None) -> None:
-    """Register the plugin; a second call changes nothing, but loads what is new in
-    ``ggeur.plugins``."""
+    """Register the plugin; a second call only loads new modules of `ggeur.plugins`."""
     try:
         load_plugins_of(sys.argv[1:] if arguments is None else arguments)
     except ConfigError as error:
-        if arguments is None:  # FS's main, which would show all of the way here
+        if arguments is None:  # FS's main would show a traceback
             raise SystemExit(f"error: {error}") from error
         raise
     if arguments is None:
@@ -50,9 +49,9 @@ def register(arguments: Sequence[str] | None = None) -> None:
         install_hook()
     if "ggeur" in registries.config_dict:
         return
-    # What fails must fail now, not when FS calls it: FS would not run then.
+    # An error must come now. If it came when FS calls this, FS would not run.
     extend_ggeur_cfg(CfgNode())
-    # These import what this process' FS needs to be ready for: config last.
+    # These import what FS must find ready. The config comes last.
     registries.register_worker("ggeur", find_workers)
     registries.register_trainer("ggeur", find_trainer)
     registries.register_data("ggeur", find_data)
@@ -71,7 +70,7 @@ def extend_config(cfg) -> None:
 
 
 def prepare_search(cfg) -> None:
-    """Where FS's hpo.py reads the settings of a run of the plugin: see `trials`."""
+    """Prepare FS's hpo.py for a run of the plugin; see `trials`."""
     from federatedscope_ggeur.engines.fs.search import is_search
 
     if cfg.ggeur.use and is_search():
@@ -101,7 +100,7 @@ def find_trainer(trainer_type: str) -> type | None:
 
 def find_data(config, client_cfgs=None):
     """The data and config of ``data.type: <name>@ggeur``."""
-    # With another type FS would download data, only for the plugin to refuse them.
+    # Otherwise FS would download data of another type, which the plugin refuses.
     asked = "ggeur" in config and config.ggeur.use
     if not (asked or config.data.type.lower().endswith("@ggeur")):
         return None

@@ -8,9 +8,9 @@ from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.transport import ConnectionLost
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # s
-#: A connection that lasted so long was a good one: counting begins anew.
+#: After a connection that lasted this long, counting begins anew.
 _GOOD = 60.0  # s
-#: How often a client joins again in a row.
+#: A client joins again at most this often in a row.
 LIMIT = 20
 
 
@@ -21,7 +21,7 @@ class Rejoining:
         self._attempts, self._since = 0, time.monotonic()
 
     def pause(self, lost: ConnectionLost) -> float:
-        """Wait before joining again; how long it was.
+        """Wait before joining again. Returns the seconds waited.
 
         Raises
         ------

@@ -16,8 +16,8 @@ from federatedscope_ggeur.methods import (
 )
 from federatedscope_ggeur.models import named_tensors
 
-#: Each rule's argument in `aggregator.BFT_args`, and the clients that it needs for each
-#: hostile one, beside three.
+#: Each rule's argument in `aggregator.BFT_args`, and m: with h hostile clients it needs
+#: m h + 3 clients; 0: any number.
 RULES = {
     "krum": ("krum_agg_num", 2),
     "median": ("", 2),
@@ -28,7 +28,7 @@ RULES = {
 
 
 def least_clients(cfg) -> int:
-    """How many clients ``aggregator.robust_rule`` takes at least."""
+    """The fewest clients that ``aggregator.robust_rule`` takes."""
     per_hostile = RULES[cfg.aggregator.robust_rule][1]
     return per_hostile * cfg.aggregator.byzantine_node_num + 3 if per_hostile else 1
 
@@ -36,14 +36,14 @@ def least_clients(cfg) -> int:
 def robust_problems(cfg) -> list[str]:
     """What is wrong with ``aggregator.robust_rule``, a line each.
 
-    FS says it late and without the key's name.
+    FS finds it late and does not name the key.
     """
     rule, hostile = cfg.aggregator.robust_rule, cfg.aggregator.byzantine_node_num
     if rule not in RULES:
         return []
     found, argument = [], RULES[rule][0]
     given = f"aggregator.robust_rule: {rule}"
-    # Of all that a server may make of what clients send, it guards the mean of models.
+    # The rule guards the mean of models, and nothing else that clients send.
     guarded = {
         "base_method": [name for name, part in METHODS.items() if part.robust],
         "augmentation": AUGMENTATIONS.taken,
@@ -76,8 +76,10 @@ def robust_problems(cfg) -> list[str]:
 
 
 class _Weights:
-    """What FS's aggregators ask of a model: its weights, by name. They see no running
-    statistics, which are no matter of a robust mean."""
+    """A model as FS's aggregators use it: its weights, by name.
+
+    Running statistics are left out: a robust mean does not need them.
+    """
 
     def __init__(self, weights: dict[str, Tensor]):
         self._weights = weights
@@ -95,7 +97,7 @@ class RobustFedAvg(Method):
     ----------
     aggregator : federatedscope.core.aggregators.Aggregator
     least : int
-        Updates that it takes.
+        The fewest updates that it takes.
     """
 
     def __init__(self, aggregator, least: int = 1):

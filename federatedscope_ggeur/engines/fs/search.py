@@ -1,7 +1,7 @@
-"""FederatedScope's (FS's) search for hyperparameters: what of it can be done.
+"""FederatedScope's (FS's) search for hyperparameters: the parts of it that work here.
 
-FS searches in hpo.py. In main.py the settings ``hpo.*`` do nothing, but the packages
-that they need are asked for there as well: a file is accepted by both or by neither.
+FS searches in hpo.py. In main.py the settings ``hpo.*`` do nothing. Their packages are
+required there, too, so that both programs accept the same files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SCHEDULERS = {
     **dict.fromkeys(("rs", "hb", "bohb", "bo_kde"), "hpbandster"),
     **dict.fromkeys(("bo_gp", "bo_rf"), "smac"),
 }
-#: FS asks for a module that smac has had before its version 2 only.
+#: FS imports a module that only smac before version 2 has.
 _SMAC = ("smac", "smac.facade", "smac.facade.smac_bb_facade")
 #: FS's names for best scores, and the form of ``eval.report`` that each needs.
 _BEST_OF_CLIENTS = {
@@ -43,7 +43,7 @@ def is_search() -> bool:
 
 
 def search_problems(cfg) -> list[str]:
-    """What of ``hpo.*`` cannot be done, a line each."""
+    """The settings ``hpo.*`` that cannot work, a line each."""
     searches = is_search()
     if not (searches or cfg.hpo.ss):
         return []
@@ -102,7 +102,7 @@ def _are_budgets(budgets) -> bool:
 
 
 def _metric_problems(cfg) -> Iterator[str]:
-    """Scores that no trial will have; whether there are rows is seen with the data."""
+    """Metrics that no trial will have. `trials` checks whether they have rows."""
     who, _, metric = cfg.hpo.metric.partition(".")
     known = {_BEST_OF_SERVER}
     if not server_evaluates(cfg):
@@ -125,5 +125,5 @@ def _metric_problems(cfg) -> Iterator[str]:
 
 
 def metric_split(cfg) -> str:
-    """The split whose rows ``hpo.metric`` is of."""
+    """The split that ``hpo.metric`` scores."""
     return cfg.hpo.metric.partition(".")[2].partition("_")[0]

@@ -11,13 +11,13 @@ from federatedscope_ggeur.federation.exchanges.evaluation.scores import METRICS
 def for_constructor(config, changes: Mapping[str, object] | None = None):
     """A copy of the config for FS's constructor, with some ``<section>.<key>`` changed.
 
-    FS's constructors make a communication manager for the mode "standalone" or
-    "distributed", which would unpickle what it receives; in no mode they make none, and
-    the worker makes its own afterwards.
+    In the modes "standalone" and "distributed" FS's constructors make a communication
+    manager, which unpickles what it receives. The copy has no mode, so they make none.
+    The worker makes its own afterwards.
     """
     copy = config.clone()
     copy.defrost()
-    # FS's monitor fails on results of metrics that it was not told of.
+    # FS's monitor fails on metrics that are not in its config.
     own = {"federate.mode": "", "eval.metrics": list(METRICS)}
     for name, value in {**own, **(changes or {})}.items():
         section, key = name.split(".")
@@ -27,7 +27,7 @@ def for_constructor(config, changes: Mapping[str, object] | None = None):
 
 
 def follow_fs_logging() -> None:
-    """Send the plugin's log lines where FS's go: its console and exp_print.log."""
+    """Send the plugin's log lines to where FS's go: the console and exp_print.log."""
     ours, theirs = (
         logging.getLogger("federatedscope_ggeur"),
         logging.getLogger("federatedscope"),

@@ -31,14 +31,14 @@ logger = get_logger(__name__)
 class GGEURTrainer(BaseTrainer):
     """Trains and scores a head by the same `fit` and `evaluate` as every engine.
 
-    The worker hands each request of the server to `answer`. The methods of FS's
-    trainers act on `model` and are there for code of FS that calls them.
+    The worker passes each request of the server to `answer`. The methods of FS's
+    trainers act on `model`. They are there for FS's own code.
 
     Parameters
     ----------
     model : Head
     data : Splits
-        Of the plugin's data function; a client's or the server's.
+        From the plugin's data function; a client's or the server's.
     device, config, only_for_eval, monitor : as FS gives them
 
     Raises
@@ -68,7 +68,7 @@ class GGEURTrainer(BaseTrainer):
             data.text,
             data.class_names,
         )
-        # FS knows the plain head alone when it makes its models.
+        # FS knows only the plain head when it makes its models.
         task = settings.role.task
         if task.model.network is not None:
             self.model = data.memory.model(task)
@@ -139,7 +139,7 @@ class GGEURTrainer(BaseTrainer):
     def evaluate(self, target_data_split_name="test"):
         """FS's metrics of `model` on a split: acc, correct, loss, avg_loss, total.
 
-        On the server a split is all that it holds of it, of every domain.
+        On the server a split holds the rows of all domains.
         """
         params = to_vector(self.model)
         score = sum(
@@ -171,9 +171,9 @@ class GGEURTrainer(BaseTrainer):
         load_vector(self.model, params)
 
     def take_head(self, params: torch.Tensor) -> None:
-        """The head that the run leaves, a flat vector [P], comes into `model`."""
+        """Load the head that the run leaves, a flat vector [P], into `model`."""
         task = self.client.task
-        if task.scored is not None:  # one of its own, which keeps these weights
+        if task.scored is not None:  # another kind of model is left
             self.model = task.build_scored(self.client.model)
         self.set_weights(params)
 

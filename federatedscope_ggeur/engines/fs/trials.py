@@ -1,8 +1,8 @@
 """The trials of FederatedScope's (FS's) hpo.py: many runs in one process.
 
-FS keeps one run folder for all trials, ends with the first that diverges, and cannot
-set what ConfigSpace 1 and numpy 2 make of a choice. Here each trial has a folder of its
-own, one that diverges counts as the worst, and values are Python's.
+FS keeps one run folder for all trials. It ends when one trial diverges. It cannot set
+the types that ConfigSpace 1 and numpy 2 give a choice. Here each trial has its own
+folder, a trial that diverges counts as the worst, and values are of Python's types.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ _ALGOS = "federatedscope.autotune.algos"
 
 
 def settle_trial(cfg) -> None:
-    """Make a run of hpo.py a trial: its own folder, and its rounds where it goes on.
+    """Make a run of hpo.py a trial: give it its own folder and its number of rounds.
 
-    The scheduler `sha` lets a trial go on from the file that it saves to, in
-    ``hpo.working_folder``, and means ``federate.total_round_num`` more rounds, with an
-    evaluation after the last. Any other ``federate.restore_from`` goes on up to that
-    number, here as everywhere.
+    The scheduler `sha` continues a trial from the file that it saves to, in
+    ``hpo.working_folder``. It then means ``federate.total_round_num`` more rounds, with
+    an evaluation after the last. From any other ``federate.restore_from`` a run goes on
+    up to that number, as everywhere.
 
     Raises
     ------
     GGEURError
-        The trial left nothing to go on from.
+        The trial left no file to continue from.
     """
     cfg.outdir = str(_new_folder(Path(cfg.outdir)))
     logger.info("this trial's folder is %s", cfg.outdir)
     path, work = cfg.federate.restore_from, Path(cfg.hpo.working_folder)
     kept = Path(cfg.federate.save_to)
     if not path and cfg.federate.save_to and kept.parent == work:
-        # The scheduler's own, which it calls by a trial's values: of the same values.
+        # The scheduler names its files by a trial's values, so an old one may be there.
         for file in (kept, round0_path(kept)):
             file.unlink(missing_ok=True)
     if not path or path != cfg.federate.save_to or Path(path).parent != work:
@@ -57,7 +57,7 @@ def settle_trial(cfg) -> None:
         raise GGEURError(f"the trial left no '{path}' to go on from")
     rounds = checkpoint_rounds(path) + cfg.federate.total_round_num
     cfg.federate.total_round_num = cfg.eval.freq = rounds
-    # The scheduler says who stops; the earlier stages' scores are not to.
+    # The scheduler decides who stops, not the scores of earlier stages.
     cfg.early_stop.patience = 0
 
 
@@ -66,25 +66,25 @@ def _new_folder(parent: Path) -> Path:
     while True:
         folder = parent / f"trial_{number:03d}"
         try:
-            folder.mkdir(parents=True)  # which only one of several threads can
+            folder.mkdir(parents=True)  # only one of several threads succeeds
             return folder
         except FileExistsError:
             number += 1
 
 
 def check_search(cfg, client_cfgs=None) -> None:
-    """All that would make every trial fail, before the first.
+    """Check, before the first trial, for all that would make every trial fail.
 
     Parameters
     ----------
     cfg : config of FS, as hpo.py has read it
     client_cfgs : CfgNode, optional
-        Of ``--client_cfg``; completed in place, because trials do not bring it along.
+        From ``--client_cfg``. It is completed in place, since trials do not carry it.
 
     Raises
     ------
     ConfigError, DataError
-        Settings, values in the search space, or data.
+        A setting, a value in the search space, or the data are wrong.
     """
     check(cfg)
     found = list(dict.fromkeys(_space_problems(cfg)))
@@ -131,7 +131,7 @@ def _search_space(path: str) -> dict[str, list]:
 
     try:
         space = parse_search_space(path)
-    except Exception as error:  # whatever FS and ConfigSpace make of the file
+    except Exception as error:  # FS and ConfigSpace raise errors of many types
         raise ConfigError(
             f"hpo.ss: '{path}' is no search space ({type(error).__name__}: {error}); "
             "a key has type: float or int with lower and upper, or cate with choices"
@@ -143,9 +143,10 @@ def _search_space(path: str) -> dict[str, list]:
 
 
 def mend_search() -> None:
-    """Have FS's schedulers check first, take Python's values, and outlive a trial.
+    """Make FS's schedulers check first, take Python's values, and outlive a trial.
 
-    Called while hpo.py reads its settings: FS's modules are there, and no scheduler is.
+    Call it while hpo.py reads its settings: FS's modules are loaded, and there is no
+    scheduler yet.
     """
     algos = sys.modules.get(_ALGOS)
     if not is_search() or algos is None or hasattr(algos, "is_mended"):
@@ -174,8 +175,8 @@ def mend_search() -> None:
         begin(self, cfg, client_cfgs)
 
     class Trial(executor):
-        """In a thread, with ``hpo.num_workers``: one at a time, because FS redirects
-        the output of the whole process while it writes a trial's config."""
+        """A trial in a thread (``hpo.num_workers``). Only one runs at a time, since FS
+        redirects the output of the whole process while it writes a trial's config."""
 
         def run(self) -> None:
             try:
@@ -204,7 +205,7 @@ def _plain(value):
 
 
 def _let_hpbandster_send_numbers() -> None:
-    """It waits for ever where a number of numpy 2 cannot be sent to its worker."""
+    """Without this it cannot send numpy 2's numbers to its worker, and never ends."""
     try:
         import serpent
     except ImportError:  # without hpbandster nothing is sent

@@ -1,7 +1,7 @@
-"""A user's mistakes under FederatedScope's (FS's) own main: told, not traced.
+"""Shows a user's mistakes under FederatedScope's (FS's) own main, without a traceback.
 
-FS's main lets every exception through. Errors of the plugin are shown as its own
-command shows them; so is what FS says while it reads the settings of a run of the
+FS's main lets every exception through. Errors of the plugin are shown as the `ggeur`
+command shows them. So are FS's errors while it reads the settings of a run of the
 plugin. All other errors stay as they are.
 """
 
@@ -34,7 +34,7 @@ _SEARCH = ("federatedscope", "autotune", "")
 
 
 def install_hook() -> None:
-    """Show what ends this process by `user_error`; a second call changes nothing."""
+    """Show the error that ends this process by `user_error`. Install it only once."""
     before = sys.excepthook
     if getattr(before, "is_of_the_plugin", False):
         return
@@ -51,7 +51,7 @@ def install_hook() -> None:
 
 
 def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | None:
-    """What to tell of an error that ended FS's main; None where it is not ours.
+    """The error to show for one that ended FS's main; None if it is not ours.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | N
         found = _wrong_settings(given)
     except ConfigError as unreadable:
         return unreadable if _mentions_the_plugin(arguments) else None
-    except Exception:  # nothing that goes wrong here may hide the error itself
+    except Exception:  # an error in here must not hide the error itself
         return None
     words = [
         value
@@ -92,17 +92,17 @@ def user_error(error: BaseException, arguments: Sequence[str]) -> GGEURError | N
 
 
 def _while_reading_settings(error: BaseException) -> bool:
-    """Whether FS's config, its checks included, or its command line raised it."""
+    """Whether FS's config, one of its checks, or its command line raised the error."""
     return _passed_through(error, _CONFIGS) or _passed_through(error, _COMMAND_LINE)
 
 
 def _lacks_a_package_to_search(error: BaseException) -> bool:
-    """Whether hpo.py did not find a package while it was loaded."""
+    """Whether hpo.py could not import a package."""
     return isinstance(error, ImportError) and _passed_through(error, _SEARCH)
 
 
 def _passed_through(error: BaseException, place: tuple[str, ...]) -> bool:
-    """Whether a frame is of a file of FS's, or of any in a folder (a last part "")."""
+    """Whether the error passed a file of FS, or any file of a folder (last part "")."""
     *folder, name = place
     for frame in traceback.extract_tb(error.__traceback__):
         *found, file = PurePath(frame.filename).parts
@@ -112,7 +112,7 @@ def _passed_through(error: BaseException, place: tuple[str, ...]) -> bool:
 
 
 def _mentions_the_plugin(arguments: Sequence[str]) -> bool:
-    """Whether the command line does, or a file on it; of no use for more than that."""
+    """Whether the command line, or a file named on it, contains "ggeur"."""
     texts = list(arguments)
     for word in arguments:
         with suppress(OSError, ValueError):
@@ -121,7 +121,7 @@ def _mentions_the_plugin(arguments: Sequence[str]) -> bool:
 
 
 def _wrong_settings(given: Sequence[tuple[str, object]]) -> list[str]:
-    """All that FS's config will not take, then all that the plugin will not."""
+    """All settings that FS's config refuses, then all that the plugin refuses."""
     from federatedscope.core.configs.config import global_cfg
 
     cfg, found = global_cfg.clone(), []
@@ -134,7 +134,7 @@ def _wrong_settings(given: Sequence[tuple[str, object]]) -> list[str]:
 
 
 def setting_problem(cfg, key: str, value: object) -> str:
-    """Set one key in FS's config; why FS does not take it, "" if it does."""
+    """Set one key in FS's config. Returns why FS refuses it; "" if it does not."""
     one = type(cfg)(new_allowed=True)
     *path, name = key.split(".")
     node = one
