@@ -1,4 +1,4 @@
-"""Notes for the start of a run, if settings will have next to no effect.
+"""Notes at the start of a run whose settings will do next to nothing.
 
 Each note is made from plain numbers and says what to change. "" means no note.
 """
@@ -27,7 +27,7 @@ FEW_BATCHES = 10
 
 
 def is_much(withheld: Withheld) -> bool:
-    """Whether so much is withheld that a run does not do what the user asked for.
+    """Whether so much is withheld that the run does not do what the user asked for.
 
     There are three limits. More than half of the pairs: the typical client gets shapes
     and prototypes of its classes from others alone. More than a tenth of the rows: the
@@ -79,11 +79,10 @@ def better_threshold(
 def lacking_domains(
     counts: np.ndarray, threshold: int, domains: Sequence[str]
 ) -> list[str]:
-    """The domains of which statistics say too little, each with what is lacking.
+    """The domains that statistics lack too much of, each with what is lacking.
 
-    More than a tenth of its rows, or half of the classes that it holds. Pooled
-    over domains, one that is small or rare in classes would not show. None if there
-    is one domain.
+    That is more than a tenth of its rows, or half of its classes. Counts pooled over
+    domains would not show a small domain. The result is empty if there is one domain.
 
     Parameters
     ----------
@@ -110,8 +109,9 @@ def lacking_domains(
 def withheld_note(
     counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
 ) -> str:
-    """A note if the threshold withholds many of the rows `counts` [K, C], over all
-    clients or in one of the `domains` of the clients.
+    """A note if the threshold withholds many of the rows `counts` [K, C].
+
+    It looks at all clients together and at each of their `domains`.
     """
     withheld = Withheld.from_counts(counts, threshold)
     lacking = lacking_domains(counts, threshold, domains)

@@ -39,7 +39,7 @@ class Client:
     schema : MessageSchema
         The schema of the server's messages.
     scored_schema : MessageSchema
-        The same for a model to be scored, which may be of another kind than `model`.
+        The same for the model that is scored. It may be of another kind than `model`.
     counts : Tensor of shape (C,), int64
         Its rows of each class.
     space : Space
@@ -56,7 +56,7 @@ class Client:
     states : dict from round to dict from str to Tensor
         The method's own tensors on this client, by round.
     merged : object or None
-        What rows are left out of, as the one-shot head's exchange got it.
+        What rows are left out of. The one-shot head's exchange sets it.
     personal : Tensor of shape (P,), or None
         The weights of the client's own one-shot head, of `scored_model`.
     on_state : callable ()
@@ -111,9 +111,8 @@ class Client:
         self.on_state()
 
     def training(self, round_number: int) -> TrainingSettings:
-        """The settings of training in a round. On a share of the set they reach as
-        far as on all of it.
-        """
+        """The settings of training in a round. A share of the set reaches as far as all
+        of it."""
         training, recipe = self.settings.training.in_round(round_number), self.recipe
         if recipe is None or recipe.rows == recipe.whole:
             return training

@@ -33,10 +33,10 @@ class Demands:
     leaves_out : bool
         Whether rows can be left out of the statistics of that head.
     is_cooled : bool
-        Whether heads are to have a temperature: that one by left-out rows, a trained
+        Whether heads get a temperature: the one-shot head by left-out rows, a trained
         one by validation rows.
     tells_confidence : bool
-        Whether clients also answer how sure it is of their left-out rows.
+        Whether clients also tell how sure the head is of their left-out rows.
     keeps_best : bool
         Whether the run leaves the better of the one-shot head and the trained one.
     personal : bool
@@ -52,7 +52,7 @@ class Demands:
     plugins : tuple of str
         The modules of the user's own parts.
     chosen : mapping from field to value
-        The settings, for their rooms and for the objections of parts.
+        The settings, for the rooms that use them and for objections.
     """
 
     rounds: int = 0
@@ -135,14 +135,13 @@ class Demands:
 
     @property
     def seeks_temperature(self) -> bool:
-        """Whether clients answer the log-loss of the one-shot head on left-out rows."""
+        """Whether clients tell the log-loss of the one-shot head on left-out rows."""
         return self.is_cooled and self.leaves_out and not self.sums
 
     @property
     def scales_trained(self) -> bool:
-        """Whether validation rows, where there are enough, choose a temperature of the
-        trained head.
-        """
+        """Whether validation rows, if they are enough, choose the trained head's
+        temperature."""
         is_tried = self.is_cooled and self.trains and not self.sums
         if not is_tried or self.calibrates or not self.federated:
             return False
@@ -150,8 +149,7 @@ class Demands:
 
     @property
     def keeps_components(self) -> bool:
-        """Whether the server keeps each client's class means to choose between
-        heads, or to have rows left out.
-        """
+        """Whether the server keeps each client's class means, to compare heads or to
+        leave rows out."""
         compares = (self.is_open or self.keeps_best) and not self.sums
         return compares or self.seeks_temperature

@@ -66,9 +66,7 @@ class Holdings:
 
 def _square_norm(features: Tensor) -> float:
     if not features.is_floating_point():
-        return (
-            0.0  # nobody asks it of pixels, and they would take much memory in float64
-        )
+        return 0.0  # nobody needs it of pixels, which would take much memory in float64
     return float(features.double().pow(2).sum())
 
 
@@ -85,7 +83,7 @@ class Withheld:
     rows, of_rows : int
         The rows in these pairs, and all rows.
     classes : int
-        Classes that clients hold but none of them sends.
+        Classes that clients hold and none of them sends.
     """
 
     threshold: int
@@ -168,8 +166,9 @@ def augmented_rows(
 def _rows_with_sums(
     counts: np.ndarray, settings: AugmentationSettings, threshold: int
 ) -> np.ndarray:
-    """The same if statistics are summed: every class has the one shape. The mean of all
-    other clients is an anchor if it may go down.
+    """The same with summed statistics: every class has the same shape.
+
+    The mean over all other clients is an anchor if it may go down.
     """
     steps, sizes = settings.steps, settings.sizes
     rest = counts.sum(axis=0) - counts

@@ -23,8 +23,10 @@ class Modules:
 
 
 class MemoryBudget:
-    """The bytes that the augmented sets of one process may take together, and the
-    modules that its clients train and score in turn.
+    """The memory that the clients of one process share.
+
+    That is the bytes that their augmented sets may take together, and the modules that
+    they train and score in turn.
     """
 
     def __init__(self, limit: float):
@@ -35,9 +37,8 @@ class MemoryBudget:
         self._frozen: tuple[Model, Tensor, Model] | None = None
 
     def model(self, task: Task) -> Model:
-        """The module of `task`, the same for all clients. Its content belongs to the
-        client that has just loaded it.
-        """
+        """The module of `task`, shared by all clients. It holds the weights that were
+        loaded last."""
         return self._model(task, task.model)
 
     def modules(self, task: Task, device: torch.device) -> Modules:
@@ -64,7 +65,7 @@ class MemoryBudget:
         return kept[2]
 
     def divide(self, number: int) -> None:
-        """Take one share of `number` of what is left: others have the rest."""
+        """Take one of `number` equal shares of what is left."""
         self._left /= number
 
     def reserve(self, nbytes: int) -> bool:

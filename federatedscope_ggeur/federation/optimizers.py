@@ -65,7 +65,7 @@ class OptimizerSettings:
     ) -> OptimizerSettings:
         """SGD that reaches in `fewer` steps as far as this one in `steps`.
 
-        It has the momentum if its own is less. The rate does the rest.
+        Its momentum is at least `momentum`. The rate is raised for the rest.
         """
         options = dict(self.options)
         if momentum > self.momentum:
@@ -134,7 +134,7 @@ class FlatSGD:
 class FlatAdam:
     """`torch.optim.Adam` by torch's fused kernel, on one vector of shape (P,).
 
-    The class `torch.optim.Adam` takes longer around the kernel than in it.
+    The class `torch.optim.Adam` spends more time around the kernel than in it.
     """
 
     beta = 0.0

@@ -1,9 +1,8 @@
-"""What is well formed and unlike all that the other clients send: said, or refused.
+"""Finds answers that are well formed and unlike those of all other clients.
 
-One client is compared with the medians of the others, of which half may lie. It takes
-two others at least, and says nothing of what lies within a few times what they send:
-clients differ by domain, by rows and by steps. What is compared of an answer stands in
-the room of its exchange.
+Each client is compared with the medians of the others, at least two; half of them may
+lie. Values within a few times the others' pass: clients differ in domain, rows and
+steps. Each exchange says which values of its answers are compared.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from federatedscope_ggeur.reporting.records import About
 
 logger = get_logger(__name__)
 
-#: What becomes of what is found.
+#: What happens to findings.
 SCREENS = ("warn", "off", "refuse")
-#: Rows, and what a client counts for, may be so many times the others'.
+#: Rows and aggregation weights may be so many times the others'.
 ROWS = 100.0
-#: A declared norm may be so many times the others'; all are powers of two.
+#: A declared norm may be so many times the others'. All are powers of two.
 NORM = 8.0
 
-#: By client number, why what it sent is unlike the others'.
+#: By client number: how its answer is unlike the others'.
 Findings = dict[int, str]
 
 
 class Screen:
-    """Says what is found of clients' answers over one run, or refuses it.
+    """Reports findings about clients' answers over one run, or refuses the answers.
 
     Parameters
     ----------
@@ -59,7 +58,7 @@ class Screen:
         self._known = {(f.client, f.about): f for f in findings}
 
     def refused(self, about: About, found: Findings) -> Findings:
-        """What is to be refused of `found`; all is said, once for each client."""
+        """The findings to refuse. Each client's finding is logged once."""
         if self._mode == "off":
             return {}
         refuses = self._mode == "refuse"
@@ -69,7 +68,7 @@ class Screen:
             if known is None:
                 logger.warning("client %d: %s%s", k, reason, "" if refuses else hint)
                 known = Finding(k, about, reason, self.round, 1, refuses)
-            elif about == "update":  # once a round; what else there is stays as it is
+            elif about == "update":  # once a round; other entries stay
                 known = replace(known, rounds=known.rounds + 1)
             self._known[k, about] = known
         return found if refuses else {}
@@ -87,7 +86,7 @@ def declared_findings(declared: Declarations) -> Findings:
 
 
 def beyond(values: Mapping[int, float], factor: float, what: str) -> Findings:
-    """Whose value is above `factor` times the median of the others'."""
+    """The clients whose value is above `factor` times the median of the others'."""
     found: Findings = {}
     if len(values) < 3:
         return found

@@ -28,14 +28,14 @@ from federatedscope_ggeur.models.strangeness import Strangeness
 class Server:
     """The server: the global model, and what clients have told so far.
 
-    What it asks, and what it makes of the answers, stands in the exchanges. Whatever
-    they put here has been validated.
+    The exchanges ask questions and use the answers. They put only validated content
+    here.
 
     Parameters
     ----------
     client_domains : mapping from client number to domain
-        Without tokens a client may join again with another domain, as long as nothing
-        of it was used.
+        Without tokens a client may join again with another domain, until the run has
+        used an answer of it.
     settings : RoleSettings
 
     Attributes
@@ -52,15 +52,15 @@ class Server:
     solved_params : Tensor or None
         The weights of the one-shot head, on raw embeddings, once it is solved.
     trains : bool
-        Whether there are rounds of training; round 0 may show that there is no use.
+        Whether there are rounds of training. Round 0 may show that none are needed.
     temperature : float
-        What its logits have been divided by.
+        The number that its logits have been divided by.
     trained_temperature : float
-        What the logits of the trained head are divided by, once it is scored or left.
+        The same for the trained head, once it is scored or left.
     strangeness : Strangeness or None
         How unlike all classes a row is, by the statistics of the one-shot head.
     start_loss : float or None
-        Its mean loss on the test rows, where that is known.
+        The mean loss of the one-shot head on the test rows, if it is known.
     scored_model : Model
         The kind of model that is scored and left.
     space : Space
@@ -68,11 +68,11 @@ class Server:
     statistics : Statistics
         The merged statistics of all clients so far.
     release : Release
-        What of them may go down.
+        The part of them that may go down.
     uploaded_rows : dict from client number to int
-        The clients whose statistics are in it, and the rows that these are of.
+        The clients whose statistics are in it, each with their rows.
     aggregation_weights : dict from client number to float
-        What the clients count for that ended round 0.
+        Aggregation weights of the clients that ended round 0.
     init_uploads : dict from client number to dict from str to Tensor
         What the method sent up once.
     method_state : mapping from str to Tensor
@@ -90,7 +90,7 @@ class Server:
             raise ConfigError(f"{self.task.method.name} {problem}")
         self.params = initial_weights(self.model, self.task.seed)
         self._is_given = False
-        #: Whether `params` are what the method goes on from.
+        #: Whether the method continues from `params`.
         self._is_trained = False
         self.scored_model = self.task.build_scored(self.model)
         self.space = Space.raw(self.task.dim)
@@ -187,7 +187,7 @@ class Server:
 
     def context(self, round_number: int) -> ServerContext:
         """What the method gets to know in a round; 0 is the end of round 0."""
-        # They are added to and never change, and there may be very many.
+        # Entries are only added, and there may be very many: no copy.
         if len(self._told[0]) != len(self.aggregation_weights):
             weights = dict(sorted(self.aggregation_weights.items()))
             uploads = {k: self.init_uploads[k] for k in weights}
@@ -199,6 +199,6 @@ class Server:
 
 
 def unseen_clients(numbers: Iterable[int], settings: RoleSettings) -> list[int]:
-    """Of the clients `numbers` those that are only scored, drawn by seed."""
+    """Draw, by seed, the clients among `numbers` that are only scored."""
     drawn, seed = settings.unseen_client_num, settings.task.seed
     return draw_clients(sorted(numbers), drawn, seed, "unseen")

@@ -23,22 +23,21 @@ class RoleSettings:
     task : Task
     demands : Demands
     training : TrainingSettings
-        The server scores the head on its device, too. All else that the server works
-        out, it does on the CPU.
+        The server scores the head on its device, too, and computes all else on the CPU.
     min_samples : int
-        The min-count threshold of what clients tell of a class.
+        The min-count threshold: what a client tells of a class needs so many rows.
     eval_every : int
         The head is scored every so many rounds, and after the last one.
     unseen_client_num : int
-        Clients that take no part in round 0 or in training and are only scored.
+        Clients that are only scored: they take no part in round 0 or in training.
     ignore_weight : bool
         Average with equal weights in place of n_k.
     max_share : float
-        The largest share of an average of updates that one client has; 1: any.
+        The largest share that one client has of an average of updates; 1: no limit.
     text_mix : TextMix, optional
-        What is scored and left lies between the trained head and the zero-shot one.
+        The head that is scored and left lies between the trained and the zero-shot one.
     own : mapping from class to settings
-        What each exchange is told beside, by the class of its settings.
+        The settings of single exchanges, by their class.
     """
 
     task: Task
@@ -57,5 +56,5 @@ class RoleSettings:
         return self.own[kind]
 
     def with_own(self, *settings: object) -> RoleSettings:
-        """The same with these settings of exchanges, in place of others if need be."""
+        """A copy with these settings of exchanges, which replace others of a class."""
         return replace(self, own={**self.own, **{type(one): one for one in settings}})

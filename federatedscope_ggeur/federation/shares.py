@@ -16,8 +16,9 @@ def shares(weights: Mapping[int, float]) -> dict[int, float]:
 
 
 def capped(weights: Mapping[int, float], most: float) -> dict[int, float]:
-    """The same weights, the largest cut to one value so that no share of their sum is
-    above `most`; equal ones where so few clients cannot do with so little.
+    """The weights, the largest ones cut to one value, so that no share exceeds `most`.
+
+    If there are too few clients for such shares, all weights are equal.
 
     With t for that value and m clients cut to it, ``t = most (m t + rest)``.
     """

@@ -35,11 +35,10 @@ class Task:
     space : SpaceSettings
         The space that is trained in.
     scored : ModelSettings, optional
-        The kind of model that is scored and left, where it is another than the one
-        that is trained.
+        The kind of model that is scored and left, if it is not the trained one.
     counted_prototypes : bool
-        The prototype of a class is its mean over all clients, with counts: each client
-        takes its own rows out of it.
+        The prototype of a class is its mean over all clients, with its count. Each
+        client takes its own rows out of it.
     """
 
     num_classes: int
@@ -54,11 +53,11 @@ class Task:
     counted_prototypes: bool = False
 
     def build_model(self) -> Model:
-        """The model that is trained, its parameters as the class leaves them."""
+        """The model that is trained, with the parameters that its class sets."""
         return build_model(self.dim, self.num_classes, self.model)
 
     def build_scored(self, model: Model) -> Model:
-        """The model that is scored, likewise: `model`, the trained one, or another."""
+        """The model that is scored: `model`, the trained one, or a new one."""
         if self.scored is None:
             return model
         return build_model(self.dim, self.num_classes, self.scored)
@@ -74,6 +73,6 @@ class Task:
         )
 
     def calibration_schema(self, model: Model) -> MessageSchema:
-        """The same for statistics, by class, of what the last layer takes in."""
+        """The schema of class statistics of the last layer's input."""
         schema = replace(self.schema(model), statistics=self.statistics.by_class)
         return replace(schema, dim=model.classifier.in_features)

@@ -1,4 +1,4 @@
-"""Text in training: a pull to the zero-shot head, and heads between the two."""
+"""Text in training: a pull to the zero-shot head, and mixtures with it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class TrainingSettings:
     grad_clip : float
         Largest norm of a gradient; none if not positive.
     device : torch.device
-        Where the arithmetic is done. Draws are the CPU's on any device.
+        The device of the arithmetic. Random draws are always made on the CPU.
     schedule : StepSchedule or CosineSchedule, optional
         How the rate changes over rounds.
     """
@@ -84,14 +84,14 @@ class TrainingSettings:
         return replace(self, optimizer=optimizer)
 
     def batch_sizes(self, rows: int) -> set[int]:
-        """The rows that mini-batches of a round have."""
+        """The sizes of the mini-batches of a round."""
         full, rest = divmod(self.usable(rows), self.batch_size)
         sizes = {self.batch_size} if full else set()
         reaches_the_last = self.batches(rows) > full
         return sizes | ({rest} if rest and reaches_the_last else set())
 
     def usable(self, rows: int) -> int:
-        """Of so many rows those that an epoch takes."""
+        """How many of so many rows an epoch takes."""
         return rows - rows % self.batch_size if self.drop_last else rows
 
 

@@ -73,15 +73,15 @@ class Asking:
 
         `sizes` receives the bytes of each answer, by client number as text.
 
-        A client may lose its connection, and with it its answer, and be back before the
-        others are done. It is then asked `again`, once. If `welcome` is given, it is
-        asked only after `welcome` has prepared it. Where all are needed, clients
-        without a reply were not waited for, see `RequestKind.needs_all`.
+        A client may lose its connection with its answer, and come back before the
+        others are done. It is then asked `again`, once. If `welcome` is given,
+        `welcome` prepares it first. If all answers are needed, one that will not come
+        ends the wait for the others, see `RequestKind.needs_all`.
         """
         members = self._membership
         is_after = number > self._last_round
         when = f"{'calibration' if is_after else f'round {number}'}, {kind.name}"
-        if not kind.patient:  # A client that is absent may come back to answer this.
+        if not kind.patient:  # An absent client may come back and answer this.
             members.check_quorum(when, self._refusal)
         if not parts:
             return []
@@ -92,7 +92,7 @@ class Asking:
         self._count_down(parts)
         awaited = [k for k in sorted(parts) if k in replies or not kind.needs_all]
         for k in awaited:
-            # Free each reply once it is decoded: two copies of a round would not fit.
+            # Each reply is freed once it is decoded: two copies would not fit in memory.
             reply = replies.pop(k, Absence("no answer"))
             if isinstance(reply, Absence):
                 put_out = members.miss(k, reply.reason, reply.connected)
@@ -169,7 +169,7 @@ class Asking:
         logger.warning("%s", error)
         self._refusal = error
         if self._membership.is_over(client):
-            return  # the connection is over, so no one is left to strike
+            return  # the connection is over, so nobody gets a strike
         self._membership.leave(client, str(error))
         self._membership.conduct.strike(client, str(error))
         self._dismiss(client, str(error))

@@ -62,7 +62,7 @@ def restore(
     Raises
     ------
     ConfigError
-        The file is missing, is broken, or belongs to another run. The error says why.
+        The file is missing, broken, or of another run. The error says why.
     """
     path, server = Path(path), coordinator.server
     try:
@@ -180,8 +180,8 @@ def _weights_of_fs(path: Path, model: Model, method: Method) -> Tensor:
         problem = f"it holds weights alone, and with {method.name} clients take none"
         raise refusal(path, f"{problem} from the server")
     try:
-        # torch reads its older formats with code that has run foreign code before, even
-        # with weights_only. FederatedScope writes zip files.
+        # FederatedScope writes zip files. For older formats torch's reader has run
+        # foreign code before, even with weights_only.
         if not zipfile.is_zipfile(path):
             raise ValueError("not a zip file, which torch.save has written since 1.6")
         content = torch.load(path, map_location="cpu", weights_only=True)

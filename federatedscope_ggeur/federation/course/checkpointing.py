@@ -30,7 +30,7 @@ class Checkpointing:
         Whether the user named the place. If so, a file that cannot be written ends the
         run. If not, one warning is logged and no more checkpoints are written.
     before : callable (rounds that are over), optional
-        Writes the parts of the checkpoint that stand in other files.
+        Writes the parts of the checkpoint that are in other files.
 
     Attributes
     ----------

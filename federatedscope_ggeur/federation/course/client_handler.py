@@ -86,8 +86,7 @@ class ClientHandler:
         save_to: str,
         asked: bool = True,
     ) -> ClientHandler:
-        """The handler of the client that holds `held` and scores heads on its splits
-        `scored`.
+        """The handler of the client with the data `held`. It scores heads on `scored`.
 
         The state of its method goes beside a checkpoint at `save_to`, see
         `ClientStore`.
@@ -129,9 +128,8 @@ class ClientHandler:
         if not kind.shared_parts:
             self._cache.clear()
         if Broadcast in kind.parts and not self._begun:
-            # By now the server's checkpoint belongs to this run. Remove the state of an
-            # earlier
-            # run here, even if this client is not drawn for long.
+            # The server's checkpoint belongs to this run by now. The state of an earlier
+            # run is removed here: this client may not be drawn for long.
             self._begun = True
             self._keep_state()
         payloads = [

@@ -46,7 +46,7 @@ class ClientStore:
 
     def save(self, states: Mapping[int, Mapping[str, Tensor]]) -> None:
         """Write `states`, completely or not at all. Without states the file is removed:
-        one of an earlier run must not pass for this one's.
+        the state of an earlier run must not pass for this one's.
         """
         if self._failed:
             return

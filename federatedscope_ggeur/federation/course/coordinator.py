@@ -144,10 +144,11 @@ class Coordinator:
         return self.round_record(number, self.spent() - started, known)
 
     def after_rounds(self) -> Requests[RoundRecord | TemperatureScaling | None]:
-        """Run what is due after the last round: calibrate the head, or find its
-        temperature. None if nothing is due.
+        """After the last round, calibrate the head or find its temperature.
+
+        Returns None if nothing is due.
         """
-        # No round has this number, so no late answer can belong to it by mistake.
+        # No round has this number, so a late answer cannot be taken for one of it.
         number = self._demands.rounds + 1
         if self._demands.calibrates:
             return (yield from self._calibrate(number))
@@ -217,7 +218,7 @@ class Coordinator:
             exchange.on_statistics(upload)
 
     def on_total(self, release: Release, roster: Iterable[int]) -> None:
-        """Pass the summed statistics of all clients of a roster on, likewise."""
+        """Pass the summed statistics of a roster to the server and all exchanges."""
         self.server.take_total(release, roster)
         for exchange in self.exchanges:
             exchange.on_total(release.open)
@@ -241,16 +242,14 @@ class Coordinator:
 
     @property
     def diverged(self) -> Divergence | None:
-        """The last evaluated round's evidence that training has diverged, if there is
-        any.
-        """
+        """Evidence of the last evaluated round that training has diverged, if any."""
         if not self._demands.trains:
             return None
         return self.find(TrainingExchange).divergence.found
 
     @property
     def screening(self) -> Screening:
-        """What screening has found so far, and what nobody could screen."""
+        """What screening has found so far, and what it cannot screen."""
         unscreened = [e.UNSCREENED for e in self.exchanges if e.UNSCREENED]
         return Screening(self.screen.findings, unscreened)
 

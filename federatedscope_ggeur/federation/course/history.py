@@ -165,7 +165,7 @@ class History:
 
     @property
     def kept(self) -> Kept | None:
-        """Which head the run would leave now; None if there is no choice."""
+        """The head that the run would leave now; None if there is only one."""
         demands = self._coordinator.server.settings.demands
         if not demands.keeps_best or self.round0 is None:
             return None
@@ -177,8 +177,9 @@ class History:
         return self.kept is not None and self.kept.head == "closed_form"
 
     def _note_left(self) -> None:
-        """Note the weights that the run would leave now. The server's own weights
-        change in a round that is cut off.
+        """Note the weights that the run would leave now.
+
+        A round that is cut off changes the server's own weights.
         """
         coordinator, last = self._coordinator, self.last_scored
         self._head = coordinator.server.head_params(self.leaves_closed_form)
@@ -194,9 +195,7 @@ class History:
         return coordinator.plan.leaves_own(coordinator.server.task.method)
 
     def finals(self) -> dict[int, Broadcast]:
-        """What each client receives at the end: the model, or what it makes its own
-        model of.
-        """
+        """What each client receives at the end: the model, or what its own is made of."""
         server, last = self._coordinator.server, self.last_scored
         assert last is not None, "a run that is over has scored something"
         head = head_broadcast(server, last.round, self.leaves_closed_form)
@@ -220,7 +219,7 @@ class History:
         return self.calibrated or (self.rounds[-1] if self.rounds else closed_form)
 
     def _begun(self) -> Results:
-        """What was known before round 0, with the domains that clients have by now."""
+        """The results known before round 0, with the domains that clients have now."""
         begun, now = self._results, self._coordinator.server.client_domains
         before = {info.domain for info in begun.clients}
         clients = [

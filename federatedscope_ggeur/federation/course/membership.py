@@ -35,9 +35,9 @@ class Membership:
     given : mapping, optional
         Fields of a handshake that the server knows without data, see `Agreement`.
     proven : bool
-        Whether a client number proves an identity: it does within one process, and with
-        tokens. If not, anybody may use a number, so one connection's faults bar no
-        other.
+        Whether a client number proves an identity. It does within one process, and with
+        tokens. If not, anybody may use a number, so faults of one connection do not bar
+        the next.
 
     Attributes
     ----------
@@ -72,8 +72,8 @@ class Membership:
         self.on_domain: Callable[[int, str], None] = lambda number, domain: None
         self.conduct = Conduct()
         self.proven = proven
-        # By number: how many connections have come and gone, and how many had when the
-        # client last answered.
+        # By number: the connections that have ended, now and when the client last
+        # answered.
         self._turns: Counter[int] = Counter()
         self._answered: Counter[int] = Counter()
         self._accepted: set[int] = set()  # clients whose answers the run has used
@@ -83,8 +83,8 @@ class Membership:
         self._prepared: set[int] = set()
         self._unprepared: set[int] = set()
         self._missed: set[int] = set()  # clients that left since they last caught up
-        # since the last request: clients that lost their connection, and those back
-        # again
+        # since the last request: clients that lost their connection, and clients that
+        # came back
         self._lost: set[int] = set()
         self._back: set[int] = set()
 
@@ -125,12 +125,12 @@ class Membership:
         Raises
         ------
         MessageError
-            The client does not fit the others, or the run began without it. The field
-            says where.
+            The client does not fit the others, or the run began without it. The error
+            names the field.
         """
         number, sender = join.client, f"client {join.client}"
         known = self.client_domains if self.started else self._expected
-        # Nobody has proven to be this client, and the run has used nothing of it.
+        # The number proves nothing, and the run has used nothing from this client.
         is_open = not self.proven and number not in self._accepted | set(self._expected)
         if number in self.conduct.barred:
             problem = f"takes no further part: {self.conduct.barred[number]}"
@@ -202,7 +202,7 @@ class Membership:
     # while it goes on
 
     def lose(self, number: int, reason: str) -> None:
-        """A connection ended: that of a client, or one that was not admitted."""
+        """Note that a connection ended, of a client or of one that was not admitted."""
         if not self.started:
             self.joined.pop(number, None)
             self.declared.pop(number, None)
@@ -212,9 +212,7 @@ class Membership:
             self.leave(number, reason)
 
     def disconnect(self, number: int) -> None:
-        """A connection is over. If its number proves nothing, the next client under it
-        starts without strikes.
-        """
+        """End a connection. If its number proves nothing, its strikes end with it."""
         self._turns[number] += 1
         if self.proven:
             return
@@ -231,8 +229,9 @@ class Membership:
         self._accepted.add(number)
 
     def is_over(self, number: int) -> bool:
-        """Whether the connection is over on which a client answered. The number may
-        belong to somebody else now.
+        """Whether the connection of a client's last answer is over.
+
+        Somebody else may use the number now.
         """
         return not self.proven and self._answered[number] != self._turns[number]
 
@@ -250,7 +249,7 @@ class Membership:
         self._missed.add(number)
 
     def come_back(self, number: int) -> None:
-        """A client is back. It is prepared anew if it had lost its connection."""
+        """Note that a client is back. It is prepared anew if its connection was lost."""
         self.absent.pop(number, None)
         self._back.add(number)
 
@@ -262,13 +261,13 @@ class Membership:
             self.come_back(number)
 
     def ask(self) -> None:
-        """A request goes out: count lost and returned clients from now."""
+        """Begin a request: count lost and returned clients from now on."""
         self._lost, self._back = set(), set()
 
     def miss(self, number: int, reason: str, connected: bool) -> str:
         """Note that a client did not answer, or lost its answer while it came back.
 
-        Returns why the client is barred if this was one deadline too many, else "".
+        Returns why the client is barred, if it missed too many deadlines; else "".
         """
         is_back = number in self._back
         self.leave(number, reason, connected)
@@ -296,9 +295,8 @@ class Membership:
         return self._unprepared & self._trains
 
     def take_returned(self) -> list[int]:
-        """The connected training clients that may have missed something, each named
-        once.
-        """
+        """The connected training clients that may have missed something. Each is named
+        only once."""
         missed = self._unprepared | self._missed
         returned = self.here(sorted(missed & self._trains))
         self._missed -= set(returned)
@@ -316,14 +314,13 @@ class Membership:
 
     @property
     def _number(self) -> int:
-        """How many clients the run has. Who joins later is one of those expected."""
+        """How many clients the run has. Clients that join later are counted already."""
         return len(self._expected) or len(self.joined)
 
     def check_quorum(self, when: str, refusal: MessageError | None = None) -> None:
-        """Raise `GGEURError`, with the names of the missing, if too few clients are
-        there.
+        """Raise `GGEURError`, which names the missing, if too few clients are there.
 
-        At least one that trains must be there: unseen clients alone end no round.
+        At least one must train: unseen clients alone cannot end a round.
         """
         if not self.is_short:
             return

@@ -27,7 +27,7 @@ class Conduct:
         self.barred: dict[int, str] = {}
 
     def strike(self, number: int, what: str) -> str:
-        """Count a wrong message of a client. Returns why it is barred for it, or ""."""
+        """Count a wrong message of a client. Returns why it is barred, or ""."""
         self._strikes[number] += 1
         if self._strikes[number] < STRIKES:
             return ""
@@ -47,9 +47,7 @@ class Conduct:
         )
 
     def forgive(self, number: int) -> None:
-        """Forget a client's faults: the next one under this number may be somebody
-        else.
-        """
+        """Forget a client's faults: somebody else may use the number next."""
         del self._strikes[number], self._missed[number]
         self.barred.pop(number, None)
 

@@ -28,8 +28,8 @@ class Declared:
     train, val, test : int
         Rows.
     norm : float
-        A power of two that no training row's norm is above: of a single row it tells
-        no more than that. 0 without rows.
+        A power of two that no training row exceeds; 0 without rows. It tells no more
+        than that of a single row.
     """
 
     train: int = 0
@@ -53,18 +53,18 @@ class Declared:
 
     @classmethod
     def of_message(cls, message: wire.Message) -> Declared:
-        """What `numbers` put into a message; `MessageError` where it is not there."""
+        """Read what `numbers` wrote. Raises `MessageError` if it is missing."""
         train, val, test = (message.integer(f"rows_{name}") for name in SPLITS)
         largest = 2.0 * LARGEST_EMBEDDING * 2**20
         return cls(train, val, test, message.number("norm", largest))
 
     @property
     def longest(self) -> float:
-        """No mean of rows is longer, rounding and compression included."""
+        """The longest that a mean of rows can be, after rounding and compression."""
         return self.norm * _SLACK
 
     def check_rows(self, client: int, field: str, rows: float, declared: int) -> None:
-        """Raise `MessageError` if an answer tells of more rows than were declared."""
+        """Raise `MessageError` if an answer has more rows than were declared."""
         if rows > declared:
             raise MessageError(
                 f"{rows:g} rows, but it declared {declared} when it joined",
@@ -73,7 +73,7 @@ class Declared:
             )
 
     def refuse_norm(self, client: int, field: str, what: str, norm: float) -> None:
-        """Raise `MessageError` for what is longer than the declared norm."""
+        """Raise `MessageError` for a vector longer than the declared norm."""
         raise MessageError(
             f"{what} has the norm {norm:.3g}, but when it joined it declared that no "
             f"row has one above {self.norm:g}",
@@ -82,5 +82,5 @@ class Declared:
         )
 
 
-#: Of the clients that joined; none where all are in this process.
+#: Of the clients that joined; empty if all are in this process.
 Declarations = Mapping[int, Declared]

@@ -1,4 +1,4 @@
-"""The first message of a client: who it is, and what it must have in common."""
+"""The first message of a client: who it is, and what must equal the others'."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Handshake:
     dim : int
         Of the embeddings.
     encoder : str
-        What made them.
+        The model that made them.
     settings : mapping from key to value, as text
     text : str
-        The key of the classes' text features; "" where nothing is made of any.
+        The key of the classes' text features; "" if the run uses none.
     """
 
     class_names: tuple[str, ...]
@@ -40,7 +40,7 @@ class Handshake:
 
     @classmethod
     def of_message(cls, message: wire.Message) -> Handshake:
-        """What `numbers` put into a message; `MessageError` where it is not there."""
+        """Read what `numbers` wrote. Raises `MessageError` if it is missing."""
         names = message.texts("class_names")
         if not names:
             raise message.refuse("class_names", "names no class")
@@ -53,8 +53,10 @@ class Handshake:
         )
 
     def difference(self, other: Handshake, but: Collection[str] = ()) -> str:
-        """Where `other` differs, with both values; "" where it does not, or only in the
-        settings `but`."""
+        """The field in which `other` differs, with both values; "" if none does.
+
+        Differences in the settings `but` do not count.
+        """
         mine, theirs = self._values(), other._values()
         for name in {**mine, **theirs}:
             here, there = mine.get(name), theirs.get(name)
@@ -88,7 +90,7 @@ class Join:
     domain : str
     handshake : Handshake
     declared : Declared
-        What it will send nothing beyond.
+        Bounds on what it will send.
     """
 
     client: int

@@ -1,4 +1,4 @@
-"""How long an answer can be: what its schema allows, known before it is read."""
+"""The longest answer that a schema allows, known before the answer is read."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import torch
 
 from federatedscope_ggeur.methods.tensors import Specs
 
-#: Bytes beside tensors: the frame of safetensors, numbers, texts. All that is asked
-#: for without tensors, and all that is said unasked, fits in.
+#: Bytes beside tensors: the frame of safetensors, numbers, texts. A message without
+#: tensors fits in.
 PLAIN = 64 * 1024
 
 
 def of_tensors(numbers: int | None, specs: Specs) -> int | None:
     """Bytes of the longest message with so many weights and the tensors of a method.
 
-    None where neither schema nor method bounds it.
+    None if neither schema nor method bounds it.
     """
     if numbers is None:
         return None

@@ -23,11 +23,11 @@ from federatedscope_ggeur.federation.arithmetic import is_finite
 
 VERSION = 4
 
-#: More rows, rounds or steps than any run has; sums of such numbers stay exact.
+#: More rows, rounds or steps than any run has. Sums of such numbers stay exact.
 LARGEST = 2**40
 
-# What a method's own tensors may be: of others torch cannot tell whether they are
-# finite, or cannot add them.
+# The types of a method's own tensors. Of other types torch cannot tell whether they
+# are finite, or cannot add them.
 _OWN_DTYPES = (torch.float32, torch.float64, torch.int64, torch.uint8)
 _OWN_DIMENSIONS = 8
 
@@ -41,7 +41,7 @@ def pack(kind: str, numbers: Mapping, tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def unpack(data: bytes, kind: str, sender: str) -> Message:
-    """The message in `data`, which must be of `kind` and of this version.
+    """Read the message in `data`, which must be of `kind` and of this version.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def unpack(data: bytes, kind: str, sender: str) -> Message:
         header = json.loads(metadata["ggeur"])
         version, found = header["version"], header["kind"]
         numbers = dict(header["numbers"])
-    # RuntimeError: torch refuses a shape, or Python a text nested too deeply.
+    # RuntimeError: a shape that torch refuses, or a text nested too deeply.
     except (
         SafetensorError,
         KeyError,
@@ -84,8 +84,10 @@ def unpack(data: bytes, kind: str, sender: str) -> Message:
 
 
 def sealed(numbers: Mapping, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """`numbers` with a checksum of themselves and of `tensors`: for files, which a disk
-    may damage; see `Message.check_content`."""
+    """`numbers` with a checksum of themselves and of `tensors`.
+
+    A disk may damage a file; `Message.check_content` finds it.
+    """
     return {**numbers, "checksum": _checksum(numbers, tensors)}
 
 
@@ -101,8 +103,10 @@ def _checksum(numbers: Mapping, tensors: Mapping[str, Tensor]) -> str:
 
 
 def size_with(data: bytes, numbers: Mapping[str, int]) -> int:
-    """How long the message in `data`, one of this process, is with other `numbers` in
-    its header; those that it has none of are left out."""
+    """The length of the message in `data`, of this process, with other `numbers`.
+
+    Numbers that its header does not have are left out.
+    """
     length = int.from_bytes(data[:8], "little")
     header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["ggeur"])
     held = header["numbers"]
@@ -111,12 +115,14 @@ def size_with(data: bytes, numbers: Mapping[str, int]) -> int:
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`tensors` by ``<prefix>.<name>``, which `Message.tensors_under` undoes."""
+    """`tensors` by ``<prefix>.<name>``. `Message.tensors_under` undoes it."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
 def shape_problem(tensor: Tensor, shape: tuple[int | None, ...]) -> str:
-    """What is wrong if `tensor` is not of `shape` (None: any length), else ""."""
+    """What is wrong with the shape of `tensor`, if it is not `shape`; else "".
+
+    None in `shape` stands for any length."""
     if len(shape) == tensor.ndim and all(
         want in (None, have) for want, have in zip(shape, tensor.shape)
     ):
@@ -128,8 +134,8 @@ def shape_problem(tensor: Tensor, shape: tuple[int | None, ...]) -> str:
 class Message:
     """A received message whose fields are checked as they are taken out.
 
-    Every method raises `MessageError` with the sender and the field where the message
-    does not hold what was expected.
+    Every method raises `MessageError`, with the sender and the field, if the message
+    does not hold what is expected.
     """
 
     def __init__(
@@ -208,7 +214,7 @@ class Message:
         return tensor
 
     def check_content(self) -> None:
-        """Refuse content that is not that of whose checksum `sealed` made."""
+        """Refuse content that does not match the checksum of `sealed`."""
         numbers = {name: n for name, n in self._numbers.items() if name != "checksum"}
         if self.text("checksum") != _checksum(numbers, self._tensors):
             raise self.refuse("checksum", "the content is damaged")
@@ -218,7 +224,7 @@ class Message:
         return field in self._tensors
 
     def only(self, fields: Collection[str], prefix: str | None = None) -> None:
-        """Refuse a tensor that is not among `fields`, or ``<prefix>.<name>``."""
+        """Refuse tensors other than `fields` and ``<prefix>.<name>``."""
         unknown = sorted(
             name
             for name in self._tensors.keys() - set(fields)

@@ -1,4 +1,4 @@
-"""What both sides of a federation know of each other's messages beforehand."""
+"""What both sides of a federation know beforehand about each other's messages."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class StatisticsForm:
     Attributes
     ----------
     content : {"class", "pooled", "means"}
-        Beside counts and means: a scatter for each class, the one summed over classes,
-        or none. Closed forms say which they need in the same words.
+        Beside counts and means: a scatter for each class, one summed over classes, or
+        none. Closed forms name what they need by the same words.
     exact : bool
         Scatters in float64 in place of float32, for what inverts them.
     compression : Compression, optional
-        Not with "class": means and scatter are cut and rounded so; `exact` has no
+        How means and scatter are cut and rounded. Not with "class"; `exact` has no
         meaning then.
     """
 
@@ -55,7 +55,7 @@ class StatisticsForm:
         return StatisticsForm("class", self.exact)
 
 
-#: As the paper has it.
+#: The paper's form.
 EACH_CLASS = StatisticsForm()
 
 
@@ -69,10 +69,10 @@ class MessageSchema:
     dim : int
         Of the embeddings.
     num_parameters : int or None
-        Of the weights that travel; None: the model takes several numbers of them.
+        Of the weights that travel; None if their number varies.
     statistics : StatisticsForm
     pooled_geometry : bool
-        One shape for all classes goes down in place of one for each.
+        One shape for all classes goes down, not one for each.
     counted_prototypes : bool
         Prototypes are class means over all clients, and come with counts.
     """
