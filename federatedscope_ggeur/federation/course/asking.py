@@ -92,7 +92,7 @@ class Asking:
         self._count_down(parts)
         awaited = [k for k in sorted(parts) if k in replies or not kind.needs_all]
         for k in awaited:
-            # Each reply is freed once it is decoded: two copies would not fit in memory.
+            # Each reply is freed once it is decoded: two copies would not fit.
             reply = replies.pop(k, Absence("no answer"))
             if isinstance(reply, Absence):
                 put_out = members.miss(k, reply.reason, reply.connected)

@@ -128,8 +128,8 @@ class ClientHandler:
         if not kind.shared_parts:
             self._cache.clear()
         if Broadcast in kind.parts and not self._begun:
-            # The server's checkpoint belongs to this run by now. The state of an earlier
-            # run is removed here: this client may not be drawn for long.
+            # The server's checkpoint belongs to this run by now. The state of an
+            # earlier run is removed here: this client may not be drawn for long.
             self._begun = True
             self._keep_state()
         payloads = [

@@ -195,7 +195,7 @@ class History:
         return coordinator.plan.leaves_own(coordinator.server.task.method)
 
     def finals(self) -> dict[int, Broadcast]:
-        """What each client receives at the end: the model, or what its own is made of."""
+        """What each client receives at the end: the model, or the base of its own."""
         server, last = self._coordinator.server, self.last_scored
         assert last is not None, "a run that is over has scored something"
         head = head_broadcast(server, last.round, self.leaves_closed_form)

@@ -249,7 +249,7 @@ class Membership:
         self._missed.add(number)
 
     def come_back(self, number: int) -> None:
-        """Note that a client is back. It is prepared anew if its connection was lost."""
+        """Note that a client is back. It is prepared anew if it was disconnected."""
         self.absent.pop(number, None)
         self._back.add(number)
 

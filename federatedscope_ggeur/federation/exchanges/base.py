@@ -149,7 +149,7 @@ class Spent:
 
 
 class ClientSide:
-    """One client's side of a question; made when it is first asked.
+    """One client's side of a question. It is made when the client is first asked.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ class Exchange:
 
     @classmethod
     def agreed(cls, run: Demands) -> Mapping[str, object]:
-        """The settings that all sides must share if it is due, beside shared keys."""
+        """The settings, beside shared keys, that all sides must share if it is due."""
         own = (f"{cls.name}.{key.name}" for key in cls.SETTINGS)
         return {name: run[name] for name in own}
 
@@ -229,7 +229,7 @@ class Exchange:
     def withheld_note(
         cls, counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
     ) -> str:
-        """A note on what the min-count threshold keeps back, if that is much; else "".
+        """A note if the min-count threshold keeps back much; else "".
 
         Parameters
         ----------
@@ -253,10 +253,10 @@ class Exchange:
         """Use a client's statistics. They come in client order and are not kept."""
 
     def on_total(self, statistics: Any) -> None:
-        """Use the summed statistics of all clients, as far as they may go down."""
+        """Use the summed statistics of all clients: the part that may go down."""
 
     def catch_up(self, returned: list[int]) -> Requests[None]:
-        """Ask or send what these clients, who are back, may have missed."""
+        """Ask or send what these clients may have missed; they have come back."""
         yield from ()
 
     def round(self, number: int) -> Requests[dict[str, Any]]:

@@ -121,9 +121,8 @@ class AugmentationClient(ClientSide):
         self.client.init_broadcast = dict(message.tensors)
 
     def _own_space(self) -> Space:
-        """The space if none came down: raw, or that of the client's own rows if nobody
-        else trains its model.
-        """
+        """The space if none came down: raw, or the space of the client's own rows if it
+        trains alone."""
         client, task = self.client, self.client.task
         if task.method.federated:
             return Space.raw(task.dim)
@@ -133,9 +132,7 @@ class AugmentationClient(ClientSide):
 def _validate(
     exchange: AugmentationExchange, request: Request, reply: PrepareReply
 ) -> None:
-    """Require the tensors of the method. A repeated reply must count for as much as the
-    first.
-    """
+    """Require the tensors of the method. A repeated reply must have the same weight."""
     server = exchange.server
     method, k = server.task.method, reply.client
     require_known(k, server.client_domains)
@@ -155,7 +152,7 @@ def _validate(
 
 
 def _bound(declared: Declared, exchange: Any, reply: PrepareReply) -> None:
-    """Refuse a weight above the client's rows, if these are what it counts for."""
+    """Refuse a weight above the client's rows, if rows are the weight."""
     weight = reply.aggregation_weight
     if exchange.settings.weight != "augmented":
         rows = declared.train
@@ -189,7 +186,7 @@ INIT_BROADCAST = RequestKind(
 
 @register_exchange("augmentation")
 class AugmentationExchange(Exchange):
-    """Prepares clients for training, also those that come back.
+    """Prepares clients for training, clients that come back included.
 
     Attributes
     ----------
@@ -197,7 +194,7 @@ class AugmentationExchange(Exchange):
     book : PrototypeBook
         Class means, kept for clients that come back.
     geometry, init_broadcast : bytes
-        What all clients get; empty if there is none.
+        The messages to all clients; empty if there is none.
     """
 
     KINDS = (PREPARE, INIT_BROADCAST)
@@ -234,8 +231,9 @@ class AugmentationExchange(Exchange):
         )
 
     def prototypes(self, client: int) -> Prototypes | None:
-        """Class means, in the space, of all sources but the client's own; None without
-        step 2.
+        """Class means, in the space, of all sources but the client's own.
+
+        None without step 2.
         """
         if 2 not in self._steps:
             return None
@@ -254,7 +252,7 @@ class AugmentationExchange(Exchange):
             server.settings.ignore_weight,
             server.settings.max_share,
         )
-        # a client may be back already, but too late for its window
+        # a client may be back, but too late for its window
         message = self.start(members.unprepared)
         down = 0
         if message is not None:
@@ -263,7 +261,7 @@ class AugmentationExchange(Exchange):
         self._sent = {**sent, "init_broadcast_bytes_down": down}
 
     def start(self, absent: Collection[int] = ()) -> InitBroadcast | None:
-        """End round 0. Returns what the method made of all uploads, for all clients.
+        """End round 0. Returns the method's message to all clients.
 
         Raises
         ------
@@ -284,7 +282,7 @@ class AugmentationExchange(Exchange):
         return InitBroadcast(tensors) if tensors else None
 
     def add_reply(self, reply: PrepareReply) -> None:
-        """Note what a client counts for and what its method sends once.
+        """Note a client's aggregation weight, and what its method sends once.
 
         A client that comes back was ready before. Its first reply stays valid.
         """
@@ -337,7 +335,7 @@ class AugmentationExchange(Exchange):
         self.book.load(held)
 
     def _prepare(self, numbers: list[int]) -> Requests[Counter[str]]:
-        """Prepare clients for training. Returns the bytes of what travels, by name."""
+        """Prepare clients for training. Returns the bytes that travel, by name."""
         course, sent = self.course, Counter[str]()
         before, held = course.spent(), self.server.space
         space = b"" if held.is_raw else SpaceBroadcast(held).to_bytes()

@@ -21,8 +21,9 @@ TRAVEL_PRECISION = 4 * torch.finfo(torch.float32).eps
 
 
 def global_geometry(statistics: Statistics, space: Space, pooled: bool) -> Geometry:
-    """The shape, in `space`, of every class in `statistics`. If pooled, one shape for
-    all classes, also for those that are not in them.
+    """The shape, in `space`, of every class in `statistics`.
+
+    If pooled, one shape for all classes, those without statistics included.
 
     Raises
     ------

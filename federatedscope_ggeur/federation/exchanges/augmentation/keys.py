@@ -29,7 +29,7 @@ from federatedscope_ggeur.settings import (
 SINGLE_DOMAIN_SIZE, MULTI_DOMAIN_SIZE, PROTOTYPE_SIZE = 2000, 500, 500
 #: The published code's for Digits, and the number that the plugin document recommends.
 RELEASE_TARGET, PER_ANCHOR = 2000, 50
-#: In step 2 around the one mean of all other clients.
+#: For step 2 around the one mean over all other clients.
 OTHERS_SIZE = 600
 
 KEYS = (

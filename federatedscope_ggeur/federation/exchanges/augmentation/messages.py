@@ -114,7 +114,7 @@ class Prototypes:
 
 @dataclass(frozen=True)
 class PrepareReply:
-    """Round 0, up: what the client counts for, and what its method sends once."""
+    """Round 0, up: the client's aggregation weight, and what its method sends once."""
 
     client: int
     aggregation_weight: float
@@ -140,7 +140,7 @@ class PrepareReply:
 
 @dataclass(frozen=True)
 class InitBroadcast:
-    """Round 0, down, the same for every client: what the method made of all uploads."""
+    """Round 0, down, the same for every client: the method's message to all."""
 
     tensors: Mapping[str, Tensor]
 

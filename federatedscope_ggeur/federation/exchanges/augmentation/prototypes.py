@@ -13,7 +13,7 @@ from federatedscope_ggeur.federation.wire.schema import Statistics
 from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.geometry.moments import Located, Means
 
-#: stands in tensor names for a client's number
+#: stands in tensor names in place of a client's number
 _ALL = "all"
 
 
@@ -24,8 +24,8 @@ class PrototypeBook:
     ----------
     client_domains : mapping from client number to domain
     kind : {"domain", "client", "others"}
-        One prototype for each class and domain, or for each class and client; or one
-        over all clients, from which each client takes its own rows out.
+        One prototype for each class and domain; for each class and client; or one over
+        all clients, out of which each client takes its own rows.
     """
 
     def __init__(self, client_domains: Mapping[int, str], kind: str):
@@ -35,7 +35,9 @@ class PrototypeBook:
 
     @property
     def _source(self) -> dict[int, str | int]:
-        """The source of each client, whose domain may change until it has sent one."""
+        """The source of each client. Its domain may change until it has sent
+        statistics.
+        """
         by_domain = self._kind == "domain"
         return {k: d if by_domain else k for k, d in self._domains.items()}
 

@@ -9,7 +9,7 @@ from federatedscope_ggeur.geometry import AugmentationSettings
 
 @dataclass(frozen=True)
 class SetSettings:
-    """How a client makes its training set, and what the client counts for.
+    """How a client makes its training set, and its aggregation weight.
 
     Attributes
     ----------

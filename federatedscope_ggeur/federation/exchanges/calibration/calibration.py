@@ -35,7 +35,7 @@ class CalibrationSettings:
     epochs : int
         Over all draws.
     training : TrainingSettings
-        Of the clients: optimiser, batch size and clipping are taken from it.
+        The clients' settings. Optimiser, batch size and clipping are used.
     """
 
     samples: int
@@ -58,8 +58,8 @@ def calibrate(
     params : Tensor of shape (P,)
         Where training starts; layers before the last stay.
     statistics : ClassStatistics
-        Of what the last layer takes in at `params`, merged over clients. The weights of
-        a class without any stay, and it has no part in the softmax.
+        Of the last layer's input at `params`, merged over clients. A class without
+        statistics keeps its weights and has no part in the softmax.
     settings : CalibrationSettings
     seed : int
         The run's.
@@ -102,8 +102,11 @@ class Calibration:
         self._statistics = ClassStatistics.empty(model.num_classes, dim)
 
     def takes(self, statistics: Statistics) -> bool:
-        """Take statistics of the embeddings if they are those of what the last layer
-        takes in: of each class, and the head is linear."""
+        """Take statistics of the embeddings, if they serve.
+
+        They do if the head is linear, so that embeddings are the last layer's input,
+        and if they are by class.
+        """
         if not isinstance(self._model, LinearHead) or not statistics.classes:
             return False
         if isinstance(statistics, ClassStatistics):
@@ -118,14 +121,14 @@ class Calibration:
     def run(
         self, params: Tensor, space: Space | None = None
     ) -> tuple[Tensor, dict[str, int]]:
-        """The calibrated weights of shape (P,), and what there was to draw from.
+        """The calibrated weights of shape (P,), and what the draws were made from.
 
         Parameters
         ----------
         params : Tensor of shape (P,)
         space : Space, optional
-            What the weights are trained in, if it is not raw: draws for a linear head
-            are made there.
+            The space of the weights, if it is not raw. Draws for a linear head are made
+            in it.
 
         Raises
         ------

@@ -37,7 +37,7 @@ from federatedscope_ggeur.geometry import ClassStatistics
 
 
 class CalibrationClient(ClientSide):
-    """Sends statistics of what the last layer takes in, at one set of weights only."""
+    """Sends statistics of the last layer's input, at one set of weights only."""
 
     _asked: Broadcast | None = None
 
@@ -49,8 +49,8 @@ class CalibrationClient(ClientSide):
         Raises
         ------
         MessageError
-            At other weights: hidden layers of the server's choosing, one after the
-            other, could tell rows apart.
+            The weights are not the first ones. With several hidden layers of its own
+            choice a server could tell rows apart.
         """
         before = self._asked
         if before is not None and not before.params.equal(broadcast.params):
@@ -70,7 +70,7 @@ def _schema(exchange: CalibrationExchange) -> MessageSchema:
 
 
 def _bound(declared: Declared, exchange: Any, upload: StatisticsUpload) -> None:
-    """No more rows than there are; of what a layer takes in nothing is declared."""
+    """Refuse more rows than declared. Nothing else is declared of a layer's input."""
     rows = int(upload.statistics.counts.sum())
     declared.check_rows(upload.client, "counts", rows, declared.train)
 
@@ -117,7 +117,7 @@ class CalibrationExchange(Exchange):
         return withheld_note(counts, threshold, domains)
 
     def run(self, number: int) -> Requests[dict[str, int]]:
-        """Calibrate the head after the last round; what there was to draw from."""
+        """Calibrate the head after the last round. Returns the source of the draws."""
         course, server, calibration = self.course, self.server, self.calibration
         if not calibration.takes(server.statistics):
             for window in windows(server.participants, course.plan.round0_window):

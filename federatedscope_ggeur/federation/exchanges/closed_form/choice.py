@@ -32,8 +32,7 @@ class Choice(NamedTuple):
         Where training starts: at `form`, at another form, or, with None, at random
         weights.
     candidate : int or None
-        The place of `form` among the candidates; None if rows left out say nothing of
-        it.
+        The place of `form` among the candidates; None if left-out rows do not score it.
     ends : bool
         Whether the run ends with this head: nothing is trained.
     """
@@ -45,8 +44,10 @@ class Choice(NamedTuple):
     ends: bool = False
 
     def recorded(self, report: dict[str, Any]) -> dict[str, Any]:
-        """What to record of the head: the `report` of its solution, how it was chosen,
-        and where training starts if not from it.
+        """What to record of the head: the `report` of its solution and how it was
+        chosen.
+
+        Also where training starts, if it does not start from the head.
         """
         how = dict(self.details)
         if "chosen_by" in how and report.get("shrinkage_rule") == "set":
@@ -67,8 +68,8 @@ AT_GRID_END = (
     "{taken} is taken, which is the last that is tried: one beyond it may be better; "
     "set it by hand"
 )
-#: Of more withheld rows the trained head is kept. The share was read off the data sets
-#: of one study, CLIP's embeddings and others.
+#: If a larger share of rows is withheld, the trained head is kept. The share is from
+#: the data sets of one study, CLIP's embeddings and others.
 MOST_WITHHELD = 0.02
 ENDS = (
     "nothing is trained: {share:.1%} of the rows are withheld, and labels and domains "
@@ -81,7 +82,8 @@ def choose_by_hits(
     form: ClosedForm, counts: Sequence[HitCounts], share: float
 ) -> Choice:
     """The candidate with the best hits over all clients, see `ClosedForm.pick`.
-    Training would start there, too.
+
+    Training, if there is any, starts there, too.
 
     `share` is the result of `confounded_share`.
     """
@@ -116,11 +118,11 @@ def lda_of(
 def end_or_train(
     choice: Choice, counts: Sequence[HitCounts], uploaded: Mapping[int, int]
 ) -> Choice:
-    """Whether the run ends with the one-shot head, where it would keep the better one.
+    """Whether a run that keeps the better head ends with the one-shot head.
 
-    Training sees the withheld rows; the one-shot head does not. If there are few of
-    these, the trained head is not kept, unless validation rows can speak for it. So
-    nothing is trained.
+    Training sees withheld rows; the one-shot head does not. If few rows are withheld,
+    the trained head would be kept only on the word of validation rows. Without such
+    rows, training is of no use.
 
     Parameters
     ----------
@@ -139,8 +141,9 @@ def end_or_train(
 
 
 def choose_start(form: ClosedForm, counts: Sequence[HitCounts]) -> ClosedForm:
-    """Where training starts by the same hits, if the chosen head cannot be trained; see
-    `ClosedForm.pick_start`.
+    """Where training starts, by the same hits, if the chosen head cannot be trained.
+
+    See `ClosedForm.pick_start`.
     """
     hits, rows = _added(counts)
     return form.pick_start(hits, rows) if rows else form.untuned().as_start()
@@ -149,8 +152,8 @@ def choose_start(form: ClosedForm, counts: Sequence[HitCounts]) -> ClosedForm:
 def choose_untuned(form: ClosedForm, share: float, keeps_best: bool) -> Choice:
     """The head if labels and domains are confounded. The log says so.
 
-    It is no good start either. A run that may keep the trained head trains from random
-    weights, and keeps that one.
+    The head is no good start either. A run that may keep the trained head starts from
+    random weights and keeps the trained head.
     """
     chosen = form.untuned()
     note = CONFOUNDED.format(share=share, taken=_described(chosen))
@@ -179,7 +182,7 @@ def choose_temperature(
 ) -> Temperature:
     """The temperature with the least log-loss over all clients' left-out rows.
 
-    `by` are those that were asked for.
+    `by` are the temperatures that clients were asked for.
     """
     rows = sum(answer.rows for answer in answers)
     if not rows:

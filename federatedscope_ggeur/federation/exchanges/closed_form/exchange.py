@@ -86,8 +86,8 @@ class ClosedFormSettings:
 
 
 class ClosedFormClient(ClientSide):
-    """Counts how many of the client's rows each candidate classifies correctly, and
-    tells the log-loss of one of them.
+    """Counts the client's rows that each candidate classifies correctly, and tells the
+    log-loss of one candidate.
     """
 
     _asked: LeaveOneOut | None = None
@@ -97,12 +97,12 @@ class ClosedFormClient(ClientSide):
         self._queries: dict[type, LossQuery | ConfidenceQuery] = {}
 
     def hit_counts(self, message: LeaveOneOut) -> HitCounts:
-        """The hits on the rows of classes that the client sent statistics of, those
-        for validation included.
+        """The hits on rows of the classes that the client sent statistics of.
 
-        Each row is left out of the statistics that contain it. Validation rows are in
-        none. Rows of withheld classes are not scored: who knows all other rows would
-        have the hits of these alone, and recognize them (A13 of the audit).
+        Validation rows are scored, too; they are in no statistics. Each other row is
+        left out of the statistics that contain it. Rows of withheld classes are not
+        scored. An attacker who knows all other rows could recognise them by their hits
+        (attack A13 of the audit).
 
         Raises
         ------
@@ -124,11 +124,10 @@ class ClosedFormClient(ClientSide):
         )
 
     def log_losses(self, message: LeaveOneOut | None, query: LossQuery) -> LogLosses:
-        """The log-loss of one candidate on the same rows, at the temperatures asked
-        for.
+        """The log-loss of one candidate on the same rows, at the given temperatures.
 
-        Validation rows count only if they are ``min_samples`` together. A client that
-        was started again since, and no longer has the components, tells of no rows.
+        Validation rows count only if they are at least ``min_samples``. A client that
+        was started again no longer has the components, and reports no rows.
 
         Raises
         ------
@@ -172,7 +171,7 @@ class ClosedFormClient(ClientSide):
         return self.client.settings.of(ClosedFormSettings).form
 
     def _check(self, query: LossQuery | ConfidenceQuery, what: str) -> None:
-        """Require that this candidate exists and no other was asked about before."""
+        """Require that the candidate exists and no other was asked about before."""
         if self._queries.setdefault(type(query), query) != query:
             raise _refused("kind", f"{what} a second time, for another candidate")
         if query.candidate >= len(self.form.candidates()):
@@ -184,7 +183,7 @@ class ClosedFormClient(ClientSide):
         self._asked = self.client.merged = message
 
     def parts(self, message: LeaveOneOut) -> tuple[Rows, Rows]:
-        """The rows in the statistics, and those for validation of the same classes."""
+        """The rows in the statistics, and validation rows of the same classes."""
         client, names = self.client, message.components.domain_names
         if client.domain not in names:
             raise _refused("domains", f"{client.domain!r} is not among {names}")
@@ -212,18 +211,18 @@ class ClosedFormClient(ClientSide):
 def sum_losses(
     score: LeftOut, parts: Iterable[Rows], by: Sequence[float], least: int
 ) -> tuple[int, Tensor]:
-    """The left-out rows of a client that count, and their log-losses.
+    """How many left-out rows of a client count, and their summed log-losses.
 
     Parameters
     ----------
     score : LeftOut
     parts : iterable of Rows
-        The rows in the statistics, and others, which count only if they are at least
-        `least`.
+        The rows in the statistics, then other rows, which count only if they are at
+        least `least`.
     by : sequence of float
         Temperatures.
     least : int
-        Of fewer rows nothing is told.
+        With fewer rows nothing is reported.
 
     Returns
     -------
@@ -245,9 +244,7 @@ def _refused(field: str, problem: str) -> MessageError:
 
 
 def _validate(exchange: ClosedFormExchange, request: Request, counts: HitCounts):
-    """Require one count for each candidate, over the rows that the client sent
-    statistics of at least.
-    """
+    """Require a count for each candidate, over at least the rows of its statistics."""
     uploaded = exchange.server.uploaded_rows
     require_known(counts.client, uploaded)
     candidates = len(exchange.solver.candidates)
@@ -413,7 +410,7 @@ class ClosedFormExchange(Exchange):
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether the head has a temperature, so that clients know the components."""
+        """Whether the head has a temperature; then clients have the components."""
         return "temperature" in self._details
 
     def complete(self) -> Requests[None]:
@@ -476,7 +473,7 @@ class ClosedFormExchange(Exchange):
     def _temperature(
         self, components: Components | None, choice: Choice, model: Model
     ) -> Requests[Temperature]:
-        """What the head's scores are to be divided by, by rows left out."""
+        """The temperature of the head, chosen by left-out rows."""
         reason = self._not_calibrated(choice, model)
         if components is None or choice.candidate is None or reason:
             return Temperature(
@@ -484,7 +481,7 @@ class ClosedFormExchange(Exchange):
             )
         by = temperatures(spread_of_scores(model, components))
         query = LossQuery(choice.candidate, by).to_bytes()
-        # Who has counted hits has the components by now.
+        # Clients that have counted hits have the components.
         parts = b""
         if not self._sent:
             parts = LeaveOneOut(self._left_out_of(components)).to_bytes()
@@ -527,8 +524,9 @@ class ClosedFormExchange(Exchange):
 def _cool(
     solved: Solved, begun: Solved | None, temperature: float, components: Components
 ) -> None:
-    """Divide the logits of the head and of the start by the temperature; those of
-    another start by one that is as large beside its scores.
+    """Divide the logits of the head, and of the start, by the temperature.
+
+    If training starts from another head, the temperature is scaled to its scores.
     """
     if begun is not None and begun is not solved and can_cool(begun.model):
         apart = spread_of_scores(solved.model, components)

@@ -14,7 +14,7 @@ _BY = "val_acc"
 
 
 def withheld_share(round0: Round0) -> float:
-    """The share of the training rows that is in no statistics; 0 if it is unknown."""
+    """The share of training rows that are in no statistics; 0 if it is unknown."""
     details = (round0.closed_form.details if round0.closed_form else None) or {}
     if round0.sums is None:
         return details.get("withheld_share", 0.0)
@@ -25,12 +25,12 @@ def withheld_share(round0: Round0) -> float:
 def kept_head(round0: Round0, rounds: Sequence[RoundRecord]) -> Kept:
     """Which head is kept after these rounds. Test rows have no say.
 
-    If labels and domains are confounded, it is the trained head. Neither left-out rows
-    nor validation rows of the same clients then show how a class looks in other
-    domains. If not, it is the head with more hits on validation rows after the last
+    If labels and domains are confounded, it is the trained head. Then neither left-out
+    rows nor validation rows of the same clients show how a class looks in other
+    domains. Otherwise it is the head with more hits on validation rows after the last
     evaluated round; on a tie, the one-shot head. Without validation rows it is the
-    trained head if more than 2% of the rows are withheld, which it alone has seen, and
-    else the one-shot head.
+    one-shot head, unless more than 2% of the rows are withheld: only the trained head
+    has seen these.
 
     Parameters
     ----------

@@ -27,8 +27,7 @@ _TENSORS = ("labels", "counts", "means", "clients", "domains")
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """Round 0, down, the same for every client: the components that rows are left out
-    of.
+    """Round 0, down, the same for every client: components to leave rows out of.
 
     They are float64, so that client and server compute the same.
     """
@@ -41,18 +40,18 @@ class LeaveOneOut:
     def scores(self, form: ClosedForm, candidate: int | None = None) -> LeftOut:
         """Scores of left-out rows by all candidates of `form`, or by one `candidate`.
 
-        They are prepared once for all clients of a process that share `form`.
+        All clients of a process that share `form` share the preparation.
         """
 
         def prepared() -> tuple[ClosedForm, LeftOut]:
             one = form if candidate is None else form.candidates()[candidate]
             return form, one.leave_out(self.components)
 
-        # With the form itself kept, no other one gets its id.
+        # The form is kept, so that no other one can get its id.
         return self.once((id(form), candidate), prepared)[1]
 
     def once(self, key: Hashable, derive: Callable[[], T]) -> T:
-        """What `derive` makes of the components, once for all clients of a process."""
+        """The result of `derive` on the components, made once for all clients."""
         if key not in self._derived:
             self._derived[key] = derive()
         return self._derived[key]
@@ -128,12 +127,12 @@ class HitCounts:
     ----------
     client : int
     rows : int
-        All its rows, with those of withheld classes and those for validation.
+        All its rows: rows of withheld classes and validation rows included.
     hits : Tensor of shape (candidates,), int64
     validation : int
-        Those for validation.
+        Its validation rows.
     scored : int
-        Those that hits are of: without rows of withheld classes.
+        The rows that were scored: without rows of withheld classes.
     """
 
     client: int
@@ -171,7 +170,7 @@ class HitCounts:
 
 @dataclass(frozen=True)
 class LossQuery:
-    """Round 0, down: which candidate's log-losses are asked for, at which temperatures.
+    """Round 0, down: asks for a candidate's log-losses at some temperatures.
 
     Attributes
     ----------
@@ -208,7 +207,7 @@ class LogLosses:
     ----------
     client : int
     rows : int
-        The rows that are in it; 0 if these would be fewer than ``ggeur.min_samples``.
+        The rows that are summed; 0 if they are fewer than ``ggeur.min_samples``.
     losses : Tensor of shape (TEMPERATURES,), int64
         Sums over these rows, in 1/64 nat.
     """
@@ -228,9 +227,7 @@ class LogLosses:
 
 
 def take_losses(message: wire.Message, shape: tuple[int, ...]) -> tuple[int, Tensor]:
-    """The rows of an answer, and its log-losses of this shape, which are those of
-    these rows.
-    """
+    """Read the rows of an answer and its log-losses, and require that they fit."""
     message.only(("losses",))
     rows, losses = message.integer("rows"), message.tensor("losses", I64, shape)
     if ((losses < 0) | (losses > LARGEST_LOSS)).any():
@@ -243,7 +240,7 @@ def take_losses(message: wire.Message, shape: tuple[int, ...]) -> tuple[int, Ten
 
 @dataclass(frozen=True)
 class ConfidenceQuery:
-    """Round 0, down: of which candidate at which temperature confidences are counted.
+    """Round 0, down: asks for a candidate's confidences at a temperature.
 
     Attributes
     ----------

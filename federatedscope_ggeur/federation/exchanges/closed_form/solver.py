@@ -15,7 +15,7 @@ from federatedscope_ggeur.models.closed_forms import (
 
 
 class HeadSolver:
-    """Collects what the one-shot head needs, and solves it.
+    """Collects what the one-shot head needs, and solves for it.
 
     Parameters
     ----------

@@ -56,7 +56,7 @@ from federatedscope_ggeur.models.closed_forms import (
 from federatedscope_ggeur.models.closed_forms.temperature import log_losses
 from federatedscope_ggeur.reporting import TemperatureScaling, WorstClient, average
 
-#: Fewer validation rows than about this many do not tell the temperature well enough.
+#: With fewer validation rows the temperature would be too uncertain.
 LEAST_VALIDATION = 150
 #: From 1/16 to 256: trained heads are too sure more often than not.
 _TEMPERATURES = temperatures(16.0)
@@ -74,8 +74,8 @@ class EvaluationClient(ClientSide):
         Raises
         ------
         MessageError
-            This is a second head and nothing is trained. By the losses of heads of its
-            own choice a server could tell rows.
+            This is a second head and nothing is trained. With the losses of heads of
+            its own choice a server could reconstruct rows.
         """
         if not self.client.settings.demands.trains:
             before = self._scored or broadcast
@@ -105,7 +105,7 @@ class EvaluationClient(ClientSide):
     def validation_losses(self, broadcast: Broadcast, query: LossQuery) -> LogLosses:
         """The log-loss of the trained head on validation rows at each temperature.
 
-        A client with fewer of them than ``ggeur.min_samples`` tells of no rows.
+        A client with fewer of them than ``ggeur.min_samples`` reports no rows.
 
         Raises
         ------
@@ -126,8 +126,9 @@ class EvaluationClient(ClientSide):
         return LogLosses(client.number, len(rows), in_units(losses))
 
     def eval_params(self, broadcast: Broadcast) -> Tensor:
-        """The weights [P + Q] that the client scores after a round, on raw embeddings:
-        those broadcast, or its own.
+        """The weights [P + Q] that the client scores after a round, on raw embeddings.
+
+        They are the broadcast ones or its own.
         """
         client, number = self.client, broadcast.round_number
         method = client.task.method
@@ -142,7 +143,7 @@ class EvaluationClient(ClientSide):
         if not method.federated:
             return None
         params = broadcast.params
-        # Only clients with models of their own get it in the space.
+        # Only clients with models of their own get the model in the space.
         if method.personal:
             params = fold(client.model, params, client.space)
         return client.scored_model.at(params)
@@ -216,14 +217,14 @@ VALIDATION_LOSSES = RequestKind(
 
 @register_exchange("evaluation")
 class EvaluationExchange(Exchange):
-    """Has the head scored after the rounds in which that is due.
+    """Has the head scored after each round in which scoring is due.
 
     Attributes
     ----------
     scores : dict from split to dict from domain to Score
-        Of the last evaluation.
+        Scores of the last evaluation.
     reports : dict from client number to ScoreReport
-        What clients scored in it on their own rows, unseen clients included.
+        The clients' reports in it, unseen clients included.
     """
 
     KINDS = (EVALUATE, VALIDATION_LOSSES)
@@ -249,8 +250,9 @@ class EvaluationExchange(Exchange):
         return scored
 
     def score(self, number: int) -> Requests[dict[str, Any]]:
-        """Score the head (in round 0 the one-shot head); the fields of a record that
-        say how well it did."""
+        """Score the head; in round 0 it is the one-shot head. Returns fields of a
+        record.
+        """
         course, server = self.course, self.server
         plan = course.plan
         splits = plan.evaluation.splits
@@ -291,8 +293,8 @@ class EvaluationExchange(Exchange):
         """Divide the trained head's logits by the temperature with the least log-loss
         on validation rows, and score its probabilities.
 
-        Nothing is done, and None returned, if the validation rows are fewer than
-        `LEAST_VALIDATION`, or if the model's logits cannot be divided.
+        Returns None, and does nothing, if there are fewer than `LEAST_VALIDATION`
+        validation rows, or if the model's logits cannot be divided.
         """
         server = self.server
         if not self.scores and can_cool(server.scored_model):
@@ -307,7 +309,7 @@ class EvaluationExchange(Exchange):
         found = [float(total) / rows for total in losses]
         server.trained_temperature = best_temperature(found, _TEMPERATURES)
         scored = yield from self.score(number)
-        # What was scored is the same head: the last round's scores stand.
+        # The last round scored the same head, so its scores stand.
         self.scores, self.reports = before
         spent = self.course.spent() - started
         return TemperatureScaling(
@@ -322,7 +324,7 @@ class EvaluationExchange(Exchange):
         )
 
     def _losses_on_validation(self, number: int) -> Requests[tuple[Tensor, int]]:
-        """The log-losses [temperatures] of the trained head, and of how many rows."""
+        """The log-losses [temperatures] of the trained head, and the number of rows."""
         server = self.server
         if self.course.plan.server_evaluates:
             head = server.scored_model.at(server.head_params())
@@ -361,7 +363,7 @@ class EvaluationExchange(Exchange):
         )
 
     def _temperature(self, number: int) -> float:
-        """What the logits of the head after a round have been divided by."""
+        """The number that the logits of the head after a round were divided by."""
         server = self.server
         return server.temperature if number == 0 else server.trained_temperature
 
@@ -378,8 +380,10 @@ class EvaluationExchange(Exchange):
         return scores_by_domain(found, held)
 
     def _look_for_divergence(self, number: int) -> None:
-        """From the largest weight that each client sent, and the loss on the test rows
-        or, where they are not scored, others."""
+        """Look at the largest weight that each client sent, and at the loss.
+
+        It is the loss on test rows or, if they are not scored, on other rows.
+        """
         totals = {s: sum(d.values(), Score()) for s, d in self.scores.items()}
         split = next(
             (s for s in ("test", "val") if totals.get(s, Score()).total), "train"
@@ -403,14 +407,16 @@ class EvaluationExchange(Exchange):
         return WorstClient(worst, known[worst], fmean(known.values()))
 
     def client_accuracy(self) -> dict[str, float]:
-        """Of each client with test rows, unseen or not, by number as text."""
+        """The accuracy of each client with test rows, by number as text."""
         tests = {k: r.scores.get("test", Score()) for k, r in self.reports.items()}
         each = {str(k): tests[k].accuracy for k in sorted(tests)}
         return {k: accuracy for k, accuracy in each.items() if accuracy is not None}
 
     def _metrics(self) -> dict[str, float]:
-        """FederatedScope's metrics of the last evaluation: averages over clients, or
-        those of all rows where the server evaluates."""
+        """FederatedScope's metrics of the last evaluation.
+
+        They are averages over clients, or over all rows if the server evaluates.
+        """
         plan = self.course.plan
         each: list[Mapping[str, Score]]
         if plan.server_evaluates:
@@ -422,15 +428,19 @@ class EvaluationExchange(Exchange):
 
     @property
     def _in_space(self) -> bool:
-        """Whether clients make models of their own in a space that they must know."""
+        """Whether clients make models of their own, in a space that they must know."""
         task = self.server.task
         return task.method.personal and task.space.kind != "raw"
 
     def scored(
         self, number: int, closed_form: bool = False
     ) -> tuple[Broadcast, Broadcast]:
-        """What is scored after a round: the model on raw embeddings, and what clients
-        make models of their own of; the same, but where that is in a space."""
+        """What is scored after a round: for all, and for clients with models of their
+        own.
+
+        The first is the model on raw embeddings. The second differs only if clients
+        make their own models in a space.
+        """
         asked = self._temperature(number)
         head = head_broadcast(self.server, number, closed_form)
         head = replace(head, temperature=asked)
@@ -439,8 +449,9 @@ class EvaluationExchange(Exchange):
         return head, replace(own_broadcast(self.server, number), temperature=asked)
 
     def of_clients(self, scored: tuple[Broadcast, Broadcast]) -> dict[int, Broadcast]:
-        """Which of the two is whose; clients that do not know the space that they train
-        in have none."""
+        """What each client scores. A client that does not know its space scores
+        nothing.
+        """
         server, (head, own) = self.server, scored
         ready = {*self.course.membership.prepared, *server.unseen}
         return {

@@ -12,7 +12,7 @@ from federatedscope_ggeur.reporting import ProbabilityScores
 
 #: Bins of equal width for the largest probability of a row.
 BINS = 15
-#: Sums are sent as whole multiples of 1/64: exact ones would tell rows apart.
+#: Sums are sent as whole multiples of 1/64: exact ones would reveal single rows.
 _UNITS = 64
 _LARGEST = 2.0**50
 

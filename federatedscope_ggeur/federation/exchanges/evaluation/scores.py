@@ -51,9 +51,9 @@ class EarlyStopSettings:
     def stops_after(self, values: Sequence[float], larger_is_better: bool) -> bool:
         """Whether a run ends at the last of its metric's `values`.
 
-        With "best" a value that is not better than the best by at least `delta` counts
-        one, and any other starts the count again, as the best from then on: so does an
-        equal one if `delta` is 0, and NaN.
+        With "best" a value counts if it is not better than the best by at least
+        `delta`. Any other value becomes the best, and the count starts again. So does
+        NaN, and so does an equal value if `delta` is 0.
         """
         sign = 1 if larger_is_better else -1
 
@@ -82,11 +82,11 @@ class EvaluationSettings:
     Attributes
     ----------
     splits : tuple of str
-        On which rows of theirs clients score a head; of `SPLITS`.
+        The splits of their rows on which clients score a head; of `SPLITS`.
     key : str
         The metric that says which round is best: ``<split>_<metric>``.
     average : {"weighted_avg", "avg"}
-        Of clients' metrics: by their rows, or all alike.
+        How clients' metrics are averaged: by rows, or all alike.
     early_stop : EarlyStopSettings
     """
 
@@ -97,7 +97,7 @@ class EvaluationSettings:
 
     @property
     def validation_key(self) -> str:
-        """The same metric on validation rows: nothing of ours is chosen on others."""
+        """The same metric on validation rows, the only ones that we choose by."""
         return f"val_{self.key.partition('_')[2]}"
 
 
@@ -105,7 +105,7 @@ class EvaluationSettings:
 class Score:
     """Rows classified correctly, all rows, and the sum of their cross-entropies.
 
-    `reliability`, where it was asked for, is of the probabilities, and then of those
+    `reliability`, if it was asked for, is that of the probabilities, then that of those
     before a temperature.
     """
 
@@ -126,7 +126,7 @@ class Score:
 
     @property
     def probabilities(self) -> Probabilities | None:
-        """How honest probabilities are; None without rows, or if nobody asked."""
+        """How honest the probabilities are; None without rows, or if nobody asked."""
         after, *before = [r.scores() for r in self.reliability] or [None]
         return None if after is None else Probabilities(after, *before)
 
@@ -155,8 +155,10 @@ class Score:
 def scores_by_domain(
     scores: Mapping[int, Score], domains: Mapping[int, str]
 ) -> dict[str, Score]:
-    """Scores of clients, by number, added up over each domain in client order; 0 of a
-    domain of which there are none."""
+    """Clients' scores added up over each domain, in client order.
+
+    A domain without scores has 0.
+    """
     found = {domain: Score() for domain in dict.fromkeys(domains.values())}
     for k in sorted(scores.keys() & domains.keys()):
         found[domains[k]] += scores[k]
@@ -171,7 +173,7 @@ def average_metrics(
     Parameters
     ----------
     scores : iterable of mapping from split to Score
-        One of each client. A split in which a client has no rows does not count.
+        One for each client. A split in which a client has no rows does not count.
     average : {"weighted_avg", "avg"}
         By the rows of the split, or all clients alike. Counts are never weighted.
     """
@@ -205,14 +207,14 @@ def evaluate(
 ) -> Score:
     """Score of a model with weights `params` [P + Q] on rows [n, D] and labels [n].
 
-    The rows are moved to `device` some at a time. With a `temperature`, which the
-    logits have been divided by, the probabilities are scored, too.
+    Rows are moved to `device` in chunks. With a `temperature`, which the logits have
+    been divided by, the probabilities are scored, too.
 
     Raises
     ------
     GGEURError
-        The weights are so large that the loss is NaN or infinite; it ends with the
-        `remedy`, by default the rate to lower.
+        The weights are so large that the loss is NaN or infinite. The message ends with
+        `remedy`; by default it says to lower the rate.
     """
     frozen = model.at(params).to(device)
     return score_of(frozen, features, labels, device, remedy, temperature)

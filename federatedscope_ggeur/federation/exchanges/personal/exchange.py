@@ -1,7 +1,7 @@
-"""Clients' own one-shot heads: one kappa for all is chosen, each client makes its own.
+"""Clients' own one-shot heads. One kappa is chosen for all; each client makes its own.
 
-A head is made and kept where the rows are. It is never sent: with the covariance it
-gives away the client's class means.
+A client makes and keeps its head itself. The head is never sent: together with the
+covariance it reveals the client's class means.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class PersonalClient(ClientSide):
     def losses(self, query: PersonalQuery) -> PersonalLosses:
         """The log-loss of left-out rows for each kappa, with each of four temperatures.
 
-        A client that was started again since the components came tells of no rows.
+        A client that was started again no longer has the components, and reports no
+        rows.
 
         Raises
         ------
@@ -165,7 +166,9 @@ PERSONAL_HEAD = RequestKind(
 
 @register_exchange("personal")
 class PersonalExchange(Exchange):
-    """Chooses kappa by all clients' log-losses, and has their heads made and scored."""
+    """Chooses kappa by all clients' log-losses. Then clients make and score their
+    heads.
+    """
 
     KINDS = (PERSONAL_LOSSES, PERSONAL_HEAD)
     CLIENT = PersonalClient
@@ -182,9 +185,10 @@ class PersonalExchange(Exchange):
         return demands.closed_form and demands.personal
 
     def complete(self) -> Requests[None]:
-        """Choose kappa, and have the heads made, if the one-shot head is what is left.
+        """Choose kappa, and have the heads made, if the run leaves the one-shot head.
 
-        Nothing is made if that head is not calibrated: then no rows were left out.
+        Nothing is made if that head is not calibrated, since no rows were left out
+        then.
         """
         found, before = self.course.find(ClosedFormExchange), self.course.spent()
         lda, server = found.lda, self.server
@@ -240,8 +244,7 @@ class PersonalExchange(Exchange):
 
 def best_kappa(answers: Sequence[PersonalLosses]) -> tuple[int, float]:
     """The place of the kappa with the least log-loss over all clients, and the factor
-    of its best temperature; of equal kappas the largest.
-    """
+    of its best temperature. Of equal kappas it is the largest."""
     start = torch.zeros(len(KAPPAS), len(FACTORS), dtype=torch.int64)
     summed: Tensor = sum((answer.losses for answer in answers), start)
     place = int(summed.amin(dim=1).argmin())

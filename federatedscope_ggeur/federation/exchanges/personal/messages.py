@@ -1,4 +1,4 @@
-"""The messages of clients' own heads: kappas are tried, then one is taken."""
+"""The messages of clients' own heads: first all kappas are tried, then one is used."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from federatedscope_ggeur.federation.exchanges.closed_form.leave_one_out import 
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
 from federatedscope_ggeur.models.closed_forms.personal import KAPPAS
 
-#: Temperatures that each kappa is tried with, as multiples of the one of all.
+#: The temperatures of each kappa, as multiples of the global head's.
 FACTORS = (0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
 class PersonalQuery:
-    """Round 0, down: which LDA clients' own heads are made like.
+    """Round 0, down: the settings of the LDA of clients' own heads.
 
     Attributes
     ----------
     shrinkage : float
     standardize : bool
     temperature : float
-        Of the head of all, or, with a kappa, of the client's own.
+        That of the global head or, with a kappa, of the client's own head.
     kappa : int
-        The place of the kappa that is taken; -1 while all are tried.
+        The place of the chosen kappa; -1 while all are tried.
     """
 
     shrinkage: float
@@ -70,7 +70,7 @@ class PersonalLosses:
     ----------
     client : int
     rows : int
-        The rows that are in it; 0 if these would be fewer than ``ggeur.min_samples``.
+        The rows that are summed; 0 if they are fewer than ``ggeur.min_samples``.
     losses : Tensor of shape (kappas, FACTORS), int64
         Sums over these rows, in 1/64 nat.
     """
@@ -94,15 +94,15 @@ class PersonalLosses:
 
 @dataclass(frozen=True)
 class PersonalScore:
-    """Round 0, up: how a client's own head does on its test rows.
+    """Round 0, up: the scores of a client's own head on its test rows.
 
     Attributes
     ----------
     client : int
     correct, total : int
-        0 of a client that has no such head.
+        0 for a client without such a head.
     recall : float
-        The mean over classes of how many rows of each are classified correctly.
+        The mean over classes of the share of rows classified correctly.
     """
 
     client: int

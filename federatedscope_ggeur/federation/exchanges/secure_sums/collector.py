@@ -49,8 +49,8 @@ class Summed:
     statistics : SummedStatistics or MeanStatistics
         The named classes, over all clients.
     kept_back : tuple of int
-        Classes of which one client owns nearly all rows. Their means never go down:
-        that client could subtract its own rows.
+        Classes of which one client owns nearly all rows. Their means never go down,
+        since that client could subtract its own rows.
     nearly_all : bool
         Whether one client owns nearly all rows of all classes.
     unnamed : int

@@ -9,7 +9,7 @@ from federatedscope_ggeur.errors import GGEURError, setting
 from federatedscope_ggeur.federation.exchanges.secure_sums.pairwise import words_of
 from federatedscope_ggeur.printable import say
 
-#: Of 32 digits that are read over a telephone one may be misheard.
+#: People may mishear one of 32 digits on the telephone, so they get more tries.
 _TRIES = 3
 
 

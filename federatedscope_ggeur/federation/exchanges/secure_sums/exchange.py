@@ -155,7 +155,7 @@ class SumsExchange(Exchange):
     def withheld_note(
         cls, counts: np.ndarray, threshold: int, domains: Sequence[str] = ()
     ) -> str:
-        """As `Exchange.withheld_note`; the threshold counts the rows of all clients."""
+        """`Exchange.withheld_note`; the threshold counts the rows of all clients."""
         totals = counts.sum(axis=0)
         back = (totals > 0) & (totals < threshold)
         if not back.any():
@@ -251,7 +251,7 @@ class SumsExchange(Exchange):
         missing = sorted(set(numbers) - {one.client for one in answers})
         if missing:
             absent = self.course.membership.absent
-            # One that is gone for good ends the wait for the others.
+            # A client that is gone for good ends the wait for the others.
             missing = [k for k in missing if k in absent] or missing
             why = "; ".join(
                 f"client {k}: {absent.get(k, 'no answer that can be used')}"

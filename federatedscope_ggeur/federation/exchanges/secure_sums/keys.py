@@ -121,17 +121,17 @@ BY_SERVER = "keys through the server"
 
 
 def agreed(run: Demands) -> dict[str, object]:
-    """What all sides must have alike beside the shared keys, where sums are on."""
+    """What all sides must share beside the shared keys, if sums are on."""
     own = ("min_clients", "radius", "max_rows", "fraction_bits", "confirm")
     fields = ["secure_sums", *(f"secure_sums_{name}" for name in own)]
     found = {field: run[field] for field in (*fields, "min_samples", "prototypes")}
-    # Everyone's file of keys has a name of its own.
+    # Each side may name its file of keys as it likes.
     trust = run["secure_sums_trust"]
     return {**found, "secure_sums_trust": trust if trust == SERVER else "a file"}
 
 
 def word_for_keys(run: Demands) -> str:
-    """Whose word for clients' keys is taken; all sides have these settings alike."""
+    """Who vouches for clients' keys. All sides share these settings."""
     if run["secure_sums_trust"] != SERVER:
         return "keys signed by the clients"
     compared = ", compared by people" if run["secure_sums_confirm"] else ""

@@ -18,7 +18,7 @@ MOST_CLIENTS = 10_000
 _NO_CLASSES = torch.zeros(0, dtype=I64)
 
 
-#: The settings that a session is asked with.
+#: The settings in a session's request.
 ASKED_SETTINGS = ("min_clients", "min_samples", "radius", "max_rows", "fraction_bits")
 
 
@@ -33,7 +33,7 @@ class SumKeysRequest:
         The clients whose statistics are summed, ascending.
     min_clients, min_samples, max_rows, fraction_bits : int
     radius : float
-        What clients must find in their own settings.
+        Clients must have the same values in their own settings.
     """
 
     session: bytes
@@ -80,8 +80,9 @@ class SumKey:
     ----------
     client, session, key
     commitment : bytes
-        A salted digest of its rows and their classes. It is the same as in an earlier
-        session if the rows are. Without the client's salt it says nothing of the rows.
+        A salted digest of its rows and their classes. The same rows give the same
+        digest in every session. Without the client's salt it tells nothing about the
+        rows.
     signature : bytes
     """
 

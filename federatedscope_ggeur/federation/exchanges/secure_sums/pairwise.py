@@ -1,7 +1,7 @@
 """Keys of pairs of clients, and the masks made of them: pure functions on bytes.
 
-Primitives are those of the package `cryptography`, which is the extra ``[privacy]``: it
-is imported when a key is made, never with this module.
+The primitives come from the package `cryptography` (the extra ``[privacy]``). It is
+imported when a key is made, never with this module.
 
 References
 ----------
@@ -50,7 +50,7 @@ def shared_secret(secret: bytes, peer: bytes) -> bytes:
     Raises
     ------
     MessageError
-        `peer` is one of the few points that make the same secret with every key.
+        `peer` is one of the few points that give the same secret with every key.
     """
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
@@ -65,16 +65,18 @@ def shared_secret(secret: bytes, peer: bytes) -> bytes:
 
 
 def pair_info(stage: str, one: int, other: int, bound: bytes) -> bytes:
-    """What the key of a pair of clients is for: the stage, who they are, and the digest
-    of all that came down, `bound`."""
+    """The purpose of a pair's key: the stage, the two clients, and `bound`.
+
+    `bound` is the digest of all that came down.
+    """
     low, high = sorted((one, other))
     return b"|".join([NAME, stage.encode(), b"%d" % low, b"%d" % high, bound])
 
 
 def stream(shared: bytes, session: bytes, info: bytes, length: int) -> np.ndarray:
-    """So many uint64 of ChaCha20 under HKDF-SHA256 of `shared`.
+    """`length` uint64 of ChaCha20, under the HKDF-SHA256 key of `shared` and `info`.
 
-    Every `info` gives a key of its own, so that nonce and counter begin at 0.
+    Each `info` gives another key, so nonce and counter begin at 0.
     """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
     from cryptography.hazmat.primitives.hashes import SHA256
@@ -120,11 +122,11 @@ def fingerprint(roster: Iterable[int], keys: Sequence[bytes]) -> str:
 
 
 def words_of(number: int, roster: Iterable[int], keys: Sequence[bytes]) -> str:
-    """The same for client `number` to read out. Those of another client are others,
-    which cannot be copied from its own terminal.
+    """The words that client `number` reads out. Each client has other words.
 
-    They are not cut shorter: a server that makes up the keys of both sides could search
-    for two lists of keys whose words are the same.
+    So nobody can copy them from its own terminal. They are not shorter, because a
+    server that makes up the keys of both sides could search for two lists of keys with
+    the same words.
     """
     return _words(digest("words", number, *roster, *keys))
 

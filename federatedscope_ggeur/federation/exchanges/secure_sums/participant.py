@@ -144,7 +144,7 @@ class Participant:
                 "all clients; raise it on all sides"
             )
         if not self._rows.fits:
-            # The server is told no more than that; the log is the client's own.
+            # The server learns no more than this. The log stays with the client.
             logger.error(
                 "client %d: its longest row has the norm %.4g",
                 self._number,
@@ -178,8 +178,9 @@ class Participant:
         return self._answer(self._journal.current)
 
     def masked(self, request: MaskedRequest) -> MaskedVector:
-        """The client's vector of a stage, under its masks. The same request gets the
-        same bytes.
+        """The client's vector of a stage, under its masks.
+
+        The same request gets the same bytes.
 
         Raises
         ------
@@ -358,8 +359,10 @@ class Participant:
             )
 
     def _check_begun(self, now: Current) -> None:
-        """Refuse if rows or settings changed since the session began; a restart may
-        have changed them."""
+        """Refuse if rows or settings have changed since the session began.
+
+        They may change when the client restarts.
+        """
         if now.about != self._about:
             raise _refusal(
                 "session",
@@ -404,8 +407,8 @@ class Participant:
         commitments: Mapping[int, bytes],
         where: str,
     ) -> None:
-        """Refuse a roster that differs from that of an earlier sum, `one`, by too few
-        clients."""
+        """Refuse a roster that differs by too few clients from that of the earlier sum
+        `one`."""
         before, now = set(one.commitments), set(roster)
         both = before & now
         changed = {k for k in both if commitments[k] != one.commitments[k]}
@@ -459,7 +462,7 @@ class Participant:
             raise _refusal("vectors", "what this client sent before was changed")
         totals = vectors.view(np.uint64).sum(axis=0, dtype=np.uint64).view(np.int64)
         most = self._settings.max_rows
-        # Not compared with its own rows: a lie would be told from what is refused.
+        # Own rows are not compared: by refusals a lying server could learn of them.
         if (totals < 0).any() or (totals > most).any() or totals.sum() > most:
             raise _refusal("vectors", "they do not add up to numbers of rows")
         named = Named.of_totals(totals, self._settings.min_samples)
@@ -483,8 +486,11 @@ class Participant:
 
 
 def _bound(chain: bytes, request: MaskedRequest) -> bytes:
-    """A digest of everything that the server has sent so far. Masks depend on it: if
-    two clients were sent different requests, their masks do not cancel."""
+    """A digest of everything that the server has sent so far.
+
+    Masks depend on it. If two clients got different requests, their masks do not
+    cancel.
+    """
     fields: list[bytes | str | int] = [chain, request.stage, *request.roster]
     fields += [*request.keys, *request.commitments, *request.signatures, "classes"]
     fields += [*request.classes.tolist(), *request.counts.tolist(), "vectors"]

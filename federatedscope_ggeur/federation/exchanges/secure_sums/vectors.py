@@ -21,8 +21,9 @@ from federatedscope_ggeur.geometry import MeanStatistics, SummedStatistics
 
 F64 = torch.float64
 _CHUNK = 4096
-#: A shape less one's own scatter is the others': of 20 rows all were solved for, of 30
-#: a few, see docs/privacy.md; of as many as dimensions its span says nothing.
+#: A client can subtract its own scatter from a shape. From the others' scatter all of
+#: 20 rows could be solved for, of 30 rows a few (docs/privacy.md). The span of as many
+#: rows as dimensions tells nothing.
 FEW_BEHIND_A_SHAPE = 64
 
 
@@ -87,10 +88,10 @@ class ClientRows:
     def means(self, named: Named) -> np.ndarray:
         """Stage B: uint64 [m (D + 1) + 1] over the m classes `named`.
 
-        First come the sums of their rows [m, D], in fixed point. Then one flag for each
-        class: whether the other clients hold some rows of it, but fewer than the
-        threshold. The last flag says so of all rows together. There the threshold is at
-        least 2 (C + 1) and, if clients get a shape, the smaller of D and
+        First come the sums of their rows [m, D], in fixed point. Then comes one flag
+        for each class: whether the other clients hold rows of it, but fewer than the
+        threshold. The last flag says the same for all rows together. Its threshold is
+        at least 2 (C + 1) and, if clients get a shape, also the smaller of D and
         `FEW_BEHIND_A_SHAPE`. If any client raises a flag, that class, or the whole
         head, stays with the server.
         """
@@ -131,7 +132,7 @@ class MeanTotals:
     ----------
     sums : Tensor of shape (m, D), float64
     kept_back : tuple of int
-        Of the named classes those that one client owns nearly all rows of.
+        Named classes of which one client owns nearly all rows.
     nearly_all : bool
         One client owns nearly all rows.
     """
@@ -152,7 +153,7 @@ def count_totals(
         The numbers cannot be counts: the masks did not cancel.
     """
     counts = total.view(np.int64)
-    # Each by itself first: their sum may wrap around.
+    # Each number is checked first: their sum may wrap around.
     if (counts < 0).any() or (counts > 2**40).any():
         raise _broken("counts", "numbers of rows that cannot be")
     rows = int(counts.sum())
@@ -188,15 +189,15 @@ def mean_totals(
 def shared_origin(means: MeanTotals, named: Named, settings: SumSettings) -> Tensor:
     """The centre of stage C, float32 [D]: the mean of the classes not kept back, or 0.
 
-    A mean over all classes would give the kept-back ones away: a client could subtract
-    the means that go down.
+    A mean over all classes would reveal the kept-back ones: a client could subtract the
+    means that go down.
     """
     open_ = [i for i, c in enumerate(named.classes) if c not in means.kept_back]
     rows = sum(named.counts[i] for i in open_)
     origin = torch.zeros(settings.dim, dtype=F64)
     if rows:
         origin = means.sums[open_].sum(dim=0) / rows
-    # Rounded to float32 it may lie as far beyond the radius as it was rounded.
+    # Rounding to float32 may have moved it beyond the radius.
     longest = float(origin.norm())
     if longest > settings.radius:
         origin = origin * (settings.radius / longest) * (1 - SLACK)

@@ -69,9 +69,9 @@ def rows_for_totals(
 
     Withheld rows are those of classes with fewer than `min_samples` rows. Totals cover
     all withheld rows, or none if they are fewer than `min_samples` together. Otherwise
-    they could be told apart: statistics, and what some methods send, give sums over the
-    other classes, and total minus these is the sum of the withheld rows. If statistics
-    are sent, the other rows are in them and not in the totals.
+    a few rows could be separated: statistics, and the messages of some methods, give
+    sums over the other classes, and the total minus these is the sum of the withheld
+    rows. If statistics are sent, totals leave out the rows that are in them.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ TOTALS = RequestKind(
 
 @register_exchange("space")
 class SpaceExchange(Exchange):
-    """Asks for totals of rows if statistics do not give them, and makes the space.
+    """Makes the space. Asks for totals of rows if statistics do not give them.
 
     Attributes
     ----------

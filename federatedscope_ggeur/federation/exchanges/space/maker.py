@@ -47,7 +47,7 @@ class SpaceMaker:
         for upload in sorted(uploads, key=lambda upload: upload.client):
             self.told.add(upload.client)
             self._totals = self._totals + upload.totals
-            # these rows' means are in already
+            # the means of these rows are included already
             spread, squares = self._totals.spread + upload.within, self._totals.squares
             if upload.within_squares is not None:
                 squares = squares + upload.within_squares
@@ -56,7 +56,7 @@ class SpaceMaker:
     def make(self, statistics: Statistics) -> Space:
         """The space of all known rows; `statistics` are those of all clients.
 
-        It stays raw, with a warning, if clients told of no rows.
+        It stays raw, with a warning, if clients reported no rows.
 
         Raises
         ------

@@ -23,7 +23,7 @@ class TotalsUpload:
     ----------
     client : int
     totals : Totals
-        Of the rows that are in no statistics.
+        Totals of the rows that are in no statistics.
     within : float
         The trace of the within-class scatter of the other rows, if their statistics are
         means alone.
@@ -74,7 +74,7 @@ class TotalsUpload:
 
 
 def _squares(message: wire.Message, name: str, most: float, dim: int) -> Tensor:
-    """Sums of squares of each dimension [D], which together are at most `most`."""
+    """Sums of squares of each dimension [D]; all together they are at most `most`."""
     squares = message.tensor(name, F64, (dim,))
     if (squares < 0).any():
         raise message.refuse(name, "must not be negative")

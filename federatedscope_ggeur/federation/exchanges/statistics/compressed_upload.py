@@ -1,4 +1,4 @@
-"""Compressed statistics as they travel: rows in few bits, and the loss as numbers.
+"""The message of compressed statistics: rows in few bits, and the loss as numbers.
 
 Rows of int8 are Huffman-coded: small numbers are frequent and take few bits.
 """
@@ -24,10 +24,10 @@ from federatedscope_ggeur.geometry.compressed import Pooled
 
 F64 = torch.float64
 
-#: An upper bound of any sum of squares of rows, and so of a scatter's trace or norm.
+#: An upper bound of sums of squares of rows, and so of a scatter's trace or norm.
 _LARGEST_ENERGY = LARGEST_EMBEDDING**2 * wire.LARGEST
-#: The loss by compression, as numbers of a message: exact sums of squares and norms
-#: that only the client can know.
+#: The loss by compression as numbers: exact sums of squares and norms, which only the
+#: client knows.
 _LOST = ("scatter", "rounding", "means")
 
 
@@ -75,9 +75,7 @@ def take_compressed(
 def _take_factor(
     message: wire.Message, counts: Tensor, how: Compression, dim: int
 ) -> tuple[RoundedRows, float]:
-    """The factor and the rest. The factor has no more rows than the embeddings
-    allow.
-    """
+    """The factor and the rest. The embeddings limit the rows of the factor."""
     freedom = int((counts - 1).clamp(min=0).sum())
     most = min(freedom, dim, dim if how.rank is None else how.rank)
     factor = _take_rows(message, "factor", how, dim, 0, most)
@@ -121,8 +119,9 @@ def _take_rows(
 
 
 def _huffman(numbers: Tensor) -> Tensor:
-    """int8 numbers as bytes [m], uint8: a raw deflate stream without matches. Matches
-    are rare between rows and cost more than they save.
+    """int8 numbers as bytes [m], uint8: a raw deflate stream without matches.
+
+    Matches between rows are rare and cost more than they save.
     """
     coder = zlib.compressobj(9, zlib.DEFLATED, -15, 9, zlib.Z_HUFFMAN_ONLY)
     data = numbers.contiguous().numpy().tobytes()
@@ -132,9 +131,7 @@ def _huffman(numbers: Tensor) -> Tensor:
 
 
 def _read_huffman(packed: Tensor, size: int) -> bytearray | None:
-    """Unpack the `size` bytes that `_huffman` packed, never more; None if that
-    fails.
-    """
+    """Unpack the `size` bytes of `_huffman`, never more; None if that fails."""
     reader = zlib.decompressobj(-15)
     try:
         content = reader.decompress(packed.numpy().tobytes(), size + 1)

@@ -1,4 +1,4 @@
-"""The cost of compressing statistics, as far as clients tell it."""
+"""The loss by compressing statistics, as far as clients report it."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def upload_of(
 def longest_upload(schema: MessageSchema) -> int:
     """Bytes of the longest `StatisticsUpload`."""
     classes, dim, form = schema.num_classes, schema.dim, schema.statistics
-    # labels, counts, ranks; means, and the row that compression centres them by
+    # labels, counts, ranks; means, and the row by which compression centres them
     size = 24 * classes + 8 * (classes + 1) * (dim + 1)
     if form.content == "means":
         return limits.PLAIN + size
@@ -96,8 +96,9 @@ def _validate(
 
 
 def _bound(declared: Declared, exchange: Any, upload: StatisticsUpload) -> None:
-    """Refuse more rows, longer means or wider classes than the client declared;
-    ``tr Sigma = E|x|^2 - |mu|^2``.
+    """Refuse more rows, longer means or wider classes than the client declared.
+
+    The bound on a class is ``tr Sigma = E|x|^2 - |mu|^2``.
     """
     held, k = upload.statistics, upload.client
     declared.check_rows(k, "counts", int(held.counts.sum()), declared.train)
@@ -174,7 +175,7 @@ class StatisticsExchange(Exchange):
         return {
             "statistics_bytes_up": self._sizes,
             "uploaded_pairs": self._pairs,
-            # a client does not say what it withholds
+            # a client does not tell what it withholds
             "withheld_pairs": None if self._sizes else 0,
             "compression": self.compression.record(self.server.statistics),
         }

@@ -91,7 +91,7 @@ _WHY = {
 def statistics_form(run: Demands) -> StatisticsForm:
     """How statistics travel. What nothing needs does not."""
     content = _HOLDS[run["statistics"]]
-    # Training may need the scatters. By class they are left out without training.
+    # Training may need the scatters. Without it no scatter by class travels.
     if all(need == "means" for _, need in _needs(run)) and (
         content != "class" or not run.trains
     ):

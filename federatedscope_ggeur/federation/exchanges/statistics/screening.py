@@ -13,7 +13,7 @@ from federatedscope_ggeur.geometry import ClassStatistics, MeanStatistics
 
 #: A mean or a standard deviation may be so many times as long as the others' rows.
 LENGTH = 5.0
-# how many clients' statistics are kept for comparison
+# statistics of so many clients are kept for comparison
 _KEPT = 64
 
 
@@ -56,7 +56,7 @@ def _lengths(upload: StatisticsUpload) -> tuple[np.ndarray, np.ndarray]:
 def _too_long(
     means: np.ndarray, spreads: np.ndarray, others: Sequence[np.ndarray]
 ) -> str:
-    """Which class of a client is far longer than the others' rows; "" if none is."""
+    """The class of a client that is far longer than the others' rows; "" if none is."""
     usual = [rows for rows in others if not np.isnan(rows).all()]
     if len(usual) < 2:
         return ""

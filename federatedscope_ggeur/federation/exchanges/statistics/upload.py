@@ -40,9 +40,9 @@ class StatisticsUpload:
     """Round 0, up: a client's class statistics, after the min-count threshold.
 
     A scatter travels as its thin factor or its upper triangle, whichever is smaller. It
-    is float32, or float64 if `form` is exact. Means are float64: the merge would
-    multiply a rounding error by the mean's distance from the origin. With a compression
-    in `form`, `compressed_upload` says what travels.
+    is float32, or float64 if `form` is exact. Means are float64, since the merge
+    multiplies a rounding error by the mean's distance from the origin. With a
+    compression in `form`, `compressed_upload` says what travels.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class StatisticsUpload:
     loss : CompressionLoss or None
         On arrival: the loss by compression.
     compressed : CompressedStatistics or None
-        On arrival: what the statistics were restored from.
+        On arrival: the compressed form that the statistics were restored from.
     """
 
     client: int
@@ -159,7 +159,8 @@ def _form(
     dtype: torch.dtype,
 ) -> tuple[Tensor | None, Tensor | None]:
     """The factor or the matrix, whichever is smaller and keeps its digits in `dtype`.
-    A matrix holds squares, which underflow first.
+
+    A matrix holds squares, so it underflows first.
     """
     if not factor_is_smaller:
         squares = matrix()
@@ -247,9 +248,7 @@ def _take_scatters(message, freedom: Tensor, dim: int, form: StatisticsForm):
 
 
 def _is_positive_semidefinite(sigma: Tensor, rounding: float) -> bool:
-    """Test by one Cholesky of Sigma + eps I. eps covers the rounding of what
-    travels.
-    """
+    """Test by one Cholesky of Sigma + eps I. eps covers the rounding of the message."""
     diagonal = sigma.diag()
     if not sigma.any():
         return True

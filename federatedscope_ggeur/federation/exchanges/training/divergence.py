@@ -45,8 +45,9 @@ def overflow_of(updates: Sequence[ClientUpdate]) -> str:
 
 
 def not_finite(params: Tensor, own: Mapping[str, Tensor]) -> str:
-    """What in weights [P] and a method's `own` tensors is not finite, or so large that
-    sums over clients may overflow; "" if nothing is.
+    """Which of weights [P] and a method's `own` tensors is not finite; "" if none is.
+
+    Values so large that sums over clients may overflow count, too.
     """
     most = largest(params)
     if not math.isfinite(most):
@@ -141,7 +142,7 @@ class DivergenceWatch:
         federated = self._method.federated
         by_client = weights if federated else losses
         client = max(by_client, key=lambda k: by_client[k], default=None)
-        # Far above everything that clients sent, the server's step is the cause.
+        # If it is far above all that clients sent, the server's step is the cause.
         if weights and own > GROWTH * max(weights.values()):
             client = None
         return Divergence(

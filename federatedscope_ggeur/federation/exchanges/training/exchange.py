@@ -109,7 +109,7 @@ class TrainingClient(ClientSide):
             params = trainable_part(client.model, trained)
             outcome = LocalOutcome(params, result.steps, features, labels, trained)
             upload, state = hooks.finish(outcome)
-            # As the server checks, but here the remedy is known.
+            # The server checks this, too, but only the client knows the remedy.
             problem = method.upload_problem(upload, client.model)
             self._check(
                 number, not_finite(result.weights, {**upload, **state}) or problem
@@ -178,8 +178,9 @@ def head_broadcast(server: Server, number: int, closed_form: bool = False) -> Br
 
 
 def own_broadcast(server: Server, number: int) -> Broadcast:
-    """The weights from which a client that knows the space makes its own model, to
-    score it or to keep it at the end.
+    """The weights from which a client makes its own model, to score or to keep.
+
+    The client must know the space.
     """
     return _broadcast(server, number, server.scored_params)
 

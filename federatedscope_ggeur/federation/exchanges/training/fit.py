@@ -124,22 +124,20 @@ class _TrainingStep:
         self.optimizer, self.grad_clip = optimizer, grad_clip
         self.apart = grad_clip > 0 or hooks.perturb is not None
         if self.apart:
-            # The norm is of the gradient alone, so it cannot join the momentum yet. Nor
-            # can a
-            # gradient that only shows where to take the one that counts.
+            # The norm is that of the gradient alone, so momentum is added later. The
+            # same holds for a gradient that only shows where to take the one that
+            # counts.
             self.gradient, self.beta = torch.zeros_like(params), 0.0
         else:
             self.gradient, self.beta = optimizer.buffer, optimizer.beta
         self.plain = hooks.objective is None and hooks.loss_term is None
-        # Beside a loss term, cross-entropy stays written out by hand: it is faster, and
-        # a
+        # Cross-entropy stays written by hand beside a loss term. That is faster, and a
         # term of weight zero changes no bit.
         by_hand = hooks.objective is None and not model.uses_autograd
         self.accumulates = self.plain or by_hand
         self.autograd_beta = 1.0 if by_hand else self.beta
-        # Autograd refuses tensors made in inference mode, and a hook may keep some for
-        # a
-        # later round.
+        # Autograd refuses tensors made in inference mode, and a hook may keep tensors
+        # for a later round.
         called = (hooks.transform, hooks.add_correction, hooks.perturb)
         hooked = any(hook is not None for hook in called)
         self.may_leave_tensors = model.uses_autograd or not self.plain or hooked
@@ -201,7 +199,7 @@ class _TrainingStep:
 
 
 def moved(context: LocalContext, device: torch.device) -> LocalContext:
-    """The same with tensors on `device`, where training needs them."""
+    """The hooks with their tensors on `device`, where training needs them."""
 
     def there(tensors: Tensors) -> Tensors:
         return {name: tensor.to(device) for name, tensor in tensors.items()}

@@ -27,7 +27,7 @@ class Broadcast:
     params : Tensor of shape (P,)
     download : mapping from str to Tensor
     temperature : float
-        What the head's logits have been divided by.
+        The number that the head's logits have been divided by.
     """
 
     round_number: int

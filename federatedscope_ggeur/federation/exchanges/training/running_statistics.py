@@ -18,8 +18,8 @@ def mean_running_statistics(
 ) -> Tensor:
     """Their mean over a round, whatever the method: Tensor of shape (Q,).
 
-    It is loaded into `model`, for methods that run the model on the server. No method
-    changes it: a step beyond the mean could make variances negative.
+    The mean is loaded into `model`, for methods that run the model on the server. No
+    method changes it, since a step beyond the mean could make variances negative.
 
     Parameters
     ----------
