@@ -77,39 +77,6 @@ class EncodingSettings:
     skip_unreadable: bool = False
 
 
-def encode_images(
-    data_type: str,
-    reader: ImageReader,
-    root: str,
-    settings: EncodingSettings,
-    options: Mapping[str, object],
-) -> Encoded:
-    """Read an image data set and embed it; what is in the cache is taken from there.
-
-    Where the reader finds no images, a cache that was filled with the same settings,
-    here or on another machine, is used as it is.
-
-    Parameters
-    ----------
-    data_type : str
-        ``<name>@ggeur``.
-    reader : callable (root, **options) -> ImageDataSet
-    root : str
-    settings : EncodingSettings
-    options : mapping
-        All of the reader's own settings.
-
-    Raises
-    ------
-    DataError
-        No images and no cache of them; an image that cannot be read.
-    ConfigError
-        The encoder cannot be had; the cache cannot be written.
-    """
-    found = _find(data_type, reader, root, settings, options)
-    return found if isinstance(found, Encoded) else found.run()
-
-
 @dataclass(frozen=True)
 class Pending:
     """Images that a run would embed before anything else.
@@ -128,43 +95,37 @@ class Pending:
     seconds: float | None
 
 
-def pending_images(
+def find_images(
     data_type: str,
     reader: ImageReader,
     root: str,
     settings: EncodingSettings,
     options: Mapping[str, object],
-) -> Pending | None:
-    """What `encode_images` would embed; None where all is in the cache.
+) -> Encoded | Encoding:
+    """The images of a data set, ready to be embedded.
 
-    Nothing is written or fetched. Parameters and errors as `encode_images`.
+    If the reader finds no images, a cache that was filled with the same settings, here
+    or on another machine, takes their place.
+
+    Parameters
+    ----------
+    data_type : str
+        ``<name>@ggeur``.
+    reader : callable (root, **options) -> ImageDataSet
+    root : str
+    settings : EncodingSettings
+    options : mapping
+        All of the reader's own settings.
+
+    Raises
+    ------
+    DataError
+        There are no images, and no cache of them.
+    ConfigError
+        The encoder does not take these settings.
     """
-    found = _find(data_type, reader, root, settings, options)
-    return None if isinstance(found, Encoded) else found.pending()
-
-
-def _find(
-    data_type: str,
-    reader: ImageReader,
-    root: str,
-    settings: EncodingSettings,
-    options: Mapping[str, object],
-) -> Encoded | _Encoding:
-    """The images, ready to be embedded; without any, what a carried cache holds."""
     check_encoder(settings.encoder)
-    request = _request(data_type, root, settings, options)
-    folder = Path(settings.cache).expanduser()
-    try:
-        images = reader(root, **options)
-    except DataError as error:
-        return read_carried(folder, request, error, filled_in(reader, {}))
-    whose = f"the reader of data.type '{data_type}'"
-    check_returned(whose, reader, images, ImageDataSet)
-    return _Encoding(folder, request, settings, images)
-
-
-def _request(data_type, root, settings: EncodingSettings, options) -> Request:
-    return Request(
+    request = Request(
         data_type,
         str(root),
         resolve(settings.encoder),
@@ -172,11 +133,24 @@ def _request(data_type, root, settings: EncodingSettings, options) -> Request:
         settings.hash_files,
         options,
     )
+    folder = Path(settings.cache).expanduser()
+    try:
+        images = reader(root, **options)
+    except DataError as error:
+        return read_carried(folder, request, error, filled_in(reader, {}))
+    whose = f"the reader of data.type '{data_type}'"
+    check_returned(whose, reader, images, ImageDataSet)
+    return Encoding(folder, request, settings, images)
+
+
+def encoded(found: Encoded | Encoding) -> Encoded:
+    """What `find_images` found, embedded."""
+    return found.run() if isinstance(found, Encoding) else found
 
 
 @dataclass
-class _Encoding:
-    """Embedding of images that are there."""
+class Encoding:
+    """The images of a data set, to be embedded by way of the cache."""
 
     folder: Path
     request: Request
@@ -190,6 +164,15 @@ class _Encoding:
         self._stamp = encoder_stamp(self.settings.encoder)
 
     def run(self) -> Encoded:
+        """Embed the images; those in the cache are taken from there.
+
+        Raises
+        ------
+        DataError
+            An image cannot be read.
+        ConfigError
+            The encoder cannot be had, or the cache cannot be written.
+        """
         domains, records = {}, []
         for domain in self.images.domains:
             train, train_record = self._embed(domain.name, "train", domain.train)
@@ -222,7 +205,7 @@ class _Encoding:
         )
 
     def pending(self) -> Pending | None:
-        """What `run` would embed; None if nothing."""
+        """What `run` would embed; None if nothing. Nothing is written or fetched."""
         parts = [
             (domain.name, split, self._loadable(domain.name, split, images))
             for domain in self.images.domains

@@ -8,10 +8,11 @@ from types import MappingProxyType
 from federatedscope_ggeur.data.embeddings import DataSet
 from federatedscope_ggeur.data.encoded import Encoded
 from federatedscope_ggeur.data.encoding import (
+    Encoding,
     EncodingSettings,
     Pending,
-    encode_images,
-    pending_images,
+    encoded,
+    find_images,
 )
 from federatedscope_ggeur.data.images import IMAGE_READERS
 from federatedscope_ggeur.data.images.base import ImageReader
@@ -135,9 +136,7 @@ def embed_data(
             f"data.type: '{data_type}' holds embeddings already; there is nothing to "
             "embed"
         )
-    reader = find_reader(data_type)
-    own = filled_in(reader, options)
-    return encode_images(data_type, reader, root, encoder or EncodingSettings(), own)
+    return encoded(_find_images(data_type, root, encoder, options))
 
 
 def find_pending(
@@ -152,6 +151,11 @@ def find_pending(
     """
     if not is_image_type(data_type):
         return None
+    found = _find_images(data_type, root, encoder, options)
+    return None if isinstance(found, Encoded) else found.pending()
+
+
+def _find_images(data_type, root, encoder, options) -> Encoded | Encoding:
     reader = find_reader(data_type)
     own = filled_in(reader, options)
-    return pending_images(data_type, reader, root, encoder or EncodingSettings(), own)
+    return find_images(data_type, reader, root, encoder or EncodingSettings(), own)

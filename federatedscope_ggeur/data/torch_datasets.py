@@ -11,7 +11,11 @@ from PIL import Image
 
 from federatedscope_ggeur.data.encoded import Encoded
 from federatedscope_ggeur.data.encoders import EncoderSettings
-from federatedscope_ggeur.data.encoding import EncodingSettings, encode_images
+from federatedscope_ggeur.data.encoding import (
+    EncodingSettings,
+    encoded,
+    find_images,
+)
 from federatedscope_ggeur.data.images.base import ImageDataSet, ImageDomain, Images
 from federatedscope_ggeur.errors import ConfigError, DataError
 
@@ -34,7 +38,8 @@ def embed_datasets(
     datasets : mapping from client to data set
         A data set has a length and gives by number a PIL image and a class number, as
         torchvision's do without a transform; or a mapping with ``image`` and ``label``,
-        as those of Hugging Face.     encoder : str or EncoderSettings
+        as those of Hugging Face.
+    encoder : str or EncoderSettings
         A name alone stands for the encoder's default settings.
     test : mapping from client to data set, optional
         Images to test on.
@@ -76,7 +81,7 @@ def embed_datasets(
     if isinstance(encoder, str):
         encoder = EncoderSettings(encoder)
     settings = EncodingSettings(encoder, device=device, cache=cache, hash_files=True)
-    return encode_images("datasets", lambda root: images, "", settings, {})
+    return encoded(find_images("datasets", lambda root: images, "", settings, {}))
 
 
 def _images(name: str, held: Any) -> Images:
