@@ -115,10 +115,7 @@ def read_digits(root: str | Path) -> ImageDataSet:
         found = {domain: _read_domain(root, domain) for domain in _LAYOUT.domains}
         domains = {name: parts for name, parts in found.items() if parts is not None}
         if not domains:
-            held = shown([path.name for path in sorted(root.iterdir())])
-            raise _LAYOUT.problem(
-                root, f"data.root holds none of the four sets (it holds: {held})."
-            )
+            raise _LAYOUT.lacking(root, "holds none of the four sets")
         _LAYOUT.log_absent(root, domains)
         check_same_classes(
             {

@@ -23,7 +23,7 @@ from federatedscope_ggeur.data.images.base import (
     Images,
     register_image_reader,
 )
-from federatedscope_ggeur.data.images.layout import Layout, shown, subfolders
+from federatedscope_ggeur.data.images.layout import Layout, subfolders
 from federatedscope_ggeur.errors import DataError
 
 #: Class c is the c-th of these characters, as LEAF numbers them.
@@ -89,8 +89,7 @@ def _find(root: Path) -> tuple[Path, dict[str, list[Path]]]:
             raise _LAYOUT.problem(
                 base, f"holds .json files in '{part}', but none in '{other}'."
             )
-    held = shown([path.name for path in sorted(root.iterdir())])
-    raise _LAYOUT.problem(root, f"data.root holds no such folders (it holds: {held}).")
+    raise _LAYOUT.lacking(root, "holds no such folders")
 
 
 class _LeafFile(NamedTuple):

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -262,6 +263,17 @@ def data_set(
     )
     present = domains[0].classes
     classes = [c for c in (order or sorted(present)) if c in present]
+    return numbered(name, root, domains, classes, class_names or {})
+
+
+def numbered(
+    name: str,
+    root: Path,
+    domains: Sequence[DomainFiles],
+    classes: Sequence[str],
+    class_names: Mapping[str, str] = MappingProxyType({}),
+) -> ImageDataSet:
+    """The data set of `domains` whose class c is ``classes[c]``; any may lack some."""
     made = tuple(
         ImageDomain(
             domain.name,
@@ -270,8 +282,7 @@ def data_set(
         )
         for domain in domains
     )
-    names = class_names or {}
-    return ImageDataSet(name, made, tuple(names.get(c, c) for c in classes))
+    return ImageDataSet(name, made, tuple(class_names.get(c, c) for c in classes))
 
 
 def images_of(root: Path, files: Files, classes: Sequence[str]) -> Images:

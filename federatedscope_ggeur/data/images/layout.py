@@ -90,6 +90,11 @@ class Layout:
             f"{self.source}."
         )
 
+    def lacking(self, root: Path, what: str) -> DataError:
+        """As `problem`, with what `root` holds."""
+        held = shown([path.name for path in sorted(root.iterdir())])
+        return self.problem(root, f"data.root {what} (it holds: {held}).")
+
     @contextmanager
     def opened(self, root: str | Path) -> Iterator[Path]:
         """Check that `root` is a folder; turn the system's errors into `DataError`."""
@@ -140,10 +145,7 @@ class Layout:
         tried = (self.domain_folders(base) for base in self.bases(root))
         found = [folders for folders in tried if folders]
         if not found:
-            held = shown([path.name for path in sorted(root.iterdir())])
-            raise self.problem(
-                root, f"data.root holds none of the domains (it holds: {held})."
-            )
+            raise self.lacking(root, "holds none of the domains")
         if len(found) > 1:
             places = [str(next(iter(folders.values())).parent) for folders in found]
             raise DataError(

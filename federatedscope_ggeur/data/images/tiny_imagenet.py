@@ -53,10 +53,7 @@ def read_tiny_imagenet(root: str | Path) -> ImageDataSet:
             (b for b in _LAYOUT.bases(root) if {"train", "val"} <= _names(b)), None
         )
         if base is None:
-            held = shown([path.name for path in sorted(root.iterdir())])
-            raise _LAYOUT.problem(
-                root, f"data.root lacks the folders train and val (it holds: {held})."
-            )
+            raise _LAYOUT.lacking(root, "lacks the folders train and val")
         train = _by_folder(base / "train")
         wnids = _wnids(base, train)
         test = _validation(base / "val")
