@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +12,7 @@ from federatedscope_ggeur.data.parts import filled_in, registered
 from federatedscope_ggeur.data.split import deal_evenly
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.rng import numpy_generator
-from federatedscope_ggeur.settings import Key, Registry, Rule, whole
+from federatedscope_ggeur.settings import Key, Registry, whole
 
 #: By so much shares may miss what they should add up to.
 ROUNDING = 1e-9
@@ -116,20 +114,6 @@ def register_splitter(
     return registered(
         SPLITTERS, name, settings, ("task",), SECTION="data.splitter_args"
     )
-
-
-def above_zero(largest: float = math.inf) -> Rule:
-    """The rule that a value is a number above 0, at most `largest`."""
-    limit = " and at most 1" if largest == 1 else ""
-
-    def rule(value) -> str:
-        is_number = isinstance(value, Real) and not isinstance(value, bool)
-        if is_number and 0 < value <= largest and math.isfinite(value):
-            return ""
-        return f"must be a number above 0{limit}, got {value!r}"
-
-    rule.read = float
-    return rule
 
 
 def divide(name: str, args, task: Task) -> tuple[list[np.ndarray], list[np.ndarray]]:

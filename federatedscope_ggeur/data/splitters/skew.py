@@ -8,12 +8,17 @@ from federatedscope_ggeur.data.splitters.base import (
     ROUNDING,
     Shares,
     Task,
-    above_zero,
     register_splitter,
 )
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.rng import numpy_generator
-from federatedscope_ggeur.settings import NOT_SET, Key, whole
+from federatedscope_ggeur.settings import (
+    NOT_SET,
+    Key,
+    positive,
+    positive_up_to,
+    whole,
+)
 
 
 def lds_matrix(
@@ -40,7 +45,7 @@ def _dirichlet(rng: np.random.Generator, alpha: float, size: int) -> np.ndarray:
 
 
 _SKEW = (
-    Key("alpha", None, "Of the Dirichlet distribution.", above_zero()),
+    Key("alpha", None, "Of the Dirichlet distribution.", positive),
     Key(
         "min_per_class",
         0.0,
@@ -67,11 +72,18 @@ def _lda(task: Task, alpha: float, min_per_class: int) -> Shares:
 
 @register_splitter(
     "domain",
-    [Key("fraction", NOT_SET, "Share of a client; 1/m if not given.", above_zero(1))],
+    [
+        Key(
+            "fraction",
+            NOT_SET,
+            "Share of a client; 1/m if not given.",
+            positive_up_to(1, not_set_allowed=True),
+        )
+    ],
 )
-def _domain(task: Task, fraction: float) -> np.ndarray:
+def _domain(task: Task, fraction: float | None) -> np.ndarray:
     """Each client gets the same share of its domain's rows."""
-    if fraction == NOT_SET:
+    if fraction is None:
         return _iid(task)
     m = len(task.members)
     if m * fraction > 1 + ROUNDING:

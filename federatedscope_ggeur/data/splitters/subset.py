@@ -7,18 +7,17 @@ import numpy as np
 from federatedscope_ggeur.data.splitters.base import (
     Holders,
     Task,
-    above_zero,
     register_splitter,
 )
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.settings import Key
+from federatedscope_ggeur.settings import Key, positive_share
 
 _SHARE = Key(
     "share",
     0.95,
     "Of a class's rows, what the clients get whose main class it is; the rest is "
     "spread evenly over the other clients.",
-    above_zero(1),
+    positive_share,
 )
 
 
