@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -54,23 +52,6 @@ def check_precision(precision: str, device: torch.device) -> None:
         raise ConfigError(
             "ggeur.encoder.precision: fp16 needs a GPU; take bf16 or fp32 on the CPU"
         )
-
-
-def load_library(name: str, package: str) -> ModuleType:
-    """The library of that name, which is on PyPI as `package`.
-
-    Raises
-    ------
-    ConfigError
-        It is not installed.
-    """
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ConfigError(
-            f"ggeur.encoder.name: {name} needs the package {package}: pip install "
-            f"{package} ({error})"
-        ) from error
 
 
 def library_stamp(
@@ -154,13 +135,3 @@ def forward_pass(
         return nn.functional.normalize(features, dim=1) if normalize else features
 
     return encode
-
-
-def parameter_bytes(build: Callable[[], nn.Module]) -> int:
-    """Bytes of a model's parameters in float32, found without its weights."""
-    try:
-        with torch.device("meta"):
-            model = build()
-    except Exception:  # torch < 2 has no such context, and some models need values
-        model = build()
-    return 4 * sum(p.numel() for p in model.parameters())

@@ -18,7 +18,6 @@ from federatedscope_ggeur.data.encoders.model import (
     check_precision,
     forward_pass,
     library_stamp,
-    load_library,
     making,
     model_encoder,
     state_hash,
@@ -34,6 +33,7 @@ from federatedscope_ggeur.data.encoders.weights import places
 from federatedscope_ggeur.downloads import check_allowed
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.weights import load_library
 
 logger = get_logger(__name__)
 
@@ -113,7 +113,7 @@ def load_open_clip(settings: EncoderSettings, device: torch.device) -> OpenClip:
     ConfigError
         As `open_clip`.
     """
-    library = load_library("open_clip", "open_clip_torch")
+    library = load_library("open_clip", "open_clip_torch", "ggeur.encoder.name")
     settings = _plain(settings)
     if settings.model not in library.list_models():
         raise ConfigError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from federatedscope_ggeur.data.encoders.base import EncoderSettings
-from federatedscope_ggeur.data.encoders.model import is_random, parameter_bytes
+from federatedscope_ggeur.data.encoders.model import is_random
 from federatedscope_ggeur.data.encoders.quick_gelu import (
     beside,
     needs_quick_gelu,
@@ -27,6 +27,7 @@ from federatedscope_ggeur.data.encoders.weights import (
 )
 from federatedscope_ggeur.downloads import Remote, obtain, sha256_file
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.weights import parameter_bytes
 
 _PREPROCESS = ("mean", "std", "interpolation", "resize_mode")
 _FILENAMES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from federatedscope_ggeur.errors import ConfigError, PluginError, setting
 from federatedscope_ggeur.settings import Registry, check_function, place_of
 
-#: The best weights that a library publishes of a network.
-DEFAULT = "default"
 STEMS = ("cifar", "imagenet")
 NORMS = ("batch", "layer", "group", "none")
 

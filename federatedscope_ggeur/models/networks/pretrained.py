@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.models.networks.base import Network, NetworkSettings
-
-_KINDS = (".safetensors", ".pt", ".pth", ".bin")
+from federatedscope_ggeur.weights import local_file, read_weights
 
 
 def load_weights(network: Network, settings: NetworkSettings) -> None:
@@ -26,11 +23,10 @@ def load_weights(network: Network, settings: NetworkSettings) -> None:
         They cannot be had or read, or are of another network.
     """
     chosen, name = settings.weights, settings.name
-    path = Path(chosen).expanduser()
-    if path.is_file():
-        state = _read(path)
-    elif os.sep in chosen or chosen.endswith(_KINDS):
-        raise _refusal(f"there is no file '{chosen}'")
+    key = setting("network.weights")
+    path = local_file(chosen, key)
+    if path is not None:
+        state = read_weights(path, key)
     elif network.published is None:
         raise _refusal(
             f"nobody publishes weights of {name}; name a file, got {chosen!r}"
@@ -38,24 +34,6 @@ def load_weights(network: Network, settings: NetworkSettings) -> None:
     else:
         state = _published(network, settings)
     _put(network, state, f"'{chosen}'", name)
-
-
-def _read(path: Path) -> Mapping[str, Tensor]:
-    """The state dict of a file; no code in it is run."""
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            return load_file(str(path))
-        state = torch.load(str(path), map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever torch makes of a file that is none of its own
-        raise _refusal(
-            f"cannot read '{path}' ({type(error).__name__}); it must be a .safetensors "
-            "file or a state dict of tensors alone, saved by torch"
-        ) from error
-    if not isinstance(state, Mapping):
-        raise _refusal(f"'{path}' holds a {type(state).__name__}, not a state dict")
-    return state
 
 
 def _published(network: Network, settings: NetworkSettings) -> Mapping[str, Tensor]:
