@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageFile
+from PIL import Image, ImageFile, ImageOps
 
 from federatedscope_ggeur.data.images.base import Images
 from federatedscope_ggeur.errors import DataError
@@ -26,16 +26,6 @@ NOT_READ = frozenset((".heic", ".heif", ".avif", ".jfif", ".jxl"))
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
 _WITH_ALPHA = frozenset(("RGBA", "LA", "PA", "RGBa", "La"))
 _MOST_PIXELS = 100_000_000
-_ORIENTATION = 0x0112
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 def is_image_name(name: str) -> bool:
@@ -113,7 +103,7 @@ def load_image(path: str | os.PathLike) -> Image.Image:
         with _no_gaps(), Image.open(path, formats=_FORMATS) as image:
             _check_size(image)
             image.load()
-            return _rgb(_upright(image, path))
+            return _rgb(_upright(image, path), image.format)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
     except Exception as error:  # a broken image fails in many ways
@@ -147,15 +137,16 @@ def _check_size(image: Image.Image) -> None:
 def _upright(image: Image.Image, path: str | os.PathLike) -> Image.Image:
     try:
         # Only now, after loading: Pillow turns a TIFF while it loads it.
-        turn = _TURNS.get(image.getexif().get(_ORIENTATION))
+        return ImageOps.exif_transpose(image)
     except Exception as error:  # broken EXIF data beside intact pixels
         logger.debug("%s: EXIF data ignored: %s", path, error)
         return image
-    return image if turn is None else image.transpose(turn)
 
 
-def _rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I;16") or (image.mode == "I" and _is_16_bit(image)):
+def _rgb(image: Image.Image, of: str | None) -> Image.Image:
+    # Older releases of Pillow open 16-bit grey PNG and PGM files in mode I.
+    in_integers = image.mode == "I" and of in ("PNG", "PPM")
+    if image.mode.startswith("I;16") or in_integers:
         high = np.asarray(image).astype(np.int64) >> 8
         image = Image.fromarray(np.clip(high, 0, 255).astype(np.uint8))
     elif image.mode in ("I", "F"):
@@ -168,8 +159,3 @@ def _rgb(image: Image.Image) -> Image.Image:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image.convert("RGBA"))
     return image.convert("RGB")
-
-
-def _is_16_bit(image: Image.Image) -> bool:
-    # Older releases of Pillow open 16-bit grey PNG and PGM files in mode I.
-    return image.format in ("PNG", "PPM")

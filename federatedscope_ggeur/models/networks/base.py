@@ -104,7 +104,8 @@ class Network:
     classifier : str
         The name of the last layer, a `torch.nn.Linear`.
     represent : callable (module, images) -> Tensor of shape (B, D')
-        The representation of images [B, c, h, w]: what loss terms act on.
+        The representation of images [B, c, h, w]: what loss terms act on. By default
+        the module's own `represent`; `classify` likewise.
     classify : callable (module, representation) -> Tensor of shape (B, C)
         The logits of a representation.
     last_input : callable (module, representation) -> Tensor of shape (B, D'')
@@ -123,13 +124,23 @@ class Network:
     module: nn.Module
     width: int
     classifier: str
-    represent: Callable[[Any, Tensor], Tensor]
-    classify: Callable[[Any, Tensor], Tensor]
+    represent: Callable[[Any, Tensor], Tensor] = lambda module, x: module.represent(x)
+    classify: Callable[[Any, Tensor], Tensor] = lambda module, z: module.classify(z)
     last_input: Callable[[Any, Tensor], Tensor] = lambda module, z: z
     stages: tuple[str, ...] = ()
     stage_widths: tuple[int, ...] = ()
     channels_last: bool = False
     published: Callable[[NetworkSettings], Mapping[str, Tensor]] | None = None
+
+
+class TwoPart(nn.Module):
+    """A module whose subclasses define `represent` and `classify`."""
+
+    represent: Callable[[Tensor], Tensor]
+    classify: Callable[[Tensor], Tensor]
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.classify(self.represent(images))
 
 
 #: (image, classes, settings, dropout) -> Network, with weights as the library draws.

@@ -27,7 +27,8 @@ class ClassTexts:
     ensemble : float
         alpha of ``s <x/|x|, w_c> + alpha (logit of a closed form)``; 0: none.
     prompts : object or None
-        The text tower, for a part with `learns_prompts`; see `prompts.Prompted`.
+        The text tower, for a part with `learns_prompts`; its `encode(context, classes)`
+        gives text features [C', D] for a context [n, d], d its `width`.
     weight : Tensor of shape (C, D), float32
         ``s w_c``, the weights of the zero-shot head.
     """

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -23,19 +22,6 @@ from federatedscope_ggeur.settings import Key, whole
 
 #: Standard deviation of the vectors to begin with.
 SPREAD = 0.02
-
-
-class Prompted(Protocol):
-    """Prompts ``[start] ctx name . [end]`` of all classes in a frozen text tower."""
-
-    @property
-    def width(self) -> int:
-        """d, the length of a vector of the context."""
-        ...
-
-    def encode(self, context: Tensor, classes: Sequence[int]) -> Tensor:
-        """Text features [C', D] of `classes`, with a context [n, d]."""
-        ...
 
 
 class PromptHead(Model):
