@@ -62,10 +62,10 @@ class EncodingSettings:
     float16 : bool
         Store features in half precision.
     hash_files : bool
-        Recognise images by their decoded contents, which takes a pass over all of
-        them, instead of by size and time of their files.
+        Recognise images by their decoded contents, not by size and time of their files.
+        That decodes all images once more.
     skip_unreadable : bool
-        Go on without images that cannot be loaded.
+        Leave out images that cannot be loaded.
     """
 
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
@@ -84,10 +84,10 @@ class Pending:
     Parameters
     ----------
     images, total : int
-        Those that are not in the cache, of all.
+        How many images are not in the cache, and how many there are.
     seconds : float or None
-        About how long they take, from one batch; None where the encoder's weights are
-        not on this machine.
+        About how long embedding them takes, measured on one batch. None: the encoder's
+        weights are not on this machine.
     """
 
     images: int
@@ -227,7 +227,8 @@ class Encoding:
         return Pending(sum(missing), total, seconds)
 
     def _seconds_an_image(self, images: Images) -> float:
-        """Of one batch once processes are started, or of all images if they are few."""
+        """Measured on one batch once processes are started; on all images if they are
+        few."""
         settings, rows = self.settings.extraction, []
         batches = extract(self._encoder, images, settings)
         times = [time.perf_counter()]
@@ -240,7 +241,8 @@ class Encoding:
         return (times[-1] - times[0]) / sum(rows)
 
     def _entry(self, domain: str, split: str, images: Images) -> tuple[str, Entry]:
-        """Where the features are, below the cache folder, and what reads them."""
+        """The path of the features below the cache folder, and the entry that reads
+        them."""
         settings, where = self.settings, (self.images.name, domain, split)
         stamps = images.stamps
         if settings.hash_files:
@@ -250,7 +252,8 @@ class Encoding:
         return file, Entry(self.folder / file, key, domain, split)
 
     def _loadable(self, domain: str, split: str, images: Images) -> Images:
-        """All images, or all but those that could not be loaded before."""
+        """All images, without those that could not be loaded before if that is asked
+        for."""
         if not self.settings.skip_unreadable:
             return images
         return self._left_out(domain, split, images).known()
@@ -292,7 +295,7 @@ class Encoding:
         if before not in (None, file):
             logger.warning(
                 "the features of domain '%s' (%s) in %s are out of date: images or "
-                "encoder have changed; they are made again (the old ones stay in %s)",
+                "encoder have changed. They are made again; the old ones stay in %s",
                 domain,
                 split,
                 self.folder,
@@ -301,8 +304,11 @@ class Encoding:
 
     @cached_property
     def _identity(self) -> Mapping[str, object]:
-        """The encoder's; the recorded one if nothing it depends on has changed, so that
-        a run on a full cache loads no model."""
+        """The encoder's identity.
+
+        It is the recorded one if nothing that it depends on has changed. So a run on a
+        full cache loads no model.
+        """
         if self._known is not None and self._is_known_encoder(self._known):
             return self._known.identity
         return self._encoder.identity
@@ -325,14 +331,14 @@ class Encoding:
         logger.info("encoder: %s, D = %d, on %s", encoder.name, encoder.dim, device)
         if encoder.image_shape is not None and self.settings.float16:
             raise ConfigError(
-                f"ggeur.encoder.float16_cache: the encoder "
-                f"'{self.settings.encoder.name}' keeps bytes; leave it out"
+                "ggeur.encoder.float16_cache: leave it out, since the encoder "
+                f"'{self.settings.encoder.name}' keeps bytes"
             )
         if "_identity" in self.__dict__ and encoder.identity != self._identity:
             raise ConfigError(
-                f"the encoder {encoder.name} is not the one that filled the cache "
-                f"{self.folder}, though its weights look the same; take another "
-                "ggeur.encoder.cache"
+                f"the encoder {encoder.name} did not fill the cache {self.folder}, "
+                "though its weights look the same; set ggeur.encoder.cache to another "
+                "folder"
             )
         return encoder
 
@@ -342,5 +348,5 @@ class Encoding:
         try:
             write_record(self.folder, self.request, record)
         except ConfigError as error:
-            # The features are there all the same, perhaps on a read-only medium.
+            # The features can be used without it, perhaps from a read-only medium.
             logger.warning("%s", error)

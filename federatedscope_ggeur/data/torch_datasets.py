@@ -36,9 +36,9 @@ def embed_datasets(
     Parameters
     ----------
     datasets : mapping from client to data set
-        A data set has a length and gives by number a PIL image and a class number, as
-        torchvision's do without a transform; or a mapping with ``image`` and ``label``,
-        as those of Hugging Face.
+        A data set has a length. By number, it returns a PIL image and a class number,
+        like torchvision's without a transform; or a mapping with ``image`` and
+        ``label``, like those of Hugging Face.
     encoder : str or EncoderSettings
         A name alone stands for the encoder's default settings.
     test : mapping from client to data set, optional
@@ -53,9 +53,9 @@ def embed_datasets(
     Raises
     ------
     ConfigError
-        There is no data set; the encoder cannot be had.
+        There is no data set, or the encoder cannot be made.
     DataError
-        A data set gives something else.
+        A data set returns something else.
 
     Returns
     -------

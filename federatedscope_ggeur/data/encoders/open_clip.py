@@ -59,8 +59,8 @@ def open_clip(settings: EncoderSettings, device: torch.device) -> Encoder:
     Raises
     ------
     ConfigError
-        Unknown model or tag; weights that are not here and cannot be downloaded, or do
-        not fit the model; weights trained with the other kind of GELU.
+        The model or tag is unknown. Weights are not here and cannot be downloaded, do
+        not fit the model, or were trained with the other kind of GELU.
     """
     check_precision(settings.precision, device)
     made = load_open_clip(settings, device)
@@ -85,13 +85,13 @@ class OpenClip:
     Attributes
     ----------
     name : str
-        open_clip's name of it.
+        Its name in open_clip.
     title : str
-        What it is, in one line for a person.
+        A description for people, in one line.
     identity : mapping
-        All that features depend on but length and precision.
+        Everything that features depend on, except length and precision.
     dim : int
-        D of both sides.
+        D, the same on both sides.
     model : module
     transform : callable
         The preprocessing of images.

@@ -59,8 +59,8 @@ def timm(settings: EncoderSettings, device: torch.device) -> Encoder:
     Raises
     ------
     ConfigError
-        Unknown model or tag; weights that are not here and cannot be downloaded, or do
-        not fit the model.
+        The model or tag is unknown. Weights are not here and cannot be downloaded, or
+        do not fit the model.
     """
     library = load_timm(settings.model, "ggeur.encoder.model")
     check_precision(settings.precision, device)
@@ -100,7 +100,7 @@ def _build(library, name: str, title: str, path: Path | None, seed: int = 0):
 
 
 def _check_complete(model: nn.Module, again: nn.Module, path: Path) -> None:
-    """Refuse a file that lacks weights: timm leaves those at random and goes on.
+    """Refuse a file that lacks weights: timm would leave those random.
 
     `model` and `again` were drawn from different seeds before the file was read.
     """

@@ -16,13 +16,14 @@ KEY = "ggeur.encoder.pretrained"
 
 
 def file_stamp(path: Path) -> str:
-    """Changes when the file may have changed."""
+    """A text that changes if the file may have changed."""
     status = path.stat()
     return f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
 
 
 def places(settings: EncoderSettings) -> list[str]:
-    """For `register_encoder`: a name of weights is no place, but a file's is."""
+    """The settings that name files, for `register_encoder`: a tag of weights does
+    not."""
     try:
         named = local_file(settings.pretrained) is not None
     except ConfigError:
@@ -49,7 +50,7 @@ def check_readable(path: Path) -> None:
 
 
 def is_script(path: Path) -> bool:
-    """Whether a file is a TorchScript program with its weights, as OpenAI's are."""
+    """Whether a file is a TorchScript program with weights, like OpenAI's files."""
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
@@ -57,7 +58,7 @@ def is_script(path: Path) -> bool:
 
 
 def read_script(path: Path) -> dict[str, Tensor]:
-    """The weights in a TorchScript program; loading it is trusting it.
+    """The weights in a TorchScript program. Load only programs that you trust.
 
     Raises
     ------

@@ -24,7 +24,7 @@ from federatedscope_ggeur.settings import (
 def lds_matrix(
     client_num: int, num_classes: int, alpha: float, seed: int
 ) -> np.ndarray:
-    """Shares [K, C]: each column ~ Dirichlet(alpha) over all clients, with sum 1."""
+    """Shares [K, C]: each column is a draw of Dirichlet(alpha) over all clients."""
     rng = numpy_generator(seed, "partition", "lds")
     columns = [_dirichlet(rng, alpha, client_num) for _ in range(num_classes)]
     return np.stack(columns, axis=1)
@@ -33,8 +33,8 @@ def lds_matrix(
 def _dirichlet(rng: np.random.Generator, alpha: float, size: int) -> np.ndarray:
     """One draw [size] of the symmetric Dirichlet distribution, for any alpha > 0.
 
-    Gammas are drawn as Gamma(alpha) = Gamma(alpha + 1) U^(1 / alpha) and normalised as
-    logarithms (times `unit`), so that a small alpha cannot make all of them underflow.
+    It uses Gamma(alpha) = Gamma(alpha + 1) U^(1 / alpha). The draws are normalised as
+    logarithms (times `unit`): with a small alpha, all of them might underflow.
     """
     unit = min(alpha, 1.0)
     logs = unit * np.log(rng.gamma(alpha + 1.0, size=size))
