@@ -38,11 +38,11 @@ def draw_features(
     Parameters
     ----------
     statistics : ClassStatistics
-        Of what the last layer takes in; ``Sigma_c`` is divided by n.
+        Of the inputs of the last layer. ``Sigma_c`` is divided by n.
     per_class : int
         Draws for each class; M in all.
     seed : int
-        A class's draws depend on it, on the class and on its statistics alone.
+        The draws of a class depend on the seed, the class and its statistics alone.
 
     Returns
     -------
@@ -75,8 +75,8 @@ def take_last_layer(model: Model, params: Tensor, classes: Sequence[int]) -> Ten
     Returns
     -------
     Tensor of shape (len(classes) * (D'' + 1),)
-        The vector of a `LinearHead` from the D'' inputs of the last layer to `classes`,
-        in their order; a copy.
+        A copy, as the vector of a `LinearHead` from the D'' inputs of the last layer to
+        `classes`, in their order.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def take_last_layer(model: Model, params: Tensor, classes: Sequence[int]) -> Ten
 def put_last_layer(
     model: Model, params: Tensor, classes: Sequence[int], vector: Tensor
 ) -> Tensor:
-    """A copy of `params` [P] with the rows that `take_last_layer` took replaced.
+    """A copy of `params` [P] with other values in the rows that `take_last_layer` took.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def put_last_layer(
     Returns
     -------
     Tensor of shape (P,)
-        Equal to `params` but for the last layer's rows of `classes`.
+        It differs from `params` only in the last layer's rows of `classes`.
     """
     params = params.clone()
     weight, bias = _last_layer(model, params)

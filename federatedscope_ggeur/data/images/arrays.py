@@ -1,7 +1,7 @@
 """Images that are packed in array files: idx (MNIST), libsvm (USPS), mat (SVHN, SYN).
 
-torchvision's data sets read these files as well, but whole and at once, and MNIST not
-compressed; here labels are read first and pixels when an image is asked for.
+torchvision's data sets read these files too, but all pixels at once, and MNIST only if
+it is not compressed. Here labels are read first, and pixels when they are needed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _USPS_SIDE = 16
 
 @dataclass(frozen=True)
 class PackedFile:
-    """One file with the labels of its images; the pixels are read later.
+    """One file with the labels of its images. The pixels are read later.
 
     Parameters
     ----------
     path : str
     labels : array of shape [n]
     read_pixels : PixelReader
-        Picklable, so that it can be sent to another process; its errors need not name
+        Picklable, so that it can be sent to another process. Its errors need not name
         the path.
     """
 
@@ -50,11 +50,11 @@ class PackedFile:
 
 @dataclass
 class PackedLoader:
-    """Loads image i of several packed files, counted through.
+    """Loads image i of several packed files. Images are counted over all files.
 
-    A file's pixels are read when its first image is asked for, and kept; they do not
-    travel when the loader is sent to another process. Before processes are forked,
-    `prepare` reads all pixels once, for them to share.
+    The pixels of a file are read with its first image, and kept. They do not travel
+    when the loader is sent to another process. Before processes are forked, `prepare`
+    reads all pixels once, so that the processes share them.
     """
 
     files: Sequence[PackedFile]
@@ -77,7 +77,7 @@ class PackedLoader:
         Raises
         ------
         DataError
-            A file is damaged or gone; names it.
+            A file is damaged or gone. The error names it.
         """
         for number in range(len(self.files)):
             self._pixels_of(number)
@@ -109,7 +109,7 @@ def images_from_arrays(root: Path, files: Sequence[PackedFile]) -> Images:
 
 @contextmanager
 def damage_named(path: str | os.PathLike) -> Iterator[None]:
-    """Turn whatever a damaged file leads to into a `DataError` with its path."""
+    """Turn any error that a damaged file causes into a `DataError` with its path."""
     try:
         yield
     except DataError as error:
@@ -123,7 +123,7 @@ def damage_named(path: str | os.PathLike) -> Iterator[None]:
 
 
 def check_digits(labels: np.ndarray) -> np.ndarray:
-    """`labels` as int64, if they are digits."""
+    """`labels` as int64. Others than digits are refused."""
     bad = labels[(labels < 0) | (labels > 9) | (labels != np.floor(labels))]
     if len(bad):
         raise DataError(f"holds the label {bad[0]}, which is no digit.")
@@ -136,7 +136,7 @@ def idx_file(images: str, labels: str) -> PackedFile:
     Raises
     ------
     DataError
-        A file is damaged; names it.
+        A file is damaged. The error names it.
     """
     with damage_named(labels):
         digits = check_digits(_read_idx(labels, 1))

@@ -60,7 +60,7 @@ _CIFAR100 = _Cifar(
 
 @register_image_reader("cifar10")
 def read_cifar10(root: str | Path) -> ImageDataSet:
-    """Read CIFAR-10: one domain, "cifar10", the official parts and class numbers.
+    """Read CIFAR-10: one domain, "cifar10", with the official parts and class numbers.
 
     Its files are pickles. They are unpickled without calling anything but numpy's
     arrays.
@@ -68,7 +68,7 @@ def read_cifar10(root: str | Path) -> ImageDataSet:
     Raises
     ------
     DataError
-        A file is missing, damaged or refused.
+        A file is missing or damaged, or holds more than arrays.
     """
     return _read(root, _CIFAR10)
 

@@ -17,7 +17,7 @@ _BYTES = math.prod(_SHAPE)
 
 
 class _Allowed:
-    """A function that a pickle may call, with nothing of it in reach."""
+    """A function that a pickle may call. The pickle cannot reach into it."""
 
     __slots__ = ("_function",)
 
@@ -29,12 +29,12 @@ class _Allowed:
 
 
 def _empty_array(_subtype, _shape, _dtype) -> np.ndarray:
-    """numpy's `_reconstruct`: what it makes is filled by the array's own state."""
+    """numpy's `_reconstruct`: an empty array, which the array's own state fills."""
     return np.ndarray.__new__(np.ndarray, (0,), "b")
 
 
 def _array_of_bytes(buffer, dtype, shape, order) -> np.ndarray:
-    """numpy's `_frombuffer`, which newer pickle protocols use."""
+    """numpy's `_frombuffer`, for newer pickle protocols."""
     return np.frombuffer(buffer, dtype=dtype).reshape(shape, order=order)
 
 
@@ -68,7 +68,7 @@ class _ArraysOnly(pickle.Unpickler):
                 f"refused: asks for '{module}.{name}', which no file of CIFAR does, "
                 "and which might run a program."
             )
-        # A new one each time: what a file does to it has no effect on the next file.
+        # A new one each time: if a file changes it, the next file is not affected.
         return _Allowed(_ALLOWED[module, name])
 
 
@@ -84,13 +84,13 @@ def _unpickle(path: str | os.PathLike) -> dict:
 def pickled_file(path: str, labels_key: str, num_classes: int) -> PackedFile:
     """A batch: a dict with ``data`` [n, 3072] and labels.
 
-    Only numpy arrays and plain values are unpickled; a file that asks for anything else
-    is refused, and nothing in it runs.
+    Only numpy arrays and plain values are unpickled. A file that asks for anything else
+    is refused, and none of its code runs.
 
     Raises
     ------
     DataError
-        The file is damaged, refused, or of another content.
+        The file is damaged, asks for more than arrays, or has another content.
     """
     with damage_named(path):
         batch = _unpickle(path)

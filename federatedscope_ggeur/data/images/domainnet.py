@@ -57,22 +57,21 @@ _CLASSES = Key(
 
 @register_image_reader("domainnet", [_CLASSES])
 def read_domainnet(root: str | Path, classes: str = "all") -> ImageDataSet:
-    """Read DomainNet, all 345 classes or ten, with the official lists if present.
+    """Read DomainNet, all 345 classes or ten, with the official lists if there are any.
 
-    Domains, those that are there, in alphabetical order: clipart, infograph, painting,
-    quickdraw, real, sketch. Classes have the order of their numbers in the lists;
-    without lists they are sorted as there, without regard to case and punctuation.
-    A domain may lack classes (the official training list of painting has no t-shirt),
-    but none of the ten of ``classes: top10``, which come in the order of their names.
+    Domains are in alphabetical order: clipart, infograph, painting, quickdraw, real,
+    sketch; some may be missing. Classes have the order of their numbers in the lists.
+    Without lists they are sorted in the same way, ignoring case and punctuation. A
+    domain may lack classes (the official training list of painting has no t-shirt). It
+    must have all ten of ``classes: top10``, which are in the order of their names.
 
-    Without any list `data.splits` makes the split. FedBN's own lists of the ten classes
-    are pickles, which are not read; ``top10`` has all images that the official ones
-    name.
+    Without lists `data.splits` makes the split. FedBN's own lists of the ten classes
+    are pickles, and are not read: ``top10`` has all images in the official lists.
 
     Raises
     ------
     DataError
-        No domain found, lists that do not fit the files, one of the ten classes
+        There is no domain, lists do not fit the files, or one of the ten classes is
         missing.
     """
     wanted = TOP_10 if classes == "top10" else ()

@@ -44,21 +44,22 @@ _KNOWN_ERRORS = ("dog/n02103406_4068-1.png",)
 def read_pacs(root: str | Path) -> ImageDataSet:
     """Read PACS, with the official split where its lists are present.
 
-    Domains, those that are there, in the paper's order: photo, art_painting, cartoon,
-    sketch. Classes by name, which is the official numbering: dog, elephant, giraffe,
-    guitar, horse, house, person.
+    Domains are in the paper's order: photo, art_painting, cartoon, sketch; some may be
+    missing. Classes are sorted by name, as in the official numbering: dog, elephant,
+    giraffe, guitar, horse, house, person.
 
     With the official lists, ``_train_kfold`` is the training part (90%) and
     ``_crossval_kfold`` the test part (10%). ``_test_kfold`` is not read: it names all
-    images of a domain, those of the training part too, for testing on a domain that was
-    not trained on. The folder decides on an image's class, not the list. A domain of
-    ``{train,test}/<class>`` folders is split by them instead, and one without lists or
-    such folders by `data.splits`.
+    images of a domain, those of the training part too, to test on a domain that nobody
+    trained on. The folder decides on an image's class, not the list. If a domain has
+    folders ``{train,test}/<class>``, they are the split. Without lists and such
+    folders, `data.splits` makes one.
 
     Raises
     ------
     DataError
-        No domain found, different classes, lists that do not fit the files.
+        There is no domain, domains differ in their classes, or lists do not fit the
+        files.
     """
     with _LAYOUT.opened(root) as root:
         folders = _LAYOUT.find_domains(root)
@@ -71,7 +72,7 @@ def read_pacs(root: str | Path) -> ImageDataSet:
 
 def _split_by_lists(domain: DomainFiles, lists: OfficialLists) -> DomainFiles:
     if domain.test is not None:
-        logger.info("pacs: %s has its own split; no lists used", domain.folder)
+        logger.info("pacs: %s has its own split; lists are not used", domain.folder)
         return domain
     split = lists.split(domain)
     before, train, test = (

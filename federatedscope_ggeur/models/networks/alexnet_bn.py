@@ -28,8 +28,8 @@ _HIDDEN = 1024
 
 
 class AlexNetBN(TwoPart):
-    """Five convolutions, each with norm and ReLU, then three linear layers, of which
-    two have norm and ReLU; z is what goes into the last one."""
+    """Five convolutions, each with norm and ReLU, then three linear layers. Two of
+    these have norm and ReLU; the input of the last one is z."""
 
     def __init__(self, channels: int, num_classes: int):
         super().__init__()

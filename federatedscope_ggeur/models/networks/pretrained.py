@@ -1,4 +1,4 @@
-"""Weights that a network begins with: of a file, or published by its library."""
+"""The weights that a network begins with: from a file, or published by its library."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from federatedscope_ggeur.weights import local_file, read_weights
 def load_weights(network: Network, settings: NetworkSettings) -> None:
     """Put the weights that ``settings.weights`` names into the network.
 
-    A last layer of other classes stays as it was drawn; all else must fit.
+    A last layer for other classes stays as it was drawn. All other layers must fit.
 
     Raises
     ------
     ConfigError
-        They cannot be had or read, or are of another network.
+        The weights cannot be obtained or read, or are of another network.
     """
     chosen, name = settings.weights, settings.name
     key = setting("network.weights")
@@ -46,8 +46,9 @@ def _published(network: Network, settings: NetworkSettings) -> Mapping[str, Tens
         first = str(error).strip().splitlines()[:1]
         raise _refusal(
             f"the weights {settings.weights!r} of {settings.name} are not on this "
-            f"machine and could not be had: {type(error).__name__}: {''.join(first)}. "
-            "Fetch them where there is a network, copy the file here, and name it"
+            f"machine and could not be fetched: {type(error).__name__}: "
+            f"{''.join(first)}. Fetch them on a machine with a network, copy the file "
+            "here, and name it"
         ) from error
 
 
@@ -55,7 +56,7 @@ def _put(network: Network, state: Mapping[str, Tensor], source: str, name: str) 
     module, last = network.module, f"{network.classifier}."
     wanted = module.state_dict()
     fits = {n: t for n, t in wanted.items() if n in state and _same(state[n], t)}
-    # Of the last layer both or neither: its classes are others, or the same.
+    # The last layer's weight and bias both fit, or neither is taken.
     own = [n for n in wanted if n.startswith(last)]
     if not all(n in fits for n in own):
         fits = {n: t for n, t in fits.items() if n not in own}
@@ -64,9 +65,9 @@ def _put(network: Network, state: Mapping[str, Tensor], source: str, name: str) 
         problem = ", ".join(_shapes(n, state, wanted) for n in lacking[:3])
         raise _refusal(
             f"the weights {source} do not fit {name}: {len(lacking)} of its "
-            f"{len(wanted)} tensors are not there in their shapes, e.g. {problem} (a "
-            f"ResNet of ImageNet's needs {setting('network.stem')} imagenet and images "
-            "of three channels)"
+            f"{len(wanted)} tensors are missing or have another shape, e.g. {problem}. "
+            f"A ResNet from ImageNet needs {setting('network.stem')} imagenet and "
+            "images of three channels"
         )
     with torch.no_grad():
         for n, tensor in wanted.items():

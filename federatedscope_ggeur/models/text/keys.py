@@ -1,4 +1,4 @@
-"""The `ggeur.text.*` keys: what is made of text features."""
+"""The `ggeur.text.*` keys: how text features are used."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ TEXT_USE_KEYS = (
 
 
 def objections(run: Any) -> Objections:
-    """Where nothing is made of text although a key says so, of the facts of a run."""
+    """Keys of text that have no effect, given the facts of a run."""
     if run["init"] == "closed_form":
         why = "since training goes on from one head, not from two"
         yield Objection("init", {"text.ensemble": [0]}, why)
