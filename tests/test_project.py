@@ -22,7 +22,7 @@ PACKAGE = ROOT / "federatedscope_ggeur"
 #: DESIGN, section 3, from the ground up: a room may import itself and those below it.
 GROUND = (
     "printable", "errors", "rng", "files", "lock", "examples", "downloads", "machine",
-    "progress", "settings", "version",
+    "progress", "weights", "settings", "version",
 )  # fmt: skip
 FLOORS = (
     *GROUND, "geometry", "models", "methods", "data", "reporting", "transport",
@@ -40,6 +40,7 @@ APART = {
     "downloads": {"errors", "printable"},
     "machine": set(),
     "progress": {"machine", "printable"},
+    "weights": {"errors"},
     "settings": {"errors"},
     "data": {*GROUND},
     "reporting": {*GROUND},

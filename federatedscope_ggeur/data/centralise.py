@@ -11,18 +11,20 @@ ALL_DOMAINS = "all domains"
 
 
 def centralise(data: FederatedData) -> FederatedData:
-    """Give the training rows of all clients to one, number 1; all others stay apart.
+    """Give the training rows of all clients to one client, number 1.
+
+    Validation and test rows stay where they were.
 
     Parameters
     ----------
     data : FederatedData
-        If its training rows are in one place already, it comes back as it is.
+        Data whose training rows are in one place already are returned unchanged.
 
     Returns
     -------
     FederatedData
-        Its client holds the rows in order of the clients they come from, and no others;
-        `test_sets` and `rows` of a split give what they gave before.
+        The one client holds the training rows, in the order of the clients that had
+        them. `test_sets` and `rows` of the other splits return what they did before.
     """
     if data.is_centralised:
         return data

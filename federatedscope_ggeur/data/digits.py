@@ -20,9 +20,9 @@ from federatedscope_ggeur.data.split import split_domain
 def read_digits_quickstart(splits: Sequence[float], seed: int) -> DataSet:
     """scikit-learn's 1,797 real 8x8 digits as four domains of disjoint samples.
 
-    The domains are those of `imaged_digits`: clean, inverted, blurred, noisy. All are
-    embedded by histograms of oriented gradients, D = 324. Which sample is in which
-    domain is fixed; only the train/test split depends on `seed`.
+    The domains are those of `imaged_digits`: clean, inverted, blurred, noisy.
+    Histograms of oriented gradients embed them, D = 324. Each sample always has the
+    same domain; only the train/test split depends on `seed`.
 
     Parameters
     ----------

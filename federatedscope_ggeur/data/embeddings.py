@@ -76,7 +76,7 @@ def _check_image_shape(shape: tuple[int, ...], dim: int, where: str) -> None:
 
 
 def _check_values(features: torch.Tensor, labels: torch.Tensor, where: str) -> None:
-    # Of bytes there is nothing to check, and they may fill most of the memory.
+    # Bytes need no check, and they may fill most of the memory.
     if features.is_floating_point():
         bad = ~torch.isfinite(features).all(dim=1)
         if bad.any():
@@ -113,17 +113,19 @@ class Embeddings:
     Parameters
     ----------
     features : torch.Tensor of shape [n, D]
-        Finite float32 embeddings, one in each row; or, with an `image_shape`, the uint8
-        pixels of an image, channel by channel and row by row. Who computes with pixels
-        casts them, a batch at a time.
+        Finite float32 embeddings, one in each row. With an `image_shape`, each row
+        holds the uint8 pixels of an image, channel by channel and row by row. Code that
+        computes with pixels casts them, a batch at a time.
     labels : torch.Tensor of shape [n], int64
         Class numbers, 0 or more.
     domain : str
         The domain that the rows come from.
     image_shape : (channels, height, width) or None
-        Of the images whose pixels the rows are, D in all; None for embeddings.
+        The shape of the images whose pixels the rows are: D numbers. None for
+        embeddings.
     users : torch.Tensor of shape [n], int64, or None
-        Who made each row, numbered within the domain from 0, where the data say it.
+        The number of the user who made each row, from 0 within the domain; None if the
+        data do not say it.
 
     Raises
     ------
@@ -162,7 +164,7 @@ class Embeddings:
         Parameters
         ----------
         features : array of shape [n, D], of floats or integers
-            Of uint8, and kept so, with an `image_shape`.
+            With an `image_shape` they must be uint8, and stay so.
         labels : array of shape [n], of whole numbers in any dtype
         domain : str
         where : str
@@ -197,8 +199,10 @@ class Embeddings:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Embeddings], domain: str = "") -> Embeddings:
-        """The rows of `parts` (at least one), in order; of the first one's domain, or
-        of `domain`."""
+        """The rows of `parts` (at least one), in order.
+
+        They get the domain `domain`, by default that of the first part.
+        """
         domain = domain or parts[0].domain
         if len(parts) == 1:
             return replace(parts[0], domain=domain)
@@ -225,7 +229,8 @@ class Embeddings:
         return self._with(self.features[index], self.labels[index], users)
 
     def split(self, sizes: Sequence[int]) -> list[Embeddings]:
-        """The rows in parts of these sizes, which add up to n: views, no copies."""
+        """Split the rows into parts of these sizes, which add up to n. The parts are
+        views, not copies."""
         users: Sequence = [None] * len(sizes)
         if self.users is not None:
             users = self.users.split(sizes)
@@ -237,7 +242,7 @@ class Embeddings:
         return replace(self, domain=domain) if domain != self.domain else self
 
     def _with(self, features, labels, users) -> Embeddings:
-        """With some of the rows, which have been checked."""
+        """A part of these rows. They have been checked, so the part is not."""
         part = copy.copy(self)
         for name, rows in (("features", features), ("labels", labels)):
             object.__setattr__(part, name, rows)
@@ -246,7 +251,7 @@ class Embeddings:
 
 
 def _integers(name: str, array: np.ndarray, where: str) -> np.ndarray:
-    """`array` as integers: whole floats are taken, too."""
+    """`array` as integers. Floats are accepted if they are whole."""
     if array.dtype.kind == "f":
         bad = ~(np.isfinite(array) & (array == np.round(array))).reshape(-1)
         if bad.any():
@@ -326,13 +331,13 @@ class DataSet:
     encoder : str
         How the embeddings were made, in one line.
     identity : mapping, optional
-        All that they depend on of the encoder, where that is known.
+        Everything about the encoder that the embeddings depend on; None if unknown.
 
     Raises
     ------
     DataError
-        Different D or shapes of images, a repeated name, or a label >= C; names domain,
-        split and row.
+        D or the shape of images differs, a name is repeated, or a label is >= C. The
+        error names the domain, the split and the row.
     """
 
     domains: tuple[Domain, ...]

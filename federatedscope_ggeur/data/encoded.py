@@ -1,4 +1,4 @@
-"""An image data set as features; read from a carried cache without its images."""
+"""An image data set as features. A cache that was carried here needs no images."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Encoded:
     Parameters
     ----------
     domains : mapping from name to (train, test or None)
-        In the data set's order; None where it came without a split.
+        In the data set's order. None: the data came without a split.
     class_names : tuple of str
     encoder : str
         The encoder's name.
     files : tuple of Path
         Where the features are.
     extracted : int
-        Images that were embedded just now; all others were in the cache.
+        How many images were embedded just now. All others were in the cache.
     seconds : float
-        How long that took, without loading the encoder.
+        How long that took. Loading the encoder does not count.
     identity : mapping or None
         The encoder's identity.
     """
@@ -62,7 +62,7 @@ class Encoded:
         return sum(len(part) for part in parts if part is not None)
 
     def data_set(self, splits: Sequence[float], seed: int) -> DataSet:
-        """Split by `splits` where the data came without a split.
+        """The data set, split by `splits` if the data came without a split.
 
         Raises
         ------
@@ -89,14 +89,14 @@ def read_carried(
         The cache's.
     request : Request
     error : DataError
-        Why there are no images; raised again if there is no such data set in the cache.
+        Why there are no images. It is raised again if the cache has no such data set.
     defaults : mapping
         Of the reader's own settings.
 
     Raises
     ------
     DataError
-        Also for cache files that are damaged or missing.
+        Also if cache files are damaged or missing.
     """
     found = find_carried(folder, request, defaults)
     if not found:

@@ -62,10 +62,10 @@ class EncodingSettings:
     float16 : bool
         Store features in half precision.
     hash_files : bool
-        Recognise images by their decoded contents, which takes a pass over all of
-        them, instead of by size and time of their files.
+        Recognise images by their decoded contents, not by size and time of their files.
+        That decodes all images once more.
     skip_unreadable : bool
-        Go on without images that cannot be loaded.
+        Leave out images that cannot be loaded.
     """
 
     encoder: EncoderSettings = field(default_factory=EncoderSettings)
@@ -77,17 +77,35 @@ class EncodingSettings:
     skip_unreadable: bool = False
 
 
-def encode_images(
+@dataclass(frozen=True)
+class Pending:
+    """Images that a run would embed before anything else.
+
+    Parameters
+    ----------
+    images, total : int
+        How many images are not in the cache, and how many there are.
+    seconds : float or None
+        About how long embedding them takes, measured on one batch. None: the encoder's
+        weights are not on this machine.
+    """
+
+    images: int
+    total: int
+    seconds: float | None
+
+
+def find_images(
     data_type: str,
     reader: ImageReader,
     root: str,
     settings: EncodingSettings,
     options: Mapping[str, object],
-) -> Encoded:
-    """Read an image data set and embed it; what is in the cache is taken from there.
+) -> Encoded | Encoding:
+    """The images of a data set, ready to be embedded.
 
-    Where the reader finds no images, a cache that was filled with the same settings,
-    here or on another machine, is used as it is.
+    If the reader finds no images, a cache that was filled with the same settings, here
+    or on another machine, takes their place.
 
     Parameters
     ----------
@@ -102,69 +120,12 @@ def encode_images(
     Raises
     ------
     DataError
-        No images and no cache of them; an image that cannot be read.
+        There are no images, and no cache of them.
     ConfigError
-        The encoder cannot be had; the cache cannot be written.
+        The encoder does not take these settings.
     """
-    found = _find(data_type, reader, root, settings, options)
-    return found if isinstance(found, Encoded) else found.run()
-
-
-@dataclass(frozen=True)
-class Pending:
-    """Images that a run would embed before anything else.
-
-    Parameters
-    ----------
-    images, total : int
-        Those that are not in the cache, of all.
-    seconds : float or None
-        About how long they take, from one batch; None where the encoder's weights are
-        not on this machine.
-    """
-
-    images: int
-    total: int
-    seconds: float | None
-
-
-def pending_images(
-    data_type: str,
-    reader: ImageReader,
-    root: str,
-    settings: EncodingSettings,
-    options: Mapping[str, object],
-) -> Pending | None:
-    """What `encode_images` would embed; None where all is in the cache.
-
-    Nothing is written or fetched. Parameters and errors as `encode_images`.
-    """
-    found = _find(data_type, reader, root, settings, options)
-    return None if isinstance(found, Encoded) else found.pending()
-
-
-def _find(
-    data_type: str,
-    reader: ImageReader,
-    root: str,
-    settings: EncodingSettings,
-    options: Mapping[str, object],
-) -> Encoded | _Encoding:
-    """The images, ready to be embedded; without any, what a carried cache holds."""
     check_encoder(settings.encoder)
-    request = _request(data_type, root, settings, options)
-    folder = Path(settings.cache).expanduser()
-    try:
-        images = reader(root, **options)
-    except DataError as error:
-        return read_carried(folder, request, error, filled_in(reader, {}))
-    whose = f"the reader of data.type '{data_type}'"
-    check_returned(whose, reader, images, ImageDataSet)
-    return _Encoding(folder, request, settings, images)
-
-
-def _request(data_type, root, settings: EncodingSettings, options) -> Request:
-    return Request(
+    request = Request(
         data_type,
         str(root),
         resolve(settings.encoder),
@@ -172,11 +133,24 @@ def _request(data_type, root, settings: EncodingSettings, options) -> Request:
         settings.hash_files,
         options,
     )
+    folder = Path(settings.cache).expanduser()
+    try:
+        images = reader(root, **options)
+    except DataError as error:
+        return read_carried(folder, request, error, filled_in(reader, {}))
+    whose = f"the reader of data.type '{data_type}'"
+    check_returned(whose, reader, images, ImageDataSet)
+    return Encoding(folder, request, settings, images)
+
+
+def encoded(found: Encoded | Encoding) -> Encoded:
+    """What `find_images` found, embedded."""
+    return found.run() if isinstance(found, Encoding) else found
 
 
 @dataclass
-class _Encoding:
-    """Embedding of images that are there."""
+class Encoding:
+    """The images of a data set, to be embedded by way of the cache."""
 
     folder: Path
     request: Request
@@ -190,6 +164,15 @@ class _Encoding:
         self._stamp = encoder_stamp(self.settings.encoder)
 
     def run(self) -> Encoded:
+        """Embed the images; those in the cache are taken from there.
+
+        Raises
+        ------
+        DataError
+            An image cannot be read.
+        ConfigError
+            The encoder cannot be had, or the cache cannot be written.
+        """
         domains, records = {}, []
         for domain in self.images.domains:
             train, train_record = self._embed(domain.name, "train", domain.train)
@@ -222,7 +205,7 @@ class _Encoding:
         )
 
     def pending(self) -> Pending | None:
-        """What `run` would embed; None if nothing."""
+        """What `run` would embed; None if nothing. Nothing is written or fetched."""
         parts = [
             (domain.name, split, self._loadable(domain.name, split, images))
             for domain in self.images.domains
@@ -244,7 +227,8 @@ class _Encoding:
         return Pending(sum(missing), total, seconds)
 
     def _seconds_an_image(self, images: Images) -> float:
-        """Of one batch once processes are started, or of all images if they are few."""
+        """Measured on one batch once processes are started; on all images if they are
+        few."""
         settings, rows = self.settings.extraction, []
         batches = extract(self._encoder, images, settings)
         times = [time.perf_counter()]
@@ -257,7 +241,8 @@ class _Encoding:
         return (times[-1] - times[0]) / sum(rows)
 
     def _entry(self, domain: str, split: str, images: Images) -> tuple[str, Entry]:
-        """Where the features are, below the cache folder, and what reads them."""
+        """The path of the features below the cache folder, and the entry that reads
+        them."""
         settings, where = self.settings, (self.images.name, domain, split)
         stamps = images.stamps
         if settings.hash_files:
@@ -267,7 +252,8 @@ class _Encoding:
         return file, Entry(self.folder / file, key, domain, split)
 
     def _loadable(self, domain: str, split: str, images: Images) -> Images:
-        """All images, or all but those that could not be loaded before."""
+        """All images, without those that could not be loaded before if that is asked
+        for."""
         if not self.settings.skip_unreadable:
             return images
         return self._left_out(domain, split, images).known()
@@ -309,7 +295,7 @@ class _Encoding:
         if before not in (None, file):
             logger.warning(
                 "the features of domain '%s' (%s) in %s are out of date: images or "
-                "encoder have changed; they are made again (the old ones stay in %s)",
+                "encoder have changed. They are made again; the old ones stay in %s",
                 domain,
                 split,
                 self.folder,
@@ -318,8 +304,11 @@ class _Encoding:
 
     @cached_property
     def _identity(self) -> Mapping[str, object]:
-        """The encoder's; the recorded one if nothing it depends on has changed, so that
-        a run on a full cache loads no model."""
+        """The encoder's identity.
+
+        It is the recorded one if nothing that it depends on has changed. So a run on a
+        full cache loads no model.
+        """
         if self._known is not None and self._is_known_encoder(self._known):
             return self._known.identity
         return self._encoder.identity
@@ -342,14 +331,14 @@ class _Encoding:
         logger.info("encoder: %s, D = %d, on %s", encoder.name, encoder.dim, device)
         if encoder.image_shape is not None and self.settings.float16:
             raise ConfigError(
-                f"ggeur.encoder.float16_cache: the encoder "
-                f"'{self.settings.encoder.name}' keeps bytes; leave it out"
+                "ggeur.encoder.float16_cache: leave it out, since the encoder "
+                f"'{self.settings.encoder.name}' keeps bytes"
             )
         if "_identity" in self.__dict__ and encoder.identity != self._identity:
             raise ConfigError(
-                f"the encoder {encoder.name} is not the one that filled the cache "
-                f"{self.folder}, though its weights look the same; take another "
-                "ggeur.encoder.cache"
+                f"the encoder {encoder.name} did not fill the cache {self.folder}, "
+                "though its weights look the same; set ggeur.encoder.cache to another "
+                "folder"
             )
         return encoder
 
@@ -359,5 +348,5 @@ class _Encoding:
         try:
             write_record(self.folder, self.request, record)
         except ConfigError as error:
-            # The features are there all the same, perhaps on a read-only medium.
+            # The features can be used without it, perhaps from a read-only medium.
             logger.warning("%s", error)

@@ -29,17 +29,17 @@ class UnreadableError(DataError):
 
 @dataclass(frozen=True)
 class ExtractionSettings:
-    """How images are embedded; the features are the same up to rounding.
+    """How images are embedded. The features are the same up to rounding.
 
     Parameters
     ----------
     batch_size : int
         Images that the encoder computes at a time.
     num_workers : int or None
-        Processes that decode images; 0 decodes in this one; None takes one for each
-        CPU, at most 16.
+        Processes that decode images. 0: this process decodes. None: one process for
+        each CPU, at most 16.
     num_threads : int or None
-        torch threads of the encoder on a CPU; None takes one for each CPU.
+        torch threads of the encoder on a CPU. None: one for each CPU.
     """
 
     batch_size: int = 64
@@ -52,23 +52,23 @@ def extract(
 ) -> Iterator[Tensor]:
     """Features of `images` from row `first` on, in order, a batch at a time.
 
-    The same images give the same features up to rounding whatever `settings` and
-    `first` are; to the bit on the same device with the same batches, that is, with the
-    same ``batch_size``, and `first` a multiple of it.
+    The same images give the same features up to rounding, whatever `settings` and
+    `first` are. The bits are the same on the same device with the same batches: if
+    ``batch_size`` is the same, and `first` is a multiple of it.
 
     Yields
     ------
     Tensor of shape [b, D], of the encoder's dtype, on the CPU
-        b is ``batch_size``, at the end what is left.
+        b is ``batch_size``, except in the last batch.
 
     Raises
     ------
     UnreadableError
         An image that cannot be read.
     DataError
-        An image whose features are not finite; names its key.
+        The features of an image are not finite; the error names its key.
     ConfigError
-        The encoder does not give what it says, or the workers died.
+        The features have another length than the encoder says, or the workers died.
     """
     pinned = encoder.device.type == "cuda"
     batches = _loaded(
@@ -100,7 +100,7 @@ def hash_contents(images: Images, settings: ExtractionSettings) -> tuple[str, ..
 
 
 def unreadable_rows(images: Images, settings: ExtractionSettings) -> dict[int, str]:
-    """The rows of all images that cannot be loaded, and why."""
+    """The row numbers of images that cannot be loaded, and why."""
     found, first = {}, 0
     for batch in _loaded(images, 0, _nothing, list, settings, fails=False):
         for row, sample in enumerate(batch, first):
@@ -111,7 +111,7 @@ def unreadable_rows(images: Images, settings: ExtractionSettings) -> dict[int, s
 
 
 def _nothing(image: Image.Image) -> None:
-    """Of an image that could be loaded."""
+    """What is kept of an image that could be loaded."""
 
 
 def _digest(image: Image.Image) -> str:
@@ -137,7 +137,7 @@ def _checked(first: int, features: Tensor, encoder: Encoder, images: Images) -> 
 
 
 class _Rows(Dataset):
-    """Rows of `images` from `first` on, converted; a failure instead of an error."""
+    """Rows of `images` from `first` on, converted. Errors become a `_Failure`."""
 
     def __init__(self, images: Images, first: int, convert: Callable):
         self.images, self.first, self.convert = images, first, convert
@@ -164,7 +164,7 @@ class _Failure:
 
 
 def _merged(samples: list, merge: Callable, fails: bool):
-    """A batch, or the first failure in it if that ends all."""
+    """A merged batch. If `fails`, the first failure in the batch instead."""
     failures = [sample for sample in samples if isinstance(sample, _Failure)]
     return failures[0] if failures and fails else merge(samples)
 
@@ -178,13 +178,16 @@ def _loaded(
     pin_memory: bool = False,
     fails: bool = True,
 ) -> Iterator:
-    """Converted and merged batches of rows, in order; of those that could not be read
-    failures, if that is not an error."""
+    """Converted and merged batches of rows, in order.
+
+    An image that cannot be read is an error if `fails`; otherwise the batch holds a
+    `_Failure` in its place.
+    """
     rows = _Rows(images, first, convert)
     workers = _workers(rows, settings)
     prepare = getattr(images.load, "prepare", None)
     if prepare is not None:
-        prepare()  # once, before processes are forked that would each do it
+        prepare()  # once, or each forked process would do it
     loader = DataLoader(
         rows,
         batch_size=settings.batch_size,
@@ -193,7 +196,7 @@ def _loaded(
         pin_memory=pin_memory,
         worker_init_fn=_ignore_interrupts if workers else None,
         multiprocessing_context=start_method() if workers else None,
-        generator=torch.Generator(),  # the global one is others' to draw from
+        generator=torch.Generator(),  # draws nothing from the global generator
     )
     try:
         for batch in loader:

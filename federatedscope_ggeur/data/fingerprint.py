@@ -17,13 +17,14 @@ _MODULUS = 1 << (8 * _BYTES)
 def fingerprint(data: FederatedData) -> tuple[int, str]:
     """How many rows there are, and a hash of them.
 
-    The hash is of the rows with their labels and splits as a multiset: neither their
-    order nor who holds them matters. It is the sum of the rows' own (BLAKE2b).
+    The hash covers the rows with their labels and splits. The order of the rows, and
+    which client holds them, do not matter: it is the sum of the rows' own hashes
+    (BLAKE2b).
 
     Returns
     -------
     rows : int
-        Those to train on, to validate and to test.
+        Rows of all splits.
     sha256 : str
         64 hexadecimal digits.
     """

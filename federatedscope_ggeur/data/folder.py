@@ -46,27 +46,28 @@ def read_embeddings_folder(
     (one domain, called "all"), with arrays ``features`` [n, D] (floats or integers,
     cast to float32) and ``labels`` [n] (whole numbers, or class names).
 
-    A file may also hold ``image_shape`` (channels, height, width): its features are
-    then the images' pixels, uint8, channel by channel; and ``users`` [n] (integers),
-    who made each row, for ``data.splitter: natural``. Optional beside the files:
-    ``class_names.txt`` (one name in each line, class 0 first; otherwise the names are
-    "0", "1", ..., or those that are the labels), ``encoder.txt`` (one line) and
-    ``text.npz``, text features of the classes (see `data.text`), which are no domain.
-    Other files are not looked at.
+    A file may also hold ``image_shape`` (channels, height, width). Its features are
+    then the images' pixels, uint8, channel by channel. ``users`` [n] (integers) says
+    who made each row, for ``data.splitter: natural``.
+
+    Beside the files there may be ``class_names.txt`` (one name in each line, class 0
+    first), ``encoder.txt`` (one line) and ``text.npz`` (text features of the classes,
+    see `data.text`). Without ``class_names.txt``, labels that are names name the
+    classes; numbered classes are called "0", "1", .... Other files are ignored.
 
     Parameters
     ----------
     root : path of the folder
     splits : [train, val, test]
-        Fractions, used only for ``<domain>.npz``: stratified by class, each domain by
-        itself.
+        Fractions, used only for ``<domain>.npz``. Each domain is split by itself,
+        stratified by class.
     seed : int
-        Keys the split, together with the domain's name.
+        Decides the split, together with the domain's name.
 
     Raises
     ------
     DataError
-        Anything that cannot be used; names the path, the problem and the way out.
+        Something cannot be used. The error names the path, the problem and the way out.
     ConfigError
         Impossible `splits`.
     """
@@ -96,13 +97,13 @@ def read_embeddings_folder(
 
 
 def _find_files(root: Path) -> dict[str, dict[str, Path]]:
-    """The files of each domain, by split; the split "" means that none is given."""
+    """The files of each domain by split; "" if the domain has no split."""
     if not root.is_dir():
         problem = "is not a folder" if root.exists() else "does not exist"
         raise DataError(f"data.root: {root.absolute()} {problem}. {LAYOUTS}")
     here = _npz_in(root)
     if TEXT in here and is_text_file(here[TEXT]):
-        del here[TEXT]  # of the classes, no domain
+        del here[TEXT]  # it is about the classes, not a domain
     files = {stem: {"": path} for stem, path in here.items() if stem not in _SPLITS}
     single = {stem: path for stem, path in here.items() if stem in _SPLITS}
     nested = {
@@ -128,7 +129,7 @@ def _find_files(root: Path) -> dict[str, dict[str, Path]]:
 
 
 def _npz_in(folder: Path) -> dict[str, Path]:
-    # Not glob: it passes over what it may not list.
+    # Not glob: it skips a folder that it may not list.
     paths = (path for path in folder.iterdir() if path.suffix == ".npz")
     return {
         path.stem: path
@@ -138,7 +139,7 @@ def _npz_in(folder: Path) -> dict[str, Path]:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether there is a file at `path`; what is there but is no file is refused."""
+    """Whether there is a file at `path`. Anything else at `path` is refused."""
     if not os.path.lexists(path):
         return False
     if not path.exists():
@@ -171,10 +172,10 @@ def read_npz(
     Raises
     ------
     DataError
-        The file is damaged, needs pickle or holds no such array; it is named.
+        The file is damaged, needs pickle, or lacks an array. The error names the file.
     """
-    # numpy takes whatever it does not know for a pickle, so look for a zip first; in
-    # an open file: zipfile takes a path that cannot be opened for "no zip".
+    # numpy takes a file of an unknown kind for a pickle, so look for a zip first. Open
+    # the file: zipfile says "no zip" of a path that cannot be opened.
     with open(path, "rb") as file:
         is_zip = zipfile.is_zipfile(file)
     if not is_zip:
@@ -211,8 +212,10 @@ def _as_rows(path: Path, domain: str, arrays: dict[str, np.ndarray]) -> Embeddin
 def _names_of_labels(
     root: Path, arrays: dict[Path, dict[str, np.ndarray]]
 ) -> tuple[str, ...]:
-    """Class names where the files have these as labels, which become numbers; () where
-    they have numbers. Without class_names.txt classes are in the order of their names.
+    """The class names if the labels in the files are names; () if they are numbers.
+
+    Labels that are names become numbers. Without class_names.txt, classes are in the
+    order of their names.
     """
     named = [path for path in arrays if is_named(arrays[path]["labels"])]
     if not named:
@@ -258,7 +261,7 @@ def _read_names(path: Path) -> tuple[str, ...]:
 
 
 def _say_gaps(root: Path, largest: int, read: dict) -> None:
-    """Labels that nobody has are classes without rows, which few people mean."""
+    """Warn of labels that no row has: few people want classes without rows."""
     held = {c for rows in read.values() for c in rows.labels.unique().tolist()}
     missing = [c for c in range(largest + 1) if c not in held]
     if not missing:
@@ -270,7 +273,7 @@ def _say_gaps(root: Path, largest: int, read: dict) -> None:
         else "labels count from 0 without gaps"
     )
     logger.warning(
-        "%s: no row has the label %s (%s), so there are classes without rows; number "
+        "%s: no row has the label %s, so there are classes without rows (%s). Number "
         "the labels anew, or name all classes in class_names.txt",
         root,
         shown,

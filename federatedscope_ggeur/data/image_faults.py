@@ -1,4 +1,4 @@
-"""Images that cannot be loaded, and files that stand in two classes: named, counted."""
+"""Find images that cannot be loaded, and files that stand in two classes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FEW = 5
 
 
 class LeftOut:
-    """The images of one domain and split that cannot be loaded, noted in the cache.
+    """The images of one domain and split that cannot be loaded. The cache notes them.
 
     Parameters
     ----------
@@ -51,16 +51,21 @@ class LeftOut:
     def found(
         self, first: DataError, settings: ExtractionSettings, skip: bool
     ) -> Images:
-        """After the first one that cannot be loaded: look for all of them, and go on
-        without, if that was asked for.
+        """Find all images that cannot be loaded, after the `first` one.
+
+        Returns
+        -------
+        Images
+            The others.
 
         Raises
         ------
         DataError
-            It was not, or nothing is left; names the first few, and their number.
+            Not to `skip` them, or no image is left. The error names the first few, and
+            how many there are.
         """
         bad = unreadable_rows(self._images, settings)
-        if not bad:  # it was loaded after all, and is odd in another way
+        if not bad:  # all can be loaded: something else is wrong
             raise first
         total, keys = len(self._images), [self._images.keys[row] for row in bad]
         count = f"{len(bad)} of {total} images of {self._what} cannot be loaded"
@@ -76,7 +81,7 @@ class LeftOut:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self._path, json.dumps(keys))
-        except (OSError, ConfigError) as error:  # they are looked for anew each time
+        except (OSError, ConfigError) as error:  # the next run finds them again
             logger.warning("%s", error)
         return self._without([row in bad for row in range(total)])
 
@@ -129,7 +134,7 @@ def in_several_classes(images: Images) -> list[list[str]]:
 
 
 def warn_of_several_classes(images: Images, what: str) -> None:
-    """Say how many files stand in more than one class; one of their labels is wrong."""
+    """Warn of files that stand in more than one class: one of their labels is wrong."""
     groups = in_several_classes(images)
     if groups:
         logger.warning(

@@ -23,13 +23,13 @@ from federatedscope_ggeur.data.torch_datasets import embed_datasets
 from federatedscope_ggeur.errors import ConfigError, DataError, listed, setting, shown
 from federatedscope_ggeur.rng import numpy_generator
 
-#: The domain of rows of which nobody says one.
+#: The domain of rows that come without one.
 ALL = "all"
 
 
 @dataclass(frozen=True)
 class ClientData:
-    """What one client holds; each part may have no rows.
+    """What one client holds. Each part may have no rows.
 
     Parameters
     ----------
@@ -52,9 +52,10 @@ class ClientData:
             object.__setattr__(self, "val", self.train.select([]))
 
     def hold_out(self, share: float, seed: int) -> ClientData:
-        """With a share of the training rows set aside for validation, by class.
+        """The data with a share of the training rows set aside for validation, by
+        class.
 
-        Which ones depends on the seed and on who the client is alone.
+        The choice depends on the seed and on the client alone.
         """
         if share == 0:
             return self
@@ -74,16 +75,17 @@ class FederatedData:
     domains : tuple of str
         The seen domains, each held by at least one client.
     unseen : tuple of Domain
-        The domains that no client holds; only their test rows are scored.
+        The domains that no client holds. Only their test rows are scored.
     class_names : tuple of str, of length C
     encoder : str
     pooled : mapping from split ("test", "val") to mapping from domain to Embeddings
-        The seen domains' rows that no client holds, where one client trains on all
-        domains' rows (see `centralise`); None elsewhere.
+        Where one client trains on the rows of all domains (see `centralise`), the rows
+        of the seen domains that no client holds. None elsewhere.
     identity : mapping, optional
-        All that embeddings depend on of the encoder, where that is known.
+        Everything about the encoder that the embeddings depend on; None if unknown.
     pooled_clients : int
-        How many clients the rows were dealt to before one got them all; 0 elsewhere.
+        How many clients held the training rows before one client got them all; 0 if
+        they never moved.
     """
 
     clients: tuple[ClientData, ...]
@@ -112,7 +114,7 @@ class FederatedData:
         users: Any = None,
         encoder: str = "arrays",
     ) -> FederatedData:
-        """Of arrays, Tensors or lists with one entry for each of n rows.
+        """Make data from arrays, Tensors or lists with one entry for each of n rows.
 
         Parameters
         ----------
@@ -120,24 +122,24 @@ class FederatedData:
         labels : array of shape (n,)
             Class numbers, or class names.
         clients : array of shape (n,), optional
-            Who holds each row. Clients are numbered from 1 in the order of their
-            labels. By default one client holds all rows.
+            The client of each row. Clients are numbered from 1 in the order of these
+            values. By default one client holds all rows.
         domains : array of shape (n,), optional
-            The domain of each row; a client has one. By default all are of one domain.
+            The domain of each row; all rows of a client have the same. By default there
+            is one domain.
         test, validation : bool arrays of shape (n,), optional
-            Which rows are to test on, and which to validate on; all others are trained
-            on.
+            Which rows to test on, and which to validate on. All others are trained on.
         class_names : sequence of str, optional
             By default the names among the labels, in their order, or "0", "1", ...
         users : int array of shape (n,), optional
             Who made each row.
         encoder : str
-            What made the features, in one line.
+            How the features were made, in one line.
 
         Raises
         ------
         DataError
-            The problem is named, with the first row that has it.
+            The data cannot be used. The error names the first row with the problem.
         """
         features, labels = as_array(features), as_array(labels)
         if is_named(labels):
@@ -157,7 +159,9 @@ class FederatedData:
         both = is_test & is_val
         if both.any():
             row = int(both.argmax())
-            raise DataError(f"row {row} is to test on and to validate on; keep one.")
+            raise DataError(
+                f"row {row} is both a test and a validation row; choose one."
+            )
         # Sorted by client and split, each part is a view of the same arrays.
         names, owner = np.unique(client_of, return_inverse=True)
         split = np.select([is_test, is_val], [1, 2], 0)
@@ -191,7 +195,7 @@ class FederatedData:
         domains: Mapping[str, str] | None = None,
         **more: Any,
     ) -> FederatedData:
-        """Of one image data set for each client, as torchvision has them.
+        """Make data from one image data set for each client, as torchvision has them.
 
         Parameters
         ----------
@@ -199,10 +203,10 @@ class FederatedData:
             The clients are numbered from 1 in this order.
         encoder : str or EncoderSettings
         domains : mapping from client to str, optional
-            By default all are of one domain.
+            By default there is one domain.
         more
-            Test sets, class names, cache and device: see `embed_datasets`, also for
-            errors.
+            Test sets, class names, cache and device, see `embed_datasets`. The errors
+            are the same, too.
         """
         encoded = embed_datasets(datasets, encoder, **more)
         clients = []
@@ -225,7 +229,7 @@ class FederatedData:
         return self.pooled is not None
 
     def faults(self) -> list[str]:
-        """What keeps every head from learning: one class alone, or equal rows."""
+        """Reasons why no head can learn: one class alone, or equal rows."""
         rows = [client.train for client in self.clients if len(client.train)]
         if not rows:
             return []
@@ -233,7 +237,7 @@ class FederatedData:
         if len(labels) == 1:
             name = shown(self.class_names[int(labels[0])])
             return [
-                f"all rows to train on are of one class, {name}: nothing is learned"
+                f"all training rows are of one class, {name}: no head learns anything"
             ]
         first = rows[0].features[:1]
         if all(bool((part.features == first).all()) for part in rows):
@@ -256,11 +260,13 @@ class FederatedData:
         return len(self.class_names)
 
     def test_sets(self) -> dict[str, Embeddings]:
-        """Every domain's whole test set, seen domains first; rows in client order."""
+        """The whole test set of each domain, seen domains first. Rows are in client
+        order."""
         return {**self.rows("test"), **{d.name: d.test for d in self.unseen}}
 
     def rows(self, split: str) -> dict[str, Embeddings]:
-        """The seen domains' rows of a split, "train", "val" or "test", likewise."""
+        """The rows of a split, "train", "val" or "test", of each seen domain, in client
+        order."""
         if self.pooled is not None and split in self.pooled:
             return dict(self.pooled[split])
         together = self.is_centralised
@@ -275,8 +281,11 @@ class FederatedData:
     def server_rows(
         self, splits: Sequence[str], seen: bool
     ) -> dict[str, dict[str, Embeddings]]:
-        """What a server scores a head on, by split and domain: of the `splits` all rows
-        of the `seen` domains, if it holds them, and the unseen domains' test sets."""
+        """The rows that a server scores a head on, by split and domain.
+
+        They are all rows of the `splits` if the server holds those of `seen` domains,
+        and the test sets of unseen domains.
+        """
         rows = {split: self.rows(split) if seen else {} for split in splits}
         if "test" in rows:
             rows["test"].update((domain.name, domain.test) for domain in self.unseen)
@@ -317,14 +326,14 @@ def _domain_of(client: object, domains: np.ndarray) -> str:
     if len(found) > 1:
         raise DataError(
             f"client {shown(client)} has rows of {len(found)} domains, "
-            f"{listed([shown(one) for one in found], 3)}: a client has one; give each "
-            "part a client of its own"
+            f"{listed([shown(one) for one in found], 3)}. A client has one domain. "
+            "Give each part a client of its own."
         )
     return str(found[0])
 
 
 def _check_clients(data: FederatedData) -> None:
-    """Refuse data that no run could divide or score.
+    """Refuse data that no run could train or score on.
 
     Raises
     ------
@@ -333,7 +342,7 @@ def _check_clients(data: FederatedData) -> None:
     numbers = [client.number for client in data.clients]
     if numbers != sorted(set(numbers)):
         twice = [k for k in numbers if numbers.count(k) > 1]
-        problem = f"{twice[0]} is there twice" if twice else f"they are {numbers[:5]}"
+        problem = f"{twice[0]} occurs twice" if twice else f"they are {numbers[:5]}"
         raise DataError(f"clients: numbers must differ and ascend, but {problem}")
     unknown = {client.domain for client in data.clients} - set(data.domains)
     if unknown and data.pooled is None:
@@ -373,7 +382,7 @@ def partition(
     Client k = 1..K gets the seen domain (k - 1) mod (number of seen domains). The
     splitter divides a domain's train rows among its m clients, disjointly:
 
-    - ``iid``: at random, evenly.
+    - ``iid``: at random, in equal parts.
     - ``lda`` ``[{'alpha': b}]``: for each class, proportions ~ Dirichlet(b) over the m
       clients; a client may get nothing.
     - ``domain`` ``[{'fraction': f}]``: each client gets the share f (default 1/m).
@@ -383,19 +392,19 @@ def partition(
     - ``subset`` ``[{'share': s}]``: the share s of one class, a little of all others.
     - ``natural`` ``[{'users_per_client': q}]``: all rows of q users.
 
-    ``lda`` and ``lds`` take ``min_per_class``, too (default 0): so many rows of each
-    class are dealt to every client of the domain first, and the shares are of the rows
-    that are left. See `Shares`; it is ``min_require_size`` in the code published with
-    the GGEUR paper, where it is 1 for label skew. The paper does not mention it.
+    ``lda`` and ``lds`` also take ``min_per_class`` (default 0). Every client of the
+    domain first gets so many rows of each class; the shares divide the rows that are
+    left, see `Shares`. In the code published with the GGEUR paper it is called
+    ``min_require_size``, and is 1 for label skew. The paper does not mention it.
 
-    Test rows are always dealt out whole and disjointly: evenly in every class, but with
-    ``natural`` a client gets those of its own users.
+    Every test row goes to exactly one client: the classes evenly, but with ``natural``
+    a client gets the test rows of its own users.
 
     Parameters
     ----------
     dataset : DataSet
     client_num : int
-        K, ``federate.client_num``; at least the number of seen domains.
+        K, ``federate.client_num``: at least one for each seen domain.
     splitter, splitter_args : ``data.splitter``, ``data.splitter_args``
     seed : int
     unseen_domains : ``ggeur.unseen_domains``, names of domains that no client holds
@@ -405,7 +414,8 @@ def partition(
     Raises
     ------
     ConfigError
-        A setting is unknown or impossible; names its key and what is accepted.
+        A setting is unknown or impossible. The error names its key and what is
+        accepted.
     """
     read_arguments(splitter, splitter_args)
     seen, unseen = _separate(dataset, unseen_domains)

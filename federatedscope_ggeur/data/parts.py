@@ -21,13 +21,14 @@ def registered(
 ) -> Callable[[Function], Function]:
     """Decorator: the function is `name` in `registry`.
 
-    It gets the attributes ``name``, ``SETTINGS``, ``meaning`` (the first line of its
-    docstring) and those of `flags`.
+    The function gets attributes: ``name``, ``SETTINGS``, ``meaning`` (the first line of
+    its docstring), and those in `flags`.
 
     Raises
     ------
     TypeError
-        It is no function of `takes` and, where they come `by_name`, of its settings.
+        It is no function of `takes`; or, with `by_name`, does not take its settings as
+        keywords.
     """
     own = [key.name for key in settings] if by_name else []
 
@@ -42,6 +43,6 @@ def registered(
 
 
 def filled_in(part: Any, options: Mapping[str, object]) -> dict[str, Any]:
-    """A part's own settings: `options`, and the defaults of those that it lacks."""
+    """A part's own settings: `options`, and the defaults of all others."""
     missing = [key for key in part.SETTINGS if key.name not in options]
     return {**{key.name: key.read(key.default) for key in missing}, **options}

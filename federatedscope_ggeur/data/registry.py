@@ -1,4 +1,4 @@
-"""Which reader serves which ``data.type``: of embeddings, or of images to embed."""
+"""The readers of each ``data.type``: of embeddings, or of images to embed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from types import MappingProxyType
 from federatedscope_ggeur.data.embeddings import DataSet
 from federatedscope_ggeur.data.encoded import Encoded
 from federatedscope_ggeur.data.encoding import (
+    Encoding,
     EncodingSettings,
     Pending,
-    encode_images,
-    pending_images,
+    encoded,
+    find_images,
 )
 from federatedscope_ggeur.data.images import IMAGE_READERS
 from federatedscope_ggeur.data.images.base import ImageReader
@@ -33,8 +34,8 @@ def register_reader(
     """Decorator: the function reads ``data.type: <name>@ggeur``.
 
     The function is called as ``reader(root, splits, seed, **own)`` with its own
-    `settings`, ``ggeur.<name>.*``, and returns a `DataSet`. `bundled` says that its
-    rows come with the program, and `root` is ignored.
+    `settings`, ``ggeur.<name>.*``, and returns a `DataSet`. `bundled` says that the
+    rows come with the program; `root` is then ignored.
     """
     given = ("root", "splits", "seed")
     return registered(READERS, name, settings, given, bundled=bundled)
@@ -76,7 +77,7 @@ def load_data(
     options: Mapping[str, object] = _NONE,
     transform: str = NO_TRANSFORM,
 ) -> DataSet:
-    """Read the data set that ``data.type`` names; images are embedded first.
+    """Read the data set that ``data.type`` names. Images are embedded first.
 
     Parameters
     ----------
@@ -85,21 +86,21 @@ def load_data(
     root : str
         ``data.root``; readers of bundled data ignore it.
     splits : [train, val, test]
-        Fractions, used where the data come without a split. Validation rows are among
-        those to train on until clients set them aside (`partition`).
+        Fractions, used if the data come without a split. Validation rows stay among the
+        training rows until clients set them aside (`partition`).
     seed : int
-        Keys the split.
+        Decides the split.
     encoder : EncodingSettings, optional
         How images are embedded and where the features are kept.
     options : mapping
-        The reader's own settings, by name; those left out have their defaults.
+        The reader's own settings by name. Others have their defaults.
     transform : {"none", "l2", "sqrt_l2"}
-        What is made of embeddings; images' are left as their encoder gives them.
+        How embeddings are transformed. Those of images stay as the encoder makes them.
 
     Raises
     ------
     ConfigError
-        Unknown type, impossible splits, an encoder that cannot be had.
+        The type is unknown, the splits are impossible, or the encoder cannot be made.
     DataError
         The data cannot be used as they are.
     """
@@ -128,16 +129,14 @@ def embed_data(
     Raises
     ------
     ConfigError, DataError
-        As `load_data`; `data_type` is no image data set.
+        As `load_data`; or `data_type` is no image data set.
     """
     if not is_image_type(data_type):
         raise ConfigError(
             f"data.type: '{data_type}' holds embeddings already; there is nothing to "
             "embed"
         )
-    reader = find_reader(data_type)
-    own = filled_in(reader, options)
-    return encode_images(data_type, reader, root, encoder or EncodingSettings(), own)
+    return encoded(_find_images(data_type, root, encoder, options))
 
 
 def find_pending(
@@ -146,12 +145,17 @@ def find_pending(
     encoder: EncodingSettings | None = None,
     options: Mapping[str, object] = _NONE,
 ) -> Pending | None:
-    """The images that `load_data` would embed first; None where there are none.
+    """The images that `load_data` would embed first; None if there are none.
 
     Parameters and errors as `load_data`; nothing is written.
     """
     if not is_image_type(data_type):
         return None
+    found = _find_images(data_type, root, encoder, options)
+    return None if isinstance(found, Encoded) else found.pending()
+
+
+def _find_images(data_type, root, encoder, options) -> Encoded | Encoding:
     reader = find_reader(data_type)
     own = filled_in(reader, options)
-    return pending_images(data_type, reader, root, encoder or EncodingSettings(), own)
+    return find_images(data_type, reader, root, encoder or EncodingSettings(), own)

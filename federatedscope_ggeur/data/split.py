@@ -1,4 +1,4 @@
-"""Splits into train, validation and test rows, and even divisions, by class."""
+"""Split rows into train, validation and test parts, or evenly, class by class."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def check_splits(splits: Sequence[float]) -> None:
 
 
 def validation_share(splits: Sequence[float]) -> float:
-    """The part of the rows that are not for testing that validation takes.
+    """The share of validation rows among all rows that are not test rows.
 
-    Also of a data set that brings a test split of its own: its other rows are divided
-    in the ratio of the first two numbers of ``data.splits``.
+    The same holds for a data set with a test split of its own: the first two numbers of
+    ``data.splits`` divide its other rows.
     """
     return splits[1] / (splits[0] + splits[1])
 
@@ -83,17 +83,17 @@ def stratified_split(
 
 
 def split_domain(rows: Embeddings, splits: Sequence[float], seed: int) -> Domain:
-    """Split one domain's rows by `splits`; the draw depends on seed and name alone.
+    """Split one domain's rows by `splits`. The draw depends on seed and name alone.
 
-    Rows for validation stay among those to train on: each client sets its own aside
-    (see `hold_out`), so that everyone has some.
+    Validation rows stay among the training rows. Each client sets its own aside (see
+    `hold_out`), so that every client has some.
 
     Raises
     ------
     ConfigError
-        If `splits` is not [train, val, test].
+        `splits` is not [train, val, test].
     DataError
-        If the domain is so small that one part would be empty.
+        The domain is so small that one part would be empty.
     """
     check_splits(splits)
     rng = numpy_generator(seed, "split", rows.domain)
@@ -118,7 +118,7 @@ def hold_out(
     labels : int array of shape [n]
     share : float
         Fraction of n for validation: ``round(share * n)`` rows, the classes in
-        proportion. But a class's last row is never taken: training needs it more.
+        proportion. The last row of a class is never taken: training needs it more.
     rng : numpy.random.Generator
 
     Returns

@@ -11,7 +11,11 @@ from PIL import Image
 
 from federatedscope_ggeur.data.encoded import Encoded
 from federatedscope_ggeur.data.encoders import EncoderSettings
-from federatedscope_ggeur.data.encoding import EncodingSettings, encode_images
+from federatedscope_ggeur.data.encoding import (
+    EncodingSettings,
+    encoded,
+    find_images,
+)
 from federatedscope_ggeur.data.images.base import ImageDataSet, ImageDomain, Images
 from federatedscope_ggeur.errors import ConfigError, DataError
 
@@ -32,9 +36,10 @@ def embed_datasets(
     Parameters
     ----------
     datasets : mapping from client to data set
-        A data set has a length and gives by number a PIL image and a class number, as
-        torchvision's do without a transform; or a mapping with ``image`` and ``label``,
-        as those of Hugging Face.     encoder : str or EncoderSettings
+        A data set has a length. By number, it returns a PIL image and a class number,
+        like torchvision's without a transform; or a mapping with ``image`` and
+        ``label``, like those of Hugging Face.
+    encoder : str or EncoderSettings
         A name alone stands for the encoder's default settings.
     test : mapping from client to data set, optional
         Images to test on.
@@ -48,9 +53,9 @@ def embed_datasets(
     Raises
     ------
     ConfigError
-        There is no data set; the encoder cannot be had.
+        There is no data set, or the encoder cannot be made.
     DataError
-        A data set gives something else.
+        A data set returns something else.
 
     Returns
     -------
@@ -76,7 +81,7 @@ def embed_datasets(
     if isinstance(encoder, str):
         encoder = EncoderSettings(encoder)
     settings = EncodingSettings(encoder, device=device, cache=cache, hash_files=True)
-    return encode_images("datasets", lambda root: images, "", settings, {})
+    return encoded(find_images("datasets", lambda root: images, "", settings, {}))
 
 
 def _images(name: str, held: Any) -> Images:

@@ -1,4 +1,4 @@
-"""What `data.transform` makes of embeddings before anything else sees them."""
+"""How `data.transform` changes embeddings before anything else uses them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ _CHUNK_ROWS = 4096
 
 
 def named_transform(listed: Sequence) -> str:
-    """The one of `TRANSFORMS` that is in a list as of ``data.transform``; else "none".
+    """The transform that a list such as ``data.transform`` names; "none" if it names
+    none.
 
-    FederatedScope lists an image's transform as a list, of its name and its arguments.
-    So a name may stand in a list of its own, or by itself.
+    In FederatedScope's lists, a transform of images is a list of its name and its
+    arguments. So here a name may stand in a list of its own, too.
     """
     found = (one for one in names_listed(listed) if one in TRANSFORMS)
     return next(found, NO_TRANSFORM)
 
 
 def names_listed(listed: Sequence) -> list:
-    """What is listed, one of `TRANSFORMS` as its name; all else as it is."""
+    """The list with each of `TRANSFORMS` as its plain name; other entries stay."""
     return [
         one[0] if isinstance(one, (list, tuple)) and [*one] in _ALONE else one
         for one in listed
@@ -39,8 +40,8 @@ def names_listed(listed: Sequence) -> list:
 def transform_rows(rows: Tensor, transform: str) -> Tensor:
     """Rows of shape (n, D) after one of `TRANSFORMS`, in their own type.
 
-    l2 scales each row to Euclidean length 1; a row of zeros stays. sqrt_l2 takes the
-    signed square root ``sign(x) |x|^(1/2)`` of each entry first.
+    l2 scales each row to Euclidean length 1. A row of zeros stays. sqrt_l2 first takes
+    the signed square root ``sign(x) |x|^(1/2)`` of each entry.
     """
     if transform == NO_TRANSFORM or not len(rows):
         return rows
@@ -52,7 +53,7 @@ def _transformed(rows: Tensor, transform: str) -> Tensor:
     exact = rows.to(torch.float64)
     if transform == "sqrt_l2":
         exact = exact.sign() * exact.abs().sqrt()
-    # Divided by the largest entry first, so that no square is lost.
+    # Divide by the largest entry first, so that no square underflows.
     exact = exact / _or_one(exact.abs().amax(dim=1, keepdim=True))
     return (exact / _or_one(exact.norm(dim=1, keepdim=True))).to(rows.dtype)
 

@@ -286,8 +286,6 @@ class AugmentedSet:
         drawn_for = round_number if self.settings.draws_anew else 0
         shape = (self.rows, self.features.shape[1])
         features = self.features.new_empty(shape) if out is None else out
-        if features.shape != shape or features.dtype != self.features.dtype:
-            raise ValueError(f"out must be {self.features.dtype} of shape {shape}")
         own = self.features
         if self.space is not None:
             own = self.space.features(own)

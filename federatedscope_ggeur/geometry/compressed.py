@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
-from federatedscope_ggeur.geometry.rounded_rows import ROW_DTYPES, RoundedRows
+from federatedscope_ggeur.geometry.rounded_rows import RoundedRows
 from federatedscope_ggeur.geometry.summed import SummedStatistics
 
 Pooled = Union[SummedStatistics, MeanStatistics]
@@ -37,14 +37,6 @@ class Compression:
     rank: int | None = None
     energy: float = 1.0
     dtype: str = "float32"
-
-    def __post_init__(self):
-        if self.rank is not None and self.rank < 0:
-            raise ValueError(f"rank must be None or at least 0, got {self.rank}")
-        if not 0 < self.energy <= 1:
-            raise ValueError(f"energy must lie in (0, 1], got {self.energy}")
-        if self.dtype not in ROW_DTYPES:
-            raise ValueError(f"dtype must be one of {[*ROW_DTYPES]}, got {self.dtype}")
 
     def kept(self, squares: Tensor) -> int:
         """How many directions to keep, given their eigenvalues [r] in descending

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import StatisticsError
-
 #: The types that rows may be stored in, by name.
 ROW_DTYPES = {
     "float32": torch.float32,
@@ -50,10 +48,6 @@ class RoundedRows:
         takes few bits once it is packed. A row that rounds to zero stays zero, whatever
         its length was.
         """
-        if dtype not in ROW_DTYPES:
-            raise StatisticsError(
-                f"rows cannot be stored as {dtype!r}: take {', '.join(ROW_DTYPES)}"
-            )
         kind = ROW_DTYPES[dtype]
         peaks = rows.abs().amax(dim=1)
         # Divided by their peaks, rows have lengths that neither under- nor overflow.

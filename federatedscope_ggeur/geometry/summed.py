@@ -11,7 +11,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry.moments import Located, Means
 from federatedscope_ggeur.geometry.scatter import Scatter
 from federatedscope_ggeur.geometry.statistics import ClassStatistics
@@ -75,28 +74,13 @@ class SummedStatistics(Located):
             ``F`` with ``F^T F = W``.
         scatter : Tensor of shape (D, D), optional
             ``W`` itself. Give either `factor` or `scatter`.
-
-        Raises
-        ------
-        StatisticsError
-            Both or neither of `factor` and `scatter` are given, or shapes do not fit.
         """
-        dim = means.shape[1]
-        if factor is not None and scatter is None:
-            name, given, shape = "factor", factor, (len(factor), dim)
-        elif scatter is not None and factor is None:
-            name, given, shape = "scatter", scatter, (dim, dim)
+        if scatter is not None:
+            held = Scatter.from_dense(scatter.to(torch.float64))
         else:
-            raise StatisticsError(
-                "summed statistics take either a factor or a scatter: give one of them"
-            )
-        if given.shape != shape:
-            raise StatisticsError(
-                f"a {name} of shape {tuple(given.shape)} does not fit means in {dim} "
-                "dimensions"
-            )
-        build = Scatter.from_factor if name == "factor" else Scatter.from_dense
-        return cls(Means.rounded(counts, means), build(given.to(torch.float64)))
+            assert factor is not None
+            held = Scatter.from_factor(factor.to(torch.float64))
+        return cls(Means.rounded(counts, means), held)
 
     def scatter(self) -> Tensor:
         """``W = sum_c n_c Sigma_c``: Tensor of shape (D, D), float64."""

@@ -8,7 +8,6 @@ from typing import Union
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry.mean_statistics import MeanStatistics
 from federatedscope_ggeur.geometry.statistics import ClassStatistics
 from federatedscope_ggeur.geometry.summed import SummedStatistics
@@ -82,11 +81,6 @@ class Totals:
     def __add__(self, other: Totals) -> Totals:
         if not isinstance(other, Totals):
             return NotImplemented
-        if self.mean.shape != other.mean.shape:
-            raise StatisticsError(
-                f"totals in {len(self.mean)} dimensions do not fit those in "
-                f"{len(other.mean)}"
-            )
         if not self.count or not other.count:
             return self if self.count else other
         count = self.count + other.count

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -19,7 +19,7 @@ from federatedscope_ggeur.errors import PluginError, setting
 from federatedscope_ggeur.methods.base import Method
 from federatedscope_ggeur.methods.contexts import LocalContext, LocalHooks
 from federatedscope_ggeur.methods.tensors import Specs, TensorSpec
-from federatedscope_ggeur.settings import is_number, is_of_plugin, kind_of, place_of
+from federatedscope_ggeur.settings import is_number, is_of_plugin, kind_of, where_of
 
 
 def checked(part: type[Method]) -> type[Method]:
@@ -39,7 +39,7 @@ def _checking(name: str, hook: Callable, check: Callable) -> Callable:
     def call(self, *values, **named):
         found = hook(self, *values, **named)
         given = signature.bind(self, *values, **named).args[1:]
-        return check(_Returned(self, name, hook, found), *given)
+        return check(_Returned(self, name, hook, found), *given) or found
 
     return call
 
@@ -62,8 +62,7 @@ class _Returned:
         self._name, self._function = name, function
 
     def refuse(self, problem: str) -> PluginError:
-        place = place_of(self._function)
-        where = f" ({place})" if place else ""
+        where = where_of(self._function)
         return PluginError(
             f"{self._name} of the method '{self.method.name}'{where} {problem}"
         )
@@ -125,8 +124,6 @@ def _kind(found: object) -> str:
     """What something is, for a message."""
     if isinstance(found, Tensor):
         return f"a tensor of shape {tuple(found.shape)} and dtype {found.dtype}"
-    if isinstance(found, tuple):
-        return f"a tuple of {len(found)}"
     return kind_of(found)
 
 
@@ -137,58 +134,49 @@ def _fits(tensor: Tensor, spec: TensorSpec) -> bool:
     )
 
 
-# What `Method`'s hooks return
+# What `Method`'s hooks return; a check gives nothing, or what takes its place
 
 
-def _shapes(returned: _Returned, model) -> Specs:
+def _shapes(returned: _Returned, model) -> None:
     found = returned.found
-    specs = found.values() if isinstance(found, Mapping) else [found]
-    for spec in specs:
+    for spec in found.values() if isinstance(found, Mapping) else [found]:
         if not isinstance(spec, TensorSpec):
             raise returned.refuse(
                 f"must return a dict of TensorSpec, but returned {_kind(spec)}"
             )
-    return found
 
 
-def _dict(returned: _Returned, *given) -> Mapping[str, Tensor]:
+def _dict(returned: _Returned, *given) -> None:
     returned.tensors(returned.found)
-    return returned.found
 
 
-def _init_upload(returned: _Returned, features, labels, context: LocalContext):
+def _init_upload(returned: _Returned, features, labels, context: LocalContext) -> None:
     specs = returned.method.init_upload_shapes(context.model)
     returned.declared(returned.found, specs, "init_upload_shapes")
-    return returned.found
 
 
-def _eval_params(returned: _Returned, context: LocalContext) -> Tensor:
+def _eval_params(returned: _Returned, context: LocalContext) -> None:
     returned.weights(returned.found, context.weights)
-    return returned.found
 
 
-def _scored_params(returned: _Returned, params: Tensor, state) -> Tensor:
+def _scored_params(returned: _Returned, params: Tensor, state) -> None:
     returned.weights(returned.found, params)
-    return returned.found
 
 
-def _step(returned: _Returned, params: Tensor, updates, state, context):
+def _step(returned: _Returned, params: Tensor, updates, state, context) -> None:
     weights, kept = returned.pair("(weights, state)")
     returned.weights(weights, params)
     returned.tensors(kept, "tensors to keep as state")
-    return weights, kept
 
 
-def _figures(returned: _Returned, state) -> Mapping[str, float]:
+def _figures(returned: _Returned, state) -> None:
     found = returned.found
-    values = found.values() if isinstance(found, Mapping) else [found]
-    for value in values:
+    for value in found.values() if isinstance(found, Mapping) else [found]:
         if not is_number(value):
             raise returned.refuse(
                 f"must return a dict of numbers, but returned {_kind(value)}; take "
                 "float(...) of a tensor of one number"
             )
-    return found
 
 
 def _local(returned: _Returned, context: LocalContext) -> LocalHooks:
@@ -197,24 +185,22 @@ def _local(returned: _Returned, context: LocalContext) -> LocalHooks:
         raise returned.refuse(f"must return LocalHooks, but returned {_kind(hooks)}")
     if hooks.start is not None:
         returned.weights(hooks.start, context.weights, "a start")
-    others: dict[str, Any] = {}
-    for field in fields(LocalHooks):
-        hook = getattr(hooks, field.name)
-        if field.name in _LOCAL_CHECKS and hook is not None:
-            others[field.name] = _checking_local(
-                returned.method, field.name, hook, context
-            )
-    return replace(hooks, **others)
+    given = {name: getattr(hooks, name) for name in _LOCAL_CHECKS}
+    checked_hooks: dict[str, Any] = {
+        name: _checking_local(returned.method, name, hook, context)
+        for name, hook in given.items()
+        if hook is not None
+    }
+    return replace(hooks, **checked_hooks)
 
 
 def _checking_local(
     method: Method, name: str, hook: Callable, context: LocalContext
 ) -> Callable:
-    check = _LOCAL_CHECKS[name]
-
     def call(*given):
         found = hook(*given)
-        return check(_Returned(method, name, hook, found), context, *given)
+        _LOCAL_CHECKS[name](_Returned(method, name, hook, found), context, *given)
+        return found
 
     return call
 
@@ -222,17 +208,16 @@ def _checking_local(
 # What `LocalHooks` return
 
 
-def _transform(returned: _Returned, context, features: Tensor, labels) -> Tensor:
+def _transform(returned: _Returned, context, features: Tensor, labels) -> None:
     found = returned.found
     if not isinstance(found, Tensor) or found.shape != features.shape:
         raise returned.refuse(
             f"must return features of shape {tuple(features.shape)}, but returned "
             f"{_kind(found)}"
         )
-    return found
 
 
-def _loss(returned: _Returned, context, model, *given) -> Tensor:
+def _loss(returned: _Returned, context, model, *given) -> None:
     found = returned.found
     if not isinstance(found, Tensor) or found.ndim:
         raise returned.refuse(
@@ -240,24 +225,21 @@ def _loss(returned: _Returned, context, model, *given) -> Tensor:
             f"{_kind(found)}; take its mean over the batch"
         )
     returned.finite("a loss", found)
-    return found
 
 
 def _add_correction(returned: _Returned, context, params, gradient: Tensor) -> None:
     returned.finite("corrections", gradient)
 
 
-def _perturb(returned: _Returned, context, params: Tensor, gradient) -> Tensor:
+def _perturb(returned: _Returned, context, params: Tensor, gradient) -> None:
     returned.weights(returned.found, params, "a move of the weights")
-    return returned.found
 
 
-def _finish(returned: _Returned, context: LocalContext, outcome):
+def _finish(returned: _Returned, context: LocalContext, outcome) -> None:
     upload, state = returned.pair("(tensors to send, tensors to keep)")
     specs = returned.method.upload_shapes(context.model)
     returned.declared(upload, specs, "upload_shapes")
     returned.tensors(state, "tensors to keep as state")
-    return upload, state
 
 
 _CHECKS: dict[str, Callable] = {

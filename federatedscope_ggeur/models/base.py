@@ -23,8 +23,8 @@ StageHook = Callable[[int, Tensor], Tensor]
 class Model(nn.Module):
     """A classifier on embeddings that gives logits, never softmax outputs.
 
-    Subclasses define `represent` and `classify`; `forward` is one after the other. The
-    last layer is `classifier`, what it takes in is `last_input`.
+    Subclasses define `represent` and `classify`; `forward` calls one after the other.
+    The last layer is `classifier`, and its input is `last_input`.
 
     Parameters
     ----------
@@ -37,22 +37,22 @@ class Model(nn.Module):
     #: The last layer, of weight (C, D'') and bias (C,).
     classifier: nn.Linear
 
-    #: The name of the linear layer that embeddings go into, "" without one.
+    #: The name of the linear layer that takes embeddings; "" if there is none.
     first_layer: ClassVar[str] = ""
 
-    #: False where `gradient_accumulator` is worked out by hand.
+    #: False if `gradient_accumulator` computes the gradient by hand.
     uses_autograd = True
 
-    #: Rows that it is run on at a time where nothing is trained.
+    #: Rows that it runs on at a time outside of training.
     chunk_rows = 8192
 
-    #: True where rows are images, see `networks`.
+    #: True if rows are images, see `networks`.
     takes_images = False
 
-    #: Batches of fewer rows are passed over in training.
+    #: Training skips batches of fewer rows.
     least_batch = 1
 
-    #: False where it takes parameter vectors of several lengths, see `make_room_for`.
+    #: False if it takes parameter vectors of several lengths, see `make_room_for`.
     fixed_size = True
 
     def __init__(self, in_features: int, num_classes: int):
@@ -61,15 +61,15 @@ class Model(nn.Module):
         self.num_classes = num_classes
 
     def prepare(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Rows [B, D] as data has them, of any dtype, as the model takes them: float32.
+        """Rows [B, D] of the data, of any dtype, as float32 input of the model.
 
-        With a `generator`, in training, images are augmented by draws of it.
-        Embeddings are taken as they are.
+        In training there is a `generator`, whose draws augment images. Embeddings stay
+        as they are.
         """
         return rows
 
     def represent(self, features: Tensor) -> Tensor:
-        """The representation z of prepared rows [n, D]: what loss terms may act on."""
+        """The representation z of prepared rows [n, D]. Loss terms may act on it."""
         raise NotImplementedError
 
     def classify(self, representation: Tensor) -> Tensor:
@@ -77,16 +77,16 @@ class Model(nn.Module):
         raise NotImplementedError
 
     def last_input(self, features: Tensor) -> Tensor:
-        """What `classifier` takes in, of shape (n, D''), without dropout."""
+        """The input of `classifier`, of shape (n, D''), without dropout."""
         raise NotImplementedError
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """What training lowers, of logits [B, C] and labels [B]: cross-entropy."""
+        """The loss of training, from logits [B, C] and labels [B]: cross-entropy."""
         return F.cross_entropy(logits, labels)
 
     @contextmanager
     def of_client(self, counts: Tensor) -> Iterator[None]:
-        """Within, it is trained by a client that holds `counts` [C] rows of classes."""
+        """Inside, a client trains it that holds `counts` [C] rows of each class."""
         yield
 
     def forward(self, features: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ class Model(nn.Module):
         return self
 
     def make_room_for(self, size: int) -> None:
-        """Before a vector of `size` parameters is loaded; for models that vary."""
+        """Prepare for a vector of `size` parameters, if the model has no fixed size."""
 
     @property
     def width(self) -> int:
@@ -112,17 +112,17 @@ class Model(nn.Module):
 
     @property
     def stage_widths(self) -> tuple[int, ...]:
-        """C_k, the channels of the map of each stage; empty where there are none."""
+        """C_k, the channels of each stage's map; empty if there are no stages."""
         return ()
 
     @contextmanager
     def stages_hooked(self, hook: StageHook | None) -> Iterator[None]:
-        """Within, `hook` is called with every stage's map and gives what goes on.
+        """Inside, `hook` gets the map of every stage and returns the one to go on with.
 
         Raises
         ------
         ConfigError
-            There is a hook but the model has no stages.
+            There is a hook, but the model has no stages.
         """
         if hook is not None:
             raise ConfigError(f"a {type(self).__name__} has no stages to act on")
@@ -135,12 +135,13 @@ class Model(nn.Module):
 
     @property
     def norm_mask(self) -> Tensor:
-        """Which of its P + Q numbers are theirs: Tensor of shape (P + Q,), bool."""
+        """Which of the P + Q numbers belong to `norm_modules`: bool, of shape (P +
+        Q,)."""
         return norm_mask(self)
 
     @contextmanager
     def frozen_statistics(self) -> Iterator[None]:
-        """Within, running statistics stay, in training mode too."""
+        """Inside, running statistics do not change, even in training mode."""
         kept = [(module, module.momentum) for module in self.norm_modules]
         for module, _ in kept:
             module.momentum = 0.0  # type: ignore[assignment]
@@ -151,10 +152,10 @@ class Model(nn.Module):
                 module.momentum = momentum
 
     def in_chunks(self, fn: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-        """`fn` of all rows [n, D], as data has them: Tensor of shape (n, ...).
+        """`fn`, such as `represent`, of all rows [n, D] of the data: shape (n, ...).
 
-        They are prepared and given to `fn`, such as `represent`, some at a time, on the
-        model's device, in evaluation mode and without gradients.
+        Some rows at a time are prepared and given to `fn`, on the model's device, in
+        evaluation mode and without gradients.
         """
         device, was_training = next(self.parameters()).device, self.training
         self.eval()
@@ -175,9 +176,9 @@ class Model(nn.Module):
     def gradient_accumulator(self, into: Tensor, beta: float) -> Accumulator:
         """A function (features [B, D], labels [B]) that updates `into` in place.
 
-        It does ``into = beta * into + gradient`` of the batch's `loss` at
-        the model's parameters of the moment; `into` is of shape (P,), and with beta = 0
-        whatever it held is overwritten.
+        It computes ``into = beta * into + gradient``, of shape (P,). The gradient is
+        that of the batch's `loss` at the model's present parameters. With beta = 0 old
+        values are overwritten.
         """
 
         def accumulate(features: Tensor, labels: Tensor) -> None:
@@ -189,8 +190,8 @@ class Model(nn.Module):
 
 
 def _chunk_sizes(rows: int, size: int) -> list[int]:
-    """Chunks of `size` rows; few that are left join the last one, for torch multiplies
-    a single row by other means, with other rounding."""
+    """Chunks of `size` rows. A few rows left join the last chunk: torch multiplies a
+    single row by other code, with other rounding."""
     full, rest = divmod(rows, size)
     if full and rest < size // 8:
         return [size] * (full - 1) + [size + rest]
@@ -202,8 +203,8 @@ def add_autograd_gradient(
 ) -> None:
     """``into = beta * into + d loss / d parameters`` [P], by autograd."""
     parameters = list(model.parameters())
-    # A loss on the representation alone does not touch the last layer, and a term that
-    # is absent from a batch touches none.
+    # A loss on the representation alone has no gradient in the last layer. A term that
+    # a batch lacks has none at all.
     gradients: Sequence[Tensor | None] = [None] * len(parameters)
     if loss.requires_grad:
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True)

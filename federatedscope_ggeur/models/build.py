@@ -18,10 +18,10 @@ from federatedscope_ggeur.models.text import TextModelSettings
 class ModelSettings:
     """Which model: `hidden` units (0 for the linear head) and their dropout.
 
-    `closed_form` is what it will be worked out by, if not ``"none"``, and `starts`
-    whether training goes on from there: they say what kind of model it is. With a
-    `network` it is that one, on images. With `ensemble` the head in closed form stands
-    beside a zero-shot one. With a `text` model it is that one.
+    If `closed_form` is not ``"none"``, that closed form makes the model. `starts` says
+    whether training goes on from it. Both decide the kind of model. With a `network`,
+    it is that network, on images. With `ensemble`, the head in closed form stands
+    beside a zero-shot one. With a `text` model, it is that model.
     """
 
     hidden: int = 0
@@ -39,7 +39,7 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
     Raises
     ------
     ConfigError
-        An unknown closed form, or one with hidden units; a network that cannot be made.
+        The closed form is unknown, or has hidden units; or the network cannot be made.
     """
     if settings.network is not None:
         network, dropout = settings.network, settings.dropout
@@ -63,7 +63,7 @@ def build_model(in_features: int, num_classes: int, settings: ModelSettings) -> 
 
 
 def two_kinds(one: ModelSettings, other: ModelSettings) -> bool:
-    """Whether a model that is trained and the one that is scored are of two kinds."""
+    """Whether the trained model and the scored model are of two kinds."""
     if one.network is not None:
         return False
     if one.text is not None:

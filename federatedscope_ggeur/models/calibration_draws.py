@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from federatedscope_ggeur.errors import ConfigError, StatisticsError
+from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry import ClassStatistics, GeometricShape
 from federatedscope_ggeur.models.base import Model
-from federatedscope_ggeur.models.vectors import num_parameters, split_vector
+from federatedscope_ggeur.models.vectors import split_vector
 from federatedscope_ggeur.rng import torch_generator
 from federatedscope_ggeur.settings import Key, whole
 
@@ -38,11 +38,11 @@ def draw_features(
     Parameters
     ----------
     statistics : ClassStatistics
-        Of what the last layer takes in; ``Sigma_c`` is divided by n.
+        Of the inputs of the last layer. ``Sigma_c`` is divided by n.
     per_class : int
         Draws for each class; M in all.
     seed : int
-        A class's draws depend on it, on the class and on its statistics alone.
+        The draws of a class depend on the seed, the class and its statistics alone.
 
     Returns
     -------
@@ -75,15 +75,15 @@ def take_last_layer(model: Model, params: Tensor, classes: Sequence[int]) -> Ten
     Returns
     -------
     Tensor of shape (len(classes) * (D'' + 1),)
-        The vector of a `LinearHead` from the D'' inputs of the last layer to `classes`,
-        in their order; a copy.
+        A copy, as the vector of a `LinearHead` from the D'' inputs of the last layer to
+        `classes`, in their order.
 
     Raises
     ------
     ConfigError
-        The model has no last layer, or not these parameters or classes.
+        The model has no last layer.
     """
-    weight, bias = _last_layer(model, params, classes)
+    weight, bias = _last_layer(model, params)
     rows = list(classes)
     return torch.cat([weight[rows].flatten(), bias[rows]])
 
@@ -91,7 +91,7 @@ def take_last_layer(model: Model, params: Tensor, classes: Sequence[int]) -> Ten
 def put_last_layer(
     model: Model, params: Tensor, classes: Sequence[int], vector: Tensor
 ) -> Tensor:
-    """A copy of `params` [P] with the rows that `take_last_layer` took replaced.
+    """A copy of `params` [P] with other values in the rows that `take_last_layer` took.
 
     Parameters
     ----------
@@ -102,42 +102,19 @@ def put_last_layer(
     Returns
     -------
     Tensor of shape (P,)
-        Equal to `params` but for the last layer's rows of `classes`.
-
-    Raises
-    ------
-    ConfigError
-        As `take_last_layer`, and for a vector of another length.
+        It differs from `params` only in the last layer's rows of `classes`.
     """
     params = params.clone()
-    weight, bias = _last_layer(model, params, classes)
+    weight, bias = _last_layer(model, params)
     rows, width = list(classes), weight.shape[1]
-    if vector.shape != (len(rows) * (width + 1),):
-        raise ConfigError(
-            f"a last layer of {len(rows)} classes on {width} inputs has "
-            f"{len(rows) * (width + 1)} weights, got {tuple(vector.shape)}"
-        )
     weight[rows] = vector[: len(rows) * width].view(len(rows), width)
     bias[rows] = vector[len(rows) * width :]
     return params
 
 
-def _last_layer(
-    model: Model, params: Tensor, classes: Sequence[int]
-) -> tuple[Tensor, Tensor]:
+def _last_layer(model: Model, params: Tensor) -> tuple[Tensor, Tensor]:
     """Weight [C, D''] and bias [C] of the last layer as views of `params`."""
     width = model.classifier.in_features
-    if params.shape != (num_parameters(model),):
-        raise ConfigError(
-            f"the model has {num_parameters(model)} parameters, got "
-            f"{tuple(params.shape)}"
-        )
-    known = range(model.num_classes)
-    if len(set(classes)) != len(classes) or not all(c in known for c in classes):
-        raise ConfigError(
-            f"classes must differ and lie in 0..{model.num_classes - 1}, got "
-            f"{list(classes)}"
-        )
     parts = dict(zip(map(id, model.parameters()), split_vector(model, params)))
     layer = model.classifier
     return parts[id(layer.weight)].view(-1, width), parts[id(layer.bias)]

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Dropout(nn.Dropout):
-    """Draws on the CPU on any device: what `nn.Dropout` would draw there."""
+    """`nn.Dropout`, but it always draws on the CPU."""
 
     def forward(self, x: Tensor) -> Tensor:
         if x.device.type == "cpu" or not self.training:

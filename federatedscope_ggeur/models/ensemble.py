@@ -15,13 +15,14 @@ from federatedscope_ggeur.models.text.classes import ClassTexts
 class EnsembleHead(Model):
     """Logits ``V x/|x| + log sum_{j of c} exp(w_j x + b_j)``.
 
-    With one component a class the second part is linear. It is not trained, and has no
-    last layer that others could train. Its representation is the logits themselves.
+    With one component for each class, the second part is linear. The head is not
+    trained, and has no last layer that can be trained. Its representation is the
+    logits.
 
     Attributes
     ----------
     zero_shot : Parameter of shape (C, D)
-        V, the scaled text features; zeros where the ensemble is a head alone.
+        V, the scaled text features; zeros if there is no zero-shot part.
     statistics : MixtureHead
 
     References
@@ -39,7 +40,7 @@ class EnsembleHead(Model):
 
     @classmethod
     def of(cls, head: Model, text: ClassTexts | None = None) -> EnsembleHead:
-        """``s <x/|x|, w_c> + alpha`` times the logits of a linear head; without a text
+        """``s <x/|x|, w_c> + alpha`` times the logits of a linear head. Without a text:
         the logits of any head in closed form."""
         model = cls(head.in_features, head.num_classes)
         mixture = head

@@ -1,5 +1,5 @@
-"""A model trained in a space, as one on raw embeddings, and the reverse; a model as
-one of another kind."""
+"""Turn a model that was trained in a space into one on raw embeddings, and back. Turn a
+model into one of another kind."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def fold(model: Model, params: Tensor, space: Space) -> Tensor:
     """The parameters [P] with which `model` gives on embeddings x the logits that it
     gives with `params` [P] on ``x' = T (x - m)``.
 
-    The first layer ``W' x' + b'`` is ``W x + b`` with ``W = W' T``, ``b = b' - W m``;
-    it is worked out in float64 and rounded once. Layers behind it stay.
+    The first layer ``W' x' + b'`` is ``W x + b`` with ``W = W' T``, ``b = b' - W m``.
+    It is computed in float64 and rounded once. Other layers stay.
 
     Raises
     ------
@@ -38,7 +38,8 @@ def fold(model: Model, params: Tensor, space: Space) -> Tensor:
 
 
 def unfold(model: Model, params: Tensor, space: Space) -> Tensor:
-    """What `fold` makes `params` [P] of: ``W' = W T^-1``, ``b' = b + W m``.
+    """The parameters that `fold` turns into `params` [P]: ``W' = W T^-1``, ``b' = b + W
+    m``.
 
     Raises
     ------
@@ -60,7 +61,7 @@ def recast(model: Model, params: Tensor, wanted: Model) -> Tensor:
     Raises
     ------
     ConfigError
-        They are of two kinds, and it is not a linear head that is to become a mixture.
+        A model of that kind cannot become one of the wanted kind.
     """
     if type(model) is type(wanted):
         return params

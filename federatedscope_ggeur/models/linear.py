@@ -1,4 +1,4 @@
-"""The linear head, with its gradient worked out by hand."""
+"""The linear head, with a gradient computed by hand."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class LinearHead(Model):
         return features
 
     def gradient_accumulator(self, into: Tensor, beta: float) -> Accumulator:
-        """See `Model`; by hand, ``dL/dlogits = (softmax - one_hot) / B``."""
+        """As `Model`, by hand: ``dL/dlogits = (softmax - one_hot) / B``."""
         weight, bias = self.classifier.weight.data, self.classifier.bias.data[:, None]
         into_weight, into_bias = split_vector(self, into)
         ones, minus_ones = into.new_ones(0), into.new_ones(1, 0)
 
-        # Classes stand in rows: these are the faster orders of the two products.
+        # Classes stand in rows, because both products are faster in this order.
         def accumulate(features: Tensor, labels: Tensor) -> None:
             nonlocal ones, minus_ones
             size = labels.shape[0]

@@ -1,4 +1,4 @@
-"""The mixture head: several linear scores a class."""
+"""The mixture head: several linear scores for each class."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from federatedscope_ggeur.models.linear import LinearHead
 class MixtureHead(Model):
     """Logits ``s log sum_{j of c} exp(w_j x + b_j)`` over the components j of a class.
 
-    How many components there are is seen only when the head is worked out: it takes
-    parameters of any number of them. It is not trained, and has no last layer that
-    others could train. Its representation is the logits themselves.
+    The number of components is known only once the head is computed, so it takes
+    parameters of any number. The head is not trained, and has no last layer that can be
+    trained. Its representation is the logits.
 
     Attributes
     ----------
     weight : Parameter of shape (J, D)
     bias : Parameter of shape (J,)
     classes : Parameter of shape (J,)
-        The class of each component; every class has one at least.
+        The class of each component. Every class has at least one.
     scale : Parameter of shape (1,)
         s, the inverse of the temperature.
     """
@@ -52,7 +52,7 @@ class MixtureHead(Model):
 
     @classmethod
     def of_linear(cls, head: LinearHead) -> MixtureHead:
-        """The same logits, by one component a class."""
+        """The same logits, by one component for each class."""
         layer = head.classifier
         classes = torch.arange(head.num_classes)
         return cls.of_components(layer.weight, layer.bias, classes, head.num_classes)
@@ -65,7 +65,7 @@ class MixtureHead(Model):
         raise ConfigError(_NO_LAST_LAYER)
 
     def reset(self, generator: torch.Generator | None = None) -> Model:
-        """One component a class, of zeros; nothing is drawn."""
+        """One component for each class, all zeros. Nothing is drawn."""
         self._make_room(self.num_classes)
         with torch.no_grad():
             self.weight.zero_()
@@ -112,12 +112,12 @@ class MixtureHead(Model):
         bias = state_dict.get(f"{prefix}bias")
         if bias is not None:
             self._make_room(len(bias))
-        # Heads of versions before temperatures have no scale.
+        # Heads from before there were temperatures have no scale.
         state_dict.setdefault(f"{prefix}scale", torch.ones(1))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 _NO_LAST_LAYER = (
-    "a mixture head has no last layer to train: take a linear or MLP head for "
-    "whatever works on one, as calibration does"
+    "a mixture head has no last layer to train, as calibration does; take a linear or "
+    "MLP head"
 )

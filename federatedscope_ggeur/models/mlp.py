@@ -10,7 +10,7 @@ from federatedscope_ggeur.models.dropout import Dropout
 
 
 class MLPHead(Model):
-    """One hidden layer of `hidden` units; its activation is the representation.
+    """One hidden layer of `hidden` units. Its output is the representation.
 
     Parameters
     ----------
@@ -18,7 +18,7 @@ class MLPHead(Model):
     hidden : int
         Units of the hidden layer, D' of the representation.
     dropout : float
-        Probability of a hidden unit being dropped while training, in [0, 1).
+        The probability that training drops a hidden unit, in [0, 1).
     """
 
     first_layer = "hidden"

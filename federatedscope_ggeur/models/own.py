@@ -1,4 +1,4 @@
-"""Models that clients keep as their own, and the files of the models of a run."""
+"""Models that clients keep as their own, and the files of a run's models."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.models.base import Model
 from federatedscope_ggeur.models.vectors import named_tensors
 
-#: In the metadata of a client's own model, the SHA-256 of the head it goes with.
+#: Metadata of a client's own model: the SHA-256 of the head that it goes with.
 OF_HEAD = "of_head"
 
 
 def own_tensors(
     model: Model, params: Tensor, shared: Mapping[str, Tensor] | None
 ) -> dict[str, Tensor]:
-    """What of a client's `params` [P + Q] has to be kept, by name: of a network only
-    the tensors that are not those of the `shared` model, if there is one."""
+    """The tensors of a client's `params` [P + Q] to keep, by name. Of a network, only
+    those that differ from the `shared` model, if there is one."""
     own = {n: t.detach().cpu() for n, t in named_tensors(model, params).items()}
     if shared is None or not model.takes_images:
         return own
-    # Copies: a part of a vector would keep all of it in memory.
+    # Copies: a view would keep the whole vector in memory.
     return {n: t.clone() for n, t in own.items() if not torch.equal(t, shared[n])}
 
 
 class OwnModels:
-    """One model for each client, and the one that all share, if there is one.
+    """One model for each client, and the shared model, if there is one.
 
     Parameters
     ----------
     model : Model
-        The shared one; without any, one of its kind.
+        The shared model. If there is none, a model of that kind.
     tensors : mapping from client number to mapping from name to Tensor
-        What a client has in place of the shared model's.
+        A client's own tensors, which replace those of the shared model.
     shared : bool
-        Whether there is a shared one. It is then the model of number 0.
+        Whether there is a shared model. It has the number 0.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class OwnModels:
 
 
 def head_bytes(model: Model, class_names: Sequence[str], encoder: str) -> bytes:
-    """A model as safetensors, with class names and encoder; the same bytes for the same
-    model."""
+    """A model as safetensors, with class names and encoder. The same model gives the
+    same bytes."""
     return _bytes(model.state_dict(), _about(class_names, encoder))
 
 
@@ -103,8 +103,8 @@ def own_bytes(
     class_names: Sequence[str],
     encoder: str,
 ) -> bytes:
-    """A client's `own_tensors`, likewise, with who it is and the digest of the `head`
-    whose tensors they stand in for, if there is one."""
+    """A client's `own_tensors` as safetensors, with its number and domain, class names
+    and encoder. If they replace tensors of a `head`, its digest is there, too."""
     about = {"client": str(client), "domain": domain, **_about(class_names, encoder)}
     if head is not None:
         about[OF_HEAD] = hashlib.sha256(head).hexdigest()
@@ -118,7 +118,7 @@ def _about(class_names: Sequence[str], encoder: str) -> dict[str, str]:
 def _bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
     """Tensors as safetensors with `metadata` in its order.
 
-    safetensors' own writer puts several entries into another order in every process.
+    In each process, safetensors' own writer puts the entries into another order.
     """
     # It refuses tensors that share memory.
     data = save_safetensors({n: t.contiguous().clone() for n, t in tensors.items()})

@@ -16,8 +16,8 @@ _NAMES = ("centre", "matrix", "weight", "offset")
 class Strangeness:
     """``min_c (x - mu_c)' A^-1 (x - mu_c) - (x - m)' B^-1 (x - m)``.
 
-    A is LDA's common covariance within classes, B the covariance of all rows, shrunk
-    alike, m the mean of all rows. Large for a row of a class that nobody has.
+    A is LDA's common covariance within classes, B the covariance of all rows with the
+    same shrinkage, m the mean of all rows. It is large for rows of an unknown class.
 
     Parameters
     ----------
@@ -49,8 +49,8 @@ class Strangeness:
         total_root: Tensor,
         by: Tensor | None = None,
     ) -> Strangeness:
-        """Of the mean m [D], ``mu_c - m`` [C', D], and lower Cholesky factors of A and
-        B [D, D], all of rows that were divided `by` [D].
+        """Make it from the mean m [D], ``mu_c - m`` [C', D], and the lower Cholesky
+        factors of A and B [D, D]. If there is `by` [D], all are of rows divided by it.
         """
         weight = torch.cholesky_solve(offsets.T, within_root).T
         offset = (weight * offsets).sum(dim=1)
@@ -74,7 +74,7 @@ class Strangeness:
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor]) -> Strangeness:
-        """From the tensors of `tensors`; KeyError if one is missing."""
+        """The reverse of `tensors`. A missing tensor raises KeyError."""
         return cls(*(tensors[name].double() for name in _NAMES))
 
     def to_bytes(self, of_head: str | None = None) -> bytes:

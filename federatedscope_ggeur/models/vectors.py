@@ -1,9 +1,9 @@
 """The numbers of a module as one vector of shape (P + Q,).
 
-First the P trainable numbers, in `parameters()` order, then the Q running statistics:
-mean and variance of every normalisation layer that keeps some, in module order. (How
-many batches these have seen is left out: layers take a fixed momentum.) Heads keep
-none, their Q is 0.
+First come the P trainable numbers, in `parameters()` order. Then come the Q running
+statistics: mean and variance of every normalisation layer that has some, in module
+order. (The number of batches is left out: layers have a fixed momentum.) Heads have no
+running statistics; their Q is 0.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ def num_buffers(module: nn.Module) -> int:
 
 
 def num_parameters(module: nn.Module) -> int:
-    """P + Q: what travels."""
+    """P + Q: the numbers that travel."""
     return sum(t.numel() for t in _tensors(module))
 
 
 def trainable_part(module: nn.Module, vector: Tensor) -> Tensor:
-    """Of a vector [P + Q] the first P, as a view; of an empty one nothing."""
+    """The first P numbers of a vector [P + Q], as a view. An empty vector stays
+    empty."""
     return vector[: max(0, len(vector) - num_buffers(module))]
 
 
@@ -43,7 +44,7 @@ def to_vector(module: nn.Module) -> Tensor:
 
 
 def load_vector(module: nn.Module, vector: Tensor) -> None:
-    """Copy `vector` into the module; one of shape (P,) leaves running statistics."""
+    """Copy `vector` into the module. With shape (P,), running statistics stay."""
     if not getattr(module, "fixed_size", True):
         module.make_room_for(len(vector))  # type: ignore[operator]
     with torch.no_grad():
@@ -52,7 +53,7 @@ def load_vector(module: nn.Module, vector: Tensor) -> None:
 
 
 def split_vector(module: nn.Module, vector: Tensor) -> list[Tensor]:
-    """`vector`, of shape (P,) or (P + Q,), as views in the shapes of what it holds."""
+    """`vector`, of shape (P,) or (P + Q,), as views in the shapes of the tensors."""
     tensors: list[Tensor] = list(module.parameters())
     if len(vector) != sum(t.numel() for t in tensors):
         tensors += _running_statistics(module)
@@ -61,8 +62,8 @@ def split_vector(module: nn.Module, vector: Tensor) -> list[Tensor]:
 
 
 def bind_vector(module: nn.Module, vector: Tensor) -> None:
-    """Make its tensors views of `vector` [P + Q]: to change one changes the other, so
-    that running statistics land in the vector by themselves."""
+    """Make the module's tensors views of `vector` [P + Q]. A change of one changes the
+    other. So the vector holds new running statistics at once."""
     for tensor, part in zip(_tensors(module), split_vector(module, vector)):
         tensor.data = part
 
@@ -75,7 +76,7 @@ def named_tensors(module: nn.Module, vector: Tensor) -> dict[str, Tensor]:
 
 
 def norm_mask(module: nn.Module) -> Tensor:
-    """Which numbers are a normalisation layer's with running statistics, its trainable
+    """Which numbers belong to normalisation layers with running statistics, trainable
     ones included: Tensor of shape (P + Q,), bool."""
     own = {id(t) for m in norm_modules(module) for t in (*m.parameters(False),)}
     own |= {id(t) for t in _running_statistics(module)}
@@ -84,8 +85,8 @@ def norm_mask(module: nn.Module) -> Tensor:
 
 
 def negative_variance(module: nn.Module, vector: Tensor) -> str:
-    """The first running variance in `vector` [P + Q] with a number below 0; "" if
-    there is none."""
+    """The name of the first running variance in `vector` [P + Q] with a negative
+    number; "" if there is none."""
     if not norm_modules(module):
         return ""
     for name, part in named_tensors(module, vector).items():

@@ -16,6 +16,7 @@ from federatedscope_ggeur.settings.of_plugins import (
     is_of_plugin,
     kind_of,
     place_of,
+    where_of,
 )
 from federatedscope_ggeur.settings.registry import Registry, import_modules
 from federatedscope_ggeur.settings.rules import (

@@ -28,6 +28,12 @@ def place_of(part: object) -> str:
     return f"{file}, line {line}"
 
 
+def where_of(part: object) -> str:
+    """`place_of` in brackets, to stand behind a name; "" where it has none."""
+    place = place_of(part)
+    return f" ({place})" if place else ""
+
+
 def check_class(
     what: str, part: object, base: type, required: tuple[str, ...] = ()
 ) -> None:
@@ -97,10 +103,8 @@ def check_returned(what: str, part: object, found: object, wanted: type) -> None
         It is not.
     """
     if not isinstance(found, wanted):
-        place = place_of(part)
-        where = f" ({place})" if place else ""
         raise PluginError(
-            f"{what}{where} must return {_a(wanted.__name__)}, but returned "
+            f"{what}{where_of(part)} must return {_a(wanted.__name__)}, but returned "
             f"{kind_of(found)}"
         )
 

@@ -125,10 +125,7 @@ text = rule_of(
 )
 positive = positive_up_to(LARGEST)
 positive_or_not_set = positive_up_to(LARGEST, not_set_allowed=True)
-positive_share = rule_of(
-    "must be above 0 and at most 1",
-    lambda value: is_number(value) and 0 < value <= 1,
-)
+positive_share = positive_up_to(1)
 not_negative = rule_of(
     f"must lie in 0..{LARGEST:g}",
     lambda value: is_number(value) and 0 <= value <= LARGEST,

@@ -128,7 +128,7 @@ def test_what_nothing_can_be_learned_from_is_said(caplog):
     settings = {"ggeur.closed_form": "ncm", "ggeur.keep": "trained"}
     settings |= {"ggeur.init": "random"}
     for features, labels, problem in (
-        (X, np.zeros(N, int), "of one class, '0': nothing is learned"),
+        (X, np.zeros(N, int), "of one class, '0': no head learns anything"),
         (np.ones_like(X), Y, "are the same: no head can tell classes apart"),
     ):
         data = FederatedData.from_arrays(features, labels)

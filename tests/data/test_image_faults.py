@@ -140,7 +140,9 @@ def test_images_of_other_formats_are_counted(tree, caplog):
     caplog.set_level(logging.WARNING)
     read_image_folder(tree)
     (line,) = [r.getMessage() for r in caplog.records]
-    assert line.startswith(f"{domain}: 4 images are passed over, whose formats are not")
+    assert line.startswith(
+        f"{domain}: 4 images are ignored, because their formats are not"
+    )
     assert "(1 .avif, 2 .heic, 1 .jfif)" in line
 
 

@@ -214,11 +214,3 @@ def test_no_samples_and_one_sample_a_class():
         assert found.counts.sum() == n
         assert not found.scatter().any()
         assert loss.scatter == loss.left_out == 0
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"rank": -1}, {"energy": 0.0}, {"energy": 1.1}, {"dtype": "int4"}]
-)
-def test_wrong_settings_are_refused(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        Compression(**wrong)

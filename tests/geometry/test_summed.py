@@ -205,25 +205,6 @@ def test_what_a_message_calls_the_mean_of_an_empty_class_is_zero():
 class TestRefusals:
     held = summed(*random_data(np.random.default_rng(5), 20, 5))
 
-    def test_neither_or_both_forms(self):
-        counts, means = self.held.counts, self.held.means
-        forms = {"factor": torch.zeros(1, 5), "scatter": torch.eye(5)}
-        for given in ({}, forms):
-            with pytest.raises(StatisticsError, match="give one of them"):
-                SummedStatistics.from_moments(counts, means, **given)
-
-    @pytest.mark.parametrize(
-        "form",
-        [
-            {"factor": torch.zeros(2, 4)},
-            {"factor": torch.zeros(5)},
-            {"scatter": torch.zeros(4, 5)},
-        ],
-    )
-    def test_a_shape_that_does_not_fit(self, form):
-        with pytest.raises(StatisticsError, match="does not fit means in 5 dim"):
-            SummedStatistics.from_moments(self.held.counts, self.held.means, **form)
-
     def test_statistics_of_other_data(self):
         other = SummedStatistics.empty(3, 5)
         for combine in (lambda: self.held + other, lambda: self.held - other):

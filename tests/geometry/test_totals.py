@@ -6,7 +6,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics, Totals
 
 CLASSES = 3
@@ -91,8 +90,3 @@ def test_of_no_rows_they_are_zero():
         assert (totals.count, totals.spread) == (0, 0.0)
         assert torch.equal(totals.mean, empty.mean)
         assert torch.equal(totals.squares, empty.squares)
-
-
-def test_other_dimensions_are_refused():
-    with pytest.raises(StatisticsError, match=r"3 dimensions .* 4"):
-        Totals.empty(3) + Totals.empty(4)

@@ -143,20 +143,6 @@ class TestLastLayer:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("classes", [[0, 6], [-1], [2, 2]])
-    def test_classes_that_the_head_lacks(self, model, params, classes):
-        with pytest.raises(ConfigError, match=r"differ and lie in 0\.\.5"):
-            take_last_layer(model, params, classes)
-
-    def test_weights_of_another_head(self, model, params):
-        with pytest.raises(ConfigError, match="the model has"):
-            take_last_layer(model, params[:-1], CLASSES)
-
-    def test_a_vector_of_other_classes(self, model, params):
-        vector = take_last_layer(model, params, [0, 1])
-        with pytest.raises(ConfigError, match="a last layer of 3 classes"):
-            put_last_layer(model, params, CLASSES, vector)
-
     def test_a_mixture_head(self):
         model = build_model(4, 6, ModelSettings(closed_form="mixture"))
         params = torch.zeros(num_parameters(model))

@@ -1,1 +1,1 @@
-"""The embedding cache: features of images, kept by what they depend on."""
+"""The embedding cache. It finds features by all that they depend on."""

@@ -42,16 +42,16 @@ def content_key(
     stamps: Sequence[str],
     float16: bool,
 ) -> str:
-    """All that an entry depends on, as a SHA-256.
+    """A SHA-256 of all that an entry depends on.
 
     Parameters
     ----------
     identity : mapping
-        The encoder's.
+        Of the encoder.
     where : [data set, domain, split]
     images : Images
     stamps : sequence of str
-        Of the images: their own, or hashes of their contents.
+        The images' own stamps, or hashes of their contents.
     float16 : bool
         Whether the features are stored in half precision.
     """
@@ -70,7 +70,10 @@ def entry_file(identity: Mapping[str, object], where: Sequence[str], key: str) -
 
 
 def _slug(text: str) -> str:
-    """`text` as every file system takes it; the key tells domains of one slug apart."""
+    """`text` in characters that every file system allows.
+
+    Several domains may have the same slug; their keys differ.
+    """
     return re.sub(r"[^A-Za-z0-9_-]+", "_", text)[:40]
 
 
@@ -102,11 +105,11 @@ class Entry:
         ------
         FileNotFoundError
         DamagedError
-            The file is not what was written, or of other images or another encoder.
+            The file was changed, or belongs to other images or another encoder.
         """
         tensors, header = read_tensors(self.path)
         if header.get("key") != self.key:
-            raise DamagedError("it is of other images or another encoder")
+            raise DamagedError("it belongs to other images or another encoder")
         features, shape = tensors["features"], header.get("image_shape")
         return Embeddings(
             features.float() if shape is None else features,
@@ -117,20 +120,21 @@ class Entry:
         )
 
     def read_if_whole(self) -> Embeddings | None:
-        """The features; None where there are none, with a warning if damaged."""
+        """The features. None if there are none, or if they are damaged (with a
+        warning)."""
         try:
             return self.read()
         except FileNotFoundError:
             return None
         except DamagedError as error:
-            logger.warning("%s is damaged: %s; it is made again", self.path, error)
+            logger.warning("%s is damaged (%s) and is made again", self.path, error)
             return None
 
     def missing(self, images: Images) -> int:
-        """How many of `images` are not in the cache, a part of the entry included."""
+        """How many of `images` the cache lacks. Parts of an entry count as there."""
         if self.read_if_whole() is not None:
             return 0
-        # Of the type of what is stored it is asked nothing.
+        # The stored type is not checked.
         parts = Parts(self.path.with_suffix(".parts"), self.key, torch.float32)
         return len(images) - parts.rows
 
@@ -141,15 +145,15 @@ class Entry:
         settings: ExtractionSettings,
         float16: bool,
     ) -> Extracted:
-        """Extract the features, or what an interrupted call has left to do.
+        """Extract the features, or those that an interrupted call did not.
 
-        Of two processes that want the same entry, the second waits and then reads.
+        If two processes want the same entry, the second waits and then reads.
 
         Raises
         ------
         ConfigError, DataError
-            As `extract`, and where the cache cannot be written. What was extracted
-            until then is kept for the next call.
+            As `extract`; or the cache cannot be written. The next call uses what was
+            extracted until then.
         """
         what = f"embedding {self.what}"
         with locked(self.path.with_suffix(".lock"), what, cannot_write):
@@ -210,6 +214,6 @@ class Extracted:
 def _check_range(features: Tensor, parts: Parts, what: str) -> None:
     if parts.dtype == torch.float16 and (features.abs() > _FLOAT16_LARGEST).any():
         raise ConfigError(
-            f"{what} has features above {_FLOAT16_LARGEST:g}, too large for "
+            f"{what} has features above {_FLOAT16_LARGEST:g}, which are too large for "
             "half precision; set ggeur.encoder.float16_cache False"
         )

@@ -1,4 +1,4 @@
-"""Files of the embedding cache: whole or absent, and with a checksum of their own."""
+"""Files of the embedding cache. Each is whole or absent, and has a checksum."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _HEADER = "ggeur_embeddings"
 
 
 class DamagedError(Exception):
-    """A file that exists and is not what was written, or not what was asked for."""
+    """A file that was changed after it was written, or is not the wanted one."""
 
 
 def write_in_cache(path: Path, data: bytes) -> None:
-    """Write `data` to `path`, whose folder is made, whole or not at all.
+    """Write `data` to `path`, whole or not at all. Missing folders are made.
 
     Raises
     ------
     ConfigError
-        The file cannot be written; it says which setting to change.
+        The file cannot be written. The error says which setting to change.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,9 +59,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict]:
     ------
     FileNotFoundError
     DamagedError
-        It was cut short, changed since, or written by another version.
+        The file was cut short, changed, or written by another version.
     """
-    # Not mapped into memory: a file that changes later must not change the tensors.
+    # Read, not mapped into memory: a later change of the file must not change tensors.
     try:
         data = path.read_bytes()
         tensors = load(data)
@@ -77,7 +77,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict]:
     ) as error:  # fmt: skip
         raise DamagedError(f"it cannot be read ({type(error).__name__})") from error
     if version != VERSION:
-        raise DamagedError(f"it is of version {version} and not {VERSION}")
+        raise DamagedError(f"its version is {version}, not {VERSION}")
     if _digest(tensors, header) != digest:
         raise DamagedError("its checksum is wrong")
     return tensors, header

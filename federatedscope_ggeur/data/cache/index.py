@@ -1,4 +1,4 @@
-"""What a cache holds, by data set: enough to use it without images and weights."""
+"""The data sets in a cache. It can be used without their images and weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _FOLDER = "index"
 
 @dataclass(frozen=True)
 class SplitRecord:
-    """One split of one domain: its entry's path in the cache, key and rows."""
+    """One split of one domain: the path of its entry in the cache, its key, its
+    rows."""
 
     file: str
     key: str
@@ -28,7 +29,7 @@ class SplitRecord:
 
 @dataclass(frozen=True)
 class DomainRecord:
-    """One domain; `test` is None where the data came without a split."""
+    """One domain. `test` is None if the data came without a split."""
 
     name: str
     train: SplitRecord
@@ -37,13 +38,14 @@ class DomainRecord:
 
 @dataclass(frozen=True)
 class Request:
-    """What a record is found by.
+    """What finds a record.
 
     Parameters
     ----------
     data_type : str
     root : str
-        ``data.root``; a carried cache is found under another one too.
+        ``data.root``. A cache that was carried elsewhere is found under another one,
+        too.
     encoder : EncoderSettings
         With the encoder's defaults filled in.
     float16 : bool
@@ -60,12 +62,12 @@ class Request:
     options: Mapping[str, object] = field(default_factory=dict)
 
     def without_root(self) -> dict:
-        """Plain values that are the same on every machine."""
+        """The request as plain values that are the same on every machine."""
         plain = {**asdict(self), "root": ""}
         encoder = plain["encoder"]
         encoder["pretrained"] = PurePath(encoder["pretrained"]).name
         for part in (plain, encoder):
-            # Where there are none, records are found as before there could be any.
+            # Records from before there were options are found, too.
             if not part["options"]:
                 del part["options"]
         return plain
@@ -78,7 +80,7 @@ class Record:
     Parameters
     ----------
     request : mapping
-        `Request.without_root` of who asked for it.
+        The request's `Request.without_root`.
     root : str
         Where the images were.
     name : str
@@ -115,7 +117,7 @@ class Record:
 
 
 def record_path(folder: Path, request: Request) -> Path:
-    """Where the record of a request is: one file for each, so none is shared."""
+    """The file of a request's record. Each request has its own."""
     text = json.dumps([request.without_root(), request.root], sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return (
@@ -124,14 +126,14 @@ def record_path(folder: Path, request: Request) -> Path:
 
 
 def write_record(folder: Path, request: Request, record: Record) -> None:
-    """Keep `record`; where it cannot be written, the entries are used all the same."""
+    """Write `record`."""
     content = {"version": VERSION, **asdict(record)}
     text = json.dumps(content, indent=1, ensure_ascii=False)
     write_in_cache(record_path(folder, request), text.encode())
 
 
 def read_record(path: Path) -> Record | None:
-    """The record in a file; None if there is none that can be used."""
+    """The record in a file; None if there is no usable one."""
     try:
         content = json.loads(path.read_text("utf-8"))
         if content.pop("version") != VERSION:
@@ -164,9 +166,10 @@ def _domain(content: dict) -> DomainRecord:
 def find_carried(
     folder: Path, request: Request, defaults: Mapping[str, object]
 ) -> list[Record]:
-    """The records of a request under any root; only its own root's if there is one.
+    """The records of a request. If there is one of its own root, only that one;
+    otherwise those of any root.
 
-    A setting that a record's reader did not have yet was at its default.
+    A setting that the reader did not have yet counts as its default.
     """
     own = read_record(record_path(folder, request))
     if own is not None:
@@ -184,6 +187,6 @@ def _with_options(request: Mapping[str, object], defaults: Mapping) -> dict:
 
 
 def all_records(folder: Path) -> list[Record]:
-    """Every record of a cache, in the order of their files' names."""
+    """All records of a cache, in the order of their file names."""
     paths = sorted((folder / _FOLDER).glob("*.json"))
     return [record for path in paths if (record := read_record(path)) is not None]

@@ -1,4 +1,5 @@
-"""Pieces of an entry on their way: what an interruption leaves for the next call."""
+"""Parts of an unfinished entry. After an interruption the next call goes on from
+them."""
 
 from __future__ import annotations
 
@@ -20,21 +21,21 @@ from federatedscope_ggeur.printable import get_logger
 
 logger = get_logger(__name__)
 
-#: A part is written after so many rows, and after so many seconds at the latest.
+#: A part is written after so many rows, or after so many seconds.
 PART_ROWS, PART_SECONDS = 2048, 60.0
 
 
 class Parts:
-    """The features of consecutive rows, in one file for each piece.
+    """The features of consecutive rows, one file for each part.
 
     Parameters
     ----------
     folder : Path
-        Of this entry alone.
+        It belongs to this entry alone.
     key : str
-        The entry's; a piece of another one is not used.
+        The key of the entry. A part of another entry is not used.
     dtype : torch.dtype
-        In which features are stored.
+        The type that features are stored in.
     """
 
     def __init__(self, folder: Path, key: str, dtype: torch.dtype):
@@ -44,7 +45,7 @@ class Parts:
         self.rows = sum(len(part) for part in self._read())
 
     def add(self, features: Tensor) -> None:
-        """Append rows; they are on disk after `flush`, or when enough wait."""
+        """Append rows. They are written when enough wait, or by `flush`."""
         self._waiting.append(features.to(self.dtype))
         waiting = sum(map(len, self._waiting))
         if waiting >= PART_ROWS or time.monotonic() - self._written >= PART_SECONDS:
@@ -61,25 +62,27 @@ class Parts:
         self._written = time.monotonic()
 
     def whole(self) -> Tensor:
-        """All rows [n, D] that are on disk; there must be one."""
+        """All rows [n, D] that were written; at least one."""
         return torch.cat(list(self._read()))
 
     def remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _read(self) -> Iterator[Tensor]:
-        """The pieces in order, up to the first that is missing or damaged."""
+        """The parts in order, up to the first that is missing or damaged."""
         row = 0
         while True:
             path = self._folder / f"{row:09d}.safetensors"
             try:
                 tensors, header = read_tensors(path)
                 if header.get("key") != self._key:
-                    raise DamagedError("it is of another entry")
+                    raise DamagedError("it belongs to another entry")
             except FileNotFoundError:
                 return
             except DamagedError as error:
-                logger.warning("%s is damaged: %s; made again from there", path, error)
+                logger.warning(
+                    "%s is damaged (%s); rows are made again from there", path, error
+                )
                 with contextlib.suppress(OSError):
                     path.unlink()
                 return

@@ -1,4 +1,4 @@
-"""What an encoder is, and which encoder serves which ``ggeur.encoder.name``."""
+"""What an encoder is, and the encoders by ``ggeur.encoder.name``."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class EncoderSettings:
     model : str
         The encoder's model; "" for its default.
     pretrained : str
-        Weights: a tag that the encoder knows, a local file, "none" for random weights
-        (always the same ones); "" for its default.
+        Weights: a tag that the encoder knows, a local file, or "none" for random
+        weights, which are always the same. "" for its default.
     normalize : bool
         Scale every feature vector to Euclidean length 1.
     precision : str
         fp32, or bf16 or fp16 by autocast (fp16 on a GPU only).
     quick_gelu : str
         Whether the weights were trained with the QuickGELU activation: with, without,
-        or auto, what is known of them.
+        or auto (found out).
     image_size : int or None
-        Side in pixels of the square that images are resized to; None for the
-        encoder's own.
+        Images are resized to a square of so many pixels a side; None for the encoder's
+        default.
     options : mapping
-        The encoder's own settings, by name; those left out have their defaults. What
-        its features depend on must stand in its `Encoder.identity`.
+        The encoder's own settings by name; others have their defaults. If its features
+        depend on one, that must be part of `Encoder.identity`.
     """
 
     name: str = "open_clip"
@@ -63,24 +63,25 @@ class Encoder:
     Parameters
     ----------
     title : str
-        What it is, in one line for a person.
+        A description for people, in one line.
     identity : mapping of str to plain values
-        Everything that its features depend on, e.g. model, hash of the weights,
-        preprocessing, precision. Two encoders of equal identity give equal features up
-        to rounding.
+        Everything that the features depend on, e.g. model, hash of the weights,
+        preprocessing, precision. Encoders of equal identity give equal features up to
+        rounding.
     dim : int
         D, the length of a feature vector.
     preprocess : callable (PIL image of mode RGB) -> Tensor
-        All results have the same shape. Runs in the data-loading workers, where it must
-        not touch a GPU.
+        All results have the same shape. It runs in data-loading processes and must not
+        touch a GPU.
     encode : callable (Tensor [B, ...] on the CPU) -> Tensor [B, D] of `dtype`
         The result may lie on `device`.
     device : torch.device
         Where `encode` computes.
     image_shape : (channels, height, width) or None
-        Of the images whose uint8 pixels its features are; None for embeddings.
+        The shape of images, if the features are their uint8 pixels; None for
+        embeddings.
     both_sides : object
-        The model that it is the image side of, where that has a text side, too.
+        The whole model, if it has a text side as well as this image side; else None.
     """
 
     title: str
@@ -94,12 +95,12 @@ class Encoder:
 
     @property
     def dtype(self) -> torch.dtype:
-        """uint8 where its features are pixels, else float32."""
+        """uint8 if the features are pixels, else float32."""
         return torch.float32 if self.image_shape is None else torch.uint8
 
     @property
     def name(self) -> str:
-        """One line that no encoder of another identity has."""
+        """A name in one line. Encoders of another identity have other names."""
         return f"{self.title}, id {identity_hash(self.identity)[:12]}"
 
 
@@ -131,26 +132,27 @@ def register_encoder(
     ----------
     name : str
     model, pretrained : str
-        What "" stands for in the settings of these names.
+        The value that "" stands for in the setting of this name.
     uses : names of `EncoderSettings` fields, optional
-        Fields other than these are refused unless they have their default.
+        The fields that the encoder uses. Others must have their defaults.
     stamp : callable (settings) -> mapping of texts, optional
-        Found without building the encoder, changes whenever its identity may have
-        changed; "weights" is None where the weights are not on this machine. Without
-        it, the encoder is built even if nothing is left to extract.
+        It is found without building the encoder, and changes whenever the identity may
+        have changed. "weights" is None if the weights are not on this machine. Without
+        a stamp, the encoder is built even if no image is left to embed.
     settings : sequence of Key
-        Its own, ``ggeur.<name>.*``, which it finds in `EncoderSettings.options`.
+        The encoder's own settings, ``ggeur.<name>.*``. It finds them in
+        `EncoderSettings.options`.
     asks_grey : bool
-        Whether it makes something else of a data set whose images are all grey.
+        Whether the encoder must know if all images of the data set are grey.
     places : callable (settings) -> names of fields, optional
-        Which of `model` and `pretrained` name files; by default those that are given.
-        A run's folder may not send it there without the user's word.
+        Which of `model` and `pretrained` name files; by default those that are set. A
+        run's folder may not name files unless the user allows it.
 
     Notes
     -----
     The function is called as ``make(settings, device)``, or ``make(settings, device,
-    grey)`` if it asks, and returns an `Encoder`, or raises `ConfigError`. The encoder's
-    name is added to its identity.
+    grey)`` with `asks_grey`. It returns an `Encoder` or raises `ConfigError`. The name
+    of the encoder becomes part of its identity.
     """
     return registered(
         ENCODERS,
@@ -190,14 +192,14 @@ def check_encoder(settings: EncoderSettings) -> None:
 
 
 def resolve(settings: EncoderSettings) -> EncoderSettings:
-    """The settings with the encoder's defaults in place of "" and of missing ones."""
+    """The settings with the encoder's defaults for "" and for missing options."""
     found = ENCODERS.find(settings.name)
     texts = {name: getattr(settings, name) or v for name, v in found.defaults.items()}
     return replace(settings, **texts, options=filled_in(found, settings.options))
 
 
 def encoder_stamp(settings: EncoderSettings) -> dict[str, str | None] | None:
-    """What changes when the encoder may have changed; None if only building tells."""
+    """What changes if the encoder may have changed; None if only building it tells."""
     stamp = ENCODERS.find(settings.name).stamp
     return None if stamp is None else dict(stamp(resolve(settings)))
 
@@ -207,20 +209,20 @@ def build_encoder(
 ) -> Encoder:
     """The encoder that `settings` describe, ready on `device`.
 
-    `grey` says whether all images of the data set are grey; they are loaded as RGB all
-    the same.
+    `grey` says whether all images of the data set are grey. They are loaded as RGB in
+    any case.
 
     Raises
     ------
     ConfigError
-        Unknown encoder or model, weights that cannot be had or do not fit, packages
-        that are missing.
+        The encoder or model is unknown, weights cannot be obtained or do not fit, or a
+        package is missing.
     """
     check_encoder(settings)
     settings = resolve(settings)
     make = ENCODERS[settings.name]
     asked = (grey,) if make.asks_grey else ()
-    # Weights are drawn and then mostly overwritten: no one else's draws may shift.
+    # Building draws weights. That must not shift anybody else's draws.
     with torch.random.fork_rng(devices=[]):
         encoder = make(settings, device, *asked)
     check_returned(f"the encoder '{settings.name}'", make, encoder, Encoder)
@@ -233,7 +235,8 @@ def build_encoder(
 def build_encoder_called(
     settings: EncoderSettings, device: torch.device, wanted: str
 ) -> Encoder:
-    """The encoder; of two, by whether all images are grey, the one called `wanted`."""
+    """The encoder called `wanted`, if it is one of `settings`, for grey or coloured
+    images; otherwise the encoder for coloured ones."""
     encoder = build_encoder(settings, device)
     if encoder.name != wanted and ENCODERS[settings.name].asks_grey:
         grey = build_encoder(settings, device, grey=True)
@@ -242,7 +245,7 @@ def build_encoder_called(
 
 
 def _check_precision(encoder: Encoder, precision: str) -> None:
-    """Refuse what a model's layers cannot do: which they are depends on torch."""
+    """Refuse a precision that the model's layers cannot compute in with this torch."""
     try:
         encoder.encode(encoder.preprocess(Image.new("RGB", (64, 64)))[None])
     except RuntimeError as error:

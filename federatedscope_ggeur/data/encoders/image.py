@@ -29,8 +29,8 @@ def _channels_first(image: Image.Image, size: int, mode: str) -> Tensor:
 def image(settings: EncoderSettings, device: torch.device, grey: bool) -> Encoder:
     """The image itself, for networks: a square of 32 (`image_size`) pixels, in bytes.
 
-    Bilinear with antialiasing, RGB, or grey where the whole data set is. A row holds
-    the pixels channel by channel, each row by row.
+    Resizing is bilinear with antialiasing. Images are RGB, or grey if the whole data
+    set is. A row of features holds the pixels channel by channel, each row by row.
     """
     size = settings.image_size or _SIZE
     mode, colours = ("L", "grey") if grey else ("RGB", "RGB")

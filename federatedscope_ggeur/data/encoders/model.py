@@ -1,13 +1,11 @@
-"""What encoders made of a torch model share: device, precision, forward pass."""
+"""Shared by encoders of torch models: device, precision, forward pass."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -42,8 +40,8 @@ def pick_device(name: str) -> torch.device:
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            f"ggeur.encoder.device: '{name}' is not there, torch sees "
-            f"{torch.cuda.device_count()} GPUs; take cpu, or auto"
+            f"ggeur.encoder.device: there is no '{name}', torch sees "
+            f"{torch.cuda.device_count()} GPUs; set cpu, or auto"
         )
     return device
 
@@ -56,32 +54,15 @@ def check_precision(precision: str, device: torch.device) -> None:
         )
 
 
-def load_library(name: str, package: str) -> ModuleType:
-    """The library of that name, which is on PyPI as `package`.
-
-    Raises
-    ------
-    ConfigError
-        It is not installed.
-    """
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ConfigError(
-            f"ggeur.encoder.name: {name} needs the package {package}: pip install "
-            f"{package} ({error})"
-        ) from error
-
-
 def library_stamp(
     name: str,
     package: str,
     settings: EncoderSettings,
     remote: Callable[[EncoderSettings], Remote],
 ) -> dict[str, str | None]:
-    """The stamp of an encoder that `package` makes, see `register_encoder`.
+    """The stamp of an encoder whose model `package` makes, see `register_encoder`.
 
-    `remote` says where published weights are, or raises `ConfigError`.
+    `remote` returns where published weights are, or raises `ConfigError`.
     """
     try:
         library = f"{name} {version(package)}"
@@ -95,12 +76,13 @@ def library_stamp(
 
 @contextmanager
 def making(library: str, name: str, title: str, seed: int = 0) -> Iterator[None]:
-    """Weights drawn inside are always the same ones: "none" names one set of them.
+    """Inside, random weights are always the same. So "none" names one set of weights.
 
     Raises
     ------
     ConfigError
-        For whatever goes wrong inside; names the model and the `title` of its weights.
+        Something went wrong inside. The error names the model and the `title` of its
+        weights.
     """
     try:
         with torch.random.fork_rng(devices=[]):
@@ -116,7 +98,7 @@ def making(library: str, name: str, title: str, seed: int = 0) -> Iterator[None]
 def model_encoder(
     settings: EncoderSettings, title: str, identity: Mapping[str, object], **parts: Any
 ) -> Encoder:
-    """An `Encoder` of `parts`; precision and length stand in title and identity."""
+    """An `Encoder` of `parts`. Title and identity also say precision and length."""
     normalised = ", normalised" if settings.normalize else ""
     own = {"normalize": settings.normalize, "precision": settings.precision}
     title = f"{title}, {settings.precision}{normalised}"
@@ -154,13 +136,3 @@ def forward_pass(
         return nn.functional.normalize(features, dim=1) if normalize else features
 
     return encode
-
-
-def parameter_bytes(build: Callable[[], nn.Module]) -> int:
-    """Bytes of a model's parameters in float32, found without its weights."""
-    try:
-        with torch.device("meta"):
-            model = build()
-    except Exception:  # torch < 2 has no such context, and some models need values
-        model = build()
-    return 4 * sum(p.numel() for p in model.parameters())

@@ -18,7 +18,6 @@ from federatedscope_ggeur.data.encoders.model import (
     check_precision,
     forward_pass,
     library_stamp,
-    load_library,
     making,
     model_encoder,
     state_hash,
@@ -34,6 +33,7 @@ from federatedscope_ggeur.data.encoders.weights import places
 from federatedscope_ggeur.downloads import check_allowed
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.weights import load_library
 
 logger = get_logger(__name__)
 
@@ -59,8 +59,8 @@ def open_clip(settings: EncoderSettings, device: torch.device) -> Encoder:
     Raises
     ------
     ConfigError
-        Unknown model or tag; weights that are not here and cannot be downloaded, or do
-        not fit the model; weights trained with the other kind of GELU.
+        The model or tag is unknown. Weights are not here and cannot be downloaded, do
+        not fit the model, or were trained with the other kind of GELU.
     """
     check_precision(settings.precision, device)
     made = load_open_clip(settings, device)
@@ -85,13 +85,13 @@ class OpenClip:
     Attributes
     ----------
     name : str
-        open_clip's name of it.
+        Its name in open_clip.
     title : str
-        What it is, in one line for a person.
+        A description for people, in one line.
     identity : mapping
-        All that features depend on but length and precision.
+        Everything that features depend on, except length and precision.
     dim : int
-        D of both sides.
+        D, the same on both sides.
     model : module
     transform : callable
         The preprocessing of images.
@@ -113,7 +113,7 @@ def load_open_clip(settings: EncoderSettings, device: torch.device) -> OpenClip:
     ConfigError
         As `open_clip`.
     """
-    library = load_library("open_clip", "open_clip_torch")
+    library = load_library("open_clip", "open_clip_torch", "ggeur.encoder.name")
     settings = _plain(settings)
     if settings.model not in library.list_models():
         raise ConfigError(

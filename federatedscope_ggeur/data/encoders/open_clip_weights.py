@@ -1,4 +1,4 @@
-"""Which weights an open_clip model gets, where they are, and what is known of them."""
+"""The weights of an open_clip model: which, where they are, what is known of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from federatedscope_ggeur.data.encoders.base import EncoderSettings
-from federatedscope_ggeur.data.encoders.model import is_random, parameter_bytes
+from federatedscope_ggeur.data.encoders.model import is_random
 from federatedscope_ggeur.data.encoders.quick_gelu import (
     beside,
     needs_quick_gelu,
@@ -27,6 +27,7 @@ from federatedscope_ggeur.data.encoders.weights import (
 )
 from federatedscope_ggeur.downloads import Remote, obtain, sha256_file
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.weights import parameter_bytes
 
 _PREPROCESS = ("mean", "std", "interpolation", "resize_mode")
 _FILENAMES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
@@ -45,11 +46,11 @@ class Weights:
     quick_gelu : bool
         Whether the model must be built with QuickGELU.
     path : Path or None
-        A file that open_clip reads; None for random weights and for `tensors`.
+        The file for open_clip to read; None for random weights and for `tensors`.
     digits : str
         SHA-256 of the file; "" for random weights.
     tensors : dict of tensors or None
-        The weights of a file that open_clip does not read.
+        The weights, if open_clip cannot read their file.
     preprocess : dict
         open_clip's arguments for the preprocessing that the weights were trained with.
     """
@@ -63,7 +64,7 @@ class Weights:
 
 
 def find_weights(settings: EncoderSettings, in_config: bool) -> Weights:
-    """The weights that `settings` name; downloaded if they must be.
+    """The weights that `settings` name. They are downloaded if necessary.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ def find_weights(settings: EncoderSettings, in_config: bool) -> Weights:
     Raises
     ------
     ConfigError
-        They cannot be had, cannot be read safely, or do not go with the model.
+        They cannot be obtained, cannot be read safely, or do not fit the model.
     """
     asked = settings.quick_gelu
     if is_random(settings.pretrained):
@@ -136,12 +137,12 @@ def _read(title: str, wanted: bool, path: Path, digits: str, found: dict) -> Wei
 
 
 def _tag(settings: EncoderSettings) -> dict:
-    """What open_clip says of the published weights `settings.pretrained`.
+    """open_clip's description of the published weights `settings.pretrained`.
 
     Raises
     ------
     ConfigError
-        No such weights of that model; or of that model's other GELU only.
+        That model has no such weights, or only with the other kind of GELU.
     """
     registry = import_module("open_clip.pretrained")
     model, name = settings.model, settings.pretrained
@@ -163,7 +164,7 @@ def _tag(settings: EncoderSettings) -> dict:
 
 
 def remote_of(settings: EncoderSettings) -> Remote:
-    """Where the published weights `settings.pretrained` are; raises as `_tag`."""
+    """The place of the published weights `settings.pretrained`. Errors as `_tag`."""
     tag = _tag(settings)
     repo, _, filename = tag.get("hf_hub", "").rpartition("/")
     url = tag.get("url", "")
@@ -173,7 +174,7 @@ def remote_of(settings: EncoderSettings) -> Remote:
 
 
 def _digits_in(url: str) -> str:
-    """The start of the SHA-256 that an URL names; "" if it names none."""
+    """The first digits of a SHA-256 in a URL; "" if there are none."""
     if "openaipublic" in url:
         return url.split("/")[-2]
     if "mlfoundations" in url:
@@ -192,7 +193,7 @@ def _published_files() -> Iterator[tuple[str, str, bool]]:
 
 
 def _known_file(name: str, digits: str) -> bool | None:
-    """Whether a published file is of QuickGELU; None if it is none of them."""
+    """Whether a published file was trained with QuickGELU; None if it is not one."""
     for known, start, trained in _published_files():
         if digits.startswith(start) if start else name == known:
             return trained
@@ -200,7 +201,7 @@ def _known_file(name: str, digits: str) -> bool | None:
 
 
 def _is_openai(digits: str) -> bool:
-    """Whether a file is one that OpenAI published: their URLs hold all digits."""
+    """Whether OpenAI published the file. Its URLs hold all digits of the SHA-256."""
     known = {start for _, start, _ in _published_files()}
     return len(digits) == _SHA256_DIGITS and digits in known
 

@@ -36,7 +36,7 @@ def pixels(settings: EncoderSettings, device: torch.device) -> Encoder:
 
 
 def hand_made(settings: EncoderSettings, title: str, text: str, preprocess) -> Encoder:
-    """An encoder whose features are made whole in the data-loading workers."""
+    """An encoder whose features `preprocess` makes in the data-loading processes."""
     normalize = settings.normalize
 
     def encode(batch: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Whether CLIP weights were trained with QuickGELU, and which model goes with them.
 
-The two activations differ little, so weights run with the wrong one give plausible,
-worse features, and nothing else tells.
+The two activations differ little. With the wrong one, features look plausible but are
+worse, and nothing else shows it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def needs_quick_gelu(
     in_config : bool
         Whether open_clip's configuration of that name has QuickGELU.
     trained : bool or None
-        Whether the weights were trained with it, as far as is known.
+        Whether the weights were trained with it; None if unknown.
     setting : str
         ``ggeur.encoder.quick_gelu``: auto, with or without.
     where : str
@@ -40,8 +40,8 @@ def needs_quick_gelu(
     Raises
     ------
     ConfigError
-        Model, weights and setting contradict each other, or nothing says what the
-        weights were trained with.
+        Model, weights and setting contradict each other, or it is unknown how the
+        weights were trained.
     """
     said = {"with": True, "without": False}.get(setting)
     if None not in (said, trained) and said != trained:
@@ -72,15 +72,15 @@ def needs_quick_gelu(
 
 
 def trained_with(path: Path, published: bool | None) -> bool | None:
-    """What is known of a local weights file: True, False or None.
+    """Whether a local weights file was trained with QuickGELU; None if unknown.
 
     Parameters
     ----------
     path : Path
-        The file. ``open_clip_config.json`` beside it tells, as downloads from the
-        Hugging Face hub have it; or the word "quickgelu" in its name.
+        The file. ``open_clip_config.json`` beside it says so; downloads from the
+        Hugging Face hub have one. So does "quickgelu" in its name.
     published : bool or None
-        What is known of it as a published file.
+        What is known of the published file, if it is one.
     """
     config = beside(path).get("model_cfg")
     if isinstance(config, dict):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -20,21 +19,24 @@ from federatedscope_ggeur.data.encoders.model import (
     forward_pass,
     is_random,
     library_stamp,
-    load_library,
     making,
     model_encoder,
-    parameter_bytes,
     state_hash,
 )
 from federatedscope_ggeur.data.encoders.weights import (
+    KEY,
     check_readable,
     local_file,
     places,
 )
 from federatedscope_ggeur.downloads import obtain, of_timm, sha256_file
 from federatedscope_ggeur.errors import ConfigError
-
-DEFAULT = "default"
+from federatedscope_ggeur.weights import (
+    DEFAULT,
+    load_timm,
+    parameter_bytes,
+    timm_config,
+)
 
 
 def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
@@ -57,10 +59,10 @@ def timm(settings: EncoderSettings, device: torch.device) -> Encoder:
     Raises
     ------
     ConfigError
-        Unknown model or tag; weights that are not here and cannot be downloaded, or do
-        not fit the model.
+        The model or tag is unknown. Weights are not here and cannot be downloaded, or
+        do not fit the model.
     """
-    library = load_library("timm", "timm")
+    library = load_timm(settings.model, "ggeur.encoder.model")
     check_precision(settings.precision, device)
     title, path, name = _find(library, settings)
     model = _build(library, name, title, path)
@@ -98,7 +100,7 @@ def _build(library, name: str, title: str, path: Path | None, seed: int = 0):
 
 
 def _check_complete(model: nn.Module, again: nn.Module, path: Path) -> None:
-    """Refuse a file that lacks weights: timm leaves those at random and goes on.
+    """Refuse a file that lacks weights: timm would leave those random.
 
     `model` and `again` were drawn from different seeds before the file was read.
     """
@@ -114,11 +116,6 @@ def _check_complete(model: nn.Module, again: nn.Module, path: Path) -> None:
 def _find(library, settings: EncoderSettings) -> tuple[str, Path | None, str]:
     """Title and file of the weights (None if random), and the model's full name."""
     model = settings.model
-    if not library.is_model(model):
-        raise ConfigError(
-            f"ggeur.encoder.model: timm has no model '{model}'; there are e.g. "
-            f"{', '.join(library.list_models('*' + model[:6] + '*')[:8]) or 'resnet50'}"
-        )
     if is_random(settings.pretrained):
         return "random weights", None, model
     path = local_file(settings.pretrained)
@@ -136,26 +133,6 @@ def _find(library, settings: EncoderSettings) -> tuple[str, Path | None, str]:
 
 
 def _config(settings: EncoderSettings):
-    """timm's description of the published weights.
-
-    Raises
-    ------
-    ConfigError
-        There are none, or none of that tag.
-    """
-    library = import_module("timm")
-    model, tag = settings.model, settings.pretrained
-    if tag != DEFAULT:
-        model = f"{model.partition('.')[0]}.{tag}"
-    try:
-        found = library.get_pretrained_cfg(model)
-    except RuntimeError:
-        found = None
-    if found is None or not (found.hf_hub_id or found.url):
-        tags = library.list_pretrained(model.partition(".")[0] + ".*")
-        raise ConfigError(
-            f"ggeur.encoder.pretrained: '{tag}' is neither a file nor weights of "
-            f"timm's {settings.model}; there are {', '.join(tags) or 'no published'}, "
-            "and 'none' for random weights"
-        )
-    return found
+    """timm's description of the published weights."""
+    library = load_timm(settings.model, "ggeur.encoder.model")
+    return timm_config(library, settings.model, settings.pretrained, KEY)

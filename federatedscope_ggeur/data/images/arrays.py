@@ -1,7 +1,7 @@
 """Images that are packed in array files: idx (MNIST), libsvm (USPS), mat (SVHN, SYN).
 
-torchvision's data sets read these files as well, but whole and at once, and MNIST not
-compressed; here labels are read first and pixels when an image is asked for.
+torchvision's data sets read these files too, but all pixels at once, and MNIST only if
+it is not compressed. Here labels are read first, and pixels when they are needed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _USPS_SIDE = 16
 
 @dataclass(frozen=True)
 class PackedFile:
-    """One file with the labels of its images; the pixels are read later.
+    """One file with the labels of its images. The pixels are read later.
 
     Parameters
     ----------
     path : str
     labels : array of shape [n]
     read_pixels : PixelReader
-        Picklable, so that it can be sent to another process; its errors need not name
+        Picklable, so that it can be sent to another process. Its errors need not name
         the path.
     """
 
@@ -50,11 +50,11 @@ class PackedFile:
 
 @dataclass
 class PackedLoader:
-    """Loads image i of several packed files, counted through.
+    """Loads image i of several packed files. Images are counted over all files.
 
-    A file's pixels are read when its first image is asked for, and kept; they do not
-    travel when the loader is sent to another process. Before processes are forked,
-    `prepare` reads all pixels once, for them to share.
+    The pixels of a file are read with its first image, and kept. They do not travel
+    when the loader is sent to another process. Before processes are forked, `prepare`
+    reads all pixels once, so that the processes share them.
     """
 
     files: Sequence[PackedFile]
@@ -77,7 +77,7 @@ class PackedLoader:
         Raises
         ------
         DataError
-            A file is damaged or gone; names it.
+            A file is damaged or gone. The error names it.
         """
         for number in range(len(self.files)):
             self._pixels_of(number)
@@ -109,7 +109,7 @@ def images_from_arrays(root: Path, files: Sequence[PackedFile]) -> Images:
 
 @contextmanager
 def damage_named(path: str | os.PathLike) -> Iterator[None]:
-    """Turn whatever a damaged file leads to into a `DataError` with its path."""
+    """Turn any error that a damaged file causes into a `DataError` with its path."""
     try:
         yield
     except DataError as error:
@@ -123,7 +123,7 @@ def damage_named(path: str | os.PathLike) -> Iterator[None]:
 
 
 def check_digits(labels: np.ndarray) -> np.ndarray:
-    """`labels` as int64, if they are digits."""
+    """`labels` as int64. Others than digits are refused."""
     bad = labels[(labels < 0) | (labels > 9) | (labels != np.floor(labels))]
     if len(bad):
         raise DataError(f"holds the label {bad[0]}, which is no digit.")
@@ -136,7 +136,7 @@ def idx_file(images: str, labels: str) -> PackedFile:
     Raises
     ------
     DataError
-        A file is damaged; names it.
+        A file is damaged. The error names it.
     """
     with damage_named(labels):
         digits = check_digits(_read_idx(labels, 1))
@@ -161,8 +161,8 @@ def _read_idx(path: str, ndim: int) -> np.ndarray:
 def usps_file(path: str) -> PackedFile:
     """USPS in libsvm's text format, bz2-compressed: ``<label> <index>:<value> ...``.
 
-    Labels are 1 to 10 for the digits 0 to 9, values -1 (black) to 1 (white) for the
-    pixels 1 to 256 row by row; those that are left out are 0.
+    Labels are 1 to 10 for the digits 0 to 9. The pixels 1 to 256, row by row, have
+    values from -1 (black) to 1 (white); those that are left out are 0.
     """
     with damage_named(path), bz2.open(path) as lines:
         labels = np.array([float(line.split(None, 1)[0]) for line in lines])
@@ -170,22 +170,19 @@ def usps_file(path: str) -> PackedFile:
 
 
 def _read_usps(path: str) -> np.ndarray:
-    pixels = []
-    with bz2.open(path) as lines:
-        for line in lines:
-            # As numbers: label, index, value, index, value, ...
-            numbers = np.array(line.replace(b":", b" ").split(), dtype=np.float32)
-            index, values = numbers[1::2].astype(np.int64) - 1, numbers[2::2]
-            if not (np.abs(values) <= 1).all() or (index < 0).any():
-                raise DataError(
-                    f"line {len(pixels) + 1}: values must be from -1 to 1, for pixels "
-                    "from 1 to 256."
-                )
-            image = np.zeros(_USPS_SIDE**2, dtype=np.float32)
-            image[index] = values
-            # Cut off, not rounded: the same bytes as torchvision's.
-            pixels.append(((image + 1) / 2 * 255).astype(np.uint8))
-    return np.stack(pixels).reshape(-1, _USPS_SIDE, _USPS_SIDE)
+    # Imported here: slow to import, and of no use to the other readers.
+    from sklearn.datasets import load_svmlight_file
+
+    size = _USPS_SIDE**2
+    rows, _ = load_svmlight_file(
+        path, n_features=size, dtype=np.float32, zero_based=False
+    )
+    values = rows.toarray()
+    if not (np.abs(values) <= 1).all():
+        raise DataError("holds values that are not from -1 to 1.")
+    # Cut off, not rounded: the same bytes as torchvision's.
+    pixels = ((values + 1) / 2 * 255).astype(np.uint8)
+    return pixels.reshape(-1, _USPS_SIDE, _USPS_SIDE)
 
 
 def mat_file(path: str) -> PackedFile:

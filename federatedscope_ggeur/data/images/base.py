@@ -1,4 +1,4 @@
-"""What an image reader finds: labelled images by domain and split, loaded singly."""
+"""What an image reader finds: labelled images by domain and split, not yet loaded."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ class Images:
     labels : array of shape [n], int64
         Class numbers.
     keys : tuple of str, of length n
-        What identifies each image within the data set, e.g. its path below the root,
-        or ``"t10k-images-idx3-ubyte#17"``. No two are equal.
+        The name of each image within the data set, e.g. its path below the root, or
+        ``"t10k-images-idx3-ubyte#17"``. No two are equal.
     stamps : tuple of str, of length n
-        Changes when an image's content may have changed: size and time of its file.
+        Texts that change if an image may have changed: size and time of its file.
     load : callable (row) -> PIL image, mode RGB
-        Loads one image; may be called by several processes. Raises `DataError` with the
-        path of an image that cannot be read.
+        Loads one image. Several processes may call it. If an image cannot be read, it
+        raises a `DataError` with the path.
     users : array of shape [n], int64, or None
-        Who made each image, numbered within the domain from 0, where the data say it.
+        The number of the user who made each image, from 0 within the domain; None if
+        the data do not say it.
     paths : tuple of str, of length n, or None
-        The file of each image, where every one has its own.
+        The file of each image; None if images share files.
 
     Raises
     ------
@@ -70,9 +71,9 @@ class ImageDomain:
     ----------
     name : str
     train : Images
-        All of them where the data come without a split.
+        All images, if the data come without a split.
     test : Images or None
-        None where the data come without a split: `data.splits` makes one.
+        None: the data come without a split, and `data.splits` makes one.
     """
 
     name: str
@@ -89,11 +90,11 @@ class ImageDataSet:
     name : str
         Of the data set, e.g. ``"pacs"``.
     domains : sequence of ImageDomain
-        At least one, in a stated, stable order; names differ.
+        At least one, in a fixed order. Their names differ.
     class_names : tuple of str
-        The name of class c stands at position c, in a stated, stable order.
+        The name of class c stands at position c. The order is fixed.
     grey : bool
-        Whether all images are grey: whoever keeps pixels then keeps one channel.
+        Whether all images are grey. Encoders that keep pixels then keep one channel.
     """
 
     name: str
@@ -112,8 +113,8 @@ def register_image_reader(
     """Decorator: the function reads ``data.type: <name>@ggeur``, an image data set.
 
     The function is called as ``reader(root, **own)`` with its own `settings`,
-    ``ggeur.<name>.*``; it finds and checks the files and loads none of the images. A
-    setting that changes what an image looks like belongs in the images' `stamps`.
-    `bundled` says that its images come with the program, and `root` is ignored.
+    ``ggeur.<name>.*``. It finds and checks the files and loads none of the images. A
+    setting that changes how an image looks must be part of the images' `stamps`.
+    `bundled` says that the images come with the program; `root` is then ignored.
     """
     return registered(IMAGE_READERS, name, settings, ("root",), bundled=bundled)

@@ -26,7 +26,7 @@ _DIGITS_FILE = ("datasets", "data", "digits.csv.gz")
 DIGITS = tuple(str(digit) for digit in range(10))
 _BLUR_SIGMA = 0.8
 _NOISE_STD = 4.0
-_DATA_SEED = 0  # part of the data set: who is in which domain, and the noise
+_DATA_SEED = 0  # part of the data set: it decides domains and noise
 _IMAGING = Key(
     "imaging",
     True,
@@ -41,7 +41,7 @@ def imaged_digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
     The domains, in order: clean; inverted (black and white exchanged); blurred
     (Gaussian, sigma 0.8 pixels); noisy (Gaussian, std 4 of a range of 16, clipped).
-    Which sample is in which domain is fixed, and so is the noise.
+    The domain of each sample is fixed, and so is the noise.
 
     Returns
     -------
@@ -66,9 +66,9 @@ def imaged_digits() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 def read_bundled_digits(root: str | Path, imaging: bool = True) -> ImageDataSet:
     """The bundled 8x8 digits as grey images, in four domains; `root` is ignored.
 
-    With `imaging`, the domains of `imaged_digits`; without, one domain, digits, of all
-    1,797 as they are. `data.splits` makes the split. They have 8 x 8 pixels, which
-    `ggeur.encoder.image_size` 8 keeps.
+    With `imaging`, the domains are those of `imaged_digits`. Without, one domain,
+    digits, has all 1,797 as they are. `data.splits` makes the split. Images have 8 x 8
+    pixels; `ggeur.encoder.image_size` 8 keeps them.
     """
     found = imaged_digits() if imaging else {"digits": _digits()}
     domains = [

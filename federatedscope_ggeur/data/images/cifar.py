@@ -2,114 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from federatedscope_ggeur.data.images.arrays import PackedFile, images_from_arrays
+from federatedscope_ggeur.data.images.arrays import images_from_arrays
 from federatedscope_ggeur.data.images.base import (
     ImageDataSet,
     ImageDomain,
+    Images,
     register_image_reader,
 )
-from federatedscope_ggeur.data.images.cifar_files import (
-    binary_file,
-    pickled_file,
-    pickled_names,
-)
-from federatedscope_ggeur.data.images.layout import Layout, read_lines, shown, spelling
+from federatedscope_ggeur.data.images.cifar_files import pickled_file, pickled_names
+from federatedscope_ggeur.data.images.layout import Layout, shown, spelling
 from federatedscope_ggeur.errors import DataError
-
-_SOURCE = "https://www.cs.toronto.edu/~kriz/cifar.html"
-
-
-class _Form(NamedTuple):
-    """One of the two forms in which a set is distributed."""
-
-    train: tuple[str, ...]
-    test: tuple[str, ...]
-    names: str
-    read: Callable[[str], PackedFile]
-    read_names: Callable[[Path], list[str]]
 
 
 class _Cifar(NamedTuple):
+    """A set's files, and the keys of labels and of class names in them."""
+
     layout: Layout
     num_classes: int
-    forms: tuple[_Form, _Form]
+    train: tuple[str, ...]
+    test: str
+    names: str
+    labels_key: str
+    names_key: str
 
 
-def _cifar(
-    num_classes: int,
-    folders: tuple[str, str],
-    labels: str,
-    train: tuple[str, ...],
-    test: str,
-    names: tuple[str, str],
-) -> _Cifar:
-    """Describe a set by its two folders, the key of its labels, its files without the
-    binary version's ``.bin``, and the two files of its classes' names."""
-    name = f"cifar{num_classes}"
-    layout = Layout(
+def _layout(name: str, folder: str) -> Layout:
+    return Layout(
         name=name,
-        accepted=(
-            f"the unpacked folder {folders[0]} (the page's 'python version') or "
-            f"{folders[1]} ('binary version'), or the files of one of them"
-        ),
-        source=_SOURCE,
-        containers=(name, spelling(f"cifar-{num_classes}"), *map(spelling, folders)),
+        accepted=f"the unpacked folder {folder} ('python version'), or its files",
+        source="https://www.cs.toronto.edu/~kriz/cifar.html",
+        containers=(name, name.replace("cifar", "cifar_"), spelling(folder)),
     )
-    names_key = labels.replace("labels", "label_names")
-    label_bytes = 1 if num_classes == 10 else 2
-    forms = (
-        _Form(
-            train,
-            (test,),
-            names[0],
-            partial(pickled_file, labels_key=labels, num_classes=num_classes),
-            partial(pickled_names, key=names_key),
-        ),
-        _Form(
-            tuple(f"{file}.bin" for file in train),
-            (f"{test}.bin",),
-            names[1],
-            partial(binary_file, label_bytes=label_bytes, num_classes=num_classes),
-            read_lines,
-        ),
-    )
-    return _Cifar(layout, num_classes, forms)
 
 
-_CIFAR10 = _cifar(
-    10,
-    ("cifar-10-batches-py", "cifar-10-batches-bin"),
-    "labels",
-    tuple(f"data_batch_{number}" for number in range(1, 6)),
-    "test_batch",
-    ("batches.meta", "batches.meta.txt"),
+_CIFAR10 = _Cifar(
+    layout=_layout("cifar10", "cifar-10-batches-py"),
+    num_classes=10,
+    train=tuple(f"data_batch_{number}" for number in range(1, 6)),
+    test="test_batch",
+    names="batches.meta",
+    labels_key="labels",
+    names_key="label_names",
 )
-_CIFAR100 = _cifar(
-    100,
-    ("cifar-100-python", "cifar-100-binary"),
-    "fine_labels",
-    ("train",),
-    "test",
-    ("meta", "fine_label_names.txt"),
+_CIFAR100 = _Cifar(
+    layout=_layout("cifar100", "cifar-100-python"),
+    num_classes=100,
+    train=("train",),
+    test="test",
+    names="meta",
+    labels_key="fine_labels",
+    names_key="fine_label_names",
 )
 
 
 @register_image_reader("cifar10")
 def read_cifar10(root: str | Path) -> ImageDataSet:
-    """Read CIFAR-10: one domain, "cifar10", the official parts and class numbers.
+    """Read CIFAR-10: one domain, "cifar10", with the official parts and class numbers.
 
-    The pickled "python version" is preferred where both versions are present; it is
-    unpickled without calling anything but numpy's arrays.
+    Its files are pickles. They are unpickled without calling anything but numpy's
+    arrays.
 
     Raises
     ------
     DataError
-        A file is missing, damaged or refused.
+        A file is missing or damaged, or holds more than arrays.
     """
     return _read(root, _CIFAR10)
 
@@ -123,29 +82,32 @@ def read_cifar100(root: str | Path) -> ImageDataSet:
 def _read(root: str | Path, cifar: _Cifar) -> ImageDataSet:
     name = cifar.layout.name
     with cifar.layout.opened(root) as root:
-        folder, form = _find(root, cifar)
-        names = form.read_names(folder / form.names)
+        folder = _find(root, cifar)
+        names = pickled_names(folder / cifar.names, cifar.names_key)
         if len(names) != cifar.num_classes:
             raise DataError(
-                f"{folder / form.names}: names {len(names)} classes, not "
+                f"{folder / cifar.names}: names {len(names)} classes, not "
                 f"{cifar.num_classes}. Fetch the file again."
             )
-        parts = [
-            images_from_arrays(root, [form.read(str(folder / file)) for file in files])
-            for files in (form.train, form.test)
-        ]
-        return ImageDataSet(name, (ImageDomain(name, *parts),), tuple(names))
+
+        def images(*files: str) -> Images:
+            paths = [str(folder / file) for file in files]
+            key, count = cifar.labels_key, cifar.num_classes
+            return images_from_arrays(
+                root, [pickled_file(path, key, count) for path in paths]
+            )
+
+        domain = ImageDomain(name, images(*cifar.train), images(cifar.test))
+        return ImageDataSet(name, (domain,), tuple(names))
 
 
-def _find(root: Path, cifar: _Cifar) -> tuple[Path, _Form]:
-    """The first folder and form of which any file is there; then all must be."""
-    for form in cifar.forms:
-        files = (*form.train, *form.test, form.names)
-        for folder in cifar.layout.bases(root):
-            missing = [file for file in files if not (folder / file).is_file()]
-            if not missing:
-                return folder, form
-            if len(missing) < len(files):
-                raise cifar.layout.problem(folder, f"{shown(missing)} missing.")
-    held = shown([path.name for path in sorted(root.iterdir())])
-    raise cifar.layout.problem(root, f"data.root holds no files of it (but: {held}).")
+def _find(root: Path, cifar: _Cifar) -> Path:
+    """The first folder in which any file is there; then all must be."""
+    files = (*cifar.train, cifar.test, cifar.names)
+    for folder in cifar.layout.bases(root):
+        missing = [file for file in files if not (folder / file).is_file()]
+        if not missing:
+            return folder
+        if len(missing) < len(files):
+            raise cifar.layout.problem(folder, f"{shown(missing)} missing.")
+    raise cifar.layout.lacking(root, "holds no files of it")

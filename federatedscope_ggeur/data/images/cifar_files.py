@@ -1,11 +1,11 @@
-"""The files of CIFAR-10 and CIFAR-100: pickled batches and the binary version."""
+"""The pickled files of CIFAR-10 and CIFAR-100."""
 
 from __future__ import annotations
 
 import io
+import math
 import os
 import pickle
-from functools import partial
 
 import numpy as np
 
@@ -13,11 +13,11 @@ from federatedscope_ggeur.data.images.arrays import PackedFile, damage_named
 from federatedscope_ggeur.errors import DataError
 
 _SHAPE = (3, 32, 32)
-_BYTES = 3 * 32 * 32
+_BYTES = math.prod(_SHAPE)
 
 
 class _Allowed:
-    """A function that a pickle may call, with nothing of it in reach."""
+    """A function that a pickle may call. The pickle cannot reach into it."""
 
     __slots__ = ("_function",)
 
@@ -29,12 +29,12 @@ class _Allowed:
 
 
 def _empty_array(_subtype, _shape, _dtype) -> np.ndarray:
-    """numpy's `_reconstruct`: what it makes is filled by the array's own state."""
+    """numpy's `_reconstruct`: an empty array, which the array's own state fills."""
     return np.ndarray.__new__(np.ndarray, (0,), "b")
 
 
 def _array_of_bytes(buffer, dtype, shape, order) -> np.ndarray:
-    """numpy's `_frombuffer`, which newer pickle protocols use."""
+    """numpy's `_frombuffer`, for newer pickle protocols."""
     return np.frombuffer(buffer, dtype=dtype).reshape(shape, order=order)
 
 
@@ -68,7 +68,7 @@ class _ArraysOnly(pickle.Unpickler):
                 f"refused: asks for '{module}.{name}', which no file of CIFAR does, "
                 "and which might run a program."
             )
-        # A new one each time: what a file does to it has no effect on the next file.
+        # A new one each time: if a file changes it, the next file is not affected.
         return _Allowed(_ALLOWED[module, name])
 
 
@@ -82,15 +82,15 @@ def _unpickle(path: str | os.PathLike) -> dict:
 
 
 def pickled_file(path: str, labels_key: str, num_classes: int) -> PackedFile:
-    """A batch of the "python version": a dict with ``data`` [n, 3072] and labels.
+    """A batch: a dict with ``data`` [n, 3072] and labels.
 
-    Only numpy arrays and plain values are unpickled; a file that asks for anything else
-    is refused, and nothing in it runs.
+    Only numpy arrays and plain values are unpickled. A file that asks for anything else
+    is refused, and none of its code runs.
 
     Raises
     ------
     DataError
-        The file is damaged, refused, or of another content.
+        The file is damaged, asks for more than arrays, or has another content.
     """
     with damage_named(path):
         batch = _unpickle(path)
@@ -102,7 +102,8 @@ def pickled_file(path: str, labels_key: str, num_classes: int) -> PackedFile:
 
 
 def _read_pickled(path: str) -> np.ndarray:
-    return _as_images(_pixels(_unpickle(path)))
+    rows = _pixels(_unpickle(path))
+    return rows.reshape(-1, *_SHAPE).transpose(0, 2, 3, 1)
 
 
 def pickled_names(path: str | os.PathLike, key: str) -> list[str]:
@@ -112,40 +113,6 @@ def pickled_names(path: str | os.PathLike, key: str) -> list[str]:
         if not isinstance(names, list):
             raise DataError(f"holds no list '{key}'.")
         return [n.decode("latin1") if isinstance(n, bytes) else str(n) for n in names]
-
-
-def binary_file(path: str, label_bytes: int, num_classes: int) -> PackedFile:
-    """A batch of the "binary version": for each image its label(s), then 3072 bytes.
-
-    Parameters
-    ----------
-    path : str
-    label_bytes : int
-        1 (CIFAR-10), or 2 (CIFAR-100: the coarse label, then the fine one).
-    num_classes : int
-
-    Raises
-    ------
-    DataError
-        The file is damaged.
-    """
-    with damage_named(path):
-        labels = _read_rows(path, label_bytes)[:, label_bytes - 1]
-        read_pixels = partial(_read_binary, label_bytes=label_bytes)
-        return PackedFile(path, _checked(labels, num_classes), read_pixels)
-
-
-def _read_binary(path: str, label_bytes: int) -> np.ndarray:
-    return _as_images(_read_rows(path, label_bytes)[:, label_bytes:])
-
-
-def _read_rows(path: str, label_bytes: int) -> np.ndarray:
-    data = np.fromfile(path, dtype=np.uint8)
-    if len(data) == 0 or len(data) % (label_bytes + _BYTES):
-        raise DataError(
-            f"holds {len(data)} bytes, not a multiple of {label_bytes + _BYTES}."
-        )
-    return data.reshape(-1, label_bytes + _BYTES)
 
 
 def _pixels(batch: dict) -> np.ndarray:
@@ -158,11 +125,6 @@ def _pixels(batch: dict) -> np.ndarray:
     ):
         raise DataError(f"holds no array 'data' of bytes [n, {_BYTES}].")
     return data
-
-
-def _as_images(rows: np.ndarray) -> np.ndarray:
-    """Rows [n, 3072], channel by channel, as images [n, 32, 32, 3]."""
-    return rows.reshape(-1, *_SHAPE).transpose(0, 2, 3, 1)
 
 
 def _checked(labels: np.ndarray, num_classes: int) -> np.ndarray:

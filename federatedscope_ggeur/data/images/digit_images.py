@@ -69,9 +69,9 @@ _LAYOUT = Layout(
 
 
 class _Packed(NamedTuple):
-    """How a domain is packed: what reads a split's files, and which these are.
+    """The packed files of a domain's splits, and the function that reads them.
 
-    Each file is a tuple of the names that it may have.
+    A file is a tuple of the names that it may have.
     """
 
     read: Callable[..., PackedFile]
@@ -101,24 +101,21 @@ _PACKED = {
 def read_digits(root: str | Path) -> ImageDataSet:
     """Read MNIST, USPS, SVHN and SYN with their official training and test parts.
 
-    Domains, those that are there, in the paper's order: mnist, usps, svhn, syn. Class c
-    is the digit c (USPS calls it c + 1, SVHN calls the digit 0 "10"). SVHN's further
-    training images, ``extra_32x32.mat``, are not used.
+    Domains are in the paper's order: mnist, usps, svhn, syn; some may be missing. Class
+    c is the digit c (USPS calls it c + 1, SVHN calls the digit 0 "10"). SVHN's
+    additional training images, ``extra_32x32.mat``, are not used.
 
     Raises
     ------
     DataError
-        No domain found, or one of which a file is missing or damaged; domains that
-        differ in their digits.
+        There is no domain, a file is missing or damaged, or domains differ in their
+        digits.
     """
     with _LAYOUT.opened(root) as root:
         found = {domain: _read_domain(root, domain) for domain in _LAYOUT.domains}
         domains = {name: parts for name, parts in found.items() if parts is not None}
         if not domains:
-            held = shown([path.name for path in sorted(root.iterdir())])
-            raise _LAYOUT.problem(
-                root, f"data.root holds none of the four sets (it holds: {held})."
-            )
+            raise _LAYOUT.lacking(root, "holds none of the four sets")
         _LAYOUT.log_absent(root, domains)
         check_same_classes(
             {
@@ -132,7 +129,7 @@ def read_digits(root: str | Path) -> ImageDataSet:
 
 
 def _read_domain(root: Path, domain: str) -> tuple[Images, Images] | None:
-    """The training and the test images; None if nothing of the domain is there."""
+    """The training and the test images; None if the domain has no files."""
     bases = _LAYOUT.bases(root)
     folders = [
         found[domain] for b in bases if domain in (found := _LAYOUT.domain_folders(b))
@@ -151,7 +148,7 @@ def _read_domain(root: Path, domain: str) -> tuple[Images, Images] | None:
 
 
 def _places(folder: Path, domain: str) -> list[Path]:
-    """Where a domain's packed files may be: ``MNIST``, ``MNIST/MNIST/raw``, ..."""
+    """The folders that may hold a domain's packed files: ``MNIST/MNIST/raw``, ..."""
     names = ("raw", *_LAYOUT.domains[domain])
     places = [folder]
     for place in places:

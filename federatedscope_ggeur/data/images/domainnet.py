@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from federatedscope_ggeur.data.images.base import (
-    ImageDataSet,
-    ImageDomain,
-    register_image_reader,
-)
+from federatedscope_ggeur.data.images.base import ImageDataSet, register_image_reader
 from federatedscope_ggeur.data.images.folder import (
     DomainFiles,
-    Files,
     class_files,
-    images_of,
+    numbered,
 )
-from federatedscope_ggeur.data.images.layout import (
-    Layout,
-    read_lines,
-    shown,
-    spelling,
-    subfolders,
-)
+from federatedscope_ggeur.data.images.layout import Layout, shown, subfolders
+from federatedscope_ggeur.data.images.lists import OfficialLists
 from federatedscope_ggeur.errors import DataError
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.settings import Key, one_of
@@ -68,151 +57,65 @@ _CLASSES = Key(
 
 @register_image_reader("domainnet", [_CLASSES])
 def read_domainnet(root: str | Path, classes: str = "all") -> ImageDataSet:
-    """Read DomainNet, all 345 classes or ten, with the official lists if present.
+    """Read DomainNet, all 345 classes or ten, with the official lists if there are any.
 
-    Domains, those that are there, in alphabetical order: clipart, infograph, painting,
-    quickdraw, real, sketch. Classes have the order of their numbers in the lists;
-    without lists they are sorted as there, without regard to case and punctuation.
-    A domain may lack classes (the official training list of painting has no t-shirt),
-    but none of the ten of ``classes: top10``, which come in the order of their names.
+    Domains are in alphabetical order: clipart, infograph, painting, quickdraw, real,
+    sketch; some may be missing. Classes have the order of their numbers in the lists.
+    Without lists they are sorted in the same way, ignoring case and punctuation. A
+    domain may lack classes (the official training list of painting has no t-shirt). It
+    must have all ten of ``classes: top10``, which are in the order of their names.
 
-    Without any list `data.splits` makes the split. FedBN's own lists of the ten classes
-    are pickles, which are not read; ``top10`` has all images that the official ones
-    name.
+    Without lists `data.splits` makes the split. FedBN's own lists of the ten classes
+    are pickles, and are not read: ``top10`` has all images in the official lists.
 
     Raises
     ------
     DataError
-        No domain found, lists that do not fit the files, one of the ten classes
+        There is no domain, lists do not fit the files, or one of the ten classes is
         missing.
     """
-    wanted = TOP_10 if classes == "top10" else None
+    wanted = TOP_10 if classes == "top10" else ()
     with _LAYOUT.opened(root) as root:
         folders = _LAYOUT.find_domains(root)
-        lists = _list_folder(root)
-        numbers: dict[str, int] = {}
-        if lists is None:
-            domains = [_all_files(name, path, wanted) for name, path in folders.items()]
-        else:
-            domains = [
-                _listed_files(name, path, lists, wanted, numbers)
-                for name, path in folders.items()
-            ]
-        if wanted is None:
-            order = sorted(
-                {c for domain in domains for c in domain.classes},
-                key=lambda c: (numbers.get(c, 0), re.sub(r"\W|_", "", c.lower())),
-            )
-            _log_lacking(domains, order)
-        else:
-            order = list(wanted)
-            _check_has_all(domains, order)
-        made = [_as_domain(root, domain, order) for domain in domains]
-        return ImageDataSet("domainnet", made, tuple(order))
+        lists = OfficialLists.find(_LAYOUT, root, _LISTS, _PARTS)
+        domains = [_all_files(name, path, wanted) for name, path in folders.items()]
+        if lists is not None:
+            domains = [lists.split(domain, wanted) for domain in domains]
+        if wanted:
+            _check_has_all(domains, wanted)
+            return numbered("domainnet", root, domains, wanted)
+        numbers = _class_numbers(lists, folders)
+        order = sorted(
+            {c for domain in domains for c in domain.classes},
+            key=lambda c: (numbers.get(c, 0), re.sub(r"\W|_", "", c.lower())),
+        )
+        _log_lacking(domains, order)
+        return numbered("domainnet", root, domains, order)
 
 
-def _as_domain(root: Path, domain: DomainFiles, order: Sequence[str]) -> ImageDomain:
-    train = images_of(root, domain.train, order)
-    test = None if domain.test is None else images_of(root, domain.test, order)
-    return ImageDomain(domain.name, train, test)
-
-
-def _all_files(name: str, folder: Path, wanted: Sequence[str] | None) -> DomainFiles:
-    """A domain without lists: the image files in its class folders."""
-    found = [
-        path for path in subfolders(folder) if wanted is None or path.name in wanted
-    ]
+def _all_files(name: str, folder: Path, wanted: Sequence[str]) -> DomainFiles:
+    """The image files in a domain's class folders."""
+    found = [path for path in subfolders(folder) if not wanted or path.name in wanted]
     files = class_files(folder, found, lambda class_name: class_name)
     return DomainFiles(name, folder, files, None)
 
 
-def _list_folder(root: Path) -> Path | None:
-    for base in _LAYOUT.bases(root):
-        inside = [path for path in subfolders(base) if spelling(path.name) in _LISTS]
-        for folder in (base, *inside):
-            if any(
-                _list(folder, d, p).is_file() for d in _LAYOUT.domains for p in _PARTS
-            ):
-                return folder
-    return None
-
-
-def _list(folder: Path, domain: str, part: str) -> Path:
-    return folder / f"{domain}_{part}.txt"
-
-
-def _listed_files(
-    name: str,
-    folder: Path,
-    lists: Path,
-    wanted: Sequence[str] | None,
-    numbers: dict[str, int],
-) -> DomainFiles:
-    """What a domain's two lists name; the classes' numbers are added to `numbers`."""
-    train, test = (
-        _read_list(_list(lists, name, part), folder, wanted, numbers) for part in _PARTS
-    )
-    both = {path for files in train.values() for path in files} & {
-        path for files in test.values() for path in files
-    }
-    if both:
-        raise DataError(
-            f"{lists}: {len(both)} image(s) stand in both {name}_train.txt and "
-            f"{name}_test.txt, e.g. '{min(both)}'. Restore the lists."
-        )
-    return DomainFiles(name, folder, train, test)
-
-
-def _read_list(
-    file: Path,
-    folder: Path,
-    wanted: Sequence[str] | None,
-    numbers: dict[str, int],
-) -> Files:
-    """The files by class of a list's lines ``<domain>/<class>/<file> <number>``."""
-    if not file.is_file():
-        raise DataError(
-            f"{file}: missing, while {file.parent} holds other official lists. Restore "
-            "it, or move all lists elsewhere to split by data.splits."
-        )
-    found: dict[str, set[str]] = {}
-    for line in read_lines(file):
-        match = re.fullmatch(r"(?:.*/)?([^/]+)/([^/]+)\s+(\d+)", line)
-        if match is None:
-            raise DataError(
-                f"{file}: '{line[:80]}' is no line '<domain>/<class>/<file> <number>'. "
-                "Restore the list."
-            )
-        name, number = match[1], int(match[3])
-        if numbers.setdefault(name, number) != number:
-            raise DataError(
-                f"{file}: class '{name}' has the number {number} here, and "
-                f"{numbers[name]} before. Restore the lists."
-            )
-        if wanted is None or name in wanted:
-            found.setdefault(name, set()).add(match[2])
-    if not found:
-        of_them = "" if wanted is None else " of the ten classes"
-        raise DataError(f"{file}: names no images{of_them}. Restore it.")
-    _check_there(file, folder, found)
-    return {
-        name: [os.path.join(folder, name, image) for image in sorted(images)]
-        for name, images in found.items()
-    }
-
-
-def _check_there(file: Path, folder: Path, found: Mapping[str, set[str]]) -> None:
-    absent = []
-    for name, images in sorted(found.items()):
-        place = folder / name
-        there = set(os.listdir(place)) if place.is_dir() else set()
-        absent += [f"{name}/{image}" for image in sorted(images - there)]
-    if absent:
-        raise DataError(
-            f"{file}: names {len(absent)} image(s) that are not in {folder}: "
-            f"{shown(absent)}. Restore them, or move the lists elsewhere to split by "
-            "data.splits."
-        )
+def _class_numbers(
+    lists: OfficialLists | None, folders: Mapping[str, Path]
+) -> dict[str, int]:
+    """The number of each class in the lists of the domains that are there."""
+    numbers: dict[str, int] = {}
+    for domain in folders if lists else ():
+        for part in _PARTS:
+            for line in lists.lines(domain, part):
+                before = numbers.setdefault(line.class_name, line.number)
+                if before != line.number:
+                    raise DataError(
+                        f"{lists.file(domain, part)}: class '{line.class_name}' has "
+                        f"the number {line.number} here, and {before} before. Restore "
+                        "the lists."
+                    )
+    return numbers
 
 
 def _check_has_all(domains: Sequence[DomainFiles], order: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ from federatedscope_ggeur.data.images.base import (
     Images,
     register_image_reader,
 )
-from federatedscope_ggeur.data.images.layout import Layout, shown, subfolders
+from federatedscope_ggeur.data.images.layout import Layout, subfolders
 from federatedscope_ggeur.errors import DataError
 
 #: Class c is the c-th of these characters, as LEAF numbers them.
@@ -40,7 +40,7 @@ _LAYOUT = Layout(
     source="https://github.com/TalwalkarLab/leaf (data/femnist, preprocess.sh)",
     containers=("femnist", "femnist_*", "data", "leaf"),
 )
-#: A user's images in a file, nearly all of it: an array without texts and objects.
+#: The images of a user, nearly all of a file: an array without texts and objects.
 _PIXELS = re.compile(rb'"x"\s*:\s*(\[[^"{}]*\])')
 
 
@@ -48,15 +48,15 @@ _PIXELS = re.compile(rb'"x"\s*:\s*(\[[^"{}]*\])')
 def read_femnist(root: str | Path) -> ImageDataSet:
     """Read FEMNIST: handwritten characters, 28 x 28 and grey, each by a known writer.
 
-    One domain, "femnist", of 62 classes: 0-9, A-Z, a-z. LEAF's split is taken where
-    ``train`` and ``test`` are there; of ``all_data`` alone `data.splits` makes one.
-    Writers are numbered in order of their names, over all files, and are the clients
-    of ``data.splitter: natural``.
+    One domain, "femnist", has 62 classes: 0-9, A-Z, a-z. LEAF's folders ``train`` and
+    ``test`` are the split. If there is only ``all_data``, `data.splits` makes one.
+    Writers are numbered by name, over all files. They are the users of ``data.splitter:
+    natural``.
 
     Raises
     ------
     DataError
-        No such folders; a file that is not LEAF's; names it.
+        There are no such folders, or a file is not LEAF's. The error names it.
     """
     with _LAYOUT.opened(root) as root:
         base, parts = _find(root)
@@ -70,7 +70,7 @@ def read_femnist(root: str | Path) -> ImageDataSet:
 
 
 def _find(root: Path) -> tuple[Path, dict[str, list[Path]]]:
-    """The files of train and test, or else of all_data."""
+    """The files of train and test; if there are none, those of all_data."""
     for base in _LAYOUT.bases(root):
         inside = {path.name: path for path in subfolders(base)}
         found = {
@@ -89,19 +89,18 @@ def _find(root: Path) -> tuple[Path, dict[str, list[Path]]]:
             raise _LAYOUT.problem(
                 base, f"holds .json files in '{part}', but none in '{other}'."
             )
-    held = shown([path.name for path in sorted(root.iterdir())])
-    raise _LAYOUT.problem(root, f"data.root holds no such folders (it holds: {held}).")
+    raise _LAYOUT.lacking(root, "holds no such folders")
 
 
 class _LeafFile(NamedTuple):
-    """A file's images, user by user, and whose each is."""
+    """The images of a file, user by user, and the user of each image."""
 
     packed: PackedFile
     users: list[str]
 
 
 class _User(NamedTuple):
-    """What a file holds of one user; `pixels` is JSON that is not read yet."""
+    """The images of one user in a file. `pixels` is JSON that is not decoded yet."""
 
     name: str
     labels: np.ndarray

@@ -1,4 +1,4 @@
-"""Image files: which files are images, and how one is loaded, safely and as RGB."""
+"""Image files: which files are images, and how to load one, safely and as RGB."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageFile
+from PIL import Image, ImageFile, ImageOps
 
 from federatedscope_ggeur.data.images.base import Images
 from federatedscope_ggeur.errors import DataError
@@ -20,26 +20,16 @@ logger = get_logger(__name__)
 EXTENSIONS = frozenset(
     (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
 )
-#: Images too, of formats that are not read.
+#: Suffixes of images in formats that are not read.
 NOT_READ = frozenset((".heic", ".heif", ".avif", ".jfif", ".jxl"))
-#: What Pillow may take a file for, whatever its name: no format that runs programs.
+#: The formats that Pillow may try, whatever the name. None of them runs programs.
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
 _WITH_ALPHA = frozenset(("RGBA", "LA", "PA", "RGBa", "La"))
 _MOST_PIXELS = 100_000_000
-_ORIENTATION = 0x0112
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 def is_image_name(name: str) -> bool:
-    """Whether a file of that name is taken for an image; hidden files are not."""
+    """Whether a file of that name is an image. Hidden files are not."""
     return not name.startswith(".") and os.path.splitext(name)[1].lower() in EXTENSIONS
 
 
@@ -61,8 +51,7 @@ def images_from_files(
     Raises
     ------
     DataError
-        A file that does not exist, e.g. because it is a broken link, or whose name is
-        not UTF-8.
+        A file does not exist, e.g. it is a broken link; or its name is not UTF-8.
     """
     stamps = []
     for path in paths:
@@ -99,21 +88,21 @@ def _below(root: Path, paths: Sequence[str]) -> Iterator[str]:
 def load_image(path: str | os.PathLike) -> Image.Image:
     """Load one image file as a person would see it, in mode RGB.
 
-    The EXIF orientation is applied, transparency composited on white, the high byte of
-    16-bit grey kept, and of several frames or pages the first one loaded.
+    The EXIF orientation is applied. Transparency becomes white. Of 16-bit grey the high
+    byte is kept. Of several frames or pages the first one is loaded.
 
     Raises
     ------
     DataError
-        The file is missing, truncated or otherwise broken, no image of an accepted
-        format, larger than 100 million pixels, or of a mode without a defined
-        conversion (32-bit integers, floats); names the path.
+        The file is missing or broken, has no accepted format, has more than 100 million
+        pixels, or has a mode without a defined conversion (32-bit integers, floats).
+        The error names the path.
     """
     try:
         with _no_gaps(), Image.open(path, formats=_FORMATS) as image:
             _check_size(image)
             image.load()
-            return _rgb(_upright(image, path))
+            return _rgb(_upright(image, path), image.format)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
     except Exception as error:  # a broken image fails in many ways
@@ -126,7 +115,8 @@ def load_image(path: str | os.PathLike) -> Image.Image:
 
 @contextmanager
 def _no_gaps() -> Iterator[None]:
-    """Other code may have told Pillow to fill what a truncated file lacks."""
+    """Make Pillow refuse truncated files, even if other code told it to fill the
+    gap."""
     before = ImageFile.LOAD_TRUNCATED_IMAGES
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     try:
@@ -139,23 +129,24 @@ def _check_size(image: Image.Image) -> None:
     width, height = image.size
     if width * height > _MOST_PIXELS:
         raise DataError(
-            f"has {width} x {height} pixels, more than the {_MOST_PIXELS} that are "
-            "accepted, perhaps to exhaust the memory. Scale it down or remove it."
+            f"has {width} x {height} pixels. More than {_MOST_PIXELS} are refused, "
+            "since they may exhaust the memory. Scale the image down or remove it."
         )
 
 
 def _upright(image: Image.Image, path: str | os.PathLike) -> Image.Image:
     try:
         # Only now, after loading: Pillow turns a TIFF while it loads it.
-        turn = _TURNS.get(image.getexif().get(_ORIENTATION))
+        return ImageOps.exif_transpose(image)
     except Exception as error:  # broken EXIF data beside intact pixels
         logger.debug("%s: EXIF data ignored: %s", path, error)
         return image
-    return image if turn is None else image.transpose(turn)
 
 
-def _rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I;16") or (image.mode == "I" and _is_16_bit(image)):
+def _rgb(image: Image.Image, of: str | None) -> Image.Image:
+    # Older releases of Pillow open 16-bit grey PNG and PGM files in mode I.
+    in_integers = image.mode == "I" and of in ("PNG", "PPM")
+    if image.mode.startswith("I;16") or in_integers:
         high = np.asarray(image).astype(np.int64) >> 8
         image = Image.fromarray(np.clip(high, 0, 255).astype(np.uint8))
     elif image.mode in ("I", "F"):
@@ -168,8 +159,3 @@ def _rgb(image: Image.Image) -> Image.Image:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image.convert("RGBA"))
     return image.convert("RGB")
-
-
-def _is_16_bit(image: Image.Image) -> bool:
-    # Older releases of Pillow open 16-bit grey PNG and PGM files in mode I.
-    return image.format in ("PNG", "PPM")

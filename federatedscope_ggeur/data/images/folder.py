@@ -1,6 +1,6 @@
-"""Trees of image files (``data.type: image_folder@ggeur``), and what reads them.
+"""Trees of image files (``data.type: image_folder@ggeur``), and functions to read them.
 
-Every reader of image trees goes through `read_domain` and `data_set`.
+All readers of image trees use `read_domain` and `data_set`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -47,7 +48,7 @@ _LAYOUT = Layout(
 
 @dataclass(frozen=True)
 class DomainFiles:
-    """One domain's image files; `test` is None where there is no split."""
+    """The image files of one domain. `test` is None if there is no split."""
 
     name: str
     folder: Path
@@ -66,13 +67,14 @@ def read_image_folder(root: str | Path) -> ImageDataSet:
     Layouts: ``<domain>/<class>/<file>``; ``<domain>/{train,test}/<class>/<file>``;
     ``{train,test}/<class>/<file>`` (one domain, called "all"). Between a domain and its
     classes there may be one folder ``images``. Domains and classes are sorted by name
-    (by code point: "TV" before "Table"). Hidden files and files that are no images are
-    passed over.
+    (by code point: "TV" before "Table"). Hidden files, and files that are no images,
+    are ignored.
 
     Raises
     ------
     DataError
-        No such tree; an empty class folder; domains that differ in their classes.
+        There is no such tree, a class folder is empty, or domains differ in their
+        classes.
     """
     with _LAYOUT.opened(root) as root:
         folders = subfolders(root)
@@ -96,7 +98,7 @@ def read_domain(
     trains: Sequence[str] = ("train",),
     tests: Sequence[str] = ("test",),
 ) -> DomainFiles:
-    """List one domain's files: ``<class>/<file>`` or ``{train,test}/<class>/<file>``.
+    """The files of one domain: ``<class>/<file>`` or ``{train,test}/<class>/<file>``.
 
     Parameters
     ----------
@@ -104,15 +106,15 @@ def read_domain(
         Of the domain.
     folder : path
     naming : callable (folder's name) -> class or None
-        None for a class that does not belong to the set.
+        None: the class does not belong to the data set.
     trains, tests : sequence of str
-        The names, in lower case, that folders of a split may have.
+        The names, in lower case, that the folders of a split may have.
 
     Raises
     ------
     DataError
-        No classes, a split without its other part, a class folder that is empty or
-        holds folders, two folders of the same class.
+        There are no classes, a part of the split is missing, a class folder is empty or
+        holds folders, or two folders are of the same class.
     """
     inside = subfolders(folder)
     if [path.name.lower() for path in inside] == ["images"] and subfolders(inside[0]):
@@ -134,16 +136,16 @@ def _split_folders(
         return None
     if others or len(train) != 1 or len(test) != 1:
         raise DataError(
-            f"{folder}: a domain's folders are either its classes or the two parts "
-            f"{shown(trains)} (one of them) and {shown(tests)} (one of them), but here "
-            f"they are {shown([path.name for path in inside])}. Add what is missing, "
-            "or move elsewhere what is too much."
+            f"{folder}: the folders of a domain must be its classes, or one of "
+            f"{shown(trains)} and one of {shown(tests)}, but are "
+            f"{shown([path.name for path in inside])}. Add the missing folder, or move "
+            "the others elsewhere."
         )
     return train[0], test[0]
 
 
 def class_files(folder: Path, classes: Sequence[Path], naming: Naming) -> Files:
-    """The image files in each of the folders `classes`, all of them in `folder`."""
+    """The image files in each of the folders `classes`, which are in `folder`."""
     if not classes:
         loose = sum(is_image_name(name) for name in os.listdir(folder))
         raise DataError(
@@ -156,7 +158,7 @@ def class_files(folder: Path, classes: Sequence[Path], naming: Naming) -> Files:
     for path in classes:
         name = naming(path.name)
         if name is None:
-            logger.info("%s: not a class of this data set, passed over", path)
+            logger.info("%s: not a class of this data set, ignored", path)
         elif name in found:
             raise DataError(
                 f"{path}: a second folder of the class '{name}', beside "
@@ -167,8 +169,8 @@ def class_files(folder: Path, classes: Sequence[Path], naming: Naming) -> Files:
     if passed_over:
         counts = ", ".join(f"{n} {suffix}" for suffix, n in sorted(passed_over.items()))
         logger.warning(
-            "%s: %d images are passed over, whose formats are not read (%s); save them "
-            "as .png or .jpg",
+            "%s: %d images are ignored, because their formats are not read (%s). Save "
+            "them as .png or .jpg",
             folder,
             sum(passed_over.values()),
             counts,
@@ -177,14 +179,14 @@ def class_files(folder: Path, classes: Sequence[Path], naming: Naming) -> Files:
 
 
 def image_files(folder: Path, passed_over: Counter[str] | None = None) -> list[str]:
-    """The paths of the image files directly in `folder`, sorted by name; at least one.
+    """The paths of the image files directly in `folder`, at least one, sorted by name.
 
-    Images of formats that are not read are counted in `passed_over`, by suffix.
+    `passed_over` counts images of formats that are not read, by suffix.
 
     Raises
     ------
     DataError
-        There is none, or there are folders, whose images would be lost.
+        There is no image, or there are folders: images in them would be lost.
     """
     nested = subfolders(folder)
     if nested:
@@ -199,7 +201,7 @@ def image_files(folder: Path, passed_over: Counter[str] | None = None) -> list[s
         passed_over.update(suffix for suffix in suffixes if suffix in NOT_READ)
     skipped = len(names) - len(found)
     if skipped:
-        logger.debug("%s: %d file(s) passed over: no images", folder, skipped)
+        logger.debug("%s: %d file(s) ignored: no images", folder, skipped)
     if not found:
         raise DataError(
             f"{folder}: holds no image files (but {len(names)} other file(s)). Put the "
@@ -211,7 +213,7 @@ def image_files(folder: Path, passed_over: Counter[str] | None = None) -> list[s
 def check_same_classes(
     classes: Mapping[str, set[str]], folders: Mapping[str, Path]
 ) -> None:
-    """Raise a `DataError` that lists what each domain lacks of the others' classes.
+    """Raise a `DataError` that lists the classes that each domain lacks, if any.
 
     Both `classes` and `folders` have the domains as keys.
     """
@@ -223,9 +225,8 @@ def check_same_classes(
     ]
     if lacking:
         raise DataError(
-            "all domains must have the same classes, but of the "
-            f"{len(everything)} classes found, {'; '.join(lacking)}. Add, rename or "
-            "remove class folders."
+            f"all domains must have the same classes. {len(everything)} classes were "
+            f"found, but {'; '.join(lacking)}. Add, rename or remove class folders."
         )
 
 
@@ -246,15 +247,15 @@ def data_set(
         Keys are paths below it.
     domains : sequence of DomainFiles
     order : sequence of str or None
-        Classes in the order of their numbers; sorted by name where None. Those that
+        Classes in the order of their numbers; by default sorted by name. Classes that
         occur nowhere get no number.
     class_names : mapping of class to name, or None
-        What to call them; as in `domains` where None.
+        Other names for the classes.
 
     Raises
     ------
     DataError
-        Domains differ in their classes, or a file cannot be found.
+        Domains differ in their classes, or a file does not exist.
     """
     check_same_classes(
         {domain.name: domain.classes for domain in domains},
@@ -262,6 +263,17 @@ def data_set(
     )
     present = domains[0].classes
     classes = [c for c in (order or sorted(present)) if c in present]
+    return numbered(name, root, domains, classes, class_names or {})
+
+
+def numbered(
+    name: str,
+    root: Path,
+    domains: Sequence[DomainFiles],
+    classes: Sequence[str],
+    class_names: Mapping[str, str] = MappingProxyType({}),
+) -> ImageDataSet:
+    """The data set of `domains` whose class c is ``classes[c]``; any may lack some."""
     made = tuple(
         ImageDomain(
             domain.name,
@@ -270,8 +282,7 @@ def data_set(
         )
         for domain in domains
     )
-    names = class_names or {}
-    return ImageDataSet(name, made, tuple(names.get(c, c) for c in classes))
+    return ImageDataSet(name, made, tuple(class_names.get(c, c) for c in classes))
 
 
 def images_of(root: Path, files: Files, classes: Sequence[str]) -> Images:

@@ -1,4 +1,4 @@
-"""Where a named data set lies below ``data.root``, and what to say if it does not."""
+"""Find a known data set below ``data.root``, or say what is looked for."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ def shown(names: Sequence[str]) -> str:
 
 
 def subfolders(folder: Path) -> list[Path]:
-    """The folders in `folder` by name, without hidden ones and systems' debris."""
-    # Not iterdir: scandir tells folders from files without asking for each.
+    """The folders in `folder`, sorted by name, without hidden folders and system
+    ones."""
+    # Not iterdir: scandir knows the folders without a look at each file.
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries if entry.is_dir()]
     kept = (n for n in names if n[0] != "." and n.lower() not in _DEBRIS)
@@ -46,7 +47,7 @@ def read_lines(path: Path) -> list[str]:
 
 @contextmanager
 def unreadable_named(path: Path) -> Iterator[None]:
-    """Turn the system's errors into a `DataError` that names the file or folder."""
+    """Turn errors of the system into a `DataError` that names the file or folder."""
     try:
         yield
     except OSError as error:
@@ -67,13 +68,13 @@ class Layout:
     accepted : str
         The accepted layouts below ``data.root``, for messages.
     source : str
-        Where the set is to be had, for messages.
+        Where to get the data set, for messages.
     domains : mapping of str to sequence of str
-        For each domain, in the set's order, its folder's accepted names as `spelling`
-        writes them.
+        The names that the folder of each domain may have, as `spelling` writes them.
+        Domains are in the data set's order.
     containers : sequence of str
-        Names, likewise, of folders that may stand between ``data.root`` and the
-        domains, also one in the other; one that ends with "*" is a beginning.
+        Names of folders that may stand between ``data.root`` and the domains, one in
+        the other, too. "*" at the end stands for any text.
     """
 
     name: str
@@ -86,9 +87,14 @@ class Layout:
         """An error that says `what` is wrong, what is looked for, and the source."""
         return DataError(
             f"{where.absolute()}: {what} {self.name}@ggeur looks below data.root for "
-            f"{self.accepted}. Nothing is downloaded; the data set is to be had from "
+            f"{self.accepted}. Nothing is downloaded. Get the data set from "
             f"{self.source}."
         )
+
+    def lacking(self, root: Path, what: str) -> DataError:
+        """As `problem`, with what `root` holds."""
+        held = shown([path.name for path in sorted(root.iterdir())])
+        return self.problem(root, f"data.root {what} (it holds: {held}).")
 
     @contextmanager
     def opened(self, root: str | Path) -> Iterator[Path]:
@@ -140,10 +146,7 @@ class Layout:
         tried = (self.domain_folders(base) for base in self.bases(root))
         found = [folders for folders in tried if folders]
         if not found:
-            held = shown([path.name for path in sorted(root.iterdir())])
-            raise self.problem(
-                root, f"data.root holds none of the domains (it holds: {held})."
-            )
+            raise self.lacking(root, "holds none of the domains")
         if len(found) > 1:
             places = [str(next(iter(folders.values())).parent) for folders in found]
             raise DataError(
@@ -154,7 +157,7 @@ class Layout:
         return found[0]
 
     def log_absent(self, root: Path, present: Mapping[str, object]) -> None:
-        """Say which of the set's domains are not there; the others are used."""
+        """Warn of domains of the data set that are missing. The others are used."""
         absent = [domain for domain in self.domains if domain not in present]
         if absent:
             logger.warning(

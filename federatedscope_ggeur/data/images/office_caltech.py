@@ -90,24 +90,24 @@ _SPLIT = Key(
 def read_office_caltech(root: str | Path, split: str = "none") -> ImageDataSet:
     """Read Office-Caltech-10.
 
-    Domains, those that are there, in the paper's order: caltech, amazon, webcam, dslr,
-    in any case. Classes by name: backpack, bike, calculator, headphones, keyboard,
-    laptop, monitor, mouse, mug, projector, also under the names that Office-31 and
-    Caltech-256 give them (``back_pack``, ``045.computer-keyboard``); the other 21
-    classes of Office-31 are passed over. `data.splits` makes the split unless a domain
+    Domains are in the paper's order: caltech, amazon, webcam, dslr; some may be
+    missing. Classes are sorted by name: backpack, bike, calculator, headphones,
+    keyboard, laptop, monitor, mouse, mug, projector. The names of Office-31 and
+    Caltech-256 are accepted, too (``back_pack``, ``045.computer-keyboard``). The other
+    21 classes of Office-31 are ignored. `data.splits` makes the split unless a domain
     consists of ``train`` and ``test``.
 
-    With ``split: fedbn`` the test part has the size that it has with FedBN (Li et al.,
-    ICLR 2021) and FedFA, every class in proportion. Which images these are is fixed,
-    but they are not FedBN's: its lists are pickles, which are not read. With one client
-    a domain, `data.splits` [0.479, 0.321, 0.2] gives its sizes for training and
-    validation, too: 538/360, 459/307, 141/95 and 75/50.
+    With ``split: fedbn`` the test part has the size of FedBN (Li et al., ICLR 2021) and
+    FedFA, every class in proportion. The images are fixed, but not those of FedBN: its
+    lists are pickles, and are not read. With one client for each domain, `data.splits`
+    [0.479, 0.321, 0.2] also gives FedBN's sizes for training and validation: 538/360,
+    459/307, 141/95 and 75/50.
 
     Raises
     ------
     DataError
-        No domain found, different classes; with ``fedbn``, a domain that is not
-        complete or has a split of its own.
+        There is no domain, or domains differ in their classes. With ``fedbn``, a domain
+        is not complete, or has a split of its own.
     """
     with _LAYOUT.opened(root) as root:
         folders = _LAYOUT.find_domains(root)

@@ -62,21 +62,22 @@ _PARTS = ("train", "client", "test")
 def read_office_home(root: str | Path) -> ImageDataSet:
     """Read Office-Home as published, or a folder of the Office-Home-LDS release.
 
-    Domains, those that are there, in the paper's order: art, clipart, product,
-    real_world. Classes by name (by code point), which is also how the release numbers
-    its 65 classes.
+    Domains are in the paper's order: art, clipart, product, real_world; some may be
+    missing. Classes are sorted by name (by code point), as the release numbers its 65
+    classes.
 
-    Office-Home comes without a split. In the release each domain's folder ``train``
+    Office-Home comes without a split. In the release, each domain's folder ``train``
     (70%) is the training part and ``test`` the test part. Its folder ``client`` holds
-    copies of those images of ``train`` that the published draw of the Dirichlet matrix
-    gave to the domain's client; with ``train`` present it is not read, because here
+    copies of images of ``train``: those that the published draw of the Dirichlet matrix
+    gave to the domain's client. If there is ``train``, ``client`` is not read, because
     ``data.splitter: lds`` draws the matrix, for any beta, seed and number of clients
-    (`read_office_home_lds` reads it). Without ``train`` it is the training part.
+    (`read_office_home_lds` reads it). Without ``train``, it is the training part.
 
     Raises
     ------
     DataError
-        No domain found, different classes, a mixture of the two layouts.
+        There is no domain, domains differ in their classes, or the two layouts are
+        mixed.
     """
     return _read(root, "office_home", ("train", "client"))
 
@@ -85,9 +86,10 @@ def read_office_home(root: str | Path) -> ImageDataSet:
 def read_office_home_lds(root: str | Path) -> ImageDataSet:
     """Read the published partition of the Office-Home-LDS release.
 
-    As `read_office_home`, but ``client`` is each domain's training part (and ``train``
-    where there is no ``client``). With one client for each domain and ``data.splitter:
-    iid`` each client trains on exactly the images that the authors gave it.
+    It is like `read_office_home`, but ``client`` is the training part of each domain,
+    or ``train`` if there is no ``client``. With one client for each domain and
+    ``data.splitter: iid``, each client trains on exactly the images that the authors
+    gave it.
     """
     return _read(root, "office_home_lds", ("client", "train"))
 

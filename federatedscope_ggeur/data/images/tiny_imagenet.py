@@ -40,23 +40,20 @@ def read_tiny_imagenet(root: str | Path) -> ImageDataSet:
     """Read Tiny-ImageNet: one domain, "tiny_imagenet".
 
     ``val`` is the test part, because ``test`` has no labels. Class c is line c of
-    ``wnids.txt`` (without that file: the folders in ``train`` by name), and is called
-    by its first name in ``words.txt`` (without it, by its wnid).
+    ``wnids.txt``; without that file, the folders in ``train`` are sorted by name. The
+    name of a class is its first one in ``words.txt``; without that file, its wnid.
 
     Raises
     ------
     DataError
-        A part is missing, or the parts differ in their classes.
+        A part is missing, or the parts have other classes.
     """
     with _LAYOUT.opened(root) as root:
         base = next(
             (b for b in _LAYOUT.bases(root) if {"train", "val"} <= _names(b)), None
         )
         if base is None:
-            held = shown([path.name for path in sorted(root.iterdir())])
-            raise _LAYOUT.problem(
-                root, f"data.root lacks the folders train and val (it holds: {held})."
-            )
+            raise _LAYOUT.lacking(root, "lacks the folders train and val")
         train = _by_folder(base / "train")
         wnids = _wnids(base, train)
         test = _validation(base / "val")
@@ -96,8 +93,8 @@ def _wnids(base: Path, train: Files) -> list[str]:
     repeated = [wnid for wnid, times in Counter(wnids).items() if times > 1]
     wrong = (
         ("repeats", repeated),
-        ("lacks, of the folders in train,", sorted(train.keys() - set(wnids))),
-        ("has, without a folder in train,", sorted(set(wnids) - train.keys())),
+        ("lacks these folders in train:", sorted(train.keys() - set(wnids))),
+        ("names what train has no folder for:", sorted(set(wnids) - train.keys())),
     )
     for problem, names in wrong:
         if names:
@@ -145,7 +142,7 @@ def _words(base: Path, wnids: list[str]) -> dict[str, str]:
 
 
 def _read_table(path: Path, columns: int = 1) -> list[list[str]]:
-    """The lines of a file of tab-separated columns, blank ones left out."""
+    """The lines of a file with columns separated by tabs, without blank lines."""
     table = [line.split("\t") for line in read_lines(path)]
     for line in table:
         if len(line) < columns:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -14,14 +12,14 @@ from federatedscope_ggeur.data.parts import filled_in, registered
 from federatedscope_ggeur.data.split import deal_evenly
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.rng import numpy_generator
-from federatedscope_ggeur.settings import Key, Registry, Rule, whole
+from federatedscope_ggeur.settings import Key, Registry, whole
 
-#: By so much shares may miss what they should add up to.
+#: Shares may miss their sum by so much.
 ROUNDING = 1e-9
 
 
 class Task(NamedTuple):
-    """One domain to divide among its clients: what a splitter is called with.
+    """What a splitter is called with: one domain, to divide among its clients.
 
     Attributes
     ----------
@@ -29,7 +27,7 @@ class Task(NamedTuple):
     members : range
         The numbers of its m clients, from 1.
     client_num : int
-        K, the clients of all domains.
+        K, the number of clients of all domains.
     num_classes : int
         C.
     seed : int
@@ -53,7 +51,7 @@ class Task(NamedTuple):
         return self.rows.train.labels.numpy()
 
     def generator(self, purpose: str) -> np.random.Generator:
-        """Draws that depend on the seed, the domain and the purpose alone."""
+        """A generator that depends on the seed, the domain and the purpose alone."""
         return numpy_generator(self.seed, "partition", self.domain, purpose)
 
 
@@ -63,12 +61,11 @@ class Shares(NamedTuple):
     Attributes
     ----------
     of_rows : float array of shape [m], or [m, C] for each class by itself
-        Of the rows that are left once `min_per_class` are dealt: 0 or more, at most 1
-        in all. What is left over no client gets.
+        Shares of the rows that are left after `min_per_class`: 0 or more, at most 1 in
+        all. If they add up to less, no client gets the rest.
     min_per_class : int
-        Rows of each class that every client is dealt beforehand, one in turn like
-        cards; of a class that has too few the first clients get one more, or one at
-        all.
+        Every client first gets so many rows of each class. They are dealt one by one,
+        in turn. If a class has too few rows, the first clients get one more.
     """
 
     of_rows: np.ndarray
@@ -81,11 +78,11 @@ class Holders(NamedTuple):
     Attributes
     ----------
     of_train : int array of shape [n]
-        For each row to train on the client's position among the members, 0..m-1, or -1:
-        no client gets it.
+        The client of each training row, as its position among the members, 0..m-1. -1:
+        no client gets the row.
     of_test : int array of shape [n_test] or None
-        For each row to test on likewise, but those of -1 are dealt evenly, and so are
-        all with None: the test set stays whole.
+        The same for test rows, but rows of -1 are dealt evenly, so that the test set
+        stays whole. None: all rows are.
     """
 
     of_train: np.ndarray
@@ -102,48 +99,34 @@ def register_splitter(
 ) -> Callable[[Splitter], Splitter]:
     """Decorator: the function is ``data.splitter: <name>``.
 
-    It is called as ``splitter(task, **arguments)`` for each domain, with a `Task` and
-    what ``data.splitter_args`` holds, and returns the `Shares` of the domain's rows
-    that the clients get, or only their `of_rows`; or the `Holders` of each row.
+    For each domain, it is called as ``splitter(task, **arguments)`` with a `Task` and
+    the arguments in ``data.splitter_args``. It returns `Shares`, or an array that
+    stands for their `of_rows`, or `Holders`.
 
     Parameters
     ----------
     name : str
     settings : sequence of Key
-        The arguments of ``data.splitter_args``; one with the default None must be
-        given.
+        The arguments of ``data.splitter_args``. An argument whose default is None must
+        be given.
     """
     return registered(
         SPLITTERS, name, settings, ("task",), SECTION="data.splitter_args"
     )
 
 
-def above_zero(largest: float = math.inf) -> Rule:
-    """The rule that a value is a number above 0, at most `largest`."""
-    limit = " and at most 1" if largest == 1 else ""
-
-    def rule(value) -> str:
-        is_number = isinstance(value, Real) and not isinstance(value, bool)
-        if is_number and 0 < value <= largest and math.isfinite(value):
-            return ""
-        return f"must be a number above 0{limit}, got {value!r}"
-
-    rule.read = float
-    return rule
-
-
 def divide(name: str, args, task: Task) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """What the splitter called `name` gives each member of the domain's rows.
+    """The rows of a domain that the splitter called `name` gives to each member.
 
     Returns
     -------
     (train_rows, test_rows) : lists of m int arrays
-        Row numbers, ascending; no row twice. The test rows are complete.
+        Row numbers, ascending. No row occurs twice; every test row occurs once.
 
     Raises
     ------
     ConfigError
-        As `read_arguments`; what the splitter refuses, or gives that does not fit.
+        As `read_arguments`; or the splitter refuses, or returns what does not fit.
     """
     given = SPLITTERS.find(name)(task, **read_arguments(name, args))
     if not isinstance(given, Holders):
@@ -218,7 +201,7 @@ def _deal(
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Deal the first rows of each class, `most` at most, to `m` clients in turn.
 
-    Returns the rows that are left, in `order`, and each client's.
+    Returns the rows that are left, in `order`, and the rows of each client.
     """
     firsts = [order[labels[order] == c][:most] for c in np.unique(labels)]
     hands = [np.concatenate([order[:0], *(f[k::m] for f in firsts)]) for k in range(m)]
@@ -226,19 +209,18 @@ def _deal(
 
 
 def _cut(rows: np.ndarray, shares: np.ndarray) -> list[np.ndarray]:
-    """Consecutive pieces of `rows` by cumulative rounding, so that sizes add up."""
+    """Consecutive pieces of `rows`. Cumulative rounding makes their sizes add up."""
     ends = np.floor(np.cumsum(shares) * len(rows) + 0.5).astype(int)
     return np.split(rows, ends)[:-1]
 
 
 def read_arguments(name: str, args) -> dict[str, object]:
-    """The arguments in `args`, which has FS's form: a list with at most one dict.
+    """The arguments in `args`. As in FS, `args` is a list with at most one dict.
 
     Raises
     ------
     ConfigError
-        An unknown splitter, another form, an unknown or missing name, a value out of
-        range.
+        The splitter is unknown, `args` has another form, or a name or value is wrong.
     """
     splitter = SPLITTERS.find(name)
     keys = {key.name: key for key in splitter.SETTINGS}

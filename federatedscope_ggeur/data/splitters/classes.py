@@ -1,4 +1,4 @@
-"""Splitter ``classes``: each client has a few classes alone, in equal parts."""
+"""Splitter ``classes``: each client has a few classes only, in equal parts."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _PER_CLIENT = Key(
 
 @register_splitter("classes", [_PER_CLIENT])
 def classes(task: Task, per_client: int) -> np.ndarray:
-    """Every class cut into equal parts, so many classes dealt to each client.
+    """Every class is cut into equal parts; each client gets parts of so many classes.
 
-    m clients with r classes each, of the C classes that the domain's rows have: each
-    class is cut into m r / C parts, and these are dealt at random such that a client's
-    classes differ. Two of ten classes for ten clients is the 2-class setting of FedPG.
+    There are m clients with r classes each, and C classes in the domain's rows. Each
+    class is cut into m r / C parts. They are dealt at random such that the classes of a
+    client differ. Ten clients with two of ten classes are the 2-class setting of FedPG.
 
     Raises
     ------
     ConfigError
-        m r is no multiple of C, r is larger than C, or a class has too few rows.
+        m r is no multiple of C, r is above C, or a class has too few rows.
     """
     m = len(task.members)
     present, counts = np.unique(task.labels, return_counts=True)
@@ -64,9 +64,9 @@ def _deal(
 ) -> list[np.ndarray]:
     """Deal hands x size cards, equally many of each kind, no kind twice in a hand.
 
-    Hand by hand, a kind with the chance of the cards that it has left; one that has as
-    many left as there are hands goes into each of them. So it ends without dealing
-    anew, however many hands there are.
+    Hands are dealt one after the other. The chance of a kind is its share of the cards
+    left. A kind with as many cards left as there are hands goes into each of them. So
+    dealing never has to begin anew.
     """
     left = np.full(kinds, hands * size // kinds)
     dealt = []
@@ -80,5 +80,5 @@ def _deal(
         hand = np.sort(np.concatenate([due, drawn]))
         left[hand] -= 1
         dealt.append(hand)
-    # The last hands were dealt of what the first had left: no client is always last.
+    # The last hands had the least choice. Shuffle, so that no client is always last.
     return [dealt[k] for k in rng.permutation(hands)]

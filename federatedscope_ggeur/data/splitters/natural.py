@@ -1,4 +1,4 @@
-"""Splitter ``natural``: by who made the rows, as the data say it."""
+"""Splitter ``natural``: by the users who made the rows."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ _USERS_PER_CLIENT = Key(
 
 @register_splitter("natural", [_USERS_PER_CLIENT])
 def natural(task: Task, users_per_client: int | None) -> Holders:
-    """By user, such as FEMNIST's writers: whose rows are whose is the data's own.
+    """By user, such as FEMNIST's writers: the data say who made each row.
 
-    Where a domain has more users than its clients get, they are drawn at random. A
-    client's test rows are those of its users; test rows of users that no client has
-    are dealt evenly, so that the test set stays whole.
+    If a domain has more users than its clients get, users are drawn at random. A client
+    also gets the test rows of its users. Test rows of users that no client has are
+    dealt evenly, so that the test set stays whole.
 
     Raises
     ------
     ConfigError
-        The data name no users, or too few.
+        The data name no users, or there are too few.
     """
     train, test = task.rows.train.users, task.rows.test.users
     if train is None:
         raise ConfigError(
-            f"data.splitter: natural divides rows by user, but of '{task.domain}' it "
-            "is not known whose rows they are. femnist@ggeur says it, and so does an "
-            "array 'users' in the .npz files of embeddings@ggeur."
+            f"data.splitter: natural divides rows by user, but '{task.domain}' does "
+            "not say who made them. femnist@ggeur does, and so does an array 'users' "
+            "in the .npz files of embeddings@ggeur."
         )
     present, m = np.unique(train.numpy()), len(task.members)
     wanted = len(present) if users_per_client is None else m * users_per_client
@@ -67,6 +67,6 @@ def natural(task: Task, users_per_client: int | None) -> Holders:
 
 
 def _holders(users: Tensor, chosen: np.ndarray, m: int) -> np.ndarray:
-    """The position of the client that has each row's user: user by user in turn."""
+    """The position of each row's client. Users are dealt to clients in turn."""
     found = np.searchsorted(chosen, users.numpy()).clip(max=len(chosen) - 1)
     return np.where(chosen[found] == users.numpy(), found % m, -1)

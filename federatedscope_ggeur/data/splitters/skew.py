@@ -8,18 +8,23 @@ from federatedscope_ggeur.data.splitters.base import (
     ROUNDING,
     Shares,
     Task,
-    above_zero,
     register_splitter,
 )
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.rng import numpy_generator
-from federatedscope_ggeur.settings import NOT_SET, Key, whole
+from federatedscope_ggeur.settings import (
+    NOT_SET,
+    Key,
+    positive,
+    positive_up_to,
+    whole,
+)
 
 
 def lds_matrix(
     client_num: int, num_classes: int, alpha: float, seed: int
 ) -> np.ndarray:
-    """Shares [K, C]: each column ~ Dirichlet(alpha) over all clients, with sum 1."""
+    """Shares [K, C]: each column is a draw of Dirichlet(alpha) over all clients."""
     rng = numpy_generator(seed, "partition", "lds")
     columns = [_dirichlet(rng, alpha, client_num) for _ in range(num_classes)]
     return np.stack(columns, axis=1)
@@ -28,8 +33,8 @@ def lds_matrix(
 def _dirichlet(rng: np.random.Generator, alpha: float, size: int) -> np.ndarray:
     """One draw [size] of the symmetric Dirichlet distribution, for any alpha > 0.
 
-    Gammas are drawn as Gamma(alpha) = Gamma(alpha + 1) U^(1 / alpha) and normalised as
-    logarithms (times `unit`), so that a small alpha cannot make all of them underflow.
+    It uses Gamma(alpha) = Gamma(alpha + 1) U^(1 / alpha). The draws are normalised as
+    logarithms (times `unit`): with a small alpha, all of them might underflow.
     """
     unit = min(alpha, 1.0)
     logs = unit * np.log(rng.gamma(alpha + 1.0, size=size))
@@ -40,7 +45,7 @@ def _dirichlet(rng: np.random.Generator, alpha: float, size: int) -> np.ndarray:
 
 
 _SKEW = (
-    Key("alpha", None, "Of the Dirichlet distribution.", above_zero()),
+    Key("alpha", None, "Of the Dirichlet distribution.", positive),
     Key(
         "min_per_class",
         0.0,
@@ -67,11 +72,18 @@ def _lda(task: Task, alpha: float, min_per_class: int) -> Shares:
 
 @register_splitter(
     "domain",
-    [Key("fraction", NOT_SET, "Share of a client; 1/m if not given.", above_zero(1))],
+    [
+        Key(
+            "fraction",
+            NOT_SET,
+            "Share of a client; 1/m if not given.",
+            positive_up_to(1, not_set_allowed=True),
+        )
+    ],
 )
-def _domain(task: Task, fraction: float) -> np.ndarray:
+def _domain(task: Task, fraction: float | None) -> np.ndarray:
     """Each client gets the same share of its domain's rows."""
-    if fraction == NOT_SET:
+    if fraction is None:
         return _iid(task)
     m = len(task.members)
     if m * fraction > 1 + ROUNDING:

@@ -7,18 +7,17 @@ import numpy as np
 from federatedscope_ggeur.data.splitters.base import (
     Holders,
     Task,
-    above_zero,
     register_splitter,
 )
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.settings import Key
+from federatedscope_ggeur.settings import Key, positive_share
 
 _SHARE = Key(
     "share",
     0.95,
     "Of a class's rows, what the clients get whose main class it is; the rest is "
     "spread evenly over the other clients.",
-    above_zero(1),
+    positive_share,
 )
 
 
@@ -26,16 +25,16 @@ _SHARE = Key(
 def subset(task: Task, share: float) -> Holders:
     """One main class a client, and a few rows of each other class.
 
-    Of every class the share goes to the clients whose main class it is, the rest
-    evenly to the others, and no row is left. With classes of equal size the main class
-    is that share of each client's rows, to a row. The domain's clients take the classes
-    in turn, so their number must be a multiple of the number of classes; with one
-    client a class it is the "subset" setting of FedPG.
+    The share of every class goes to the clients whose main class it is, the rest evenly
+    to the others. No row is left. If classes have equal size, the main class is that
+    share of each client's rows, to a row. The domain's clients take the classes in
+    turn, so their number must be a multiple of the number of classes. One client for
+    each class is the "subset" setting of FedPG.
 
     Raises
     ------
     ConfigError
-        The clients are no multiple of the classes that the domain's rows have.
+        The number of clients is no multiple of the number of classes.
     """
     labels, m = task.labels, len(task.members)
     present = np.unique(labels)
@@ -57,11 +56,10 @@ def subset(task: Task, share: float) -> Holders:
 
 
 def _ring(position: int, classes: int, m: int) -> tuple[np.ndarray, np.ndarray]:
-    """The clients of the class at `position`, and all others in an order of its own.
+    """The clients whose main class is at `position`, and all others in an order.
 
-    Each class begins with the clients of the class behind it, and with another one of
-    these. So what is left when a class does not come out even goes to each client in
-    turn, over all classes.
+    The order of the others begins elsewhere for each class. So rows that do not divide
+    evenly go to each client in turn, over all classes.
     """
     rounds = np.arange(m // classes)
     steps = np.arange(1, classes)[:, None]

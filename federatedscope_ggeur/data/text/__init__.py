@@ -1,7 +1,7 @@
-"""Text features of classes, by the text side of the encoder; imported when asked for.
+"""Text features of classes, by the text side of the encoder.
 
-What stands here are the settings and plain containers; `load`, `tower` and `prompts`
-are imported by who needs them.
+Here are the settings and plain containers. Code that needs `load`, `tower` or `prompts`
+imports them.
 """
 
 from federatedscope_ggeur.data.text.features import TextFeatures

@@ -25,19 +25,19 @@ logger = get_logger(__name__)
 def text_key(
     identity: Mapping[str, object], names: Sequence[str], templates: Sequence[str]
 ) -> str:
-    """All that text features depend on, as a SHA-256: the encoder's identity, the
-    classes' names and the templates, in order."""
+    """A SHA-256 of all that text features depend on: the encoder's identity, class
+    names and templates, in order."""
     parts = {"text": 1, "names": [*names], "templates": [*templates]}
     return identity_hash({"identity": dict(identity), **parts})
 
 
 def text_file(folder: Path, key: str) -> Path:
-    """Where the features of a key are, beside the images'."""
+    """The file of the features of a key, beside the images' features."""
     return folder / f"text-{key[:16]}.safetensors"
 
 
 def request_of(encoder: EncoderSettings) -> dict[str, object]:
-    """What names an encoder in settings, the same on every machine."""
+    """The encoder's settings, the same on every machine."""
     plain = asdict(encoder)
     plain["pretrained"] = PurePath(encoder.pretrained).name
     return plain
@@ -46,8 +46,8 @@ def request_of(encoder: EncoderSettings) -> dict[str, object]:
 def write_text(
     folder: Path, found: TextFeatures, each: Tensor, header: Mapping[str, object]
 ) -> Path:
-    """Keep the features, and `each` of every class and template [C, T, D], rounded to
-    half precision; returns the file."""
+    """Write the features, and those of `each` class and template [C, T, D], rounded to
+    half precision. Returns the file."""
     path = text_file(folder, found.key)
     tensors = {"features": found.features, "each": each.to(torch.float16)}
     own = {"key": found.key, "logit_scale": found.scale}
@@ -56,16 +56,19 @@ def write_text(
 
 
 def read_text(folder: Path, key: str) -> TextFeatures | None:
-    """The features of a key; None where there are none, with a warning if damaged."""
+    """The features of a key. None if there are none, or if they are damaged (with a
+    warning)."""
     return _read(text_file(folder, key), key)
 
 
 def find_text(
     folder: Path, wanted: Mapping[str, object], stamp: Mapping[str, object]
 ) -> TextFeatures | None:
-    """Features whose header holds all that is `wanted`, where the encoder's identity is
-    not known: those whose stamp is the encoder's, or any where its weights are not on
-    this machine."""
+    """Features whose header has all `wanted` values, for an encoder of unknown
+    identity.
+
+    Their stamp must be the encoder's, unless its weights are not on this machine.
+    """
     for path, header in _headers(folder):
         if any(header.get(name) != value for name, value in wanted.items()):
             continue
@@ -82,17 +85,17 @@ def _headers(folder: Path) -> Iterator[tuple[Path, dict]]:
         try:
             yield path, json.loads(json.dumps(read_tensors(path)[1]))
         except (DamagedError, OSError) as error:
-            logger.warning("%s is damaged: %s; it is passed over", path, error)
+            logger.warning("%s is damaged (%s) and is skipped", path, error)
 
 
 def _read(path: Path, key: str) -> TextFeatures | None:
     try:
         tensors, header = read_tensors(path)
         if header.get("key") != key:
-            raise DamagedError("it is of other classes or another encoder")
+            raise DamagedError("it belongs to other classes or another encoder")
         return TextFeatures(tensors["features"], float(header["logit_scale"]), key)
     except FileNotFoundError:
         return None
     except (DamagedError, KeyError, TypeError, ValueError) as error:
-        logger.warning("%s is damaged: %s; it is made again", path, error)
+        logger.warning("%s is damaged (%s) and is made again", path, error)
         return None

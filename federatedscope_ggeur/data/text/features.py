@@ -16,22 +16,22 @@ from federatedscope_ggeur.errors import DataError
 
 #: The file beside a folder's embeddings, without its suffix.
 TEXT = "text"
-#: No CLIP model goes beyond 100; what is far beyond is a mistake.
+#: No CLIP model has more than 100. A far larger scale is a mistake.
 _LARGEST_SCALE = 1e6
 
 
 @dataclass(frozen=True, eq=False)
 class TextFeatures:
-    """What the text side of a model says of each class.
+    """The text features of each class.
 
     Attributes
     ----------
     features : Tensor of shape (C, D), float32
-        Of length 1 each.
+        One vector w_c of length 1 for each class.
     scale : float
-        s of the logits ``s <x/|x|, w_c>``.
+        s in the logits ``s <x/|x|, w_c>``.
     key : str
-        SHA-256 of all that they depend on.
+        SHA-256 of all that the features depend on.
     """
 
     features: Tensor
@@ -69,7 +69,7 @@ def read_text_file(path: Path, num_classes: int, dim: int) -> TextFeatures:
     Raises
     ------
     DataError
-        It is missing, damaged, or of other classes or another length.
+        The file is missing or damaged, or has other shapes than the data.
     """
     how = "numpy.savez(path, features=..., logit_scale=100.0), a row for each class"
     try:

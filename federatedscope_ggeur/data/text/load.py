@@ -33,23 +33,23 @@ from federatedscope_ggeur.printable import get_logger
 
 logger = get_logger(__name__)
 
-#: Prompts at a time: of like length, so that few tokens are padding.
+#: Prompts that are encoded at a time.
 BATCH = 64
 
 
 @dataclass(frozen=True)
 class MadeText:
-    """Text features, and how they came about.
+    """Text features, and how they were made.
 
     Attributes
     ----------
     found : TextFeatures
     path : Path
-        Where they are kept.
+        The file of the features.
     prompts : int
-        That were encoded just now; 0 where all came from the cache.
+        How many prompts were encoded just now; 0 if all came from the cache.
     seconds : float
-        How long that took, without loading the model.
+        How long that took. Loading the model does not count.
     """
 
     found: TextFeatures
@@ -66,8 +66,8 @@ def load_tower(
     Raises
     ------
     ConfigError
-        It has none, its weights cannot be had, or they are not those of `identity`,
-        which the images were embedded with.
+        It has no text side, its weights cannot be obtained, or they are not those of
+        `identity`, the encoder of the images.
     """
     check_encoder(encoding.encoder)
     encoder = build_encoder(encoding.encoder, pick_device(encoding.device))
@@ -78,8 +78,8 @@ def load_tower(
         )
     if identity is not None and dict(identity) != dict(encoder.identity):
         raise ConfigError(
-            f"ggeur.encoder: the images were embedded by another model than "
-            f"{encoder.name}, whose text side is asked for; take the same weights"
+            f"ggeur.encoder: text must be encoded by {encoder.name}, but another model "
+            "embedded the images; set the same weights for both"
         )
     return TextTower.of(encoder.both_sides), encoder
 
@@ -90,22 +90,23 @@ def load_text(
     encoding: EncodingSettings,
     identity: Mapping[str, object] | None = None,
 ) -> MadeText:
-    """Text features of the classes called `names`; made where the cache has none.
+    """Text features of the classes called `names`. They are made if the cache has none.
 
     Parameters
     ----------
     names : sequence of str
     templates : sequence of str
-        Or names of lists of them.
+        Templates, or names of lists of templates.
     encoding : EncodingSettings
-        Of the images; they name the model and the cache.
+        The settings that images are embedded with. They name the model and the cache.
     identity : mapping, optional
-        Of the encoder that has embedded the images; None: whatever `encoding` names.
+        The identity of the encoder that embedded the images. By default `encoding`
+        names the encoder.
 
     Raises
     ------
     ConfigError
-        As `load_tower`; the cache cannot be written.
+        As `load_tower`; or the cache cannot be written.
     """
     texts, folder = expand(templates), Path(encoding.cache).expanduser()
     asked = {
@@ -126,7 +127,7 @@ def load_text(
     logger.info("text features: %d classes, %d templates", len(names), len(texts))
     started = time.perf_counter()
     prompts = [fill(text, name) for name in names for text in texts]
-    # One thread unless more are asked for: the bits of a product depend on how many.
+    # One thread by default: the bits of a product depend on the number of threads.
     with torch_threads(threads or 1):
         rows = tower.features(prompts, BATCH)
     each = rows.reshape(len(names), len(texts), -1)

@@ -1,4 +1,4 @@
-"""Prompts with a learnt context, in a frozen text tower."""
+"""Prompts with a learnt context, encoded by a frozen text tower."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLASSES = 128
 class PromptedClasses:
     """``[start] ctx name . [end]`` of each class, cut there.
 
-    The start and the context stand once for all classes of a sequence. Copies of it are
+    All classes of a sequence share the start and the context. A deep copy is the object
     itself.
 
     Parameters
@@ -27,12 +27,12 @@ class PromptedClasses:
     tower : TextTower
     names : sequence of str
     vectors : int
-        n, of the context.
+        n, the vectors of the context.
 
     Raises
     ------
     ConfigError
-        A context so long that a name is cut off.
+        The context is so long that a name would be cut off.
     """
 
     def __init__(self, tower: TextTower, names: Sequence[str], vectors: int):
@@ -43,7 +43,7 @@ class PromptedClasses:
         if longest >= tower.context:
             raise ConfigError(
                 f"ggeur.text.model: a context of {vectors} vectors and a class's name "
-                f"fill the {tower.context} tokens of the text side; take fewer"
+                f"fill the {tower.context} tokens of the text side; set fewer vectors"
             )
         self._trees: dict[tuple[int, ...], tuple[TokenTree, Tensor]] = {}
 
@@ -66,8 +66,8 @@ class PromptedClasses:
         return torch.cat(found)
 
     def _tree(self, classes: tuple[int, ...]) -> tuple[TokenTree, Tensor]:
-        """The tree of their prompts, and its nodes' embeddings; node 0 is the start,
-        those behind it are the context."""
+        """The tree of the classes' prompts, and the embeddings of its nodes. Node 0 is
+        the start; the context follows."""
         if classes not in self._trees:
             tree = TokenTree.of([self._tokens[c] for c in classes])
             tree = tree.to(self._tower.device)

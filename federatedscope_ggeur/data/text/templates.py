@@ -1,4 +1,4 @@
-"""Prompt templates: what a class's name is put into.
+"""Prompt templates: texts with a place for the name of a class.
 
 `IMAGENET80` is the list that OpenAI published with CLIP ("Prompt_Engineering_for_
 ImageNet.ipynb" of openai/CLIP), under the MIT licence:
@@ -115,11 +115,12 @@ LISTS = {"one": ("a photo of a {}.",), "imagenet80": IMAGENET80}
 
 
 def expand(templates: Sequence[str]) -> tuple[str, ...]:
-    """Templates and names of lists of them, as templates: each once, in order."""
+    """All templates, in order and each once. Names of lists stand for their
+    templates."""
     found = [t for name in templates for t in LISTS.get(name, (name,))]
     return tuple(dict.fromkeys(found))
 
 
 def fill(template: str, name: str) -> str:
-    """`template` with a class's name in it; an underscore in a name is a space."""
+    """`template` with the name of a class. Underscores in the name become spaces."""
     return template.replace("{}", name.replace("_", " "))

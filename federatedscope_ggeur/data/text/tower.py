@@ -1,6 +1,6 @@
-"""The text side of CLIP models, on prompts that are cut to their length.
+"""The text side of CLIP models. Prompts end at their last token, without padding.
 
-Prompts go through it as trees of tokens, see `tree`.
+They are encoded as trees of tokens, see `tree`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _PARTS = (
 class TextTower:
     """A frozen text transformer.
 
-    With a causal mask, and read out at the end of text (EOT), what stands behind the
-    EOT changes nothing: so prompts are cut there. Differentiable in what `encode` is
-    given, not in its own weights. Copies of it are itself.
+    It has a causal mask, and its output is read at the end of text (EOT). So tokens
+    behind the EOT change nothing, and prompts are cut there. Gradients flow to the
+    inputs of `encode`, not to the weights. A deep copy is the object itself.
 
     Parameters
     ----------
     side : module
-        open_clip's CLIP, or the text module of one: what has token_embedding and so on.
+        open_clip's CLIP, or its text module: whichever has token_embedding and so on.
     tokenize : callable (list of str) -> Tensor of shape (n, context), int64
     scale : float
         exp(logit_scale) of the model.
@@ -43,7 +43,7 @@ class TextTower:
     Raises
     ------
     ConfigError
-        A text side of another kind, e.g. one of a language model.
+        The text side is of another kind, e.g. a language model.
     """
 
     def __init__(
@@ -103,8 +103,8 @@ class TextTower:
         return len(self._side.positional_embedding)
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of each text, from its start to its end (EOT). What is too long
-        is cut, as CLIP does."""
+        """The token ids of each text, from its start to its end (EOT). A text that is
+        too long is cut, as CLIP does."""
         tokens = self._tokenize(list(texts))
         is_end = tokens if self._eos is None else (tokens == self._eos).int()
         ends = is_end.argmax(dim=1)
@@ -130,9 +130,8 @@ class TextTower:
         return projection(x) if isinstance(projection, nn.Module) else x @ projection
 
     def features(self, texts: Sequence[str], size: int) -> Tensor:
-        """The features [n, D] of texts, float32 on the CPU, about `size` at a time.
-
-        Texts that begin alike go together.
+        """The features [n, D] of texts, float32 on the CPU. `size` texts are encoded at
+        a time, those that begin alike together.
         """
         tokens = self.tokens(texts)
         order = sorted(range(len(texts)), key=tokens.__getitem__)

@@ -1,4 +1,4 @@
-"""Prompts as one tree of tokens, so that what they begin with is worked out once."""
+"""Prompts as one tree of tokens, so that shared beginnings are computed once."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class TokenTree:
-    """The distinct beginnings of n texts, a node each.
+    """The distinct beginnings of n texts, one node for each.
 
-    In a transformer with a causal mask what a token becomes depends on those before it
-    alone. So texts with the same beginning share it, and one sequence of all N nodes,
-    in which a node attends to its ancestors and itself, gives what n texts give.
+    With a causal mask, the output at a token depends on the tokens up to it alone. So
+    texts with the same beginning can share it. One sequence of all N nodes, in which
+    each node attends to its ancestors and itself, gives the same outputs as the n
+    texts.
 
     Attributes
     ----------
     tokens : Tensor of shape (N,), int64
         Parents stand before their children.
     positions : Tensor of shape (N,), int64
-        How many ancestors a node has.
+        The number of ancestors of each node.
     mask : Tensor of shape (N, N), float32
-        0 where row's node attends to column's, else -inf.
+        0 where the node of the row attends to that of the column, else -inf.
     ends : Tensor of shape (n,), int64
         The node of each text's last token.
     """
@@ -37,7 +38,7 @@ class TokenTree:
 
     @classmethod
     def of(cls, texts: Sequence[Sequence[int]]) -> TokenTree:
-        """Of texts as token ids, one token each at least."""
+        """The tree of texts, given as token ids. Each text has at least one token."""
         children: dict[tuple[int, int], int] = {}
         tokens: list[int] = []
         parents: list[int] = []

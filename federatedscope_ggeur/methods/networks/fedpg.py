@@ -39,6 +39,7 @@ from federatedscope_ggeur.settings import (
     not_negative,
     one_of,
     positive,
+    positive_or_not_set,
     whole,
 )
 
@@ -47,10 +48,6 @@ logger = get_logger(__name__)
 #: A generator whose numbers move by less in a round is as good as not trained: those
 #: of its first layer begin within 0.04.
 _HARDLY = 0.01
-
-
-def _rate_or_not_set(value) -> str:
-    return "" if value == NOT_SET else positive(value)
 
 
 @register_augmentation("fedpg")
@@ -129,7 +126,7 @@ class FedPG(Method):
             "prototype_lr",
             NOT_SET,
             "Rate of the virtual prototypes' Adam; -1: as lr.",
-            _rate_or_not_set,
+            positive_or_not_set,
         ),
         Key("steps", 300.0, "Its steps a round.", whole(1, maximum=10**6)),
         Key(
@@ -167,7 +164,7 @@ class FedPG(Method):
     generator: str
     noise_dim: int
     lr: float
-    prototype_lr: float
+    prototype_lr: float | None = None
     steps: int
     generator_batch: int
     scale: float
@@ -291,8 +288,7 @@ class FedPG(Method):
 
     @property
     def _training(self) -> GeneratorTraining:
-        slow = self.lr if self.prototype_lr == NOT_SET else self.prototype_lr
-        rates = self.lr, slow
+        rates = self.lr, self.prototype_lr or self.lr
         return GeneratorTraining(
             self.steps, self.generator_batch, *rates, self.scale, self.strength
         )

@@ -38,7 +38,8 @@ from federatedscope_ggeur.settings import (
     check_class,
     check_returned,
     is_of_plugin,
-    place_of,
+    kind_of,
+    where_of,
 )
 
 #: What a closed form needs of the statistics, the least first: counts and means alone,
@@ -412,19 +413,17 @@ class ClosedForm:
         """What `work_out` of a user's own form returned; refused where it cannot be
         used."""
         whose = f"work_out of the closed form '{self.name}'"
+        where = f"{whose}{where_of(self.work_out)}"
         if not isinstance(found, tuple) or len(found) != 2:
             raise PluginError(
-                f"{whose} ({place_of(self.work_out)}) must return two things, the "
-                f"model and a dict to report, but returned a {type(found).__name__}"
+                f"{where} must return two things, the model and a dict to report, but "
+                f"returned {kind_of(found)}"
             )
         for part, wanted in zip(found, (Model, dict)):
             check_returned(whose, self.work_out, part, wanted)
         for name, parameter in found[0].named_parameters():
             if parameter.isnan().any():
-                raise PluginError(
-                    f"{whose} ({place_of(self.work_out)}) returned a model with NaN "
-                    f"in '{name}'"
-                )
+                raise PluginError(f"{where} returned a model with NaN in '{name}'")
         return found
 
 

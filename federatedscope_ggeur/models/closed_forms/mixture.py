@@ -23,7 +23,6 @@ from federatedscope_ggeur.models.closed_forms.components import Components
 from federatedscope_ggeur.models.closed_forms.left_out import (
     DiscriminantLeftOut,
     LeftOut,
-    sum_by_class,
 )
 from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
 from federatedscope_ggeur.models.closed_forms.text_prior import (
@@ -103,17 +102,12 @@ class MixtureDiscriminant(ClosedForm):
         _, root, report = common_covariance(
             parts.within(), parts.total, len(parts.counts), self.chosen
         )
-        means, labels = parts.means, parts.labels
+        means, labels, weights = parts.means, parts.labels, parts.weights
         if self.text is not None and self.text.prior:
             moved = with_prior(parts, self.text)
             means, labels, weights = moved.means, moved.labels, moved.weights
-            logs = log_shares(weights, labels, parts.num_classes, self.priors)
             report = {**report, **moved.report()}
-        else:
-            logs = (parts.weights / parts.total).log()
-            if self.priors == "none":
-                in_class = sum_by_class(logs[None], labels, parts.num_classes)
-                logs = logs - in_class[0, labels]
+        logs = log_shares(weights, labels, parts.num_classes, self.priors)
         offsets = means - parts.origin
         directions = torch.cholesky_solve(offsets.T, root).T
         at_origin = logs - (offsets * directions).sum(dim=1) / 2

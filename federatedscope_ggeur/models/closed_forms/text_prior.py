@@ -21,7 +21,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.models.closed_forms.components import Components, Rows
 from federatedscope_ggeur.models.closed_forms.left_out import (
-    ROUNDING,
+    DiscriminantLeftOut,
     LeftOut,
     sum_by_class,
 )
@@ -143,12 +143,12 @@ class PriorLeftOut:
     ):
         self._parts, self._shrinkages, self._priors = parts, shrinkages, priors
         self._kappa = text.prior
-        values, basis = torch.linalg.eigh(parts.within())
-        self._values, self._basis = values.clamp(min=0), basis
+        self._plain = DiscriminantLeftOut(parts, shrinkages, priors)
+        basis = self._plain.basis
         none = torch.tensor(_unseen(parts), dtype=torch.int64)
         self._labels = torch.cat([parts.labels, none])
         self._counts = torch.cat([parts.weights, parts.weights.new_zeros(len(none))])
-        means = (parts.means - parts.origin) @ basis
+        means = self._plain.means
         self._means = torch.cat([means, means.new_zeros(len(none), parts.dim)])
         self._offsets = text.offsets[self._labels] @ basis
         # Sums over rows, from the mean of all (so that of the means is zero).
@@ -156,31 +156,22 @@ class PriorLeftOut:
         self._products = (self._means * self._offsets).sum(dim=1)
 
     def __call__(self, rows: Rows) -> list[Tensor]:
-        parts, own = self._parts, rows.own(self._parts)
-        inside, at = own >= 0, own.clamp(min=0)
-        x = (rows.features.double() - parts.origin) @ self._basis
-        taken = inside.double()
-        counts = self._counts.repeat(len(own), 1)
-        counts[torch.arange(len(own)), at] -= taken
+        parts, left = self._parts, self._plain.left(rows)
+        x, z, at, taken = (
+            left.x,
+            left.z,
+            left.own.clamp(min=0),
+            (left.own >= 0).double(),
+        )
+        counts = self._counts.repeat(len(x), 1)
+        counts[torch.arange(len(x)), at] -= taken
         left_rows = (parts.total - taken).clamp(min=1)
         centre = -taken[:, None] * x / left_rows[:, None]
         a = self._bridge(x, at, taken, counts, centre)
-        n_j = self._counts[at]
-        shares = inside & (n_j > 1)
-        growth = torch.where(shares, n_j / (n_j - 1).clamp(min=1), 0 * n_j)
-        z = (x - self._means[at]) * shares[:, None]
-        seen = (counts > 0).sum(dim=1)
-        degrees = parts.total - taken - seen
-        trace = self._values.sum()
-        left = trace - growth * z.square().sum(dim=1)
-        plain = (degrees <= 0) | (left <= ROUNDING * trace)
         logs = self._log_priors(counts, a)
 
         def scores(g: float) -> Tensor:
-            v, size = degrees.clamp(min=1), left / parts.dim
-            inverse = (1 - g) * self._values / v[:, None] + (g * size / v)[:, None]
-            inverse = 1 / torch.where(plain[:, None], torch.ones_like(inverse), inverse)
-            b = torch.where(plain, torch.zeros_like(v), (1 - g) * growth / v)
+            inverse, b = self._plain.covariance(g, left)
             more = b / (1 - b * (z * inverse * z).sum(dim=1)).clamp(min=_LEAST)
             found = torch.empty_like(counts)
             for j in range(len(self._labels)):

@@ -8,6 +8,7 @@ from federatedscope_ggeur.models.networks.base import (
     ImageShape,
     Network,
     NetworkSettings,
+    TwoPart,
     check_side,
     register_network,
 )
@@ -26,9 +27,9 @@ _POOLED = 6
 _HIDDEN = 1024
 
 
-class AlexNetBN(nn.Module):
-    """Five convolutions, each with norm and ReLU, then three linear layers, of which
-    two have norm and ReLU; z is what goes into the last one."""
+class AlexNetBN(TwoPart):
+    """Five convolutions, each with norm and ReLU, then three linear layers. Two of
+    these have norm and ReLU; the input of the last one is z."""
 
     def __init__(self, channels: int, num_classes: int):
         super().__init__()
@@ -60,9 +61,6 @@ class AlexNetBN(nn.Module):
     def classify(self, representation: Tensor) -> Tensor:
         return self.fc(representation)
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.classify(self.represent(images))
-
 
 @register_network(
     "alexnet_bn",
@@ -77,8 +75,6 @@ def alexnet_bn(
         AlexNetBN(image.channels, num_classes),
         width=_HIDDEN,
         classifier="fc",
-        represent=AlexNetBN.represent,
-        classify=AlexNetBN.classify,
         stages=tuple(f"features.{i}" for i in range(len(_STAGES))),
         stage_widths=_WIDTHS,
     )

@@ -13,15 +13,13 @@ from torch import Tensor, nn
 from federatedscope_ggeur.errors import ConfigError, PluginError, setting
 from federatedscope_ggeur.settings import Registry, check_function, place_of
 
-#: The best weights that a library publishes of a network.
-DEFAULT = "default"
 STEMS = ("cifar", "imagenet")
 NORMS = ("batch", "layer", "group", "none")
 
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """Which network, and what images are before they go into it.
+    """Which network, and how images are prepared for it.
 
     Attributes
     ----------
@@ -30,15 +28,15 @@ class NetworkSettings:
     stem : {"cifar", "imagenet"}
         How a ResNet begins: 3x3 without pooling, or 7x7 with stride 2 and pooling.
     norm : {"batch", "layer", "group", "none"}
-        What stands where the network has BatchNorm.
+        The layers that replace the network's BatchNorm.
     mean, std : tuple of three float
-        Of the channels of pixels in 0..1, to normalise by; a single channel takes their
-        means.
+        Means and deviations of the channels, with pixels in 0..1. Images are normalised
+        by them; those of one channel by their averages.
     augment : str
-        In `inputs.AUGMENTATIONS`; in training only.
+        One of `inputs.AUGMENTATIONS`, for training only.
     weights : str
-        What training begins with: a file, or published weights by name or "default";
-        "" for random ones.
+        The weights that training begins with: a file, or the name of published weights,
+        or "default"; "" for random ones.
     """
 
     name: str
@@ -74,12 +72,13 @@ class ImageShape:
 
 
 def image_shape(dim: int) -> ImageShape:
-    """Of rows of `dim` pixels: one channel of s x s, or three (never both can be).
+    """The shape of images of `dim` pixels: one or three channels of s x s. No `dim`
+    fits both.
 
     Raises
     ------
     ConfigError
-        Such rows hold no square image.
+        Rows of that length hold no square image.
     """
     for channels in (1, 3):
         side = math.isqrt(dim // channels)
@@ -93,24 +92,25 @@ def image_shape(dim: int) -> ImageShape:
 
 @dataclass(frozen=True)
 class Network:
-    """A plain torch module, and where in it is what a `Model` speaks of.
+    """A plain torch module, and where in it the parts of a `Model` are.
 
-    The functions take the module as an argument, since it is copied.
+    Copies are made of the module, so the functions take it as an argument.
 
     Attributes
     ----------
     module : Module
-        From images [B, c, h, w] to logits [B, C].
+        It maps images [B, c, h, w] to logits [B, C].
     width : int
-        D', the columns of what `represent` gives.
+        D', the columns of a representation.
     classifier : str
         The name of the last layer, a `torch.nn.Linear`.
     represent : callable (module, images) -> Tensor of shape (B, D')
-        The representation of images [B, c, h, w]: what loss terms act on.
+        The representation of images [B, c, h, w]. Loss terms act on it. By default the
+        module's own `represent`.
     classify : callable (module, representation) -> Tensor of shape (B, C)
-        The logits of a representation.
+        The logits of a representation; by default the module's own `classify`.
     last_input : callable (module, representation) -> Tensor of shape (B, D'')
-        What the last layer takes in, without dropout.
+        The input of the last layer, without dropout.
     stages : tuple of str
         Names of the modules whose outputs are the maps of the stages.
     stage_widths : tuple of int
@@ -118,15 +118,15 @@ class Network:
     channels_last : bool
         Whether the maps are [B, H, W, C].
     published : callable (settings) -> state dict
-        The weights that its library publishes under ``settings.weights``, "default" for
-        the best. The last layer may be missing.
+        The weights that its library publishes as ``settings.weights``; "default" stands
+        for the best. The last layer may be missing.
     """
 
     module: nn.Module
     width: int
     classifier: str
-    represent: Callable[[Any, Tensor], Tensor]
-    classify: Callable[[Any, Tensor], Tensor]
+    represent: Callable[[Any, Tensor], Tensor] = lambda module, x: module.represent(x)
+    classify: Callable[[Any, Tensor], Tensor] = lambda module, z: module.classify(z)
     last_input: Callable[[Any, Tensor], Tensor] = lambda module, z: z
     stages: tuple[str, ...] = ()
     stage_widths: tuple[int, ...] = ()
@@ -134,11 +134,21 @@ class Network:
     published: Callable[[NetworkSettings], Mapping[str, Tensor]] | None = None
 
 
-#: (image, classes, settings, dropout) -> Network, with weights as the library draws.
+class TwoPart(nn.Module):
+    """A module whose subclasses define `represent` and `classify`."""
+
+    represent: Callable[[Tensor], Tensor]
+    classify: Callable[[Tensor], Tensor]
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.classify(self.represent(images))
+
+
+#: (image, classes, settings, dropout) -> Network, with weights drawn by the library.
 Make = Callable[[ImageShape, int, NetworkSettings, float], Network]
 _TAKES = ("image", "num_classes", "settings", "dropout")
 
-#: The networks by name; what stands behind a colon is the network's own affair.
+#: The networks by name. A network itself interprets what follows a colon.
 NETWORKS: Registry[Make] = Registry("network", "network.name")
 
 
@@ -149,19 +159,19 @@ def register_network(
 
     It is called as ``make(image, num_classes, settings, dropout)`` with an
     `ImageShape`, the number C of classes, `NetworkSettings` and the share of units to
-    drop. It returns a `Network`: a module from images [B, c, h, w], float32, to logits
-    [B, C], and where its parts are.
+    drop. It returns a `Network`: a module that maps images [B, c, h, w], float32, to
+    logits [B, C], and the names of its parts.
 
     Parameters
     ----------
     name : str
     meaning, source : str
-        What it is in a line, and who published it: for the tables of the docs.
+        A line that describes it, and who published it, for the tables of the docs.
 
     Raises
     ------
     TypeError
-        It is no function, or takes other arguments.
+        It is no function, or has other arguments.
     ValueError
         The name is taken.
 
@@ -189,12 +199,13 @@ def register_network(
 
 
 def find_network(name: str) -> Make:
-    """What makes the network called `name`; a `ConfigError` if there is none."""
+    """The function that makes the network called `name`; a `ConfigError` if none
+    does."""
     return NETWORKS.find(name.partition(":")[0])
 
 
 def check_side(name: str, image: ImageShape, least: int) -> None:
-    """Refuse images too small for what a network does to their sides.
+    """Refuse images that are too small for a network.
 
     Raises
     ------
@@ -216,7 +227,7 @@ def check_network(
     Raises
     ------
     PluginError
-        A part that it names is not there, or an output has another shape than it says.
+        It names a part that its module lacks, or an output has another shape.
     """
     whose = f"the network '{name}' ({place_of(find_network(name))})"
     module = network.module.eval()

@@ -10,6 +10,7 @@ from federatedscope_ggeur.models.networks.base import (
     ImageShape,
     Network,
     NetworkSettings,
+    TwoPart,
     check_side,
     register_network,
 )
@@ -18,7 +19,7 @@ _WIDTHS = (32, 64, 64, 128, 128)
 _HIDDEN = 2048
 
 
-class ConvNet5(nn.Module):
+class ConvNet5(TwoPart):
     """Five times 5x5 convolution, norm, ReLU and pooling by two; two linear layers."""
 
     def __init__(self, image: ImageShape, num_classes: int, dropout: float):
@@ -50,9 +51,6 @@ class ConvNet5(nn.Module):
         x = F.relu(self.fc1(self.dropout(representation)))
         return self.fc2(self.dropout(x))
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.classify(self.represent(images))
-
 
 @register_network(
     "convnet5",
@@ -68,8 +66,6 @@ def convnet5(
         module,
         width=module.fc1.in_features,
         classifier="fc2",
-        represent=ConvNet5.represent,
-        classify=ConvNet5.classify,
         last_input=ConvNet5.last_input,
         stages=tuple(f"pool{i}" for i in range(1, len(_WIDTHS) + 1)),
         stage_widths=_WIDTHS,

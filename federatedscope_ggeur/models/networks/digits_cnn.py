@@ -10,6 +10,7 @@ from federatedscope_ggeur.models.networks.base import (
     ImageShape,
     Network,
     NetworkSettings,
+    TwoPart,
     check_side,
     register_network,
 )
@@ -17,9 +18,9 @@ from federatedscope_ggeur.models.networks.base import (
 _WIDTHS = (16, 32, 64)
 
 
-class DigitsCNN(nn.Module):
-    """Three stages of a 3x3 convolution, norm and ReLU; the second one pools by two.
-    The mean over the last map goes into the last layer."""
+class DigitsCNN(TwoPart):
+    """Three stages of a 3x3 convolution, norm and ReLU. The second one pools by two.
+    The input of the last layer is the mean over the last map."""
 
     def __init__(self, channels: int, num_classes: int):
         super().__init__()
@@ -33,9 +34,6 @@ class DigitsCNN(nn.Module):
 
     def classify(self, representation: Tensor) -> Tensor:
         return self.fc(representation)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.classify(self.represent(images))
 
 
 def _stage(inputs: int, outputs: int, *more: nn.Module) -> nn.Sequential:
@@ -61,8 +59,6 @@ def digits_cnn(
         DigitsCNN(image.channels, num_classes),
         width=_WIDTHS[-1],
         classifier="fc",
-        represent=DigitsCNN.represent,
-        classify=DigitsCNN.classify,
         stages=("stage1", "stage2", "stage3"),
         stage_widths=_WIDTHS,
     )

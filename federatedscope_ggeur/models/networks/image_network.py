@@ -24,16 +24,16 @@ from federatedscope_ggeur.models.networks.pretrained import load_weights
 from federatedscope_ggeur.models.vectors import norm_modules
 from federatedscope_ggeur.settings import check_returned, is_of_plugin
 
-#: What BatchNorm counts for a momentum that falls; theirs is fixed. It would be the
-#: one thing that a module knew of clients that it was lent to.
+#: BatchNorm counts batches for a momentum that falls; here it is fixed. With the count,
+#: a module would remember the clients that used it.
 _COUNTER = "num_batches_tracked"
 
 
 class ImageNetwork(Model):
-    """A network of the table, its stages, and what is done to pixels before it.
+    """A network of the table, with its stages and the preparation of pixels.
 
-    Its state dict is that of the plain network but for counts of batches, so that the
-    file of a trained one loads into plain torch with ``strict=False``.
+    Its state dict is that of the plain network, without counts of batches. So the file
+    of a trained network loads into plain torch with ``strict=False``.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ class ImageNetwork(Model):
     num_classes : int
     settings : NetworkSettings
     dropout : float
-        For networks that have it, in [0, 1).
+        The share of units to drop, in [0, 1), for networks that have dropout.
 
     Raises
     ------
     ConfigError
-        No such network, images that it cannot take, or a library that is missing.
+        There is no such network, it cannot take such images, or a library is missing.
     """
 
     uses_autograd = True
@@ -71,13 +71,15 @@ class ImageNetwork(Model):
         self._augment = AUGMENTATIONS[settings.augment]
 
     def reset(self, generator: torch.Generator) -> Model:
-        """Draw the weights as the network's own library does, or take those that the
-        settings name, with a last layer drawn where it does not fit; returns self.
+        """Draw the weights as the network's own library does; returns self.
+
+        If the settings name weights, those are loaded. A last layer that does not fit
+        is drawn.
 
         Raises
         ------
         ConfigError
-            Weights that cannot be had, or do not fit.
+            Weights cannot be obtained, or do not fit.
         """
         made = self._made(int(torch.randint(2**62, (), generator=generator)))
         if self.settings.weights:
@@ -89,7 +91,7 @@ class ImageNetwork(Model):
         settings, image = self.settings, self.image
         make = find_network(settings.name)
         with torch.random.fork_rng(devices=[]):
-            # (torch.manual_seed would reach for the GPU's, too.)
+            # torch.manual_seed would seed GPUs, too.
             torch.default_generator.manual_seed(seed)
             made = make(image, self.num_classes, settings, self.dropout)
         check_returned(f"the network '{settings.name}'", make, made, Network)
@@ -144,7 +146,8 @@ class ImageNetwork(Model):
 
     @contextmanager
     def stages_hooked(self, hook: StageHook | None) -> Iterator[None]:
-        """Within, ``hook(k, map [B, C_k, H, W])`` gives what each stage hands on.
+        """Inside, ``hook(k, map [B, C_k, H, W])`` returns the map that stage k hands
+        on.
 
         Raises
         ------
@@ -169,15 +172,15 @@ class ImageNetwork(Model):
                 handle.remove()
 
     def state_dict(self, *args, **kwargs):
-        """Of the plain network, without counts of batches."""
+        """The state dict of the plain network, without counts of batches."""
         return self.network.state_dict(*args, **kwargs)
 
     def load_state_dict(self, state_dict, *args, **kwargs):
-        """Into the plain network; counts of batches are passed over."""
+        """Load a state dict into the plain network. Counts of batches are ignored."""
         held = OrderedDict(
             (name, t) for name, t in state_dict.items() if not name.endswith(_COUNTER)
         )
-        # Of a state dict without versions BatchNorm thinks that it lacks the counts.
+        # Without versions, BatchNorm would expect the counts.
         modules = self.network.named_modules()
         held._metadata = {name: {"version": m._version} for name, m in modules}  # type: ignore[attr-defined]
         return self.network.load_state_dict(held, *args, **kwargs)

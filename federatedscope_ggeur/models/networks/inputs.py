@@ -1,7 +1,7 @@
 """Pixels on their way into a network: augmented in training, then normalised.
 
-All are tensor operations on a batch, with draws of one generator on the CPU: the same
-numbers on every engine, and nothing to start or wait for in training.
+All are tensor operations on a batch, with draws of one generator on the CPU. So every
+engine has the same numbers, and training needs no worker processes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _LUMA = (0.299, 0.587, 0.114)
 
 
 def crop_flip(images: Tensor, generator: Generator) -> Tensor:
-    """Each moved by up to 4 pixels both ways, black where it leaves, and mirrored with
-    probability 1/2."""
+    """Move each image by up to 4 pixels both ways, with black margins, and mirror it
+    with probability 1/2."""
     size, channels, side, _ = images.shape
     moved = torch.randint(2 * _PAD + 1, (2, size, 1), generator=generator)
     flipped = _coins(size, 0.5, generator)
@@ -41,8 +41,8 @@ def crop_flip(images: Tensor, generator: Generator) -> Tensor:
 
 
 def flip_rotate(images: Tensor, generator: Generator) -> Tensor:
-    """Each mirrored with probability 1/2 and turned by up to 30 degrees either way
-    (bilinear, black outside)."""
+    """Mirror each image with probability 1/2, and turn it by up to 30 degrees either
+    way (bilinear, black outside)."""
     size = len(images)
     sign = 1 - 2 * _coins(size, 0.5, generator).float()
     angle = math.radians(_DEGREES) * _uniform(size, -1, 1, generator)
@@ -52,9 +52,13 @@ def flip_rotate(images: Tensor, generator: Generator) -> Tensor:
 
 
 def resized_crop(images: Tensor, generator: Generator) -> Tensor:
-    """A random part of 70 to 100 % of each, of side ratio 3:4 to 4:3, resized to the
-    whole (bilinear) and mirrored with probability 1/2; then brightness, contrast and
-    saturation changed by factors in 0.6..1.4, and grey with probability 1/10."""
+    """Resize a random part of each image to the whole (bilinear), mirror it with
+    probability 1/2, and change its colours.
+
+    The part is 70 to 100 % of the image, with sides of ratio 3:4 to 4:3. Factors in
+    0.6..1.4 change brightness, contrast and saturation. With probability 1/10 the image
+    becomes grey.
+    """
     size = len(images)
     area = _uniform(size, *_SCALE, generator)
     ratio = _uniform(size, *_LOG_RATIO, generator).exp()
@@ -70,7 +74,7 @@ def resized_crop(images: Tensor, generator: Generator) -> Tensor:
     return _recoloured(images, generator)
 
 
-#: Of training images, by name.
+#: The augmentations of training images by name.
 AUGMENTATIONS: dict[str, Augmentation | None] = {
     "none": None,
     "crop_flip": crop_flip,

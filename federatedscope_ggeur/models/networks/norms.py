@@ -1,4 +1,4 @@
-"""What stands in a network where its author put BatchNorm."""
+"""Replace the BatchNorm layers of a network."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 
 
 def put_norms(module: nn.Module, kind: str, name: str) -> None:
-    """Put layers of `kind` ("batch", "layer", "group", "none") in the place of all
-    BatchNorm layers of the network called `name`.
+    """Replace all BatchNorm layers of the network called `name` by layers of `kind`
+    ("batch", "layer", "group", "none").
 
-    "layer" normalises all of a row's numbers together, "group" in groups of channels,
-    32 or, where the channels do not divide so, the most below that.
+    "layer" normalises all numbers of a row together. "group" normalises groups of
+    channels: 32, or the largest number below that divides the channels.
 
     Raises
     ------
     ConfigError
-        It has no BatchNorm layers, or ones that do more than normalise.
+        It has no BatchNorm layers, or some that do more than normalise.
     """
     found = [
         (parent, child, layer)
@@ -32,8 +32,8 @@ def put_norms(module: nn.Module, kind: str, name: str) -> None:
         return
     if not found or any(type(layer) not in _BATCH_NORMS for *_, layer in found):
         raise ConfigError(
-            f"{setting('network.norm')}: {name} has no plain BatchNorm layers to put "
-            "others in place of; leave it at batch, the network's own"
+            f"{setting('network.norm')}: {name} has no plain BatchNorm layers to "
+            "replace; leave it at batch, the network's own"
         )
     for parent, child, layer in found:
         setattr(parent, child, _norm(kind, layer.num_features))

@@ -1,36 +1,32 @@
-"""Weights that a network begins with: of a file, or published by its library."""
+"""The weights that a network begins with: from a file, or published by its library."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.models.networks.base import Network, NetworkSettings
-
-_KINDS = (".safetensors", ".pt", ".pth", ".bin")
+from federatedscope_ggeur.weights import local_file, read_weights
 
 
 def load_weights(network: Network, settings: NetworkSettings) -> None:
     """Put the weights that ``settings.weights`` names into the network.
 
-    A last layer of other classes stays as it was drawn; all else must fit.
+    A last layer for other classes stays as it was drawn. All other layers must fit.
 
     Raises
     ------
     ConfigError
-        They cannot be had or read, or are of another network.
+        The weights cannot be obtained or read, or are of another network.
     """
     chosen, name = settings.weights, settings.name
-    path = Path(chosen).expanduser()
-    if path.is_file():
-        state = _read(path)
-    elif os.sep in chosen or chosen.endswith(_KINDS):
-        raise _refusal(f"there is no file '{chosen}'")
+    key = setting("network.weights")
+    path = local_file(chosen, key)
+    if path is not None:
+        state = read_weights(path, key)
     elif network.published is None:
         raise _refusal(
             f"nobody publishes weights of {name}; name a file, got {chosen!r}"
@@ -38,24 +34,6 @@ def load_weights(network: Network, settings: NetworkSettings) -> None:
     else:
         state = _published(network, settings)
     _put(network, state, f"'{chosen}'", name)
-
-
-def _read(path: Path) -> Mapping[str, Tensor]:
-    """The state dict of a file; no code in it is run."""
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            return load_file(str(path))
-        state = torch.load(str(path), map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever torch makes of a file that is none of its own
-        raise _refusal(
-            f"cannot read '{path}' ({type(error).__name__}); it must be a .safetensors "
-            "file or a state dict of tensors alone, saved by torch"
-        ) from error
-    if not isinstance(state, Mapping):
-        raise _refusal(f"'{path}' holds a {type(state).__name__}, not a state dict")
-    return state
 
 
 def _published(network: Network, settings: NetworkSettings) -> Mapping[str, Tensor]:
@@ -68,8 +46,9 @@ def _published(network: Network, settings: NetworkSettings) -> Mapping[str, Tens
         first = str(error).strip().splitlines()[:1]
         raise _refusal(
             f"the weights {settings.weights!r} of {settings.name} are not on this "
-            f"machine and could not be had: {type(error).__name__}: {''.join(first)}. "
-            "Fetch them where there is a network, copy the file here, and name it"
+            f"machine and could not be fetched: {type(error).__name__}: "
+            f"{''.join(first)}. Fetch them on a machine with a network, copy the file "
+            "here, and name it"
         ) from error
 
 
@@ -77,7 +56,7 @@ def _put(network: Network, state: Mapping[str, Tensor], source: str, name: str) 
     module, last = network.module, f"{network.classifier}."
     wanted = module.state_dict()
     fits = {n: t for n, t in wanted.items() if n in state and _same(state[n], t)}
-    # Of the last layer both or neither: its classes are others, or the same.
+    # The last layer's weight and bias both fit, or neither is taken.
     own = [n for n in wanted if n.startswith(last)]
     if not all(n in fits for n in own):
         fits = {n: t for n, t in fits.items() if n not in own}
@@ -86,9 +65,9 @@ def _put(network: Network, state: Mapping[str, Tensor], source: str, name: str) 
         problem = ", ".join(_shapes(n, state, wanted) for n in lacking[:3])
         raise _refusal(
             f"the weights {source} do not fit {name}: {len(lacking)} of its "
-            f"{len(wanted)} tensors are not there in their shapes, e.g. {problem} (a "
-            f"ResNet of ImageNet's needs {setting('network.stem')} imagenet and images "
-            "of three channels)"
+            f"{len(wanted)} tensors are missing or have another shape, e.g. {problem}. "
+            f"A ResNet from ImageNet needs {setting('network.stem')} imagenet and "
+            "images of three channels"
         )
     with torch.no_grad():
         for n, tensor in wanted.items():

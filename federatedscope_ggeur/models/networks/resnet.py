@@ -12,14 +12,12 @@ from torch import Tensor, nn
 from federatedscope_ggeur.downloads import Remote, obtain
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.models.networks.base import (
-    DEFAULT,
     ImageShape,
     Network,
     NetworkSettings,
     register_network,
 )
-
-_SOURCE = "He 2016; torchvision"
+from federatedscope_ggeur.weights import DEFAULT, load_library
 
 
 def _represent(module, images: Tensor) -> Tensor:
@@ -33,14 +31,8 @@ def _classify(module, representation: Tensor) -> Tensor:
 
 
 def _resnet(name: str, image: ImageShape, classes: int, stem: str) -> Network:
-    try:
-        models = import_module("torchvision.models")
-    except (ImportError, RuntimeError) as error:
-        # RuntimeError: one that was built for another torch.
-        raise ConfigError(
-            f"{setting('network.name')}: {name} needs the package torchvision: pip "
-            f"install torchvision ({error})"
-        ) from error
+    key = setting("network.name")
+    models = load_library("torchvision.models", "torchvision", key, name)
     module = getattr(models, name)(weights=None, num_classes=classes)
     conv = module.conv1
     if stem == "cifar":
@@ -90,22 +82,17 @@ def _published(settings: NetworkSettings) -> Mapping[str, Tensor]:
     return torch.load(str(path), map_location="cpu", weights_only=True)
 
 
-@register_network("resnet18", meaning="ResNet of 18 layers", source=_SOURCE)
-def resnet18(
-    image: ImageShape, num_classes: int, settings: NetworkSettings, dropout: float
-) -> Network:
-    return _resnet("resnet18", image, num_classes, settings.stem)
+def _register(layers: int) -> None:
+    name = f"resnet{layers}"
+
+    @register_network(
+        name, meaning=f"ResNet of {layers} layers", source="He 2016; torchvision"
+    )
+    def make(
+        image: ImageShape, num_classes: int, settings: NetworkSettings, dropout: float
+    ) -> Network:
+        return _resnet(name, image, num_classes, settings.stem)
 
 
-@register_network("resnet34", meaning="ResNet of 34 layers", source=_SOURCE)
-def resnet34(
-    image: ImageShape, num_classes: int, settings: NetworkSettings, dropout: float
-) -> Network:
-    return _resnet("resnet34", image, num_classes, settings.stem)
-
-
-@register_network("resnet50", meaning="ResNet of 50 layers", source=_SOURCE)
-def resnet50(
-    image: ImageShape, num_classes: int, settings: NetworkSettings, dropout: float
-) -> Network:
-    return _resnet("resnet50", image, num_classes, settings.stem)
+for _layers in (18, 34, 50):
+    _register(_layers)

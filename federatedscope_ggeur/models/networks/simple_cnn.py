@@ -9,6 +9,7 @@ from federatedscope_ggeur.models.networks.base import (
     ImageShape,
     Network,
     NetworkSettings,
+    TwoPart,
     check_side,
     register_network,
 )
@@ -17,7 +18,7 @@ _WIDTHS = (6, 16)
 _REPRESENTATION = 256
 
 
-class SimpleCNN(nn.Module):
+class SimpleCNN(TwoPart):
     """Two 5x5 convolutions, each with ReLU and pooling, then four linear layers to z
     and one to the logits. Nothing is normalised."""
 
@@ -44,9 +45,6 @@ class SimpleCNN(nn.Module):
     def classify(self, representation: Tensor) -> Tensor:
         return self.cls(representation)
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.classify(self.represent(images))
-
 
 @register_network(
     "simple_cnn",
@@ -61,8 +59,6 @@ def simple_cnn(
         SimpleCNN(image, num_classes),
         width=_REPRESENTATION,
         classifier="cls",
-        represent=SimpleCNN.represent,
-        classify=SimpleCNN.classify,
         stages=("pool1", "pool2"),
         stage_widths=_WIDTHS,
     )

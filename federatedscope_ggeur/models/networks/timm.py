@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from importlib import import_module
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +11,18 @@ from torch import Tensor, nn
 from federatedscope_ggeur.downloads import obtain, of_timm
 from federatedscope_ggeur.errors import ConfigError, setting
 from federatedscope_ggeur.models.networks.base import (
-    DEFAULT,
     ImageShape,
     Network,
     NetworkSettings,
     register_network,
 )
 from federatedscope_ggeur.models.networks.pretrained import part_of
+from federatedscope_ggeur.weights import (
+    DEFAULT,
+    load_timm,
+    parameter_bytes,
+    timm_config,
+)
 
 
 def _represent(module, images: Tensor) -> Tensor:
@@ -39,7 +43,7 @@ def timm(
     image: ImageShape, num_classes: int, settings: NetworkSettings, dropout: float
 ) -> Network:
     name = settings.name.partition(":")[2]
-    library = load_timm(name)
+    library = _library(name)
     options = {"num_classes": num_classes, "in_chans": image.channels}
     config = library.get_pretrained_cfg(name)
     if config is not None and config.fixed_input_size:
@@ -77,13 +81,14 @@ def timm(
 def _published(options: dict, settings: NetworkSettings) -> Mapping[str, Tensor]:
     """timm's weights by their tag there."""
     name = settings.name.partition(":")[2]
-    library = load_timm(name)
+    library = _library(name)
+    config = timm_config(library, name, settings.weights, setting("network.weights"))
     if settings.weights != DEFAULT:
         name = f"{name.partition('.')[0]}.{settings.weights}"
     path = obtain(
-        of_timm(_pretrained_config(library, name, settings.weights)),
+        of_timm(config),
         f"timm {name}",
-        partial(_size, library, name),
+        partial(parameter_bytes, partial(library.create_model, name)),
         f"{setting('network.weights')} FILE",
     )
     overlay = {"file": str(path), "source": None}
@@ -98,45 +103,5 @@ def _published(options: dict, settings: NetworkSettings) -> Mapping[str, Tensor]
     return module.state_dict() if published else part_of(module, left_out)
 
 
-def _size(library, name: str) -> int:
-    """Bytes of a model's parameters in float32."""
-    with torch.random.fork_rng(devices=[]):
-        return 4 * sum(p.numel() for p in library.create_model(name).parameters())
-
-
-def _pretrained_config(library, name: str, weights: str):
-    try:
-        found = library.get_pretrained_cfg(name)
-    except RuntimeError:  # of that tag there are none
-        found = None
-    if found is None or not (found.hf_hub_id or found.url):
-        tags = library.list_pretrained(name.partition(".")[0] + ".*")
-        raise ConfigError(
-            f"{setting('network.weights')}: timm has no weights {weights!r} of {name}; "
-            f"there are {', '.join(tags) or 'none'}; or name a file"
-        )
-    return found
-
-
-def load_timm(name: str):
-    """The library, which has a model called `name`.
-
-    Raises
-    ------
-    ConfigError
-        It is not installed, or has none.
-    """
-    try:
-        library = import_module("timm")
-    except (ImportError, RuntimeError) as error:
-        raise ConfigError(
-            f"{setting('network.name')}: timm:{name} needs the package timm: pip "
-            f"install timm ({error})"
-        ) from error
-    if not library.is_model(name):
-        like = ", ".join(library.list_models(f"*{name[:6]}*")[:8]) if name else ""
-        raise ConfigError(
-            f"{setting('network.name')}: timm has no model {name!r}; there are e.g. "
-            f"{like or 'swin_tiny_patch4_window7_224'}"
-        )
-    return library
+def _library(name: str):
+    return load_timm(name, setting("network.name"), f"timm:{name}")

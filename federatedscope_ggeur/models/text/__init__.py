@@ -1,4 +1,4 @@
-"""What text says of classes, as models and closed forms take it."""
+"""Text features of classes, as models and closed forms use them."""
 
 from federatedscope_ggeur.models.text.base import (
     TEXT_MODELS,

@@ -1,4 +1,4 @@
-"""What a text model is: one whose last layer is what text says of the classes."""
+"""What a text model is: its last layer is made of text features of the classes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from federatedscope_ggeur.settings import (
 Part = TypeVar("Part", bound="type[TextPart]")
 
 _NO_LAST_LAYER = (
-    "{} has no last layer to train, which is text: take a linear or MLP head for "
-    "whatever works on one"
+    "{} has no last layer to train, since text features stand there; take a linear or "
+    "MLP head"
 )
 
 
@@ -40,9 +40,9 @@ class TextPart:
     SETTINGS : tuple of Key
         ``ggeur.<name>.*``.
     learns_prompts : bool
-        Whether the text tower itself is needed where it is trained.
+        Whether training needs the text tower itself.
     own_classes : bool
-        Whether a client trains on its own classes alone.
+        Whether a client trains on its own classes only.
     """
 
     name: ClassVar[str] = ""
@@ -55,7 +55,7 @@ class TextPart:
 
     @classmethod
     def objections(cls, run: Any) -> Objections:
-        """What other settings cannot be beside it, of the facts of a run."""
+        """The other settings that cannot go with it, given the facts of a run."""
         own = cls.chosen_by
         heads = {"closed_form": ["none"], "calibrate": ["none"]}
         mixed = {"text.regulariser": [0], "text.interpolate": [1]}
@@ -76,7 +76,8 @@ class TextPart:
 
     @classmethod
     def build_left(cls, texts: ClassTexts, **options) -> Model:
-        """The kind that is scored and left; with prompts, what they came to."""
+        """The model that is scored and left. With learnt prompts, it has their text
+        features."""
         if cls.learns_prompts:
             return CosineHead(texts.features.shape[1], len(texts.features))
         return cls.build(texts, **options)
@@ -116,10 +117,10 @@ def register_text_model(name: str) -> Callable[[Part], Part]:
 
 @dataclass(frozen=True)
 class TextModelSettings:
-    """Which text model: its name, what it is of, and its settings.
+    """Which text model: its name, the text features, and its settings.
 
-    With `left` it is the kind that is scored and left. Without `texts` it is one whose
-    numbers are loaded afterwards.
+    With `left` it is the model that is scored and left. Without `texts`, its numbers
+    are loaded afterwards.
     """
 
     name: str
@@ -129,7 +130,7 @@ class TextModelSettings:
 
     @property
     def leaves_another(self) -> bool:
-        """Whether what is left is of another kind than what is trained."""
+        """Whether the model that is left is of another kind than the trained one."""
         return TEXT_MODELS.find(self.name).learns_prompts
 
     def build(self, in_features: int, num_classes: int) -> Model:
@@ -147,9 +148,9 @@ def no_last_layer(model: Model) -> ConfigError:
 
 
 class CosineHead(Model):
-    """Logits ``V x/|x|``: what learnt prompts, once they are, give on embeddings.
+    """Logits ``V x/|x|``: the head that learnt prompts give.
 
-    Its representation is the logits themselves.
+    Its representation is the logits.
 
     Attributes
     ----------
@@ -169,7 +170,7 @@ class CosineHead(Model):
         return F.normalize(features, dim=1)
 
     def reset(self, generator: torch.Generator | None = None) -> Model:
-        """Zeros; nothing is drawn."""
+        """Set all weights to zero. Nothing is drawn."""
         with torch.no_grad():
             self.weight.zero_()
         return self

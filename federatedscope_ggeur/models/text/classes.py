@@ -1,4 +1,4 @@
-"""`ClassTexts`: a unit vector for each class, and what is to be made of it."""
+"""`ClassTexts`: a unit vector for each class, and how it is used."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class ClassTexts:
     scale : float
         s of the zero-shot logits ``s <x/|x|, w_c>``.
     key : str
-        Differs where the features differ.
+        Other features have another key.
     prior : float
-        kappa, the rows that a class's text counts for in closed forms; 0: none.
+        kappa: in closed forms, the text of a class counts like so many rows; 0: none.
     ensemble : float
         alpha of ``s <x/|x|, w_c> + alpha (logit of a closed form)``; 0: none.
     prompts : object or None
-        The text tower, for a part with `learns_prompts`; see `prompts.Prompted`.
+        The text tower, for a part with `learns_prompts`; its `encode(context, classes)`
+        gives text features [C', D] for a context [n, d], d its `width`.
     weight : Tensor of shape (C, D), float32
         ``s w_c``, the weights of the zero-shot head.
     """
@@ -61,5 +62,5 @@ class ClassTexts:
 
 
 def placeholder(num_classes: int, dim: int) -> ClassTexts:
-    """Of shapes alone, for a model whose numbers are loaded afterwards."""
+    """Features of the right shape, for a model whose numbers are loaded afterwards."""
     return ClassTexts(torch.zeros(num_classes, dim), 1.0)

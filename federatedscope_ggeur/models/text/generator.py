@@ -1,4 +1,4 @@
-"""FedTPG: a network that makes prompts of the names of the classes at hand."""
+"""FedTPG: a network that makes prompts from the names of the present classes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _HEADS, _WIDER = 4, 4
 
 
 class ContextGenerator(nn.Module):
-    """From text features T [C', D] to a context [n, d].
+    """It maps text features T [C', D] to a context [n, d].
 
-    Learnt queries [n, d] attend to T (pre-norm, four heads, K = V = T, nothing added
-    around it); a feed-forward layer with GEGLU, four times as wide, is added to what
-    comes out. With n = 4 and D = d = 512 that are 4,206,080 numbers.
+    Learnt queries [n, d] attend to T (pre-norm, four heads, K = V = T, no residual).
+    Then a feed-forward layer with GEGLU, four times as wide, is added. With n = 4 and D
+    = d = 512, there are 4,206,080 numbers.
 
     References
     ----------
@@ -50,13 +50,13 @@ class ContextGenerator(nn.Module):
         return seen + self.narrow(content * F.gelu(gate))
 
     def _split(self, rows: Tensor) -> Tensor:
-        """Rows [n, d] by head: shape (heads, n, d / heads)."""
+        """Rows [n, d] split by head: shape (heads, n, d / heads)."""
         return rows.view(len(rows), _HEADS, -1).transpose(0, 1)
 
 
 @register_text_model("fedtpg")
 class FedTPG(TextPart):
-    """A `ContextGenerator`, averaged over clients; each trains on its own classes."""
+    """A `ContextGenerator`, averaged over clients. Each trains on its own classes."""
 
     meaning = "a network makes the context of the names of a client's classes"
     source = "Qiu 2024"

@@ -1,4 +1,4 @@
-"""The `ggeur.text.*` keys: what is made of text features."""
+"""The `ggeur.text.*` keys: how text features are used."""
 
 from __future__ import annotations
 
@@ -10,14 +10,7 @@ from federatedscope_ggeur.settings import (
     Objection,
     Objections,
     fraction,
-    rule_of,
-)
-from federatedscope_ggeur.settings.rules import is_number
-
-_LARGEST = 1e6
-_weight = rule_of(
-    f"must lie in 0..{_LARGEST:g}",
-    lambda value: is_number(value) and 0 <= value <= _LARGEST,
+    not_negative,
 )
 
 
@@ -42,7 +35,7 @@ TEXT_USE_KEYS = (
         0.0,
         "lda, mixture and auto: rows of each class that its text counts for, as a "
         "prior of the class mean; 4 is a good number, 0: none.",
-        _weight,
+        not_negative,
         shared=True,
     ),
     Key(
@@ -50,7 +43,7 @@ TEXT_USE_KEYS = (
         0.0,
         "lda and auto: weight of the closed form's logits beside the zero-shot ones; 1 "
         "as published, 0: no ensemble.",
-        _weight,
+        not_negative,
         shared=True,
     ),
     Key(
@@ -58,7 +51,7 @@ TEXT_USE_KEYS = (
         0.0,
         "Training of a linear head: weight of |W - W_zs|^2, the pull to the zero-shot "
         "head; 0: none.",
-        _weight,
+        not_negative,
         shared=True,
     ),
     Key(
@@ -73,7 +66,7 @@ TEXT_USE_KEYS = (
 
 
 def objections(run: Any) -> Objections:
-    """Where nothing is made of text although a key says so, of the facts of a run."""
+    """Keys of text that have no effect, given the facts of a run."""
     if run["init"] == "closed_form":
         why = "since training goes on from one head, not from two"
         yield Objection("init", {"text.ensemble": [0]}, why)

@@ -1,10 +1,9 @@
-"""Learnt prompts: vectors in the place of a template's words."""
+"""Learnt prompts: vectors in place of the words of a template."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,36 +20,24 @@ from federatedscope_ggeur.models.text.base import (
 from federatedscope_ggeur.models.text.classes import ClassTexts
 from federatedscope_ggeur.settings import Key, whole
 
-#: Standard deviation of the vectors to begin with.
+#: The standard deviation of the initial vectors.
 SPREAD = 0.02
-
-
-class Prompted(Protocol):
-    """Prompts ``[start] ctx name . [end]`` of all classes in a frozen text tower."""
-
-    @property
-    def width(self) -> int:
-        """d, the length of a vector of the context."""
-        ...
-
-    def encode(self, context: Tensor, classes: Sequence[int]) -> Tensor:
-        """Text features [C', D] of `classes`, with a context [n, d]."""
-        ...
 
 
 class PromptHead(Model):
     """Logits ``s <x/|x|, w_c>`` with w_c the unit text features of learnt prompts.
 
-    Its representation is x/|x|; what is trained is the `source` of the context.
+    Its representation is x/|x|. The `source` of the context is trained.
 
     Parameters
     ----------
     texts : ClassTexts
         With `prompts`.
     source : module
-        From the unit text features [C', D] of the classes at hand to a context [n, d].
+        It maps the unit text features [C', D] of the present classes to a context [n,
+        d].
     own_classes : bool
-        A client trains on the classes that it holds alone.
+        Whether a client trains only on the classes that it holds.
     """
 
     def __init__(self, texts: ClassTexts, source: nn.Module, own_classes: bool = False):
@@ -67,7 +54,7 @@ class PromptHead(Model):
         return self.represent(features)
 
     def reset(self, generator: torch.Generator) -> Model:
-        """Linear layers as `torch.nn.Linear` has them, vectors N(0, 0.02^2)."""
+        """Draw linear layers as `torch.nn.Linear` does, vectors from N(0, 0.02^2)."""
         with torch.no_grad():
             for parameter in self.source.parameters(recurse=False):
                 parameter.normal_(0, SPREAD, generator=generator)
@@ -75,8 +62,8 @@ class PromptHead(Model):
 
     @contextmanager
     def of_client(self, counts: Tensor) -> Iterator[None]:
-        """Within, only classes with `counts` [C] above 0 are there, if that is asked
-        for."""
+        """Inside, with `own_classes`, only classes with `counts` [C] above 0 are
+        present."""
         everything = self._classes
         if self._own:
             held = torch.nonzero(counts).flatten().tolist()
@@ -87,7 +74,7 @@ class PromptHead(Model):
             self._classes = everything
 
     def class_features(self) -> Tensor:
-        """The unit text features of the classes at hand: shape (C', D)."""
+        """The unit text features of the present classes: shape (C', D)."""
         device = next(self.parameters()).device
         known = self._texts.features[self._classes].to(device)
         found = self._texts.prompts.encode(self.source(known), self._classes)
@@ -107,7 +94,7 @@ class PromptHead(Model):
         return wide.index_copy(1, index, logits)
 
     def left(self) -> CosineHead:
-        """What it has come to, for all classes."""
+        """The head that the learnt prompts give, for all classes."""
         head = CosineHead(self.in_features, self.num_classes)
         with torch.no_grad():
             head.weight.copy_(self._texts.scale * self.class_features())
@@ -126,7 +113,7 @@ class FreeContext(nn.Module):
 
 
 def width_of(texts: ClassTexts) -> int:
-    """d; an error where there is no text tower."""
+    """d. Without a text tower it is an error."""
     if texts.prompts is None:
         raise ConfigError("text.model: learnt prompts need the text tower's weights")
     return texts.prompts.width

@@ -227,7 +227,7 @@ def test_a_damaged_part_is_made_again(tree, settings, monkeypatch, caplog):
     *_, second = sorted(Path(settings.cache).rglob("*.parts/*.safetensors"))
     second.write_bytes(second.read_bytes()[:-1])
     encoded = embed(tree, settings)
-    assert "made again from there" in caplog.text
+    assert "rows are made again from there" in caplog.text
     assert encoded.extracted == 26
     alone = replace(settings, cache=settings.cache + "_alone")
     assert torch.equal(features(encoded), features(embed(tree, alone)))

@@ -53,7 +53,7 @@ def test_unknown_models_and_tags_list_known_ones():
         build_encoder(replace(SETTINGS, model="resnet5O"), CPU)
     with pytest.raises(ConfigError, match=r"no model ''"):
         build_encoder(replace(SETTINGS, model=""), CPU)
-    with pytest.raises(ConfigError, match=r"'best' is neither .* test_vit\.r160_in1k"):
+    with pytest.raises(ConfigError, match=r"no weights 'best' .* test_vit\.r160_in1k"):
         build_encoder(replace(SETTINGS, pretrained="best"), CPU)
 
 

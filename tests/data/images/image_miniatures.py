@@ -136,15 +136,6 @@ def write_cifar100(folder, n=6):
     write_pickle(folder / "meta", {"fine_label_names": names})
 
 
-def write_cifar_binary(folder, names, label_bytes, n=4):
-    """The "binary version": label bytes, then 3072 bytes, for each image."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    for seed, name in enumerate(names):
-        rows = pixels(n, label_bytes + 3072, seed=seed)
-        rows[:, :label_bytes] = np.arange(n)[:, None] + np.arange(label_bytes)
-        (Path(folder) / name).write_bytes(rows.tobytes())
-
-
 WNIDS = ["n02124075", "n01443537", "n04067472"]  # wnids.txt is not sorted either
 
 

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100: both versions, and pickles that want to run something.
+"""CIFAR-10 and CIFAR-100, and pickles that want to run something.
 
 Tests of data/images/arrays.py and data/images/cifar_files.py.
 """
@@ -15,7 +15,6 @@ from image_miniatures import (
     pixels,
     write_cifar10,
     write_cifar100,
-    write_cifar_binary,
     write_pickle,
 )
 
@@ -24,7 +23,6 @@ from federatedscope_ggeur.data.images.cifar import read_cifar10, read_cifar100
 from federatedscope_ggeur.errors import DataError
 
 PYTHON_10, PYTHON_100 = "cifar-10-batches-py", "cifar-100-python"
-BINARY_10 = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
 
 
 def loaded(images):
@@ -96,26 +94,6 @@ def test_keys_of_python_2_may_be_bytes(tmp_path):
             content[b"label_names"] = [name.encode() for name in CIFAR10_NAMES]
         write_pickle(path, content)
     assert read_cifar10(tmp_path).class_names == tuple(CIFAR10_NAMES)
-
-
-def test_binary_versions(tmp_path):
-    folder = tmp_path / "cifar-10-batches-bin"
-    write_cifar_binary(folder, BINARY_10, 1)
-    (folder / "batches.meta.txt").write_text("\n".join(CIFAR10_NAMES) + "\n\n")
-    data = read_cifar10(tmp_path)
-    assert data.class_names == tuple(CIFAR10_NAMES)
-    assert data.domains[0].train.labels.tolist() == [0, 1, 2, 3] * 5
-    expected = pixels(4, 3073, seed=5)[1, 1:].reshape(3, 32, 32).transpose(1, 2, 0)
-    assert (np.asarray(data.domains[0].test.load(1)) == expected).all()
-
-    folder = tmp_path / "cifar-100-binary"
-    write_cifar_binary(folder, ["train.bin", "test.bin"], 2)
-    names = "".join(f"fine {c}\n" for c in range(100))
-    (folder / "fine_label_names.txt").write_text(names)
-    train = read_cifar100(tmp_path).domains[0].train
-    assert train.labels.tolist() == [1, 2, 3, 4]  # the second byte, not the coarse one
-    expected = pixels(4, 3074, seed=0)[3, 2:].reshape(3, 32, 32).transpose(1, 2, 0)
-    assert (np.asarray(train.load(3)) == expected).all()
 
 
 def refuse(reader, root, *parts):
@@ -205,15 +183,6 @@ def test_a_batch_that_is_cut_off(tmp_path):
     refuse(read_cifar10, tmp_path, path, "damaged")
 
 
-@pytest.mark.parametrize("content", [b"", b"x" * 3000, b"\x0b" + bytes(3072)])
-def test_damaged_binary_files(tmp_path, content):
-    write_cifar_binary(tmp_path, BINARY_10, 1)
-    (tmp_path / "batches.meta.txt").write_text("\n".join(CIFAR10_NAMES))
-    path = tmp_path / "data_batch_2.bin"
-    path.write_bytes(content)
-    refuse(read_cifar10, tmp_path, path, "Fetch the file again")
-
-
 @pytest.mark.parametrize("name", ["data_batch_4", "test_batch", "batches.meta"])
 def test_one_file_missing(tmp_path, name):
     write_cifar10(tmp_path / PYTHON_10)
@@ -238,4 +207,4 @@ def test_folders_called_train_and_test_are_not_cifar100(tmp_path):
 
 
 def test_missing_root(tmp_path):
-    refuse(read_cifar100, tmp_path / "gone", "does not exist", "cifar-100-binary")
+    refuse(read_cifar100, tmp_path / "gone", "does not exist", PYTHON_100)

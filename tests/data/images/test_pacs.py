@@ -161,7 +161,7 @@ def test_a_missing_list(tmp_path, part):
 def test_listed_images_that_are_not_there(tmp_path):
     draw_tree(tmp_path, ["photo"], CLASSES, images=2)
     write_lists(tmp_path, ["photo"])
-    refuse(tmp_path, "photo_crossval_kfold.txt", "7 image(s)", "photo/dog/pic_002.jpg")
+    refuse(tmp_path, "photo_crossval_kfold.txt", "7 image(s)", "'dog/pic_002.jpg'")
 
 
 def test_lists_that_overlap(tmp_path):
@@ -169,7 +169,7 @@ def test_lists_that_overlap(tmp_path):
     write_lists(tmp_path, ["photo"])
     whole = (tmp_path / "photo_test_kfold.txt").read_text()
     (tmp_path / "photo_crossval_kfold.txt").write_text(whole)
-    refuse(tmp_path, "14 image(s) stand in both", "photo/dog/pic_000.jpg")
+    refuse(tmp_path, "14 image(s) stand in both", "'dog/pic_000.jpg'")
 
 
 def test_an_empty_list(tmp_path):

@@ -119,8 +119,8 @@ def test_annotated_class_without_training_images(tmp_path):
     ("lines", "problem"),
     [
         ([*WNIDS, WNIDS[0]], "repeats 'n02124075'"),
-        (WNIDS[1:], "lacks, of the folders in train, 'n02124075'"),
-        ([*WNIDS, "n00000001"], "without a folder in train, 'n00000001'"),
+        (WNIDS[1:], "lacks these folders in train: 'n02124075'"),
+        ([*WNIDS, "n00000001"], "names what train has no folder for: 'n00000001'"),
     ],
 )
 def test_wnids_that_do_not_fit(tmp_path, lines, problem):

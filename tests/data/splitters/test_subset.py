@@ -59,5 +59,5 @@ def test_clients_that_are_no_multiple_of_the_classes_are_refused():
 
 
 def test_a_share_above_one_is_refused():
-    with pytest.raises(ConfigError, match="share must be a number above 0 and at most"):
+    with pytest.raises(ConfigError, match="share must be above 0 and at most"):
         divided("subset", [{"share": 95}], 2, rows_of([0, 1]))

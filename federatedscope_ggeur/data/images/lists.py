@@ -1,0 +1,144 @@
+"""The official split of a data set: two lists for each domain, in files beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from federatedscope_ggeur.data.images.folder import DomainFiles, Files
+from federatedscope_ggeur.data.images.layout import (
+    Layout,
+    read_lines,
+    shown,
+    spelling,
+    subfolders,
+)
+from federatedscope_ggeur.errors import DataError
+
+_LINE = re.compile(r"(?:.*/)?([^/]+)/([^/]+)\s+(\d+)")
+_OR_NONE = "move all lists elsewhere to split by data.splits"
+
+
+class Line(NamedTuple):
+    """One image of a list."""
+
+    class_name: str
+    image: str
+    number: int
+
+
+@dataclass(frozen=True)
+class OfficialLists:
+    """The lists ``<domain>_<part>.txt`` in a folder.
+
+    Parameters
+    ----------
+    folder : Path
+    parts : (str, str)
+        The parts to train and to test on.
+    known_errors : collection of str
+        Images, as ``<class>/<file>``, that the lists name although no release has them.
+    """
+
+    folder: Path
+    parts: tuple[str, str]
+    known_errors: Collection[str] = ()
+
+    @classmethod
+    def find(
+        cls,
+        layout: Layout,
+        root: Path,
+        folders: Sequence[str],
+        parts: tuple[str, str],
+        known_errors: Collection[str] = (),
+    ) -> OfficialLists | None:
+        """The lists among the domains, or in one of `folders` beside them, if any."""
+        files = [f"{domain}_{part}.txt" for domain in layout.domains for part in parts]
+        for base in layout.bases(root):
+            inside = [p for p in subfolders(base) if spelling(p.name) in folders]
+            for folder in (base, *inside):
+                if any((folder / file).is_file() for file in files):
+                    return cls(folder, parts, known_errors)
+        return None
+
+    def file(self, domain: str, part: str) -> Path:
+        return self.folder / f"{domain}_{part}.txt"
+
+    def lines(self, domain: str, part: str) -> Iterator[Line]:
+        """The lines ``<domain>/<class>/<file> <number>`` of one list.
+
+        Raises
+        ------
+        DataError
+            The list is missing or empty, or has another line.
+        """
+        file = self.file(domain, part)
+        if not file.is_file():
+            raise DataError(
+                f"{file}: missing, while {self.folder} holds other official lists. "
+                f"Restore it, or {_OR_NONE}."
+            )
+        lines = read_lines(file)
+        if not lines:
+            raise DataError(f"{file}: names no images. Restore it.")
+        for line in lines:
+            match = _LINE.fullmatch(line)
+            if match is None:
+                raise DataError(
+                    f"{file}: '{line[:80]}' is no line '<domain>/<class>/<file> "
+                    "<number>'. Restore the list."
+                )
+            yield Line(match[1], match[2], int(match[3]))
+
+    def split(self, domain: DomainFiles, wanted: Collection[str] = ()) -> DomainFiles:
+        """The domain's files, divided by its two lists.
+
+        The folder decides on an image's class, not the number in the list. If there are
+        `wanted` classes, lines of others are passed over.
+
+        Raises
+        ------
+        DataError
+            As `lines`; a list names an image that is not there; both name the same.
+        """
+        there = {
+            f"{name}/{Path(path).name}": (name, path)
+            for name, files in domain.train.items()
+            for path in files
+        }
+        listed = []
+        for part in self.parts:
+            lines = self.lines(domain.name, part)
+            named = {
+                f"{line.class_name}/{line.image}"
+                for line in lines
+                if not wanted or line.class_name in wanted
+            }
+            absent = sorted(named - there.keys() - set(self.known_errors))
+            if absent:
+                raise DataError(
+                    f"{self.file(domain.name, part)}: names {len(absent)} image(s) "
+                    f"that are not in {domain.folder}: {shown(absent)}. Restore them, "
+                    f"or {_OR_NONE}."
+                )
+            listed.append(named & there.keys())
+        both = listed[0] & listed[1]
+        if both:
+            files = " and ".join(self.file(domain.name, p).name for p in self.parts)
+            raise DataError(
+                f"{self.folder}: {len(both)} image(s) stand in both {files}, e.g. "
+                f"'{min(both)}'. Restore the lists."
+            )
+        train, test = (_by_class(there[key] for key in sorted(p)) for p in listed)
+        return DomainFiles(domain.name, domain.folder, train, test)
+
+
+def _by_class(listed: Iterator[tuple[str, str]]) -> Files:
+    found: Files = {}
+    for name, path in listed:
+        found.setdefault(name, []).append(path)
+    return found
