@@ -16,6 +16,7 @@ DATA = {
     "commands": ("federatedscope_ggeur/commands", "*.json"),
     "example_configs": ("scripts/example_configs", "*.yaml"),
     "study_files": ("scripts/studies", "*.yaml"),
+    "reporting/comparison": ("federatedscope_ggeur/reporting/comparison", "*.css"),
     "reporting/paper/tables": ("federatedscope_ggeur/reporting/paper/tables", "*"),
 }
 
