@@ -12,10 +12,12 @@ ROOT = Path(__file__).parent.parent
 #: Folder of the package -> where its files are in a checkout.
 DATA = {
     ".": ("federatedscope_ggeur", "py.typed"),
+    "cfg_ggeur": ("federatedscope_ggeur/cfg_ggeur", "*.yaml"),
     "commands": ("federatedscope_ggeur/commands", "*.json"),
     "example_configs": ("scripts/example_configs", "*.yaml"),
     "study_files": ("scripts/studies", "*.yaml"),
-    "reporting/paper/tables": ("federatedscope_ggeur/reporting/paper/tables", "*.csv"),
+    "reporting/comparison": ("federatedscope_ggeur/reporting/comparison", "*.css"),
+    "reporting/paper/tables": ("federatedscope_ggeur/reporting/paper/tables", "*"),
 }
 
 

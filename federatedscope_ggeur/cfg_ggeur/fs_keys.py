@@ -8,8 +8,9 @@ refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import yaml
 
@@ -19,6 +20,7 @@ from federatedscope_ggeur.methods import AUGMENTATIONS, METHODS, Method
 from federatedscope_ggeur.printable import is_hidden
 from federatedscope_ggeur.settings import Rule, flatten, not_negative, one_of, rule_of
 
+_TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 LARGEST = 2**31 - 1  # FS sends whole numbers in 32 bits
 
 # What is made for each, and goes on for so long, beforehand or in a loop.
@@ -40,7 +42,13 @@ class FSKey:
     on_fs: Rule | None = None
 
 
-def _anything(value) -> str:
+def table(name: str) -> Iterator[tuple[str, object]]:
+    """Keys and defaults in one table of ``fs_keys.yaml``."""
+    return flatten(_TABLES[name])
+
+
+def anything(value) -> str:
+    """The rule of a key that takes any value."""
     return ""
 
 
@@ -105,44 +113,44 @@ _own_workers = rule_of(
 
 HONOURED = (
     FSKey("seed", 0, _at_least(-LARGEST, 2**32 - 1)),
-    FSKey("outdir", "exp", _anything),
+    FSKey("outdir", "exp", anything),
     FSKey("expname", "", _visible),
     FSKey("expname_tag", "", _visible),
-    FSKey("verbose", 1, _anything),
-    FSKey("use_gpu", False, _anything),
-    FSKey("device", -1, _anything),  # read with use_gpu: True only
+    FSKey("verbose", 1, anything),
+    FSKey("use_gpu", False, anything),
+    FSKey("device", -1, anything),  # read with use_gpu: True only
     FSKey("federate.client_num", 0, _at_least(0, _MOST_CLIENTS)),
     FSKey("federate.sample_client_num", -1, _unset_or(0, LARGEST)),
     FSKey("federate.sample_client_rate", -1.0, _unset_or(0, 1)),
     FSKey("federate.unseen_clients_rate", 0.0, _rate),
-    FSKey("federate.restore_from", "", _anything),
-    FSKey("federate.save_to", "", _anything),
+    FSKey("federate.restore_from", "", anything),
+    FSKey("federate.save_to", "", anything),
     FSKey("federate.total_round_num", 50, _at_least(1, _MOST_TURNS)),
-    FSKey("federate.ignore_weight", False, _anything),
-    FSKey("federate.make_global_eval", False, _anything),
+    FSKey("federate.ignore_weight", False, anything),
+    FSKey("federate.make_global_eval", False, anything),
     FSKey("federate.method", "FedAvg", _only("ggeur")),
-    FSKey("distribute.use", False, _anything),  # federate.mode says it
-    FSKey("data.root", "data", _anything),
-    FSKey("data.type", "toy", _anything),
-    FSKey("data.splitter", "", _anything),
-    FSKey("data.splitter_args", [], _anything),
-    FSKey("data.splits", [0.8, 0.1, 0.1], _anything),
+    FSKey("distribute.use", False, anything),  # federate.mode says it
+    FSKey("data.root", "data", anything),
+    FSKey("data.type", "toy", anything),
+    FSKey("data.splitter", "", anything),
+    FSKey("data.splitter_args", [], anything),
+    FSKey("data.splits", [0.8, 0.1, 0.1], anything),
     FSKey("dataloader.batch_size", 64, _at_least(1)),
-    FSKey("dataloader.shuffle", True, _anything),
-    FSKey("dataloader.drop_last", False, _anything),
+    FSKey("dataloader.shuffle", True, anything),
+    FSKey("dataloader.drop_last", False, anything),
     FSKey("model.dropout", 0.5, _rate),
     FSKey("train.local_update_steps", 1, _at_least(1, _MOST_TURNS)),
     FSKey("train.batch_or_epoch", "batch", one_of("batch", "epoch")),
     FSKey("train.optimizer.type", "SGD", one_of("SGD", "Adam")),
     FSKey("train.optimizer.lr", 0.1, _at_least(0)),
     FSKey("train.scheduler.type", "", one_of("", "StepLR", "CosineAnnealingLR")),
-    FSKey("grad.grad_clip", -1.0, _anything),
+    FSKey("grad.grad_clip", -1.0, anything),
     FSKey("eval.freq", 1, _at_least(1)),
-    FSKey("eval.count_flops", True, _anything),  # where FS's own trainers run
-    FSKey("wandb.use", False, _anything),
-    FSKey("wandb.name_user", "", _anything),
-    FSKey("wandb.name_project", "", _anything),
-    FSKey("wandb.online_track", True, _anything),
+    FSKey("eval.count_flops", True, anything),  # where FS's own trainers run
+    FSKey("wandb.use", False, anything),
+    FSKey("wandb.name_user", "", anything),
+    FSKey("wandb.name_project", "", anything),
+    FSKey("wandb.online_track", True, anything),
     FSKey("eval.metrics", [], _metrics),
     FSKey("eval.split", ["test", "val"], _some_of(SPLITS, least=1)),
     FSKey("eval.report", list(_FORMS), _some_of(_FORMS)),
@@ -152,38 +160,12 @@ HONOURED = (
     FSKey("early_stop.improve_indicator_mode", "best", one_of("best", "mean")),
 )
 
-#: Accepted at FS's default alone.
-_AT_DEFAULT = """
-backend: torch
-federate: {data_weighted_aggr: false, merge_test_data: false, merge_val_data: false,
-  use_ss: false, sampler: uniform}
-vertical: {use: false}
-asyn: {use: false}
-fedopt: {annealing: false}
-fedswa: {use: false}
-nbafl: {use: false}
-sgdmf: {use: false}
-attack: {attack_method: ''}
-quantization: {method: none}
-personalization: {local_param: []}
-feat_engr: {type: ''}
-data: {server_holds_all: false, consistent_label_distribution: true}
-dataloader: {type: base}
-model: {use_bias: true}
-regularizer: {type: ''}
-finetune: {before_eval: false}
-grad: {grad_accum_count: 1}
-eval: {monitoring: []}
-"""
 
 FIXED = (
-    *(
-        FSKey(name, default, _only(default))
-        for name, default in flatten(yaml.safe_load(_AT_DEFAULT))
-    ),
+    *(FSKey(name, default, _only(default)) for name, default in table("at_default")),
     # At another value, or inside FS at others as well.
-    FSKey("check_completeness", False, _only(False), _anything),
-    FSKey("print_decimal_digits", 6, _only(6), _anything),
+    FSKey("check_completeness", False, _only(False), anything),
+    FSKey("print_decimal_digits", 6, _only(6), anything),
     FSKey(
         "federate.mode",
         "standalone",
@@ -193,7 +175,7 @@ FIXED = (
         ),
         one_of("standalone", "distributed"),
     ),
-    FSKey("federate.use_diff", False, _only(False), _anything),
+    FSKey("federate.use_diff", False, _only(False), anything),
     FSKey("federate.process_num", 1, _only(1), _one_process),
     # FS's default stands for the plugin's own; see `fs_defaults`.
     FSKey("model.type", "lr", _own(HEAD, "lr")),
@@ -207,7 +189,7 @@ def fs_keys() -> list[FSKey]:
     return [
         *HONOURED,
         *FIXED,
-        *(FSKey(f"{name}.use", False, _anything) for name in switches()),
+        *(FSKey(f"{name}.use", False, anything) for name in switches()),
         *(
             FSKey(f"{part.SECTION}.{key.name}", key.default, key.rule)
             for part in _in_fs()

@@ -17,7 +17,6 @@ from functools import cache
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
 
 from federatedscope_ggeur.cfg_ggeur.keys import PLUGINS, all_keys
 from federatedscope_ggeur.cfg_ggeur.yaml_file import literal, read_yaml
@@ -161,7 +160,8 @@ def told_of(error: BaseException) -> PluginError | None:
     """What to tell of an error that a plugin's own line caused; None of any other."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         for name in _loaded:
-            if _is_in(frame.filename, sys.modules.get(name.partition(".")[0])):
+            module = sys.modules.get(name.partition(".")[0])
+            if _is_in(frame.filename, getattr(module, "__file__", None)):
                 what = f"{type(error).__name__}: {error}"
                 return PluginError(
                     Lines(
@@ -176,9 +176,9 @@ def told_of(error: BaseException) -> PluginError | None:
     return None
 
 
-def _is_in(file: str, module: ModuleType | None) -> bool:
-    """Whether a file is of a module or package."""
-    own = Path(getattr(module, "__file__", None) or "")
+def _is_in(file: str, module: str | None) -> bool:
+    """Whether a file is that of a module, or in its package."""
+    own = Path(module or "")
     if own.name == "__init__.py":
         return own.parent in Path(file).parents
     return Path(file) == own
@@ -249,17 +249,15 @@ def _not_found(name: str, folders: Sequence[Path], asked_by: str) -> str:
 
 def _failed(name: str, spec: ModuleSpec, asked_by: str, error: BaseException) -> str:
     """Where it went wrong: the last line of the plugin's own that was run."""
-    own = spec.origin or ""
-    folder = Path(own).parent if Path(own).name == "__init__.py" else None
     lines = [
         f"{frame.filename}, line {frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == own or (folder and folder in Path(frame.filename).parents)
+        if _is_in(frame.filename, spec.origin)
     ]
     if isinstance(error, SyntaxError):
         lines.append(f"{error.filename}, line {error.lineno}")
+    where = lines[-1] if lines else spec.origin or ""
     return (
-        f"{asked_by}: the module '{name}' cannot be loaded: "
-        f"{lines[-1] if lines else own}: {type(error).__name__}: {error}; mend it, or "
-        "take it out"
+        f"{asked_by}: the module '{name}' cannot be loaded: {where}: "
+        f"{type(error).__name__}: {error}; mend it, or take it out"
     )

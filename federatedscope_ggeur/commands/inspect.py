@@ -15,10 +15,11 @@ from federatedscope_ggeur.commands.console import shown_on_console
 from federatedscope_ggeur.commands.inspection import (
     MOST_CLIENTS,
     TOP,
-    Holdings,
     Similarities,
     chance,
-    holdings,
+    client_table,
+    domain_table,
+    holdings_csv,
     similarities,
     similarities_csv,
 )
@@ -26,7 +27,7 @@ from federatedscope_ggeur.data import torch_threads
 from federatedscope_ggeur.engines.run import divide, load_data_set
 from federatedscope_ggeur.errors import ConfigError, listed
 from federatedscope_ggeur.federation.advice import withheld_text
-from federatedscope_ggeur.federation.holdings import Withheld
+from federatedscope_ggeur.federation.holdings import Holdings, Withheld
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import file_name, printable, say
 from federatedscope_ggeur.reporting import new_run_folder
@@ -69,12 +70,12 @@ def inspect(arguments: Sequence[str]) -> int:
     cfg = load_config(options.cfg, options.settings)
     with shown_on_console(cfg.verbose > 0):
         dataset = load_data_set(cfg)
-    held = holdings(divide(cfg, dataset))
+    held = Holdings.of(divide(cfg, dataset).clients, dataset.num_classes)
     # Many small matrices: more threads than a run has wait for each other.
     with torch_threads(int(cfg.ggeur.num_threads)):
         alike = similarities(dataset, options.reference, not options.uncentred)
     form = "Eq. 1 as printed, uncentred" if options.uncentred else "Eq. 1 centred"
-    files = {"samples.csv": held.to_csv()}
+    files = {"samples.csv": holdings_csv(held, dataset.class_names)}
     if alike:
         files["similarity.csv"] = similarities_csv(alike, dataset.class_names)
     names = [
@@ -85,20 +86,18 @@ def inspect(arguments: Sequence[str]) -> int:
     for name, text in files.items():
         write_atomically(folder / name, text)
     for suffix in formats:
-        _draw_holdings(folder / f"samples.{suffix}", held)
+        _draw_holdings(folder / f"samples.{suffix}", held, dataset.class_names)
     # One scale, so that the pictures can be compared.
     largest = max((np.nanmax(pair.values, initial=0.0) for pair in alike), default=0.0)
     for name, pair in zip(names, alike):
-        names_of_classes = dataset.class_names
         for suffix in formats:
             file = folder / f"{name}.{suffix}"
-            _draw_similarities(file, pair, names_of_classes, form, float(largest))
-    ggeur = cfg.ggeur
+            _draw_similarities(file, pair, dataset.class_names, form, float(largest))
     # As secure sums the threshold is one on the sum, not on what a client holds.
     demands = demands_of(cfg)
     on_clients = demands.own_statistics or demands.calibrates
-    threshold = int(ggeur.privacy.min_samples) if on_clients else 1
-    say(*_about_holdings(held, threshold))
+    threshold = int(cfg.ggeur.privacy.min_samples) if on_clients else 1
+    say(*_about_holdings(held, dataset.class_names, threshold))
     say(*_about_similarities(alike, dataset, form))
     say(*(folder / name for name in sorted([*files, *pictures])))
     return 0
@@ -123,16 +122,15 @@ def _folder(cfg, out: str | None, names: Sequence[str]) -> Path:
     return folder
 
 
-def _draw_holdings(path: Path, held: Holdings) -> None:
-    if len(held.clients) > MOST_CLIENTS:
-        domains = [domain for _, domain in held.clients]
-        draw_client_counts(path, held.counts, domains, held.class_names)
+def _draw_holdings(path: Path, held: Holdings, class_names: Sequence[str]) -> None:
+    if len(held.numbers) > MOST_CLIENTS:
+        draw_client_counts(path, held.counts, held.domains, class_names)
         return
     draw_heatmap(
         path,
         held.counts,
-        [f"{number} {domain}" for number, domain in held.clients],
-        held.class_names,
+        [f"{number} {domain}" for number, domain in zip(held.numbers, held.domains)],
+        class_names,
         title="rows to train on, by client and class",
         row_title="client",
         column_title="class",
@@ -160,21 +158,19 @@ def _draw_similarities(
     )
 
 
-def _about_holdings(held: Holdings, threshold: int) -> list[str]:
-    many = len(held.clients) > MOST_CLIENTS
-    table = held.summary() if many else held.lines()
+def _about_holdings(
+    held: Holdings, class_names: Sequence[str], threshold: int
+) -> list[str]:
+    many = len(held.numbers) > MOST_CLIENTS
+    table = domain_table(held) if many else client_table(held)
     cells = [list(map(printable, row)) for row in table]
     lines = text_table(cells, left=[table[0].index("domain")])
-    empty = [
-        str(number) for (number, _), n in zip(held.clients, held.counts.sum(1)) if not n
-    ]
+    empty = [str(k) for k, rows in zip(held.numbers, held.counts) if not rows.any()]
     if empty:
         lines.append(f"clients without rows: {listed(empty, _MOST_NAMES)}")
     if many:
         lines.append("a line for each client: samples.csv")
-    nobody = [
-        name for name, n in zip(held.class_names, held.counts.sum(0).tolist()) if not n
-    ]
+    nobody = [c for c, rows in zip(class_names, held.counts.T) if not rows.any()]
     if nobody:
         lines.append(f"classes that no client holds: {listed(nobody, _MOST_NAMES)}")
     withheld = Withheld.from_counts(held.counts, threshold)

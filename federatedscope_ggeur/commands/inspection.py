@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from federatedscope_ggeur.data import DataSet, Embeddings, FederatedData
+from federatedscope_ggeur.data import DataSet, Embeddings
 from federatedscope_ggeur.errors import ConfigError
+from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.geometry import (
     ClassStatistics,
     GeometricShape,
@@ -23,62 +24,51 @@ TOP = 5
 MOST_CLIENTS = 40
 
 
-@dataclass(frozen=True, eq=False)
-class Holdings:
-    """What the clients hold to train on.
+def holdings_csv(held: Holdings, class_names: Sequence[str]) -> str:
+    """A line for each client: number, domain, rows, then the rows of each class."""
+    lines = (
+        [number, domain, counts.sum(), *counts.tolist()]
+        for number, domain, counts in zip(held.numbers, held.domains, held.counts)
+    )
+    return csv_text([["client", "domain", "rows", *class_names], *lines])
 
-    Attributes
-    ----------
-    counts : int array of shape [K, C]
-        Rows of each client (in order of number) and class.
-    clients : list of (int, str)
-        Their numbers and domains.
-    class_names : tuple of str, of length C
-    """
 
-    counts: np.ndarray
-    clients: list[tuple[int, str]]
-    class_names: tuple[str, ...]
-
-    def to_csv(self) -> str:
-        """A line for each client: number, domain, rows, then the rows of each class."""
-        lines = (
-            [number, domain, row.sum(), *row.tolist()]
-            for (number, domain), row in zip(self.clients, self.counts)
+def client_table(held: Holdings) -> list[tuple[str, ...]]:
+    """A table with a line for each client."""
+    return [("client", "domain", "rows", "classes")] + [
+        (
+            str(number),
+            domain,
+            str(counts.sum()),
+            f"{(counts > 0).sum()} of {len(counts)}",
         )
-        return csv_text([["client", "domain", "rows", *self.class_names], *lines])
+        for number, domain, counts in zip(held.numbers, held.domains, held.counts)
+    ]
 
-    def lines(self) -> list[tuple[str, ...]]:
-        """A table with a line for each client."""
-        held = (self.counts > 0).sum(1)
-        return [("client", "domain", "rows", "classes")] + [
-            (str(number), domain, str(rows), f"{classes} of {len(self.class_names)}")
-            for (number, domain), rows, classes in zip(
-                self.clients, self.counts.sum(1), held
-            )
-        ]
 
-    def summary(self) -> list[tuple[str, ...]]:
-        """A table with a line for each domain, and one for all if there are several:
-        clients, least, median and most rows and classes of a client, and how many
-        clients have no rows."""
-        rows, classes = self.counts.sum(1), (self.counts > 0).sum(1)
-        domains = np.array([domain for _, domain in self.clients], dtype=object)
-        names = list(dict.fromkeys(domains))
-        groups = [(name, domains == name) for name in names]
-        if len(names) > 1:
-            groups.append(("all", np.ones(len(domains), dtype=bool)))
-        head = ("domain", "clients", "rows: min", "median", "max", "classes: min")
-        return [(*head, "median", "max", "without rows")] + [
-            (
-                name,
-                str(mine.sum()),
-                *_spread(rows[mine]),
-                *_spread(classes[mine]),
-                str((rows[mine] == 0).sum()),
-            )
-            for name, mine in groups
-        ]
+def domain_table(held: Holdings) -> list[tuple[str, ...]]:
+    """A table with a line for each domain, and one for all if there are several.
+
+    A line has the number of clients, the least, median and most rows and classes of a
+    client, and the number of clients without rows.
+    """
+    rows, classes = held.counts.sum(1), (held.counts > 0).sum(1)
+    domains = np.array(held.domains, dtype=object)
+    names = list(dict.fromkeys(held.domains))
+    groups = [(name, domains == name) for name in names]
+    if len(names) > 1:
+        groups.append(("all", np.ones(len(domains), dtype=bool)))
+    head = ("domain", "clients", "rows: min", "median", "max", "classes: min")
+    return [(*head, "median", "max", "without rows")] + [
+        (
+            name,
+            str(mine.sum()),
+            *_spread(rows[mine]),
+            *_spread(classes[mine]),
+            str((rows[mine] == 0).sum()),
+        )
+        for name, mine in groups
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,16 +95,6 @@ class Similarities:
         """Mean similarity of the same class, and of different ones; None of none."""
         diagonal = np.eye(len(self.values), dtype=bool)
         return _mean(self.values[diagonal]), _mean(self.values[~diagonal])
-
-
-def holdings(data: FederatedData) -> Holdings:
-    """Count the rows that the clients of `data` train on."""
-    counts = [
-        np.bincount(client.train.labels.numpy(), minlength=data.num_classes)
-        for client in data.clients
-    ]
-    clients = [(client.number, client.domain) for client in data.clients]
-    return Holdings(np.stack(counts), clients, data.class_names)
 
 
 def similarities(

@@ -167,26 +167,17 @@ class LeftModels:
         path = self.folder / STRANGENESS_FILE
         if not path.is_file() or self._head is None:
             return None
+        tensors, metadata = _read_tensors(path)
         try:
-            with safe_open(str(path), "pt") as file:
-                names = list(file.keys())
-                tensors = {name: file.get_tensor(name) for name in names}
-                of_head = (file.metadata() or {}).get(OF_HEAD)
             found = Strangeness.of_tensors(tensors)
-        except (OSError, SafetensorError, KeyError) as error:
+        except KeyError as error:
             raise DataError(f"{path}: is damaged: {error}") from error
-        if of_head != sha256_file(self.folder / HEAD_FILE):
+        if metadata.get(OF_HEAD) != sha256_file(self.folder / HEAD_FILE):
             raise _of_two_runs(path, HEAD_FILE)
         return found
 
     def _read(self, path: Path) -> tuple[Tensors, Mapping[str, str]]:
-        try:
-            with safe_open(str(path), "pt") as file:
-                names = list(file.keys())
-                tensors = {name: file.get_tensor(name) for name in names}
-                metadata = file.metadata() or {}
-        except (OSError, SafetensorError) as error:
-            raise DataError(f"{path}: is damaged: {error}") from error
+        tensors, metadata = _read_tensors(path)
         classes = json.dumps(self.results.class_names)
         recorded = {"encoder": self.results.encoder, "class_names": classes}
         if any(metadata.get(key) != value for key, value in recorded.items()):
@@ -227,6 +218,15 @@ class _OwnFiles(Mapping):
 
     def __len__(self) -> int:
         return len(self._left.results.clients)
+
+
+def _read_tensors(path: Path) -> tuple[Tensors, Mapping[str, str]]:
+    try:
+        with safe_open(str(path), "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in list(file.keys())}
+            return tensors, file.metadata() or {}
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path}: is damaged: {error}") from error
 
 
 def _of_two_runs(path: Path, other: str) -> DataError:

@@ -50,7 +50,6 @@ from federatedscope_ggeur.reporting.run import (
     new_run_folder,
     own_file,
     read_results,
-    write_client,
     write_left,
     write_run,
 )

@@ -6,23 +6,30 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_pdf import FigureCanvasPdf
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.files import write_atomically
-from federatedscope_ggeur.reporting.plots import png_bytes
 
-FORMATS = ("svg", "pdf", "png")
 _STYLE = {
     "svg.fonttype": "path",  # the same letters everywhere
     "svg.hashsalt": "federatedscope-ggeur",  # the same names in every run
     "pdf.fonttype": 42,
+    # Whatever a user's own matplotlibrc says.
+    "savefig.bbox": None,
+    "savefig.dpi": "figure",
+    "savefig.facecolor": "auto",
 }
+#: What a file says by default of who made it, and when.
+_UNSAID = {
+    "svg": ("Date", "Creator", "Format", "Type"),
+    "pdf": ("CreationDate", "Creator", "Producer"),
+    "png": ("Software",),
+}
+FORMATS = tuple(_UNSAID)
 
 
 def read_formats(text: str) -> list[str]:
@@ -48,8 +55,10 @@ def check_formats(formats: Sequence[str]) -> None:
         )
 
 
-def figure_bytes(figure: Figure, form: str) -> bytes:
+def figure_bytes(figure: Figure, form: str, **saving: Any) -> bytes:
     """The file of `figure` in the format `form`; the same figure gives the same bytes.
+
+    `saving` is for `Figure.savefig`.
 
     Raises
     ------
@@ -57,20 +66,13 @@ def figure_bytes(figure: Figure, form: str) -> bytes:
         `form` is none of `FORMATS`.
     """
     check_formats([form])
-    if form == "png":
-        return png_bytes(FigureCanvasAgg(figure))
-    file = io.BytesIO()
+    file, unsaid = io.BytesIO(), dict.fromkeys(_UNSAID[form])
     with matplotlib.rc_context(_STYLE):
-        if form == "svg":
-            unsaid = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-            FigureCanvasSVG(figure).print_svg(file, metadata=unsaid)
-        else:
-            unsaid = dict.fromkeys(("CreationDate", "Creator", "Producer"))
-            FigureCanvasPdf(figure).print_pdf(file, metadata=unsaid)
+        figure.savefig(file, format=form, metadata=unsaid, **saving)
     return file.getvalue()
 
 
-def write_figure(path: str | os.PathLike, figure: Figure) -> None:
+def write_figure(path: str | os.PathLike, figure: Figure, **saving: Any) -> None:
     """Write `figure` in the format that the ending of `path` names.
 
     Raises
@@ -78,4 +80,4 @@ def write_figure(path: str | os.PathLike, figure: Figure) -> None:
     ConfigError
         If there is no such format, or `path` cannot be written; nothing is left behind.
     """
-    write_atomically(path, figure_bytes(figure, Path(path).suffix[1:]))
+    write_atomically(path, figure_bytes(figure, Path(path).suffix[1:], **saving))

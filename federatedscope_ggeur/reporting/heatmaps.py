@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import LogLocator, StrMethodFormatter
 
 from federatedscope_ggeur.reporting.formats import write_figure
 from federatedscope_ggeur.reporting.plots import shortened
@@ -20,9 +20,9 @@ _LETTER = 0.62 * _FONT * _INCH
 _LINE = 1.35 * _FONT * _INCH
 _CHARACTERS, _TITLE = 26, 120
 _MOST_NUMBERS = 1200
-_MANY = 30
-_SMALLEST = (4.5, 2.0)
-_EMPTY = "#ffffff"
+_SMALLEST = (3.5, 1.2)
+_BAR = 0.16  # inches: the width of the colour bar
+_SCALE_HEIGHT = 6.0  # inches, at most
 
 
 def draw_heatmap(
@@ -61,46 +61,43 @@ def draw_heatmap(
     """
     counts = values.dtype.kind in "iu"
     texts = _texts(values, counts)
-    title, row_title, column_title = (
-        shortened(text, _TITLE) for text in (title, row_title, column_title)
-    )
     rows, columns = (
         [shortened(name, _CHARACTERS) for name in names] for names in (rows, columns)
     )
     width = _cell_width(texts, columns)
-    # Labels lie along the axis only where they fit between their neighbours.
-    turned = max(map(len, columns)) * _LETTER > width
-    figure = Figure(
-        _size(width, rows, columns, turned, title),
-        dpi=_DPI,
-        layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08),
-        facecolor="white",
-    )
-    axes = figure.add_subplot()
+    wide = max(_SMALLEST[0], width * len(columns))
+    high = max(_SMALLEST[1], 1.5 * _LINE * len(rows))
+    # The figure is the cells; what stands around them is added when it is saved.
+    figure = Figure((wide, high), dpi=_DPI, facecolor="white")
+    axes = figure.add_axes((0, 0, 1, 1))
     shown = np.ma.masked_where(values == 0 if counts else np.isnan(values), values)
     norm = _norm(shown, counts, largest)
     image = axes.imshow(shown, cmap="YlGnBu", norm=norm, aspect="auto")
-    axes.set_facecolor(_EMPTY)
-    # In a large picture the labels are too far from the cells to stand on one side.
-    high, wide = len(rows) > _MANY, len(columns) > _MANY
+    # A name may hold "$", which would be read as a formula.
+    look = {"fontsize": _FONT, "parse_math": False}
+    # Labels lie along the axis only where they fit between their neighbours.
+    turned = max(map(len, columns)) * _LETTER > wide / len(columns)
     rotation = 90 if turned else 0
-    axes.set_title(title, fontsize=_FONT + 2, parse_math=False)
-    _add_scale(figure, axes, image, scale_title)
-    if high or wide:
-        # Room is made for the longest labels alone: to measure all of them again and
-        # again takes most of the time.
-        _label(axes.xaxis, columns, column_title, rotation, high, _outer(columns))
-        _label(axes.yaxis, rows, row_title, 0, wide, _outer(rows))
-        layout = figure.get_layout_engine()
-        for _ in range(2):
-            layout.execute(figure)
-        figure.set_layout_engine("none")
-    _label(axes.xaxis, columns, column_title, rotation, high, range(len(columns)))
-    _label(axes.yaxis, rows, row_title, 0, wide, range(len(rows)))
+    axes.set_xticks(range(len(columns)), columns, rotation=rotation, **look)
+    axes.set_yticks(range(len(rows)), rows, **look)
+    axes.tick_params(length=2)
+    above = {"fontsize": _FONT + 2, "parse_math": False}
+    beside = {"fontsize": _FONT + 1, "parse_math": False}
+    axes.set_title(shortened(title, _TITLE), **above)
+    axes.set_xlabel(shortened(column_title, _TITLE), **beside)
+    axes.set_ylabel(shortened(row_title, _TITLE), **beside)
     _draw_grid(axes, values.shape)
+    place = (1 + _BAR / wide, 0, _BAR / wide, min(1.0, _SCALE_HEIGHT / high))
+    bar = figure.colorbar(image, cax=axes.inset_axes(place))
+    if counts:
+        bar.locator = LogLocator(subs=(1, 2, 5))
+        bar.formatter = StrMethodFormatter("{x:,.0f}")
+        bar.minorticks_off()
+    bar.set_label(scale_title, fontsize=_FONT)
+    bar.ax.tick_params(labelsize=_FONT)
     if texts is not None:
         _write_numbers(axes, texts, norm(shown))
-    write_figure(path, figure)
+    write_figure(path, figure, bbox_inches="tight", pad_inches=0.1)
 
 
 def _texts(values: np.ndarray, counts: bool) -> list[list[str]] | None:
@@ -121,44 +118,11 @@ def _cell_width(texts, columns: Sequence[str]) -> float:
     return max(width, straight) if len(columns) * straight < 8 else width
 
 
-def _size(width, rows, columns, turned: bool, title: str) -> tuple[float, float]:
-    sides = 2 if len(columns) > _MANY else 1
-    left = 0.6 + sides * max(map(len, rows)) * _LETTER
-    sides = 2 if len(rows) > _MANY else 1
-    below = 0.9 + sides * (max(map(len, columns)) * _LETTER if turned else _LINE)
-    wide = max(_SMALLEST[0], left + len(columns) * width, len(title) * 1.4 * _LETTER)
-    high = below + len(rows) * 1.5 * _LINE
-    return wide * 1.06 + 0.8, max(_SMALLEST[1], high)
-
-
 def _norm(shown, counts: bool, largest: float | None):
     found = float(shown.max()) if shown.count() else 1.0
     if counts:
         return LogNorm(1, max(found, 2.0))
     return Normalize(0, largest or found or 1.0)
-
-
-def _outer(names: Sequence[str]) -> list[int]:
-    """The first, the last and the longest."""
-    longest = max(range(len(names)), key=lambda i: len(names[i]))
-    return sorted({0, len(names) - 1, longest})
-
-
-def _label(
-    axis,
-    names: Sequence[str],
-    title: str,
-    rotation: int,
-    twice: bool,
-    places: Sequence[int],
-) -> None:
-    # A name may hold "$", which would be read as a formula.
-    style = {"rotation": rotation, "fontsize": _FONT, "parse_math": False}
-    axis.set_ticks(list(places))
-    far = "labeltop" if axis.axis_name == "x" else "labelright"
-    axis.set_tick_params(length=2, **{far: twice})
-    axis.set_ticklabels([names[place] for place in places], **style)
-    axis.set_label_text(title, fontsize=_FONT + 1, parse_math=False)
 
 
 def _draw_grid(axes, shape: tuple[int, int]) -> None:
@@ -167,26 +131,6 @@ def _draw_grid(axes, shape: tuple[int, int]) -> None:
     axes.hlines(high, -0.5, shape[1] - 0.5, **lines)
     axes.vlines(wide, -0.5, shape[0] - 0.5, **lines)
     axes.set(xlim=(-0.5, shape[1] - 0.5), ylim=(shape[0] - 0.5, -0.5))
-
-
-def _add_scale(figure, axes, image, title: str) -> None:
-    wide, high = figure.get_size_inches()
-    place = {"fraction": 0.3 / wide, "pad": 0.1 / wide, "shrink": min(1.0, 6.0 / high)}
-    aspect = max(4.0, min(high, 6.0) / 0.16)
-    bar = figure.colorbar(image, ax=axes, aspect=aspect, **place)
-    if isinstance(image.norm, LogNorm):
-        bar.minorticks_off()
-        ticks = _ticks(image.norm.vmax)
-        bar.set_ticks(ticks, labels=[f"{tick:,}" for tick in ticks])
-    bar.set_label(title, fontsize=_FONT)
-    bar.ax.tick_params(labelsize=_FONT)
-
-
-def _ticks(largest: float) -> list[int]:
-    """Of 1, 2, 5, 10, 20, ... those up to `largest`; of many the powers of ten."""
-    steps = (1, 2, 5) if largest < 1000 else (1,)
-    powers = [10**power for power in range(len(str(int(largest))))]
-    return [s * p for p in powers for s in steps if s * p <= largest]
 
 
 def _write_numbers(axes, texts: list[list[str]], shades) -> None:

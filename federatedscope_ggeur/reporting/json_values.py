@@ -103,10 +103,6 @@ class _Wrong(Exception):
         super().__init__(problem)
         self.problem, self.path = problem, []
 
-    def below(self, step: str) -> "_Wrong":
-        self.path.append(step)
-        return self
-
 
 Reader = Callable[[Any], Any]
 
@@ -182,18 +178,21 @@ def _literal_reader(choices: tuple) -> Reader:
     return read
 
 
+def _at(step: str, read: Reader, value: Any) -> Any:
+    """What `read` makes of a `value` that is found by this `step` of the path."""
+    try:
+        return read(value)
+    except _Wrong as wrong:
+        wrong.path.append(step)
+        raise
+
+
 def _list_reader(read: Reader, whole: bool) -> Reader:
     def read_all(value: Any) -> list:
         _of_type(value, list)
         if whole and _are_small(value):
             return value
-        found = []
-        for i, item in enumerate(value):
-            try:
-                found.append(read(item))
-            except _Wrong as wrong:
-                raise wrong.below(f"[{i}]") from None
-        return found
+        return [_at(f"[{i}]", read, item) for i, item in enumerate(value)]
 
     return read_all
 
@@ -207,14 +206,8 @@ def _are_small(numbers: list) -> bool:
 
 def _dict_reader(read: Reader) -> Reader:
     def read_all(value: Any) -> dict:
-        _of_type(value, dict)
-        found = {}
-        for key, item in value.items():
-            try:
-                found[key] = read(item)
-            except _Wrong as wrong:
-                raise wrong.below(f".{key}") from None
-        return found
+        items = _of_type(value, dict).items()
+        return {key: _at(f".{key}", read, item) for key, item in items}
 
     return read_all
 
@@ -226,19 +219,13 @@ def _object_reader(cls: type) -> Reader:
 
     def read_all(value: Any) -> Any:
         _of_type(value, dict)
-        if value.keys() != readers.keys():
-            missing = [name for name in readers if name not in value]
-            unknown = [name for name in value if name not in readers]
-            if missing:
-                raise _Wrong(f"fields are missing: {', '.join(missing)}")
+        missing = [name for name in readers if name not in value]
+        if missing:
+            raise _Wrong(f"fields are missing: {', '.join(missing)}")
+        unknown = [name for name in value if name not in readers]
+        if unknown:
             raise _Wrong(f"unknown fields: {', '.join(unknown)}")
-        found = {}
-        for name, read in readers.items():
-            try:
-                found[name] = read(value[name])
-            except _Wrong as wrong:
-                raise wrong.below(f".{name}") from None
-        return cls(**found)
+        return cls(**{n: _at(f".{n}", read, value[n]) for n, read in readers.items()})
 
     return read_all
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.printable import LINE, printable
+from federatedscope_ggeur.reporting.formats import write_figure
 from federatedscope_ggeur.reporting.results import Results, RoundRecord
 
 #: Okabe and Ito's colours, told apart by colour-blind readers; black is for AVG, and
@@ -58,10 +57,10 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
     bars = [] if evaluated else heads
     if bars:
         rows = (len(names) + 1) * len(bars)
-        canvas, axes = _canvas(height=max(2.5, 1 + 0.3 * rows))
+        figure, axes = _canvas(height=max(2.5, 1 + 0.3 * rows))
         _draw_bars(axes, names, set(results.unseen_domains), bars)
     else:
-        canvas, axes = _canvas(height=4.5)
+        figure, axes = _canvas(height=4.5)
         if evaluated:
             _draw_lines(axes, results, names, evaluated)
         else:
@@ -71,24 +70,17 @@ def draw_curve(results: Results, path: str | os.PathLike) -> None:
     title = ", ".join([_title(results), *(_made_as(head) for head in bars)])
     look = {"loc": "left", "fontsize": 10, "color": "0.4"}
     axes.set_title(title, parse_math=False, **look)
-    write_atomically(path, png_bytes(canvas))
+    write_figure(path, figure)
 
 
-def _canvas(height: float) -> tuple[FigureCanvasAgg, Axes]:
+def _canvas(height: float) -> tuple[Figure, Axes]:
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
     figure = Figure((8, height), dpi=150, layout=layout, facecolor="white")
     axes = figure.add_subplot()
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.set_axisbelow(True)
-    return FigureCanvasAgg(figure), axes
-
-
-def png_bytes(canvas: FigureCanvasAgg) -> bytes:
-    """A figure's file; the same one gives the same bytes."""
-    picture = io.BytesIO()
-    canvas.print_png(picture, metadata={"Software": None})
-    return picture.getvalue()
+    return figure, axes
 
 
 def shortened(name: str, characters: int) -> str:
@@ -135,7 +127,15 @@ def _draw_lines(axes, results: Results, names: list[str], evaluated) -> None:
     if calibrated is not None:
         star = _draw_dot(axes, behind, calibrated.avg, "black", "*", 150)
         entries.append((star, "calibrated"))
-    _add_legend(axes, [entry for entry in entries if entry[0] is not None])
+    add_legend(
+        axes,
+        [entry for entry in entries if entry[0] is not None],
+        loc="center left",
+        bbox_to_anchor=(1.01, 0.5),
+        fontsize=9,
+        handlelength=3,
+        scatterpoints=1,
+    )
 
 
 def _named(names: list[str], record: RoundRecord) -> list[str]:
@@ -214,17 +214,11 @@ def _draw_dot(axes, x, score, color, marker, size) -> PathCollection | None:
     return axes.scatter([x], [100 * score], s=size, marker=marker, color=color, **look)
 
 
-def _add_legend(axes, entries: list[tuple]) -> None:
-    legend = axes.legend(
-        [handle for handle, _ in entries],
-        [str(i) for i in range(len(entries))],
-        loc="center left",
-        bbox_to_anchor=(1.01, 0.5),
-        frameon=False,
-        fontsize=9,
-        handlelength=3,
-        scatterpoints=1,
-    )
+def add_legend(owner: Axes | Figure, entries: Sequence[tuple], **look) -> None:
+    """Give `owner` a legend of (handle, label); a label is shown as it is written."""
+    handles = [handle for handle, _ in entries]
+    numbers = list(map(str, range(len(entries))))
+    legend = owner.legend(handles, numbers, frameon=False, **look)
     # Set afterwards: a label given to legend() is dropped if it starts with "_" and
     # read as a formula if it holds "$", and a domain may be called anything.
     for text, (_, label) in zip(legend.get_texts(), entries):

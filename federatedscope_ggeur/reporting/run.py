@@ -54,8 +54,7 @@ def write_run(
         write_atomically(folder / "metrics.csv", metrics_csv(results))
         draw_curve(results, folder / "curve.png")
     finally:
-        _write_models(folder, head, own)
-        _write_strangeness(folder, results)
+        _write_models(folder, results, head, own)
 
 
 def write_left(
@@ -63,34 +62,11 @@ def write_left(
     results: Results,
     head: bytes | None,
     own: Iterable[tuple[int, bytes]],
+    file: str = RESULTS_FILE,
 ) -> None:
     """Write what `predict` needs of a run: as `write_run`, without table and curve.
 
-    Raises
-    ------
-    ConfigError
-        If a file cannot be written.
-    """
-    folder = Path(folder)
-    write_atomically(folder / RESULTS_FILE, results.to_json())
-    _write_models(folder, head, own)
-    _write_strangeness(folder, results)
-
-
-def _write_strangeness(folder: Path, results: Results) -> None:
-    if results.strange is not None:
-        data = results.strange.to_bytes(results.final.head_sha256)
-        write_atomically(folder / STRANGENESS_FILE, data)
-
-
-def write_client(
-    folder: str | os.PathLike,
-    results: Results,
-    head: bytes | None,
-    own: Iterable[tuple[int, bytes]],
-) -> None:
-    """Write what a client of a distributed run leaves in its own `folder`: its model,
-    the global one that it goes with, and what is known of the run.
+    A client of a distributed run writes what it knows of the run into `CLIENT_FILE`.
 
     Raises
     ------
@@ -98,12 +74,15 @@ def write_client(
         If a file cannot be written.
     """
     folder = Path(folder)
-    write_atomically(folder / CLIENT_FILE, results.to_json())
-    _write_models(folder, head, own)
+    write_atomically(folder / file, results.to_json())
+    _write_models(folder, results, head, own)
 
 
 def _write_models(
-    folder: Path, head: bytes | None, own: Iterable[tuple[int, bytes]]
+    folder: Path,
+    results: Results,
+    head: bytes | None,
+    own: Iterable[tuple[int, bytes]],
 ) -> None:
     if head is not None:
         write_atomically(folder / HEAD_FILE, head)
@@ -114,6 +93,9 @@ def _write_models(
         except OSError as error:
             raise ConfigError(f"cannot make '{path.parent}': {error}") from error
         write_atomically(path, data)
+    if results.strange is not None:
+        data = results.strange.to_bytes(results.final.head_sha256)
+        write_atomically(folder / STRANGENESS_FILE, data)
 
 
 def read_results(folder: str | os.PathLike, name: str = RESULTS_FILE) -> Results:

@@ -88,7 +88,7 @@ def test_names_are_no_formulas(tmp_path):
     names = ["$x_{", "a_b", "_c"]
     plain = drawn(tmp_path / "a.png", counts(3, 3), names, names)
     other = drawn(tmp_path / "b.png", counts(3, 3), ["", *names[1:]], names)
-    assert (plain != other).any()
+    assert plain.shape != other.shape or (plain != other).any()
     titles = dict.fromkeys(("title", "row_title", "column_title"), "$_$")
     assert (drawn(tmp_path / "c.png", counts(3, 3), names, names, **titles) < 99).any()
 

@@ -12,7 +12,7 @@ from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
 )
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.models import head_bytes, own_bytes, own_tensors
-from federatedscope_ggeur.reporting import ClientInfo, Results, write_client
+from federatedscope_ggeur.reporting import CLIENT_FILE, ClientInfo, Results, write_left
 from federatedscope_ggeur.reporting.results import Status
 
 
@@ -61,4 +61,4 @@ def write_own_model(
         begun, status=status, final=replace(begun.final, scored="clients")
     )
     own = own_bytes(tensors, held.number, held.domain, head, *about)
-    write_client(cfg.outdir, results, head, [(held.number, own)])
+    write_left(cfg.outdir, results, head, [(held.number, own)], CLIENT_FILE)

@@ -14,7 +14,7 @@ from federatedscope_ggeur.reporting.comparison.sheets import (
 )
 from federatedscope_ggeur.reporting.comparison.table import Table
 
-_HEAD = """\
+PREAMBLE = """\
 % Tables by ggeur report. In the preamble of the document:
 %   \\usepackage{booktabs}
 %   \\usepackage{graphicx} % for \\resizebox, where a table is too wide"""
@@ -64,7 +64,7 @@ def as_latex(
     The text is ASCII, whatever names hold: what LaTeX has no letter for stands as its
     code, such as ``U+4E2D``.
     """
-    parts = [_HEAD]
+    parts = [PREAMBLE]
     for table in tables:
         parts += [_environment(sheet) for sheet in sheets(table, target)]
         parts += [f"% note: {_comment(note)}" for note in table.notes]
@@ -99,30 +99,53 @@ def _comment(text: str) -> str:
 
 
 def _environment(sheet: Sheet) -> str:
-    columns = "l" + "r" * (len(sheet.columns) - 1)
     rows = [
         " & ".join([escaped(name), *map(_cell, cells)]) + r" \\"
         for name, cells in sheet.rows
     ]
-    notes = [_explained(note) for note in sheet.notes]
+    notes = " \\\\\n".join(map(_explained, sheet.notes))
+    return environment(
+        "l" + "r" * (len(sheet.columns) - 1),
+        [" & ".join(map(escaped, sheet.columns)) + r" \\"],
+        rows,
+        caption=escaped(sheet.full_title),
+        below=[
+            r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize",
+            notes,
+            r"\end{minipage}",
+        ],
+    )
+
+
+def environment(
+    columns: str,
+    heads: Sequence[str],
+    rows: Sequence[str],
+    *,
+    caption: str,
+    kind: str = "table",
+    place: str = "htbp",
+    label: str = "",
+    below: Sequence[str] = (),
+) -> str:
+    """A table of these lines, in LaTeX, with `below` under it."""
     return "\n".join(
         [
-            r"\begin{table}[htbp]",
+            rf"\begin{{{kind}}}[{place}]",
             r"\centering",
-            rf"\caption{{{escaped(sheet.full_title)}}}",
+            rf"\caption{{{caption}}}",
+            *([rf"\label{{{label}}}"] if label else []),
             # Never larger than the text is wide, never scaled up.
             r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
-            " & ".join(map(escaped, sheet.columns)) + r" \\",
+            *heads,
             r"\midrule",
             *rows,
             r"\bottomrule",
             r"\end{tabular}}",
-            r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize",
-            " \\\\\n".join(notes),
-            r"\end{minipage}",
-            r"\end{table}",
+            *below,
+            rf"\end{{{kind}}}",
         ]
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from federatedscope_ggeur.printable import as_html
 from federatedscope_ggeur.reporting.comparison.pictures import Picture, inline_svg
@@ -14,32 +15,7 @@ from federatedscope_ggeur.reporting.comparison.sheets import (
 )
 from federatedscope_ggeur.reporting.comparison.table import Table
 
-_STYLE = """\
-:root { color-scheme: light dark; --line: #8886; --soft: #8882; }
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 72rem;
-  padding: 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.3rem; margin-top: 2.5rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums;
-  margin: 1rem 0 .5rem; }
-caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
-th, td { padding: .25rem .7rem; text-align: right; white-space: nowrap; }
-th:first-child { text-align: left; }
-thead th { border-bottom: 1px solid; vertical-align: bottom; white-space: normal; }
-tbody tr:last-child > * { border-bottom: 1px solid; }
-tbody tr:nth-child(even) { background: var(--soft); }
-tbody th { font-weight: 400; min-width: 10rem; white-space: normal; }
-td small { opacity: .8; }
-.notes { font-size: .85rem; margin: .2rem 0 1.5rem; padding: 0; list-style: none; }
-figure { margin: 1.5rem 0; }
-figure svg { background: #fff; height: auto; width: 100%; max-width: 54rem;
-  border-radius: 4px; }
-figcaption { font-size: .85rem; }
-code { overflow-wrap: anywhere; }
-@media print {
-  body { max-width: none; font-size: 10pt; } .wide { overflow: visible; }
-  figure, tr { break-inside: avoid; } h2, h3, caption { break-after: avoid; }
-}"""
+_STYLE = Path(__file__).with_suffix(".css").read_text("utf-8").rstrip()
 # Whatever a name in a run holds, the page loads nothing and runs nothing.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _TAGS = {"": ("", ""), "best": ("<strong>", "</strong>"), "top": ("<em>", "</em>")}

@@ -6,15 +6,15 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from federatedscope_ggeur.reporting.comparison.latex import escaped
+from federatedscope_ggeur.reporting.comparison.latex import (
+    PREAMBLE,
+    environment,
+    escaped,
+)
 from federatedscope_ggeur.reporting.comparison.measures import AVG, STD, Measure
 from federatedscope_ggeur.reporting.comparison.statistics import Spread
 from federatedscope_ggeur.reporting.comparison.table import Row, Table, name_of
 
-_HEAD = """\
-% Tables by ggeur report --style paper. In the preamble:
-%   \\usepackage{booktabs}
-%   \\usepackage{graphicx} % for \\resizebox, where a table is too wide"""
 #: More columns of numbers than this take both columns of the page.
 _NARROW = 3
 #: With more than this, only AVG of each setting is shown.
@@ -33,7 +33,7 @@ def as_paper_tables(tables: Sequence[Table]) -> str:
     """
     labels: set[str] = set()
     parts = [_environment(table, _label(table.title, labels)) for table in tables]
-    return "\n\n".join([_HEAD, *parts]) + "\n"
+    return "\n\n".join([PREAMBLE, *parts]) + "\n"
 
 
 def _environment(table: Table, label: str) -> str:
@@ -53,23 +53,14 @@ def _environment(table: Table, label: str) -> str:
     for name in names:
         found = [_cell(cells, name, c, marks[c].get(name)) for c in columns]
         body.append(" & ".join([escaped(name), *found]) + r" \\")
-    kind = "table" if len(columns) <= _NARROW else "table*"
-    return "\n".join(
-        [
-            rf"\begin{{{kind}}}[t]",
-            r"\centering",
-            rf"\caption{{{_caption(table, measures)}}}",
-            rf"\label{{{label}}}",
-            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-            rf"\begin{{tabular}}{{l{'c' * len(columns)}}}",
-            r"\toprule",
-            *_heads(first, settings, measures),
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}}",
-            rf"\end{{{kind}}}",
-        ]
+    return environment(
+        "l" + "c" * len(columns),
+        _heads(first, settings, measures),
+        body,
+        caption=_caption(table, measures),
+        kind="table" if len(columns) <= _NARROW else "table*",
+        place="t",
+        label=label,
     )
 
 

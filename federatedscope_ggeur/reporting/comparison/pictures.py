@@ -14,6 +14,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.printable import as_html
+from federatedscope_ggeur.reporting import plots
 from federatedscope_ggeur.reporting.formats import figure_bytes
 from federatedscope_ggeur.reporting.plots import COLOURS, MARKERS, shortened
 
@@ -87,10 +88,9 @@ def render(picture: Picture, form: str) -> bytes:
     ConfigError
         `form` is none of `FORMATS`.
     """
+    dpi = _HASHES if form == "png" else "figure"
     with style():
-        if form == "png":
-            picture.figure.set_dpi(_HASHES)
-        return figure_bytes(picture.figure, form)
+        return figure_bytes(picture.figure, form, dpi=dpi)
 
 
 def inline_svg(picture: Picture) -> str:
@@ -144,20 +144,15 @@ def panels(
 def add_legend(figure: Figure, handles: Sequence, labels: Sequence[str]) -> None:
     """A legend below all panels, in the room that `panels` left."""
     shown = [shortened(label, _LEGEND_CHARACTERS) for label in labels]
-    legend = figure.legend(
-        handles,
-        [str(i) for i in range(len(shown))],
+    plots.add_legend(
+        figure,
+        list(zip(handles, shown)),
         loc="lower center",
         ncol=_legend_columns(shown, figure.get_figwidth()),
-        frameon=False,
         handlelength=2.8,
         borderaxespad=0.2,
         columnspacing=1.2,
     )
-    # Set afterwards: a label may start with "_" or hold "$".
-    for text, label in zip(legend.get_texts(), shown):
-        text.set_text(label)
-        text.set_parse_math(False)
 
 
 def look(number: int) -> dict:

@@ -6,91 +6,46 @@ import csv
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from federatedscope_ggeur.errors import ConfigError
-from federatedscope_ggeur.reporting.paper.paper_settings import (
-    TABLE_8,
-    TABLE_9,
-    Stated,
-    said_of,
-    stated_at,
-)
 
 _FOLDER = Path(__file__).parent / "tables"
-_PAPER = "GGEUR, CVPR 2025, arXiv 2503.06457"
+_ABOUT = yaml.safe_load((_FOLDER / "about.yaml").read_text("utf-8"))
+#: The tables, and what is known of each.
+_TABLES: Mapping[str, Mapping[str, Any]] = _ABOUT["tables"]
+PAPER_TABLES = tuple(_TABLES)
 #: Printed figures have two decimals: the mean of four may be off by 0.005, and what is
 #: printed of it by as much again; a deviation by a little more, divided by 3.
 _ROUNDING = 0.0112
-_TITLES = {
-    "table1": "CIFAR-100 and Tiny-ImageNet, label skew",
-    "table2": "CIFAR-10 and CIFAR-100, severe label skew",
-    "table3": "Tiny-ImageNet, severe label skew",
-    "table4": "Digits, domain skew",
-    "table5": "Office-Caltech, domain skew",
-    "table6": "PACS, domain skew",
-    "table7": "Office-Home-LDS, label and domain skew (beta 0.1)",
-    "table8": "configurations of the data sets",
-    "table9": "hyper-parameters of the methods",
-    "table10": "CIFAR-10 (beta 0.1) with many clients",
-    "table11": "training time a round on Digits, in seconds",
-}
-PAPER_TABLES = tuple(_TITLES)
-#: Tables without runs.
-_SETTINGS = ("table8", "table9")
-_DOMAINS = {
-    "table4": ("Digits", ("MNIST", "USPS", "SVHN", "SYN")),
-    "table5": ("Office-Caltech", ("Am", "Ca", "D", "W")),
-    "table6": ("PACS", ("P", "AP", "Ct", "Sk")),
-    "table7": ("Office-Home", ("A", "C", "P", "R")),
-}
-_DATA_TYPES = {
-    "CIFAR-10": "cifar10@ggeur",
-    "CIFAR-100": "cifar100@ggeur",
-    "Tiny-ImageNet": "tiny_imagenet@ggeur",
-    "Digits": "digits@ggeur",
-    "Office-Caltech": "office_caltech@ggeur",
-    "PACS": "pacs@ggeur",
-    "Office-Home": "office_home@ggeur",
-}
-#: The networks of the rows without CLIP, which the paper leaves unnamed, in the
-#: benchmark that its App. C follows.
-_NETWORKS = {"table4": "resnet18", "table5": "resnet34", "table6": "resnet34"}
+_BATCH = "Table 8; App. C says 64 for all sets"
 #: Of a head that is trained on embeddings.
 _HEAD = {
     "ggeur.text.model": "",
     "ggeur.closed_form": "none",
     "ggeur.network.name": "",
 }
-_NOTES = {
-    "table1": [
-        "Zero-shot CLIP is printed once for each data set: it knows no clients.",
-    ],
-    "table4": [
-        "The rows without CLIP name no network; some show runs near divergence.",
-    ],
-    "table5": [
-        "The rows without CLIP name no network.",
-        "FedProto (CLIP+MLP) has the same six figures as FedAvg (CLIP+MLP).",
-        "STD is a sample deviation (divided by 3) here, in the other tables a "
-        "population one (divided by 4), as this package has it: its figures are "
-        "about 1.155 times as large.",
-    ],
-    "table6": [
-        "The rows without CLIP name no network; some show runs near divergence.",
-        "FedOPT (CLIP+MLP) has the same six figures as FedAvg (CLIP+MLP).",
-    ],
-    "table10": [
-        "The gain printed for K = 300 is 7.84; its figures differ by 7.48.",
-    ],
-    "table11": [
-        "The paper has methods side by side; here each has its rows.",
-        "The paper does not say on which machine.",
-    ],
-}
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A setting as the paper has it.
+
+    Attributes
+    ----------
+    value : Any
+        None where the paper does not say.
+    source : str
+        Where it says so, and what to know about it.
+    """
+
+    value: Any
+    source: str = "the paper does not say"
 
 
 @dataclass(frozen=True)
@@ -124,8 +79,6 @@ class PaperTable:
     columns : list of str
         Domains as this package's readers call them, then ``"AVG"`` and ``"STD"``; or
         data set and beta, data set and number of clients; or keys of a config.
-    labels : dict of str to str
-        What the paper prints over each column.
     rows : dict of str to dict of str to float
         For each method its figures by column, as printed: percent. "+ GGEUR" rows have
         the base's name in front. A column that a row lacks (Table 9) is left out.
@@ -136,8 +89,6 @@ class PaperTable:
         Settings, by key, that tell a run in this column or row from those in others.
     column_said, row_said : dict of str to dict of str to Stated
         As `setting`, of one column or row alone.
-    std_ddof : int or None
-        What STD was divided by, less than the number of domains: 0 or 1.
     doubts : list of Doubt
     notes : list of str
         What else a reader should know.
@@ -146,16 +97,14 @@ class PaperTable:
     name: str
     title: str
     source: str
-    unit: str
     columns: list[str]
-    labels: dict[str, str]
     rows: dict[str, dict[str, float]]
     setting: dict[str, Stated]
-    column_settings: dict[str, dict[str, Any]]
-    row_settings: dict[str, dict[str, Any]]
+    unit: str = ""
+    column_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    row_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     column_said: dict[str, dict[str, Stated]] = field(default_factory=dict)
     row_said: dict[str, dict[str, Stated]] = field(default_factory=dict)
-    std_ddof: int | None = None
     doubts: list[Doubt] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -189,49 +138,79 @@ def paper_table(name: str) -> PaperTable:
 
 @cache
 def _load(name: str) -> PaperTable:
+    about = _TABLES[name]
     columns, rows = _read(name)
-    source = f"{_PAPER}, Table {name[5:]}"
-    if name in _SETTINGS:
-        labels = {column: column for column in columns}
-        said = (
-            {"encoder": Stated("CLIP (ViT-B/16)", TABLE_8)} if name == "table8" else {}
-        )
-        return PaperTable(
-            name, _TITLES[name], source, "", columns, labels, rows, said, {}, {}
-        )
+    table = PaperTable(
+        name=name,
+        title=about["title"],
+        source=f"GGEUR, CVPR 2025, arXiv 2503.06457, Table {name[5:]}",
+        columns=columns,
+        rows=rows,
+        setting=_stated(about.get("settings", {})),
+        notes=about.get("notes", []),
+    )
+    if "skew" not in about:
+        return table
     by_column = {column: _column(name, column) for column in columns}
     sets = [data_set for data_set, _ in by_column.values()]
     table8 = _read("table8")[1]
     in_table = {data_set: table8[data_set] for data_set in dict.fromkeys(sets)}
-    said = said_of(name, in_table)
-    of_columns = {column: settings for column, (_, settings) in by_column.items()}
-    rate = "train.optimizer.lr"
-    column_said = {}
+    said = _said_of(name, in_table)
+    rate, column_said = "train.optimizer.lr", {}
     if rate not in said:
         column_said = {
-            column: {rate: Stated(table8[data_set][rate], TABLE_8)}
+            column: {rate: Stated(table8[data_set][rate], "Table 8")}
             for column, data_set in zip(columns, sets)
         }
     if len(in_table) == 1:
-        said["data.type"] = Stated(_DATA_TYPES[sets[0]], "the table's title")
-    ddof, doubts = _arithmetic(name, columns, rows)
-    return PaperTable(
-        name,
-        _TITLES[name],
-        source,
-        "s" if name == "table11" else "%",
-        columns,
-        _labels(name, columns),
-        rows,
-        said,
-        of_columns,
-        {row: _row(name, row) for row in rows},
-        column_said,
-        _row_said(rows),
-        ddof,
-        doubts,
-        _NOTES.get(name, []),
+        data_type = _ABOUT["data_types"][sets[0]]
+        said["data.type"] = Stated(data_type, "the table's title")
+    return replace(
+        table,
+        unit=about.get("unit", "%"),
+        setting=said,
+        column_settings={c: settings for c, (_, settings) in by_column.items()},
+        row_settings={row: _row(name, row) for row in rows},
+        column_said=column_said,
+        row_said=_row_said(rows),
+        doubts=_doubts(columns, rows) if "AVG" in columns else [],
     )
+
+
+def _stated(settings: Mapping[str, list | None]) -> dict[str, Stated]:
+    return {k: Stated(*(said or [None])) for k, said in settings.items()}
+
+
+def _said_of(name: str, sets: Mapping[str, Mapping[str, float]]) -> dict[str, Stated]:
+    """What holds for a whole table; `sets` is Table 8 of its data sets."""
+    about, groups = _TABLES[name], _ABOUT["settings"]
+    own = about.get("settings", {})
+    said = _stated({**groups["always"], **groups[about["skew"]], **own})
+    for key in next(iter(sets.values())):
+        values = {row[key] for row in sets.values()}
+        if "." in key and len(values) == 1:
+            value = values.pop()
+            source = _BATCH if key == "dataloader.batch_size" else "Table 8"
+            said[key] = Stated(int(value) if value.is_integer() else value, source)
+    if name == "table10":
+        del said["federate.client_num"]  # what the table varies
+    said["ggeur.encoder.image_size"] = Stated(224, "Table 8")
+    return said
+
+
+def stated_at(config: Mapping[str, Any], key: str) -> Any:
+    """The value of `key`, with dots, in a run's `config`; None where it has none.
+
+    A key below ``data.splitter_args`` is looked for in the dicts of that list.
+    """
+    value: Any = config
+    for part in key.split("."):
+        if isinstance(value, (list, tuple)):
+            value = next((v for v in value if isinstance(v, Mapping) and part in v), {})
+        if not isinstance(value, Mapping) or part not in value:
+            return None
+        value = value[part]
+    return value
 
 
 def _read(name: str) -> tuple[list[str], dict[str, dict[str, float]]]:
@@ -246,27 +225,13 @@ def _read(name: str) -> tuple[list[str], dict[str, dict[str, float]]]:
 
 def _column(name: str, column: str) -> tuple[str, dict[str, Any]]:
     """The data set of a column, and what tells its runs from others."""
-    if name in _DOMAINS:
-        return _DOMAINS[name][0], {}
-    if name == "table11":
-        return "Digits", {}
+    if "data_set" in _TABLES[name]:
+        return _TABLES[name]["data_set"], {}
     data_set, value = column.split(" ")
-    where = {"data.type": _DATA_TYPES[data_set]}
+    where = {"data.type": _ABOUT["data_types"][data_set]}
     if name == "table10":
         return data_set, {**where, "federate.client_num": int(value)}
     return data_set, {**where, "data.splitter_args.alpha": float(value)}
-
-
-def _labels(name: str, columns: list[str]) -> dict[str, str]:
-    if name in _DOMAINS:
-        labels = (*_DOMAINS[name][1], "AVG", "STD")
-        return dict(zip(columns, labels))
-    if name == "table11":
-        return {columns[0]: "training time (s)"}
-    values = [column.split(" ") for column in columns]
-    if name == "table10":
-        return {c: f"K = {value}" for c, (_, value) in zip(columns, values)}
-    return {c: f"{data_set}, {value}" for c, (data_set, value) in zip(columns, values)}
 
 
 def _row(name: str, row: str) -> dict[str, Any]:
@@ -279,9 +244,9 @@ def _row(name: str, row: str) -> dict[str, Any]:
     ).groups()
     settings: dict[str, Any] = {**_HEAD, **_methods()[base]}
     if clip is None:
-        settings["ggeur.network.name"] = _NETWORKS[name]
+        settings["ggeur.network.name"] = _TABLES[name]["network"]
     if "ggeur.augmentation" not in settings:
-        both = name in (*_DOMAINS, "table11") and steps != "Step 1"
+        both = "data_set" in _TABLES[name] and steps != "Step 1"
         settings["ggeur.augmentation"] = "ggeur"
         settings["ggeur.steps"] = ([1, 2] if both else [1]) if added else []
     return settings
@@ -303,7 +268,7 @@ def _row_said(rows) -> dict[str, dict[str, Stated]]:
     found: dict[str, dict[str, Stated]] = {}
     for row in rows:
         own = table9.get(row.split(" ")[0], {})
-        found[row] = {key: Stated(value, TABLE_9) for key, value in own.items()}
+        found[row] = {key: Stated(value, "Table 9") for key, value in own.items()}
         if form in _methods().get(row, {}):
             found[row][form] = Stated(_methods()[row][form], "the row's name")
     return {row: said for row, said in found.items() if said}
@@ -337,11 +302,10 @@ def _same(found: Any, wanted: Any) -> bool:
     return found == wanted
 
 
-def _arithmetic(name: str, columns, rows) -> tuple[int | None, list[Doubt]]:
-    """How STD was made, and the figures that do not follow from their row's domains."""
-    if name not in _DOMAINS:
-        return None, []
-    doubts = {0: [], 1: []}
+def _doubts(columns, rows) -> list[Doubt]:
+    """The figures that do not follow from their row's domains, however the table
+    divides for STD."""
+    doubts: dict[int, list[Doubt]] = {0: [], 1: []}
     for ddof, found in doubts.items():
         for row, cells in rows.items():
             domains = [cells[c] for c in columns[:-2]]
@@ -351,5 +315,4 @@ def _arithmetic(name: str, columns, rows) -> tuple[int | None, list[Doubt]]:
             for column, value in (("AVG", mean), ("STD", std)):
                 if abs(value - cells[column]) > _ROUNDING:
                     found.append(Doubt(row, column, cells[column], round(value, 3)))
-    ddof = min(doubts, key=lambda d: len(doubts[d]))
-    return ddof, doubts[ddof]
+    return min(doubts.values(), key=len)

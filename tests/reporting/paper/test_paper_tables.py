@@ -55,7 +55,6 @@ CLAIMS = [
 def test_every_table_is_whole(name):
     table = paper_table(name)
     assert (len(table.rows), len(table.columns)) == SHAPES[name]
-    assert set(table.labels) == set(table.columns)
     for cells in table.rows.values():
         assert set(cells) <= set(table.columns)
         whole = name != "table9"
@@ -69,7 +68,6 @@ def test_a_few_figures_by_hand():
     assert paper_table("table4").rows["FedNTD"]["syn"] == 97.29
     assert paper_table("table5").rows["SCAFFOLD"]["amazon"] == 39.77
     assert paper_table("table6").rows["FedNTD (CLIP+MLP)"]["STD"] == 2.96
-    assert paper_table("table7").labels["real_world"] == "R"
     assert paper_table("table8").rows["CIFAR-100"]["train.optimizer.lr"] == 0.1
     assert paper_table("table9").rows["FedProto"] == {"ggeur.fedproto.strength": 2.0}
 
@@ -83,13 +81,14 @@ def test_differences_are_what_the_paper_claims(name, row, other, column, gain):
 
 @pytest.mark.parametrize("name", DOMAINS)
 def test_avg_and_std_follow_from_the_domains_but_for_the_doubts(name):
+    """Table 5 divides by three, the others by four."""
     table = paper_table(name)
     doubts = {(d.row, d.column): d for d in table.doubts}
     for row, cells in table.rows.items():
         *domains, _, _ = (cells[c] for c in table.columns)
         for column, value in (
             ("AVG", np.mean(domains)),
-            ("STD", np.std(domains, ddof=table.std_ddof)),
+            ("STD", np.std(domains, ddof=int(name == "table5"))),
         ):
             doubt = doubts.pop((row, column), None)
             if doubt is None:
@@ -101,7 +100,7 @@ def test_avg_and_std_follow_from_the_domains_but_for_the_doubts(name):
     assert not doubts
 
 
-def test_the_doubts_are_these_six_and_one_table_divides_by_three():
+def test_the_doubts_are_these_six():
     found = {
         (name, d.row, d.column) for name in DOMAINS for d in paper_table(name).doubts
     }
@@ -110,7 +109,6 @@ def test_the_doubts_are_these_six_and_one_table_divides_by_three():
         ("table4", "FedOPT", "STD"), ("table6", "SCAFFOLD", "AVG"),
         ("table6", "FedDyn", "AVG"), ("table6", "FedOPT", "AVG"),
     }  # fmt: skip
-    assert [paper_table(name).std_ddof for name in DOMAINS] == [0, 1, 0, 0]
 
 
 @pytest.mark.parametrize("name", RUNS)
