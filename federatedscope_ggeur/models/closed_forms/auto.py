@@ -1,4 +1,4 @@
-"""The closed form that the rows left out speak for."""
+"""The closed form that classifies most rows rightly when these are left out."""
 
 from __future__ import annotations
 
@@ -33,30 +33,29 @@ if TYPE_CHECKING:
 class Automatic(ClosedForm):
     """One of LDA, the mixture discriminant, ridge, nearest means and FedCOF.
 
-    Each with all strengths that are open is a candidate. Of each kind the strength
-    counts that classifies the most rows rightly when these are left out; the first
-    kind is taken, in this order, that is no more than one standard error of the best
-    one's rate behind it: counts that differ by less do not tell kinds apart. Where
-    leave-one-out cannot choose it is LDA.
+    Each kind is tried with all its strengths, unless one is set. The best strength of a
+    kind is the one that classifies most rows rightly when they are left out. Of the
+    kinds, in this order, the first is taken whose rate is within one standard error of
+    the best rate: smaller differences do not tell kinds apart. If leave-one-out cannot
+    choose, LDA is taken.
 
-    LDA, the mixture and ridge are tried on the rows as they are and, right behind that,
-    on standardized ones: dimensions in different units need it.
+    LDA, the mixture and ridge are tried on rows as they are, and then on standardized
+    rows, which dimensions in different units need.
 
-    Where text is known (``text.prior``, ``text.ensemble``) zero-shot is a candidate,
-    too, and so is LDA's ensemble with it; LDA and the mixture have the prior.
+    If text is used (``text.prior``, ``text.ensemble``), zero-shot and LDA's ensemble
+    with it are candidates, too. LDA and the mixture then have the prior.
 
     Attributes
     ----------
     choice : ClosedForm or None
-        The one taken, once it is.
+        The closed form that was taken; None before.
     for_training : bool
-        Whether training is to go on from it: then those whose head is linear alone are
-        candidates.
+        Whether training goes on from it. Then only linear heads are candidates.
 
     Raises
     ------
     ConfigError
-        Ridge regression has an alpha, which rows are not left out for.
+        Ridge regression has an alpha. Leave-one-out does not know it.
 
     References
     ----------
@@ -105,8 +104,8 @@ class Automatic(ClosedForm):
         return self.choice is None
 
     def kinds(self) -> list[ClosedForm]:
-        """Those it chooses among, each with its settings: where text is known zero-shot
-        first, and behind LDA its ensemble with that."""
+        """The kinds that it chooses among, each with its settings. With text, zero-shot
+        comes first, and LDA's ensemble with it follows LDA."""
         forms = [getattr(self, name) for name in self.READS]
         if self.text is None:
             forms = [one for form in forms for one in self._targets(form)]
@@ -134,9 +133,8 @@ class Automatic(ClosedForm):
         return start.candidates()[start.pick(hits[linear], rows)]
 
     def pick_lda(self, hits: Tensor, rows: int) -> LinearDiscriminant:
-        """Of the LDAs among the candidates the one that `pick` takes by the same
-        hits.
-        """
+        """The one that `pick` would take, by the same hits, if only LDAs were
+        candidates."""
         places: list[int] = []
         kinds: list[ClosedForm] = []
         start = 0
@@ -193,8 +191,8 @@ class Automatic(ClosedForm):
         return None if self.choice is None else self.choice.strangeness(statistics)
 
     def _targets(self, form: ClosedForm) -> list[ClosedForm]:
-        """A kind on rows as they are and, unless its settings say which, behind that
-        on standardized rows."""
+        """A kind on rows as they are and then, unless its settings decide, on
+        standardized rows."""
         form = copy.copy(form)
         form.compressed = self.compressed
         names = {key.name for key in form.SETTINGS}
@@ -211,8 +209,8 @@ class Automatic(ClosedForm):
 
 
 def _pick_among(kinds: Sequence[ClosedForm], hits: Tensor, rows: int) -> int:
-    """The place among the candidates of `kinds`, by the hits of each: of the first kind
-    within a standard error of the best, the one that the kind picks.
+    """The index of the candidate that is taken, by the hits of all candidates of
+    `kinds`: the pick of the first kind within a standard error of the best.
     """
     rate = float(hits.max()) / max(rows, 1)
     enough = float(hits.max()) - (rows * rate * (1 - rate)) ** 0.5

@@ -1,7 +1,7 @@
 """What a closed form is: a model worked out from class statistics, without training.
 
-Most are functions of the merged statistics alone, so every partition of the data gives
-the same model; the others say so (`partition_free`).
+Most are functions of the merged statistics alone: every partition of the data gives the
+same model. The others say so (`partition_free`).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from federatedscope_ggeur.settings import (
     where_of,
 )
 
-#: What a closed form needs of the statistics, the least first: counts and means alone,
-#: one within-class scatter pooled over classes, or one for each class.
+#: The statistics that a closed form may need, the least first: counts and means, one
+#: within-class scatter summed over classes, or one scatter for each class.
 NEEDS = ("means", "pooled", "class")
 
 Part = TypeVar("Part", bound="type[ClosedForm]")
@@ -98,12 +98,12 @@ def build_closed_form(
     ----------
     name : str
     sections : mapping from a closed form's name to its settings
-        As a config holds them; other names in it do not matter.
+        As in a config. Other names in it are ignored.
 
     Raises
     ------
     ConfigError
-        No such closed form, or a value that it does not take.
+        There is no such closed form, or it does not take a value.
     """
     part = CLOSED_FORMS.find(name)
     given = sections[name] if part.SETTINGS else {}
@@ -115,54 +115,57 @@ def build_closed_form(
 
 @dataclass(frozen=True)
 class Solved:
-    """A frozen float32 model in evaluation mode, and how it came about, as JSON."""
+    """A frozen float32 model in evaluation mode, and a report of it in plain values."""
 
     model: Model
     report: dict[str, float | int | str]
 
 
 class ClosedForm:
-    """Base of closed forms: subclasses define `work_out` and declare what stands here.
+    """Base of closed forms. Subclasses define `work_out` and the attributes below.
 
     Parameters
     ----------
     **settings
-        Values for `SETTINGS`, by name, as a config has them or None for "not set"; and
-        the closed forms of `READS`, by name. What is left out has its default. All
-        become attributes of their names.
+        Values for `SETTINGS` by name, as in a config, or None for "not set"; and the
+        closed forms of `READS` by name. Others have their defaults. All become
+        attributes.
 
     Attributes
     ----------
     name, chosen_by : str
-        Given by `register_closed_form`: its own, and that of the setting.
+        The form's own name, and that of the setting that chooses it. They are set by
+        `register_closed_form`.
     meaning, source : str
-        What it is, in a line, and where it comes from.
+        A description in one line, and the source.
     SETTINGS : tuple of Key
     READS : tuple of str
-        Other closed forms whose settings it takes as well.
+        Other closed forms whose settings it uses, too.
     NEEDS : {"means", "pooled", "class"}
-        What it needs of the statistics; no more than that has to be sent.
+        The statistics that it needs. Clients send no more.
     trainable : bool
         Whether training can go on from its model.
     partition_free, from_sums : bool
-        Whether a function of the merged statistics alone; whether secure sums suffice.
+        Whether it is a function of the merged statistics alone; whether secure sums
+        suffice.
     asks : bool
         Whether clients are asked for statistics.
     needs_text : bool
-        Whether it is made of text features.
+        Whether it is made from text features.
     standardize : bool
         Whether the dimensions of the rows are divided by their standard deviations.
     compressed : bool
-        Whether the statistics are rounded, so that small strengths are not tried.
+        Whether the statistics are rounded. Small strengths are not tried then.
     takes_prior, takes_ensemble : bool
         Whether text can be a prior of its class means, or be mixed with its logits.
     text : ClassTexts or None
-        What text says of the classes, where that counts; see `knowing`.
+        Text features, if they are used; see `knowing`.
     grain : {"class", "domain", "client"}
-        What `components` it is worked out from, and rows are left out of.
+        The components that it is computed from, and that rows are left out of.
     TUNED : str
-        The setting that is None until leave-one-out has chosen among `GRID`, the most
-        regular value first, or `UNTUNED` stands for it; "" where there is none.
+        The setting that leave-one-out chooses from `GRID`, the most regular value
+        first. It is None before. `UNTUNED` is its value if leave-one-out cannot choose.
+        "" if there is no such setting.
 
     Raises
     ------
@@ -207,7 +210,7 @@ class ClosedForm:
 
     @classmethod
     def objections(cls, run: Any) -> Objections:
-        """What other settings cannot be beside it, of the facts of a run."""
+        """The other settings that cannot go with it, given the facts of a run."""
         if not cls.trainable:
             why = "whose head is not one that training goes on with"
             yield Objection(cls.chosen_by, {"init": ["random"]}, why)
@@ -216,20 +219,20 @@ class ClosedForm:
 
     @classmethod
     def build_model(cls, in_features: int, num_classes: int) -> Model:
-        """A model of the kind that it works out, with whatever parameters."""
+        """A model of the kind that it makes, with any parameters."""
         return LinearHead(in_features, num_classes)
 
     @classmethod
     def build_start(cls, in_features: int, num_classes: int) -> Model:
-        """The same where training goes on from it."""
+        """As `build_model`, for a model that training goes on from."""
         return cls.build_model(in_features, num_classes)
 
     def as_start(self) -> ClosedForm:
-        """It, as a start of training."""
+        """The closed form as a start of training."""
         return self
 
     def knowing(self, text: ClassTexts | None) -> ClosedForm:
-        """The same, and those whose settings it takes, with what text says."""
+        """The same form with `text`, which the forms of `READS` get, too."""
         other = copy.copy(self)
         other.text = text
         for name in self.READS:
@@ -254,17 +257,17 @@ class ClosedForm:
 
     @classmethod
     def leaves_out(cls) -> bool:
-        """Whether rows can be left out of its statistics, see `left_out`."""
+        """Whether it can leave rows out, see `left_out`."""
         return cls.left_out is not ClosedForm.left_out
 
     @property
     def is_open(self) -> bool:
-        """Whether leave-one-out is to choose something of it."""
+        """Whether leave-one-out still has to choose a setting."""
         return bool(self.TUNED) and getattr(self, self.TUNED) is None
 
     @property
     def chosen(self) -> float:
-        """The value of the setting `TUNED`, or what stands for it."""
+        """The value of the setting `TUNED`; `UNTUNED` if there is none yet."""
         value = getattr(self, self.TUNED)
         return self.UNTUNED if value is None else value
 
@@ -275,29 +278,31 @@ class ClosedForm:
         return tuple(self.tuned(value) for value in self.grid)
 
     def pick(self, hits: Tensor, rows: int) -> int:
-        """Which of `candidates` is taken, by the `rows` that each has classified
-        rightly: the most, and of equal ones the first."""
+        """The index of the candidate with the most `hits`; the first of equal ones.
+
+        `hits` are how many of the `rows` each candidate classifies rightly.
+        """
         return int(hits.argmax())
 
     def pick_start(self, hits: Tensor, rows: int) -> ClosedForm:
-        """Where training starts: of the `candidates` that it can go on from, the one
-        that `pick` takes by the same hits."""
+        """Where training starts: the one that `pick` would take, by the same hits, if
+        only trainable candidates were there."""
         return self.candidates()[self.pick(hits, rows)].as_start()
 
     @property
     def grid(self) -> tuple[float, ...]:
-        """`GRID`, as far as the statistics bear it."""
+        """The values of `GRID` that the statistics are exact enough for."""
         least = LEAST_COMPRESSED if self.compressed else 0.0
         return tuple(value for value in self.GRID if value >= least)
 
     @property
     def tuned_setting(self) -> str:
-        """Which setting leave-one-out chooses; "" where there is none."""
+        """The setting that leave-one-out chooses; "" if there is none."""
         return self.TUNED
 
     @property
     def at_grid_end(self) -> bool:
-        """Whether its strength is the least regular one that is tried."""
+        """Whether its strength is the least regular one of the grid."""
         return bool(self.TUNED) and self.chosen == self.grid[-1]
 
     def tuned(self, value: float) -> ClosedForm:
@@ -307,7 +312,7 @@ class ClosedForm:
         return other
 
     def untuned(self) -> ClosedForm:
-        """What is taken where leave-one-out cannot choose."""
+        """The form to take if leave-one-out cannot choose."""
         return self.tuned(self.UNTUNED) if self.is_open else self
 
     def described(self) -> dict[str, str | float]:
@@ -318,15 +323,16 @@ class ClosedForm:
         return {**named, self.TUNED: self.chosen} if self.TUNED else named
 
     def left_out(self, components: Components) -> LeftOut:
-        """Scores of rows by each of `candidates`, worked out without the row.
+        """Scores of rows by each of `candidates`, each computed without the row itself.
 
-        `components` are those of clients; a form that is open must define this.
+        `components` are those of clients. A form with a setting to choose must define
+        this.
         """
         raise NotImplementedError
 
     def leave_out(self, components: Components) -> LeftOut:
-        """As `left_out`, of standardized rows where it takes such: the deviations are
-        those of all rows, the one left out among them."""
+        """As `left_out`, with `standardize` on standardized rows. The deviations are
+        those of all rows, including the row left out."""
         if not self.standardize:
             return self.left_out(components)
         by = components.deviations()
@@ -334,7 +340,7 @@ class ClosedForm:
         return lambda rows: score(rows.divided(by))
 
     def work_out(self, seen: Seen) -> tuple[Model, dict]:
-        """The model of `build_model`'s kind, and what to report of it.
+        """The model, of `build_model`'s kind, and a report of it.
 
         Raises
         ------
@@ -344,13 +350,13 @@ class ClosedForm:
         raise NotImplementedError
 
     def seen(self, statistics: Statistics) -> Seen:
-        """The merged statistics as `work_out` is given them."""
+        """The merged statistics as `work_out` gets them."""
         seen = Seen.of(statistics)
         return seen.divided(seen.deviations()) if self.standardize else seen
 
     def make(self, seen: Seen) -> tuple[Model, dict]:
-        """As `work_out`, of standardized rows where it takes such; the model is one of
-        the rows as they are."""
+        """As `work_out`, with `standardize` on standardized rows. The model takes rows
+        as they are."""
         if not self.standardize:
             return self.work_out(seen)
         by = seen.deviations()
@@ -359,11 +365,11 @@ class ClosedForm:
         return model, {**report, "standardize": True}
 
     def strangeness(self, statistics: Statistics) -> Strangeness | None:
-        """How unlike all classes a row is; None if the form does not say it."""
+        """How unlike all classes a row is; None if the form does not tell."""
         return None
 
     def shows_means(self, statistics: Statistics) -> bool:
-        """Whether its weights all but are the class means of `statistics`."""
+        """Whether its weights nearly equal the class means of `statistics`."""
         return True
 
     def solve(
@@ -374,24 +380,24 @@ class ClosedForm:
     ) -> Solved:
         """The model of all clients' merged statistics.
 
-        Where it is not `partition_free` it takes the `components` of the clients, too;
-        without any all rows are in one place. `seed` keys draws, where there are any.
+        If the form is not `partition_free`, it also uses the `components` of the
+        clients. Without any, all rows are in one place. `seed` decides draws, if there
+        are any.
 
-        Its logits are scores up to a term that all seen classes share: the mean of
-        weights and biases (or offsets) over these is zero, which changes no class's
-        probability. Classes without samples are never the largest. All of it is worked
-        out in float64 and from the overall mean, so that data may lie far from the
-        origin, and rounded to float32 at the end.
+        Weights and biases (or offsets) have the mean zero over the seen classes. That
+        changes no probability. A class without samples never has the largest logit. All
+        is computed in float64 and from the overall mean, so that data may lie far from
+        the origin. It is rounded to float32 at the end.
 
         Raises
         ------
         StatisticsError
-            No samples, statistics that do not suffice, a covariance that is not
-            positive definite, weights beyond float32.
+            There are no samples, statistics do not suffice, a covariance is not
+            positive definite, or weights are beyond float32.
         """
         if not statistics.classes:
             raise StatisticsError(
-                f"there is no {self.name} head of no samples: no client sent "
+                f"there are no samples for the {self.name} head: no client sent "
                 f"statistics of any class; lower {setting('min_samples')}"
             )
         seen = Seen.of(statistics, components, seed)
@@ -410,8 +416,8 @@ class ClosedForm:
         return Solved(model.eval().requires_grad_(False), {**report, **details})
 
     def _checked(self, found: Any) -> tuple[Model, dict]:
-        """What `work_out` of a user's own form returned; refused where it cannot be
-        used."""
+        """The result of `work_out` of a user's own form, or an error if it is
+        unusable."""
         whose = f"work_out of the closed form '{self.name}'"
         where = f"{whose}{where_of(self.work_out)}"
         if not isinstance(found, tuple) or len(found) != 2:
@@ -428,17 +434,18 @@ class ClosedForm:
 
 
 def _divide_inputs(model: Model, by: Tensor) -> None:
-    """Make a model of rows divided `by` so much [D] one of the rows as they are."""
+    """Turn a model for rows that are divided by `by` [D] into one for rows as they
+    are."""
     weight = model.weight if isinstance(model, MixtureHead) else model.classifier.weight
     with torch.no_grad():
         weight.copy_(weight.double() / by)
 
 
 def linear_head(weight: Tensor, bias: Tensor, seen: Seen) -> LinearHead:
-    """The head of one weight vector and one bias for each class with samples.
+    """The head with one weight vector and one bias for each class with samples.
 
-    Classes without samples get a bias below all others. The head classifies embeddings
-    as they are, not from `Seen.origin`.
+    Classes without samples get a bias below all others. The head takes embeddings as
+    they are, not relative to `Seen.origin`.
 
     Parameters
     ----------
@@ -449,7 +456,7 @@ def linear_head(weight: Tensor, bias: Tensor, seen: Seen) -> LinearHead:
     Raises
     ------
     ValueError
-        A shape is another one.
+        A shape is wrong.
     """
     wanted = (len(seen.classes), seen.dim), (len(seen.classes),)
     if (weight.shape, bias.shape) != wanted:
@@ -462,8 +469,8 @@ def linear_head(weight: Tensor, bias: Tensor, seen: Seen) -> LinearHead:
     weight = weight - weight.mean(dim=0)
     bias = bias - bias.mean()
     with torch.no_grad():
-        # The seen logits of any x add up to zero, so the largest is at least zero and
-        # the smallest bias at most zero: with weights of zero this is never reached.
+        # The seen logits of any x add up to zero, so the largest is at least zero. The
+        # smallest bias is at most zero, so a class of weight zero stays below it.
         model.classifier.weight.zero_()
         model.classifier.bias.fill_(float(bias.min()) - BELOW)
         model.classifier.weight[seen.classes] = weight.float()

@@ -1,4 +1,4 @@
-"""Settings that closed forms share, and what leave-one-out chooses among."""
+"""Settings that closed forms share, and the values that leave-one-out tries."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from federatedscope_ggeur.settings import (
     positive_or_not_set,
 )
 
-#: How far below those of the seen classes the offset of an unseen class lies.
+#: The offset of an unseen class lies so far below those of the seen classes.
 BELOW = 10.0
 
-#: Shares of the spherical covariance, the largest first, for it wins a tie. The grid
-#: reaches far down: dimensions in different units need shares that small.
+#: Shares of the spherical covariance. The largest comes first: it wins a tie. The grid
+#: reaches far down, because dimensions in different units need small shares.
 SHRINKAGES = (0.9, 0.7, 0.5, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 1e-4, 1e-5, 1e-6)
-#: The share where nothing can be left out, or where that says nothing. It was found on
+#: The share if no rows can be left out, or if that decides nothing. It was found on
 #: data that are not in this repository.
 UNTUNED_SHRINKAGE = 0.3
 
-#: Multiples of a mean eigenvalue, likewise.
+#: Multiples of a mean eigenvalue, also the largest first.
 STRENGTHS = (
     10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001,
     3e-4, 1e-4, 3e-5, 1e-5, 1e-6, 1e-7,
 )  # fmt: skip
-#: Smaller ones are not tried on compressed statistics, whose rounding they would show.
+#: On compressed statistics smaller values are not tried: they would show the rounding.
 LEAST_COMPRESSED = 0.01
 
-#: A common covariance of which more is spherical hides no class means: weights are
-#: these, all but turned.
+#: If a larger share of the common covariance is spherical, the weights show the class
+#: means: they nearly equal them.
 MOST_SPHERICAL = 0.6
 
 
 def priors_key(meaning: str) -> Key:
-    """The setting `priors`: ``"counts"``, or ``"none"``, the same for all."""
+    """The setting `priors`: ``"counts"``; or ``"none"``, equal priors."""
     return Key("priors", "counts", meaning, one_of("counts", "none"))
 
 
 def shrinkage_key(meaning: str) -> Key:
-    """The setting `shrinkage`, a share; not set, leave-one-out chooses it."""
+    """The setting `shrinkage`, a share. If not set, leave-one-out chooses it."""
     return Key(
         "shrinkage",
         NOT_SET,
@@ -61,7 +61,7 @@ def standardize_key(meaning: str) -> Key:
 
 
 def strength_key(meaning: str) -> Key:
-    """The setting `strength`, relative; not set, leave-one-out chooses it."""
+    """The setting `strength`, relative. If not set, leave-one-out chooses it."""
     return Key(
         "strength",
         NOT_SET,

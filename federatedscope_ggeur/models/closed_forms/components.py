@@ -1,4 +1,4 @@
-"""Components: groups of rows, of one class and one place each, and their means."""
+"""Components: groups of rows of one class and one client or domain, and their means."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from federatedscope_ggeur.errors import StatisticsError
 from federatedscope_ggeur.geometry import ClassStatistics, SummedStatistics
 from federatedscope_ggeur.geometry.moments import Located
 
-#: What a component is of, beside its class, the finest first.
-GRAINS = ("client", "domain", "class")
 #: A dimension that varies by less than this share of its mean is constant.
 CONSTANT = 1e-10
 
 
 def deviations(variances: Tensor, means: Tensor) -> Tensor:
-    """The standard deviations of dimensions [D]; 1 for one that is constant up to
+    """The standard deviations of dimensions [D]; 1 if a dimension is constant up to
     rounding."""
     constant = variances <= (CONSTANT * means).square()
     return torch.where(constant, torch.ones_like(variances), variances).sqrt()
@@ -33,16 +31,17 @@ class Components:
     Attributes
     ----------
     labels, counts : Tensor of shape (J,), int64
-        The class and the rows of each; no two of one class, domain and client.
+        The class and the number of rows of each. No two have the same class, domain and
+        client.
     means : Tensor of shape (J, D), float64
     clients, domains : Tensor of shape (J,), int64
-        Where the rows are: a client's number, and the place of its domain in
-        `domain_names`; -1 where those of several are merged.
+        The client's number, and the index of its domain in `domain_names`; -1 if
+        several are merged.
     num_classes : int
-        C, with the classes that have no rows.
+        C, including classes without rows.
     domain_names : tuple of str
     scatter : Tensor of shape (D, D), float64, or None
-        About the components' own means, summed over them; None: not known.
+        The scatter about the components' own means, summed over all; None if unknown.
     """
 
     labels: Tensor
@@ -58,7 +57,8 @@ class Components:
     def of_client(
         cls, statistics: Located, client: int, domain: str, names: tuple[str, ...]
     ) -> Components:
-        """One for each class of a client's statistics, its domain being in `names`."""
+        """One for each class of a client's statistics. Its `domain` is one of
+        `names`."""
         labels = torch.tensor(statistics.classes, dtype=torch.int64)
         scatter = None
         if isinstance(statistics, ClassStatistics):
@@ -78,12 +78,12 @@ class Components:
 
     @classmethod
     def of_classes(cls, statistics: Located) -> Components:
-        """One for each class, the rows being in one place."""
+        """One for each class, as if all rows were in one place."""
         return cls.of_client(statistics, 1, "", ("",))
 
     @classmethod
     def joined(cls, parts: Iterable[Components]) -> Components:
-        """Those of several clients together."""
+        """The components of several clients together."""
         parts = list(parts)
         first = parts[0]
         names = ("labels", "counts", "means", "clients", "domains")
@@ -135,12 +135,12 @@ class Components:
         return deviations(squares / self.total, self.origin)
 
     def divided(self, by: Tensor) -> Components:
-        """Of the rows whose dimensions are divided `by` so much [D]."""
+        """The components of rows whose dimensions are divided by `by` [D]."""
         scatter = self.within() / by / by[:, None]
         return replace(self, means=self.means / by, scatter=scatter)
 
     def within(self) -> Tensor:
-        """`scatter`, which must be known."""
+        """`scatter`; an error if it is unknown."""
         if self.scatter is None:
             raise StatisticsError(
                 "a scatter within classes is needed, but counts and means alone are "
@@ -149,9 +149,9 @@ class Components:
         return self.scatter
 
     def merged(self, grain: str) -> Components:
-        """One for each class and domain, or for each class; "client": as they are.
+        """One for each class and domain, or for each class. "client": unchanged.
 
-        The scatter of those merged is theirs and that of their means (Eq. 4).
+        The merged scatter is the sum of the scatters and of that between means (Eq. 4).
         """
         if grain == "client":
             return self
@@ -159,7 +159,7 @@ class Components:
         keys = torch.stack([self.labels, places], dim=1)
         kept, group = keys.unique(dim=0, return_inverse=True)
         counts = self.counts.new_zeros(len(kept)).index_add(0, group, self.counts)
-        # From the mean of all, so that data may lie far from the origin.
+        # Relative to the mean of all rows, so that data may lie far from the origin.
         share = (self.weights / counts[group])[:, None] * (self.means - self.origin)
         offsets = self.means.new_zeros(len(kept), self.dim).index_add(0, group, share)
         means = self.origin + offsets
@@ -176,9 +176,9 @@ class Components:
         )
 
     def holding(self, labels: Tensor, client: int, domain: int) -> Tensor:
-        """The component that rows of `labels` [n] of a client are of: shape (n,).
+        """The component of each row of a client, by the rows' `labels` [n]: shape (n,).
 
-        -1 where there is none.
+        -1 if there is none.
         """
         here = (self.clients == client) | (self.clients == -1)
         here &= (self.domains == domain) | (self.domains == -1)
@@ -189,7 +189,7 @@ class Components:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one client that a head is scored on.
+    """Rows of one client, for a head to score.
 
     Attributes
     ----------
@@ -198,8 +198,8 @@ class Rows:
     client, domain : int
         As in `Components`.
     inside : Tensor of shape (n,), bool
-        Whether the statistics are of the row, among others; if so it is left out of
-        them when it is scored. Else it is scored by the head of all.
+        Whether the statistics contain the row. If so, it is scored by a head without
+        it; otherwise by the head of all rows.
     """
 
     features: Tensor
@@ -212,7 +212,7 @@ class Rows:
         return len(self.labels)
 
     def divided(self, by: Tensor) -> Rows:
-        """The rows with their dimensions divided `by` so much [D]."""
+        """The rows with their dimensions divided by `by` [D]."""
         return replace(self, features=self.features.double() / by)
 
     def part(self, rows: slice) -> Rows:
@@ -224,15 +224,13 @@ class Rows:
         )
 
     def own(self, components: Components) -> Tensor:
-        """The component that each row is to be left out of, or -1: shape (n,)."""
+        """The component to leave each row out of, or -1: shape (n,)."""
         found = components.holding(self.labels, self.client, self.domain)
         return torch.where(self.inside, found, torch.full_like(found, -1))
 
 
 class ComponentBook:
-    """Keeps the components that clients send, of domains called `names` and others that
-    come up.
-    """
+    """The components that clients have sent. `names` are the domains known before."""
 
     def __init__(self, names: tuple[str, ...]):
         self._names = names
@@ -240,7 +238,7 @@ class ComponentBook:
         self._scatter: Tensor | None = None
 
     def add(self, statistics: Located, client: int, domain: str) -> None:
-        """Take a client's statistics; if any has no scatters, none is kept."""
+        """Add a client's statistics. If any client's have no scatters, none is kept."""
         if domain not in self._names:
             self._names = (*self._names, domain)
         part = Components.of_client(statistics, client, domain, self._names)
@@ -258,6 +256,6 @@ class ComponentBook:
         return not self._parts
 
     def components(self) -> Components:
-        """Those of all clients so far, of which there is one at least."""
+        """The components of all clients so far; at least one."""
         joined = Components.joined(self._parts)
         return replace(joined, scatter=self._scatter, domain_names=self._names)

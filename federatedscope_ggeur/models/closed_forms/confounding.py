@@ -1,8 +1,7 @@
-"""Whether domains and classes can be told apart by what clients have sent.
+"""Whether domains and classes are confounded in what clients have sent.
 
-Rows left out of a client's own statistics are of its own domain. Where a class stands
-mostly in one domain they say nothing of how that class looks in the others, and scores
-by leave-one-out are too good.
+Leave-one-out scores a client's rows, which are of its own domain. If a class is mostly
+in one domain, they do not show how it looks in others. Then the scores are too good.
 """
 
 from __future__ import annotations
@@ -13,44 +12,45 @@ from torch import Tensor
 
 from federatedscope_ggeur.models.closed_forms.components import Components
 
-#: The share from which on labels and domains count as confounded: the larger part.
+#: Labels and domains count as confounded from this share on.
 LARGER_PART = 0.5
-#: Domains, or classes, differ if they do so by more than twice what chance alone gives.
+#: Domains, or classes, differ if they do so more than twice as much as by chance.
 BEYOND_CHANCE = 2.0
-#: Domains also differ if chance gives their shift along the classes less often. Of 540
-#: deals of one real domain's rows to domains at random, the rarest had 2e-5.
+#: Domains also differ if chance rarely gives their shift along the classes. When the
+#: rows of one real domain were dealt to domains at random 540 times, the rarest had
+#: 2e-5.
 RARE = 1e-6
 
 
 def confounded_share(components: Components) -> float:
-    """The share of the variance between domains that goes with the class: 0 to 1.
+    """The share of the variance between domains that the class explains: 0 to 1.
 
-    Zero where there is one domain, or where domains do not differ; 1 where some have
-    no chain of common classes to the others.
+    0 if there is one domain, or if domains do not differ. 1 if no chain of common
+    classes links all domains.
 
     Parameters
     ----------
     components : Components
-        Of clients.
+        The components of clients.
 
     Notes
     -----
-    Means mu_dc of class c in domain d are fitted by ``a_c + b_d``, weighted by their
-    rows n_dc. b is what domains add whatever the class. Over all rows its variance is
-    that between classes, of the means of b over the rows of each, and the rest within
-    classes; the share of the first is returned. It is the part of the shifts that
-    looks like a difference of classes, 0 where all domains have the same shares of
-    classes. With ``L = diag(n_d) - sum_c n_.c n_.c' / n_c``::
+    ``a_c + b_d`` is fitted to the mean mu_dc of each class c in each domain d, weighted
+    by its rows n_dc. b is the shift of a domain, whatever the class. Its variance over
+    all rows is the sum of a variance between classes and one within classes. The share
+    of the first is returned: the part of the shifts that looks like a difference of
+    classes. It is 0 if all domains have the same shares of classes. With ``L =
+    diag(n_d) - sum_c n_.c n_.c' / n_c``::
 
         L b = r,  r_d = sum_c n_dc (mu_dc - mu_c)
         share = 1 - tr(b' L b) / tr(b' (diag(n_d) - n n' / N) b)
 
-    Whether domains differ is asked twice, by F tests: is tr(b' L b) for each degree of
-    freedom larger than the trace of the scatter within components for each of its?
-    First in all dimensions. Where most of hundreds hold noise alone, these hide what a
-    few hold. So then in the directions that class means lie in, within the dimensions
-    that tell classes apart: a shift that can be taken for a difference of classes lies
-    there, too.
+    Two F tests decide whether domains differ. They compare tr(b' L b) with the trace of
+    the scatter within components, each divided by its degrees of freedom. The first
+    test is in all dimensions. If most of hundreds hold only noise, it may miss a shift
+    in a few. So the second test is in the directions of the class means, within the
+    dimensions that tell classes apart: a shift that looks like a difference of classes
+    lies there.
     """
     parts = components.merged("domain")
     present, place = parts.domains.unique(return_inverse=True)
@@ -80,12 +80,12 @@ def confounded_share(components: Components) -> float:
 
 
 def _differ(contrasts: Tensor, parts: Components, of_class: Components) -> bool:
-    """Whether domains differ by more than rows within one do by chance.
+    """Whether domains differ more than chance explains.
 
     Parameters
     ----------
     contrasts : Tensor of shape (d - 1, D)
-        Independent differences between the d domains. By chance alone each has the
+        Independent differences between the d domains. By chance alone, each has the
         covariance of a row within a component.
     parts, of_class : Components
         One for each class and domain; one for each class.
@@ -102,9 +102,9 @@ def _differ(contrasts: Tensor, parts: Components, of_class: Components) -> bool:
 def _class_axes(parts: Components, of_class: Components) -> Tensor:
     """The directions [D, q] that class means lie in, on standardised dimensions.
 
-    Dimensions in which classes do not differ are left out. What chance adds to class
-    means is independent of what it adds to contrasts and scatter. So the test holds in
-    these directions as in any; in those of the largest shift it would not.
+    Dimensions in which classes do not differ are left out. The random errors of class
+    means are independent of those of contrasts and scatter. So the test is valid in
+    these directions; in those of the largest shift it would not be.
     """
     sizes = parts.deviations()
     apart = of_class.weights.sqrt()[:, None] * (of_class.means - parts.origin) / sizes
@@ -116,7 +116,7 @@ def _class_axes(parts: Components, of_class: Components) -> Tensor:
 
 
 def _ratio(contrasts: Tensor, covariance: Tensor) -> float:
-    """Mean square of the contrasts beside what it is by chance: 1 on average."""
+    """The mean square of the contrasts divided by its value by chance: 1 on average."""
     square = float(contrasts.square().sum()) / len(contrasts)
     by_chance = float(covariance.trace())
     return square / by_chance if by_chance > 0 else (float("inf") if square else 0.0)
@@ -125,9 +125,9 @@ def _ratio(contrasts: Tensor, covariance: Tensor) -> float:
 def _chance(contrasts: Tensor, covariance: Tensor, free: int) -> float:
     """How often chance gives contrasts [d-1, q] so large (Dempster 1958).
 
-    The square of a contrast is taken for ``tr(S)/r`` times a chi-square of r degrees of
-    freedom, r = ``tr(S)^2 / tr(S^2)``. S is known from `free` rows, which makes
-    ``tr(S^2)`` too large by about ``tr(S)^2 / free``.
+    The square of a contrast is approximated by ``tr(S)/r`` times a chi-square of r
+    degrees of freedom, r = ``tr(S)^2 / tr(S^2)``. S is estimated from `free` rows, so
+    ``tr(S^2)`` is too large by about ``tr(S)^2 / free``.
     """
     size = float(covariance.trace())
     if not size > 0:

@@ -27,27 +27,27 @@ _TINY = 1e-300
 
 @register_closed_form("fedcof")
 class FedCOF(ClosedForm):
-    """The directions ``G^-1 n_c mu_c`` of length one, without intercepts.
+    """Weights along ``G^-1 n_c mu_c``, of length one, without intercepts.
 
-    A class mean of n rows varies by Sigma / n from client to client, so that means
+    Over clients, a class mean of n rows has the covariance Sigma / n. So the means
     alone show a covariance::
 
         Sigma_c = sum_k n_kc (mu_kc - mu_c)(mu_kc - mu_c)' / (K_c - 1) + gamma I
         G = sum_c (n_c - 1) Sigma_c + N mu mu'
 
-    with K_c the clients that have sent class c; of a class of one client the first term
-    is zero. It depends on how rows lie on clients.
+    with K_c the number of clients that sent class c. For a class of one client, the
+    first term is zero. The result depends on which client has which rows.
 
     Parameters
     ----------
     strength : float, optional
-        gamma as a multiple of the mean variance that the first terms show, so that the
-        scale of embeddings does not matter; None: by leave-one-out, else 1. Where no
-        class has two clients, of the mean square of the class means.
+        gamma as a multiple of the mean variance in the first terms, so that the scale
+        of embeddings does not matter. If no class has two clients, it is a multiple of
+        the mean square of the class means. None: chosen by leave-one-out, else 1.
 
     Notes
     -----
-    gamma is absolute in the paper. ``sum_c (n_c - 1)`` is taken as 1 where it is 0.
+    In the paper gamma is absolute. If ``sum_c (n_c - 1)`` is 0, it counts as 1.
 
     References
     ----------
@@ -61,7 +61,7 @@ class FedCOF(ClosedForm):
         strength_key("FedCOF: what is added to the variances that means show, as a "),
     )
     NEEDS = "means"
-    # Every second of them: to leave rows out costs more here than elsewhere.
+    # Fewer values than elsewhere, because leaving rows out costs more here.
     TUNED, GRID, UNTUNED = "strength", (10.0, 1.0, 0.1, 0.01, 0.001), 1.0
     partition_free = False
     grain = "client"
@@ -87,7 +87,7 @@ class FedCOF(ClosedForm):
 
 @dataclass(frozen=True)
 class Spread:
-    """What the means of clients show of the scatter within classes.
+    """The scatter within classes, as the means of clients show it.
 
     Attributes
     ----------
@@ -129,8 +129,8 @@ class Spread:
         return float(self.counts.sum())
 
     def sums(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The trace that means show, over how many degrees of freedom, and the sum of
-        the squared means of all rows' classes."""
+        """The trace that the means show, its degrees of freedom, and the sum over all
+        rows of the squared means of their classes."""
         several = (self.clients > 1).double()
         return (
             (self.ratios * self.traces).sum(),
@@ -139,13 +139,13 @@ class Spread:
         )
 
     def size(self, total: float) -> float:
-        """What is added to the diagonal of G for a strength of 1."""
+        """The number added to the diagonal of G for a strength of 1."""
         free, dim = total - len(self.counts), self.means.shape[1]
         return float(gamma(*self.sums(), total, free, dim))
 
 
 def _ratios(counts: Tensor, clients: Tensor) -> Tensor:
-    """``(n - 1) / (K - 1)``; zero where there is one client."""
+    """``(n - 1) / (K - 1)``; zero if there is one client."""
     several = clients > 1
     ratio = (counts - 1) / torch.where(several, clients - 1, torch.ones_like(clients))
     return torch.where(several, ratio, torch.zeros_like(ratio))
@@ -154,7 +154,8 @@ def _ratios(counts: Tensor, clients: Tensor) -> Tensor:
 def gamma(
     shown: Tensor, degrees: Tensor, squares: Tensor, total: float, free: float, dim: int
 ) -> Tensor:
-    """What a strength of 1 adds to the diagonal of G: gamma times ``sum_c (n_c - 1)``.
+    """The number that a strength of 1 adds to the diagonal of G: gamma times ``sum_c
+    (n_c - 1)``.
 
     Parameters
     ----------
@@ -175,9 +176,9 @@ def gamma(
 class FedCOFLeftOut:
     """FedCOF, each row left out in turn.
 
-    Without a row of client k and class c one mean moves, or is gone; K_c, n_c and gamma
-    follow. Beside a multiple of I, which is diagonal in any basis, G changes by the
-    means of class c alone: by a matrix of rank K_c + 3 (Woodbury).
+    Without a row of client k and class c, one mean moves or is gone, and K_c, n_c and
+    gamma change. So G changes by a multiple of I, which is diagonal in any basis, and
+    by a matrix of rank K_c + 3 from the means of class c (Woodbury).
     """
 
     def __init__(self, parts: Components, strengths: Sequence[float]):
@@ -203,7 +204,8 @@ class FedCOFLeftOut:
         return found
 
     def _score(self, x: Tensor, j: int) -> list[Tensor]:
-        """Of rows [r, D] of component j, each left out, or of none (-1): [r, C']."""
+        """Scores [r, C'] of rows [r, D] of component j, each left out; -1: rows of no
+        component."""
         change = self._none(x) if j < 0 else self._without(x, j)
         answers = []
         for strength in self._strengths:
@@ -231,8 +233,8 @@ class FedCOFLeftOut:
             for count in (parts.counts[j], spread.counts[i], spread.clients[i])
         )
         k_left, mu = k_c - (n == 1), self._class_means[i]
-        # All from the class mean as it was: of each client, of this one without the
-        # row, and of the class without it.
+        # Relative to the old class mean: the mean of each client, of this client
+        # without the row, and of the class without it.
         apart = self._means[members] - mu
         moved = (self._means[j] - mu) - (x - self._means[j]) / max(n - 1, 1)
         shift = -(x - mu) / max(n_c - 1, 1)
@@ -275,7 +277,8 @@ class FedCOFLeftOut:
             mine = self._sums[own] - x
 
         def times_sums(rows: Tensor) -> Tensor:
-            """Products of [r, ..., D] with the class sums as they are: [r, ..., C']."""
+            """Products of [r, ..., D] with the class sums without the rows: [r, ...,
+            C']."""
             products = rows @ self._sums.T
             if mine is not None:
                 products[..., own] = torch.einsum("r...d,rd->r...", rows, mine)
@@ -298,7 +301,7 @@ class FedCOFLeftOut:
 
 @dataclass(frozen=True)
 class _Change:
-    """What a row's leaving changes, for r rows of one component.
+    """What changes without a row, for r rows of one component.
 
     Attributes
     ----------
@@ -308,9 +311,9 @@ class _Change:
     signs : Tensor of shape (p,)
         ``sum_i signs_i v_i v_i'`` is added to the matrix of `Spread`.
     own : int or None
-        The place of the rows' class among those seen.
+        The index of the rows' class among those seen.
     is_gone : bool
-        Whether that class has no row without it.
+        Whether the class has no other row.
     """
 
     size: Tensor

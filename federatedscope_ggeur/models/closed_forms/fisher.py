@@ -22,11 +22,11 @@ from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
 from federatedscope_ggeur.rng import torch_generator
 from federatedscope_ggeur.settings import Key, fraction, positive, whole
 
-#: The column that biases belong to: by itself their part of the loss is so flat, beside
-#: that of the weights, that L-BFGS takes ten times as many steps.
+#: The value of the column for biases. With 1, the loss would be so flat in the biases,
+#: compared with the weights, that L-BFGS would take ten times as many steps.
 _BIAS_COLUMN = 10.0
-#: Training ends where the gradient is no larger than this in any number; a line search
-#: that rounding ends before that is taken up to the second.
+#: Training ends when no entry of the gradient is larger than the first. If rounding
+#: ends the line search before, the second is accepted, too.
 _TOLERANCE, _STILL_OPTIMAL = 1e-9, 1e-6
 _MOST_STEPS = 3000
 
@@ -35,10 +35,10 @@ _MOST_STEPS = 3000
 class FisherSynthesis(ClosedForm):
     """Softmax regression on draws ``z ~ N(V' mu_c, tau^2 V' Sigma_c V)``, ``W V' x``.
 
-    ``V = S^-1/2 U`` with LDA's common covariance S, shrunk, and the leading directions
-    U of the class means in ``S^-1/2 x``, which hold a share of their scatter. It is
-    trained to its one optimum, by L-BFGS on all draws, with a penalty on the squared
-    norm of the weights.
+    ``V = S^-1/2 U``. S is LDA's common covariance, shrunk. U are the leading directions
+    of the class means in ``S^-1/2 x``; they hold a share of the means' scatter. L-BFGS
+    on all draws trains to the one optimum, with a penalty on the squared norm of
+    weights.
 
     Parameters
     ----------
@@ -49,11 +49,11 @@ class FisherSynthesis(ClosedForm):
     samples : int
         Draws of each class.
     penalty : float
-        What the squared norm of the weights counts for beside the cross-entropy.
+        The weight of the squared norm of the weights beside the cross-entropy.
     shrinkage : float
         Of S, as LDA's.
     priors : {"counts", "none"}
-        What the draws of a class count for together: its rows, or the same for all.
+        The weight of all draws of a class: its rows, or the same for all classes.
 
     References
     ----------
@@ -134,8 +134,8 @@ class FisherSynthesis(ClosedForm):
     def _draw(self, seen: Seen, i: int, directions: Tensor, space: Tensor) -> Tensor:
         """Of the i-th class seen: shape (samples, r).
 
-        Noise is drawn in all D dimensions and the roots are symmetric: no choice of
-        basis, of U or of a root, changes the head.
+        Noise is drawn in all D dimensions, and the roots are symmetric. So the head
+        does not depend on the basis of U or of a root.
         """
         c = seen.classes[i]
         covariance = space.T @ (seen.scatter(c) / seen.counts[i]) @ space
@@ -150,13 +150,13 @@ class FisherSynthesis(ClosedForm):
 
 
 def train(draws: Tensor, shares: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-    """Weights [C, r] and biases [C] at the least cross-entropy of draws [C, m, r], of
-    which those of a class count for its share [C], plus `penalty` |weights|^2.
+    """Weights [C, r] and biases [C] with the least cross-entropy of draws [C, m, r]
+    plus `penalty` |weights|^2. The draws of a class together count for its share [C].
 
     Raises
     ------
     StatisticsError
-        L-BFGS does not come to it.
+        L-BFGS does not reach the optimum.
     """
     classes, samples, dim = draws.shape
     rows = torch.cat(
@@ -187,7 +187,7 @@ def train(draws: Tensor, shares: Tensor, penalty: float) -> tuple[Tensor, Tensor
     steepest = float(weight.grad.abs().max())  # type: ignore[union-attr]  # it has one
     if not steepest <= _STILL_OPTIMAL:
         raise StatisticsError(
-            "the fisher head does not come to its optimum: take a smaller "
+            "the fisher head does not reach its optimum: set a smaller "
             "ggeur.fisher.spread, or a ggeur.fisher.penalty nearer to its default"
         )
     found = weight.detach()

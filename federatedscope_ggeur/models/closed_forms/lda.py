@@ -44,19 +44,19 @@ from federatedscope_ggeur.settings import Key, one_of
 class LinearDiscriminant(ClosedForm):
     """``x^T S^-1 mu_c - mu_c^T S^-1 mu_c / 2 + log pi_c``.
 
-    S is the common covariance, ``W/(N-C)`` shrunk to a multiple of the identity, with W
-    the within-class scatter and N samples of C classes.
+    S is the common covariance: ``W/(N-C)``, shrunk towards a multiple of the identity.
+    W is the within-class scatter of N samples of C classes.
 
     Parameters
     ----------
     shrinkage : float, optional
-        Share of the spherical covariance in the common one, 0 to 1; None: by `rule`.
+        Share of the spherical covariance in the common one, 0 to 1; None: chosen by
+        `rule`.
     rule : {"leave_one_out", "ledoit_wolf"}
-        What chooses the shrinkage: rows left out, or Ledoit and Wolf's rule for
-        Gaussian data. Where no rows can be left out, generalised cross-validation takes
-        their place.
+        How the shrinkage is chosen: by leave-one-out, or by Ledoit and Wolf's rule for
+        Gaussian data. If no rows can be left out, generalised cross-validation chooses.
     priors : {"counts", "none"}
-        By merged counts, or the same for all classes seen.
+        By merged counts, or equal for all seen classes.
     standardize : bool
         Whether dimensions are divided by their standard deviations first.
     """
@@ -120,7 +120,7 @@ class LinearDiscriminant(ClosedForm):
         """As `common_covariance`, shrunk as the settings say.
 
         LDA with ``W + kappa I`` and ridge regression with ``T + kappa I`` span the same
-        directions, so what generalised cross-validation finds for one is the other's.
+        directions. So generalised cross-validation for one also serves the other.
         """
         rows, classes = int(seen.total), len(seen.classes)
         if not self.is_open:
@@ -158,8 +158,8 @@ def discriminant(
 ) -> tuple[Tensor, Tensor]:
     """Weights and biases of LDA's scores with ``S^-1 d_c`` as `directions` [C', D].
 
-    ``z = x - m`` and ``d_c = mu_c - m`` in place of x and mu_c change the scores by a
-    term without c.
+    With ``z = x - m`` and ``d_c = mu_c - m`` instead of x and mu_c, scores change by a
+    term that is the same for all classes.
     """
     at_origin = log_priors - (seen.offsets * directions).sum(dim=1) / 2
     weight = directions - directions.mean(dim=0)

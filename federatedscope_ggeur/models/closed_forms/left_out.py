@@ -1,7 +1,7 @@
-"""Scores of rows by the head that all other rows give, without working it out anew.
+"""Scores of each row by the head of all other rows, without solving anew for each row.
 
-Each class here is made of the statistics of all rows once, and then scores rows of any
-client exactly as the head does that is worked out without the row.
+A class here is made once, from the statistics of all rows. It then scores rows of any
+client exactly as a head would that was computed without the row.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from torch import Tensor
 
 from federatedscope_ggeur.models.closed_forms.components import Components, Rows
 
-#: From rows to scores [n, C] for each candidate; -inf for a class that is not seen.
+#: From rows to scores [n, C] for each candidate; -inf for an unseen class.
 LeftOut = Callable[[Rows], "list[Tensor]"]
 
-#: What is left of a trace when all is subtracted, relative to it.
+#: A trace minus itself leaves up to this share of it.
 ROUNDING = 1e-12
-#: For what is positive, unless statistics that were compressed do not hold the row.
+#: A lower limit. Only compressed statistics, which do not hold the row exactly, reach
+#: it.
 _LEAST = 1e-12
 _CHUNK_ROWS = 512
 
 
 def is_right(scores: Tensor, labels: Tensor) -> Tensor:
-    """Which rows these scores [n, C] classify rightly: shape (n,), bool."""
+    """Which rows the scores [n, C] classify rightly: shape (n,), bool."""
     return (scores.argmax(dim=1) == labels) & torch.isfinite(scores.amax(dim=1))
 
 
 def left_out_hits(score: LeftOut, rows: Rows) -> Tensor:
     """How many rows each candidate classifies rightly: shape (candidates,), int64.
 
-    A row without which no class is left is a miss.
+    If no class is left without a row, the row is a miss.
     """
     hits: Tensor | None = None
     for start in range(0, len(rows), _CHUNK_ROWS):
@@ -46,10 +47,10 @@ def left_out_hits(score: LeftOut, rows: Rows) -> Tensor:
 
 
 class Left(NamedTuple):
-    """Rows and what is without each of them, in the eigenbasis of the scatter."""
+    """Rows, and what is left without each, in the eigenbasis of the scatter."""
 
-    x: Tensor  # [n, D] from the mean of all
-    z: Tensor  # [n, D] from the mean of the own component; 0 without one
+    x: Tensor  # [n, D] relative to the mean of all rows
+    z: Tensor  # [n, D] relative to the mean of the own component; 0 without one
     own: Tensor  # [n] the own component, or -1
     growth: Tensor  # [n] n_j / (n_j - 1); 0 if the row is in no component, or alone
     degrees: Tensor  # [n]
@@ -59,15 +60,15 @@ class Left(NamedTuple):
 
 
 class DiscriminantLeftOut:
-    """LDA, the mixture discriminant and nearest means, each row left out in turn.
+    """LDA, the mixture discriminant and nearest means, leaving out each row in turn.
 
     Parameters
     ----------
     parts : Components
         One for each class (LDA), or several.
     shrinkages : sequence of float, or None
-        Shares g of the spherical covariance, one a candidate; None: one candidate whose
-        covariance is the identity.
+        Shares g of the spherical covariance, one for each candidate. None: there is one
+        candidate, whose covariance is the identity.
     priors : {"counts", "none"}
 
     Attributes
@@ -75,20 +76,22 @@ class DiscriminantLeftOut:
     basis : Tensor of shape (D, D)
         The eigenbasis of the scatter.
     means : Tensor of shape (J, D)
-        Of the components, from the mean of all, in `basis`.
+        The components' means relative to the mean of all rows, in `basis`.
 
     Notes
     -----
-    With z = x - mu_j and S the summed scatter, a row i of component j leaves
-    S - n_j/(n_j - 1) z z', of trace t, and N - 1 - J degrees of freedom v, so that the
-    covariance is ``A - b z z'`` with A diagonal in the eigenbasis of S::
+    Let z = x - mu_j, and S the summed scatter. Without a row i of component j, the
+    scatter is S - n_j/(n_j - 1) z z', of trace t, with v = N - 1 - J degrees of
+    freedom. So the covariance is ``A - b z z'`` with A diagonal in the eigenbasis of
+    S::
 
         A = (1 - g) S / v + g t / (v D) I,   b = (1 - g) n_j / ((n_j - 1) v)
 
-    With q = z' A^-1 z the squared distance of x to another component, a = x - mu_l, is
-    ``a' A^-1 a + b (a' A^-1 z)^2 / (1 - b q)``, and to its own, whose mean moves away
-    from x, ``(n_j / (n_j - 1))^2 (q + b q^2 / (1 - b q))`` (Sherman and Morrison). A
-    component of that row alone is gone without it, and S is unchanged.
+    Let q = z' A^-1 z and a = x - mu_l. The squared distance of x to another component l
+    is ``a' A^-1 a + b (a' A^-1 z)^2 / (1 - b q)`` (Sherman and Morrison). The mean of
+    its own component moves away from x: the squared distance is ``(n_j / (n_j - 1))^2
+    (q + b q^2 / (1 - b q))``. A component of that row alone is gone, and S is
+    unchanged.
     """
 
     def __init__(
@@ -119,11 +122,11 @@ class DiscriminantLeftOut:
             distances[shares, left.own[shares]] = to_own[shares]
             return self.by_class(left.log_priors - distances / 2)
 
-        # Nearest means have no scatter, and with that no share of it matters.
+        # Nearest means have no scatter, so no share of it matters.
         return [scores(g) for g in self._shrinkages or [1.0]]
 
     def left(self, rows: Rows) -> Left:
-        """The rows, and what is without each of them."""
+        """The rows, and what is left without each."""
         parts, own = self.parts, rows.own(self.parts)
         x = (rows.features.double() - parts.origin) @ self.basis
         inside, counts = own >= 0, parts.weights[own.clamp(min=0)]
@@ -161,13 +164,14 @@ class DiscriminantLeftOut:
         return distances
 
     def _log_priors(self, own: Tensor, inside: Tensor) -> Tensor:
-        """Of each component without the row, -inf where it is gone: shape (n, J)."""
+        """The log prior of each component without the row; -inf if it is gone: shape
+        (n, J)."""
         counts = self.parts.weights.repeat(len(own), 1)
         index = torch.nonzero(inside).flatten()
         counts[index, own[index]] -= 1
         logs = counts.log()
         if self._priors == "none":
-            # The same for each class; its components count for their shares of it.
+            # Classes are equal; within one, components count for their shares.
             logs = torch.where(
                 counts > 0, logs - self.by_class(logs)[:, self.parts.labels], logs
             )
@@ -182,7 +186,7 @@ class DiscriminantLeftOut:
 def sum_by_class(scores: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     """The log-sum-exp of scores [n, J] over the components of each class [n, C].
 
-    -inf where a class has none.
+    -inf if a class has none.
     """
     summed = scores.new_full((len(scores), num_classes), -torch.inf)
     if len(labels) == len(labels.unique()):
@@ -194,7 +198,7 @@ def sum_by_class(scores: Tensor, labels: Tensor, num_classes: int) -> Tensor:
 
 
 class RidgeLeftOut:
-    """Ridge regression on one-hot labels, each row left out in turn.
+    """Ridge regression on one-hot labels, leaving out each row in turn.
 
     Parameters
     ----------
@@ -205,11 +209,12 @@ class RidgeLeftOut:
 
     Notes
     -----
-    With x from the mean of all, lambda fixed and an intercept that is not penalised,
-    ``h = 1/N + x' (T + lambda I)^-1 x`` is the row's entry of the hat matrix, and its
-    prediction without it is ``(f(x) - h y) / (1 - h)`` with f the regression on all
-    rows. Leaving it out changes lambda, too, by ``-a N / ((N - 1) D) |x|^2``: f and h
-    are those at that lambda, where T + lambda I is diagonal in the same eigenbasis.
+    Let x be relative to the mean of all rows, lambda fixed, and the intercept not
+    penalised. Then ``h = 1/N + x' (T + lambda I)^-1 x`` is the row's entry of the hat
+    matrix. Its prediction without it is ``(f(x) - h y) / (1 - h)``, with f the
+    regression on all rows. Without the row, lambda changes by ``-a N / ((N - 1) D)
+    |x|^2``. So f and h are taken at that lambda, where T + lambda I is diagonal in the
+    same eigenbasis.
     """
 
     def __init__(self, parts: Components, strengths: Sequence[float]):

@@ -38,17 +38,18 @@ from federatedscope_ggeur.settings import Key, one_of
 class MixtureDiscriminant(ClosedForm):
     """``log sum_{j of c} pi_j exp(x^T S^-1 mu_j - mu_j^T S^-1 mu_j / 2)``.
 
-    A component j is the rows of one class and one domain, or one class and one client.
-    S is their common covariance, shrunk as LDA's: the scatter about the components' own
-    means, divided by N - J. So it depends on how rows lie on clients. It helps where
-    domains, or clients, differ in more than their shares of the classes.
+    A component j holds the rows of one class and one domain, or one class and one
+    client. S is the common covariance of the J components, shrunk as in LDA: the
+    scatter about their own means, divided by N - J. So the result depends on which
+    client has which rows. It helps if domains, or clients, differ in more than their
+    shares of classes.
 
     Parameters
     ----------
     components : {"domain", "client"}
     shrinkage : float, optional
-        Share of the spherical covariance in S, 0 to 1; None: by leave-one-out, else
-        0.3.
+        Share of the spherical covariance in S, 0 to 1; None: chosen by leave-one-out,
+        else 0.3.
     priors : {"counts", "none"}
         ``pi_j = n_j / N``, or n_j / n_c.
     standardize : bool
@@ -124,11 +125,12 @@ class MixtureDiscriminant(ClosedForm):
 def _head(
     weight: Tensor, bias: Tensor, labels: Tensor, parts: Components
 ) -> MixtureHead:
-    """The head of weights [J, D] and biases [J] of components of `labels` [J]."""
+    """The head with weights [J, D] and biases [J]; `labels` [J] are the components'
+    classes."""
     bias = bias - bias.mean()
     unseen = sorted(set(range(parts.num_classes)) - set(labels.tolist()))
-    # The components' scores of any x add up to zero, so the largest is at least zero,
-    # and the smallest bias at most: with weights of zero this is never reached.
+    # The components' scores of any x add up to zero, so the largest is at least zero.
+    # The smallest bias is at most zero, so a class of weight zero stays below it.
     lowest = bias.new_full((len(unseen),), float(bias.min()) - BELOW)
     return MixtureHead.of_components(
         torch.cat([weight, weight.new_zeros(len(unseen), parts.dim)]),

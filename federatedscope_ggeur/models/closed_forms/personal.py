@@ -1,7 +1,7 @@
-"""Heads of clients: LDA whose class means lie between a client's own and the merged.
+"""Heads of clients: LDA with class means between a client's own and the merged ones.
 
 Class c of client k has the mean ``(n_kc mu_kc + kappa mu_c) / (n_kc + kappa)``. The
-common covariance, its shrinkage and the priors are those of the head of all.
+common covariance, its shrinkage and the priors are those of the head of all clients.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from federatedscope_ggeur.models.closed_forms.seen import Seen
 from federatedscope_ggeur.models.closed_forms.shrinkage import common_covariance
 from federatedscope_ggeur.models.linear import LinearHead
 
-#: The kappas that leave-one-out chooses among. The first is the head of all.
+#: The kappas that leave-one-out tries. The first gives the head of all clients.
 KAPPAS = (math.inf, 1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.0)
-#: What a client's share of a class is drawn to the merged one by (`prior_own`).
+#: The merged shares of classes count like so many rows of the client (`prior_own`).
 _PRIOR_ROWS = 1.0
 
 
 @dataclass(frozen=True)
 class OwnMeans:
-    """What a client adds to the merged statistics.
+    """A client's own part of the merged statistics.
 
     Attributes
     ----------
@@ -49,15 +49,15 @@ class OwnMeans:
 
     @classmethod
     def of(cls, features: Tensor, labels: Tensor, num_classes: int) -> OwnMeans:
-        """Of the client's rows that are in the merged statistics."""
+        """The counts and means of the client's rows in the merged statistics."""
         counts = torch.bincount(labels, minlength=num_classes)
         sums = torch.zeros(num_classes, features.shape[1], dtype=torch.float64)
         sums.index_add_(0, labels, features.double())
         return cls(counts, sums / counts.clamp(min=1)[:, None])
 
     def drawn_to(self, means: Tensor, labels: Tensor, kappa: float) -> Tensor:
-        """The client's means of the classes `labels` [J], drawn to the merged `means`
-        [J, D]; without rows of its own, these.
+        """The client's means of the classes `labels` [J], drawn towards the merged
+        `means` [J, D]. For classes without own rows, the merged means.
         """
         n = self.counts[labels].double()[:, None]
         if math.isinf(kappa):
@@ -67,13 +67,13 @@ class OwnMeans:
 
 
 class PersonalLeftOut:
-    """Scores of a client's rows by its own head, each row left out in turn.
+    """Scores of a client's rows by its own head, leaving out each row in turn.
 
-    One candidate for each kappa.
+    There is one candidate for each kappa.
 
     Notes
     -----
-    Without a row x of class c, the mean of all is mu_c' and that of the client
+    Without a row x of class c, the merged mean is mu_c'. The client's is
     ``m' = ((n_kc - 1) mu_kc' + kappa mu_c') / (n_kc - 1 + kappa)``. The covariance is
     ``A - b z z'`` as in `DiscriminantLeftOut`. So with a = x - m' the squared distance
     to the own class is ``a' A^-1 a + b (a' A^-1 z)^2 / (1 - b q)``.
@@ -106,7 +106,7 @@ class PersonalLeftOut:
     def _put_own(
         self, distances: Tensor, left: Left, inverse: Tensor, b: Tensor, kappa: float
     ) -> None:
-        """Put the distances to the own class, whose mean is without the row."""
+        """Set the distances to the own class, whose mean excludes the row."""
         rows = torch.nonzero(left.growth > 0).flatten()
         component = left.own[rows]
         x, z = left.x[rows], left.z[rows]
@@ -129,19 +129,19 @@ class PersonalLeftOut:
 
 
 class PersonalHeads:
-    """Clients' own heads by one LDA. What they share is worked out once.
+    """Clients' own heads by one LDA. The common parts are computed once.
 
     Parameters
     ----------
     form : LinearDiscriminant
-        Its strength is chosen.
+        Its strength must be chosen.
     components : Components
-        What all clients have sent, merged.
+        The components of all clients.
 
     Attributes
     ----------
     scale : Tensor of shape (D,), or None
-        What `form` divides dimensions by; None if by nothing.
+        The numbers that `form` divides dimensions by; None if it does not.
     """
 
     def __init__(self, form: LinearDiscriminant, components: Components):
@@ -150,7 +150,7 @@ class PersonalHeads:
         self._parts = parts if self.scale is None else parts.divided(self.scale)
 
     def left_out(self, own: OwnMeans) -> PersonalLeftOut:
-        """Scores of a client's rows, which the caller has divided by `scale`."""
+        """Scores of a client's rows. The caller must have divided them by `scale`."""
         return PersonalLeftOut(self._left_out_of_all, self._form.chosen, self._in(own))
 
     def head(
@@ -166,9 +166,9 @@ class PersonalHeads:
         ----------
         own : OwnMeans
         kappa : float
-            How many rows the merged means count for.
+            The merged means count like so many rows.
         temperature : float
-            What the scores are divided by.
+            Scores are divided by it.
         prior_own : bool
             Whether the priors are the client's own shares of the classes.
         """
@@ -189,7 +189,7 @@ class PersonalHeads:
         return linear_head(weight / temperature, bias / temperature, seen)
 
     def _in(self, own: OwnMeans) -> OwnMeans:
-        """In the units of `form`."""
+        """The means in the units of `form`."""
         if self.scale is None:
             return own
         return OwnMeans(own.counts, own.means / self.scale)

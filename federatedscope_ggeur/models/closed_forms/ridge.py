@@ -42,10 +42,10 @@ class RidgeRegression(ClosedForm):
     ----------
     strength : float, optional
         lambda as a multiple of the mean eigenvalue of T, so that the scale of
-        embeddings does not matter; None: by leave-one-out or, where no rows can be left
-        out, by generalised cross-validation.
+        embeddings does not matter. None: chosen by leave-one-out; or, if no rows can be
+        left out, by generalised cross-validation.
     alpha : float, optional
-        lambda itself, in place of a strength. The intercept is penalised as well then:
+        lambda itself, instead of a strength. The intercept is then penalised, too:
         ``A^-1 B`` on ``[x; 1]`` with ``A = sum [x;1][x;1]^T + alpha I``.
     standardize : bool
         Whether dimensions are divided by their standard deviations first.
@@ -64,8 +64,8 @@ class RidgeRegression(ClosedForm):
         (T + N m m^T + alpha I) w + N m b = n_c mu_c
         N m^T w + (N + alpha) b = n_c
 
-    give ``M w = n_c d_c + alpha b m``, and b by putting w into the second: no matrix
-    that holds the outer product of a mean far from the origin.
+    give ``M w = n_c d_c + alpha b m``. Putting w into the second gives b. So no matrix
+    holds the outer product of a mean far from the origin.
     """
 
     meaning = "ridge regression on one-hot labels, with an intercept"

@@ -1,4 +1,4 @@
-"""The classes with samples, as closed forms see the merged statistics."""
+"""The merged statistics of the classes with samples, for closed forms."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Statistics = Union[ClassStatistics, SummedStatistics, MeanStatistics]
 
 @dataclass(frozen=True)
 class Seen:
-    """What a closed form sees: the C' classes with samples; all tensors are float64.
+    """What a closed form gets: the C' classes with samples. All tensors are float64.
 
     Attributes
     ----------
     statistics : ClassStatistics, SummedStatistics or MeanStatistics
-        The merged statistics of all clients, as much as the form's `NEEDS` asks for.
+        The merged statistics of all clients, as the form's `NEEDS` asks for.
     classes : list of int
         The C' classes with samples, ascending. Row i below is of `classes[i]`.
     counts : Tensor of shape (C',)
@@ -39,19 +39,19 @@ class Seen:
     origin : Tensor of shape (D,)
         The mean of all rows.
     offsets : Tensor of shape (C', D)
-        Class means less `origin`. Work with these: embeddings may lie far from zero.
+        Class means minus `origin`. Work with these: embeddings may lie far from zero.
     components : Components
-        Counts, means and scatters of each class and client or domain, where the form's
-        `grain` asks for them; else of each class.
+        Counts, means and scatters of each class and client or domain, if the form's
+        `grain` asks for them; otherwise of each class.
     seed : int
-        Keys every draw.
+        Decides every draw.
     within : Tensor of shape (D, D)
         The scatter of all rows around the means of their classes. For `NEEDS` "pooled"
         or "class".
     dim : int
         D.
     num_classes : int
-        C, with the classes that have no samples.
+        C, including classes without samples.
     """
 
     statistics: Statistics
@@ -88,17 +88,17 @@ class Seen:
         return deviations((self.within.diagonal() + between) / self.total, self.origin)
 
     def divided(self, by: Tensor) -> Seen:
-        """The same of the rows whose dimensions are divided `by` so much [D]."""
+        """The same for rows whose dimensions are divided by `by` [D]."""
         held = self.statistics
         if isinstance(held, MeanStatistics):
-            raise StatisticsError("means alone say nothing of how dimensions vary")
+            raise StatisticsError("means alone do not show how dimensions vary")
         nowhere = torch.zeros_like(self.origin)
         statistics = held.mapped(nowhere, lambda rows: rows / by)
         return Seen.of(statistics, self.components.divided(by), self.seed)
 
     @cached_property
     def within(self) -> Tensor:
-        """The within-class scatter: shape (D, D); forms of NEEDS "pooled" or more."""
+        """The within-class scatter: shape (D, D). For NEEDS "pooled" or "class"."""
         held = self.statistics
         if isinstance(held, MeanStatistics):
             raise StatisticsError(
@@ -123,11 +123,11 @@ class Seen:
 
     @property
     def num_classes(self) -> int:
-        """C, with the classes that have no samples."""
+        """C, including classes without samples."""
         return self.statistics.num_classes
 
     def scatter(self, c: int) -> Tensor:
-        """Of class c alone: shape (D, D); for forms of NEEDS "class"."""
+        """The scatter of class c alone: shape (D, D). For NEEDS "class"."""
         if not isinstance(self.statistics, ClassStatistics):
             raise StatisticsError(
                 "a covariance for each class is needed, but the statistics are summed "
@@ -136,7 +136,7 @@ class Seen:
         return self.statistics.scatter(c)
 
     def log_priors(self, priors: str) -> Tensor:
-        """Of shape (C',); zero if all are the same (``"none"``)."""
+        """Log priors of shape (C',); zero for ``"none"``, equal priors."""
         if priors == "none":
             return torch.zeros_like(self.counts)
         return (self.counts / self.total).log()

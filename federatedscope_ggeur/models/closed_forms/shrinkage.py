@@ -9,10 +9,10 @@ from torch import Tensor
 
 from federatedscope_ggeur.errors import StatisticsError
 
-#: What is smaller, relative to the whole, is rounding.
+#: Smaller relative differences are rounding.
 _GAIN = 1e-6
-#: Multiples of the mean eigenvalue that generalised cross-validation tries, six to each
-#: power of ten, the most regular first.
+#: Multiples of the mean eigenvalue that generalised cross-validation tries: six for
+#: each power of ten, the most regular first.
 GCV_STRENGTHS = tuple(10 ** (-step / 6) for step in range(-12, 43))
 
 
@@ -38,7 +38,7 @@ def common_covariance(
     Raises
     ------
     StatisticsError
-        The covariance is singular, as that of fewer than D + C samples is unshrunk.
+        The covariance is singular. Unshrunk, that of fewer than D + C samples is.
     """
     degrees, dim = samples - classes, len(within)
     covariance = within / degrees if degrees > 0 else torch.zeros_like(within)
@@ -65,9 +65,10 @@ def common_covariance(
 
 
 def ledoit_wolf(covariance: Tensor, degrees: int) -> float:
-    """Share of the spherical covariance for one [D, D] of `degrees` >= 2 samples.
+    """The share of the spherical covariance, for a covariance [D, D] of `degrees` >= 2
+    samples.
 
-    The Rao-Blackwellised estimator, which is Ledoit and Wolf's for Gaussian data. The
+    It is the Rao-Blackwellised estimator: Ledoit and Wolf's for Gaussian data. The
     general one needs fourth moments, which never travel.
 
     References
@@ -85,11 +86,12 @@ def ledoit_wolf(covariance: Tensor, degrees: int) -> float:
 
 
 def ridge_by_gcv(within: Tensor, counts: Tensor, offsets: Tensor) -> float:
-    """What ridge regression on one-hot labels adds to the eigenvalues of the scatter of
-    all rows, by generalised cross-validation. Merged statistics alone say it.
+    """The lambda of ridge regression on one-hot labels, by generalised
+    cross-validation.
 
-    It is the lambda with the least ``N RSS / (N - df)^2``, with T the scatter of all
-    rows, B the sums of centred rows by class, and M = T + lambda I::
+    Merged statistics suffice. It is the lambda with the least ``N RSS / (N - df)^2``,
+    with T the scatter of all rows, B the sums of centred rows by class, and M = T +
+    lambda I::
 
         df = 1 + tr(T M^-1),  RSS = sum_c n_c (1 - n_c / N) - tr(B' M^-1 (M + lambda I)
         M^-1 B)
@@ -122,7 +124,7 @@ def ridge_by_gcv(within: Tensor, counts: Tensor, offsets: Tensor) -> float:
     squares = (sums @ basis).square().sum(dim=0)
     there = values > len(values) * torch.finfo(values.dtype).eps * values.max()
     values, squares = values[there], squares[there]
-    # Without lambda; what lambda adds is summed up apart, for it may be tiny.
+    # Without lambda. The part that lambda adds may be tiny, so it is summed separately.
     of_labels = float((counts * (1 - counts / total)).sum())
     unexplained = max(of_labels - float((squares / values).sum()), 0.0)
     if unexplained < _GAIN * of_labels:
@@ -133,7 +135,7 @@ def ridge_by_gcv(within: Tensor, counts: Tensor, offsets: Tensor) -> float:
         left = strength * size / (values + strength * size)
         residual = unexplained + float((squares / values * left.square()).sum())
         score = residual / (spare + float(left.sum())) ** 2
-        # Rounding must not choose, so that every partition gives the same head.
+        # Rounding must not decide: every partition must give the same head.
         if score < (1 - _GAIN) * best:
             best, found = score, strength
     return found * size
@@ -142,8 +144,8 @@ def ridge_by_gcv(within: Tensor, counts: Tensor, offsets: Tensor) -> float:
 def stable_cholesky(matrix: Tensor) -> Tensor | None:
     """The lower factor, or None if the matrix [D, D] is singular to rounding.
 
-    A squared pivot is what the variables before leave of a variance; one within
-    rounding of nothing would pass Cholesky's own test by chance.
+    A squared pivot is the part of a variance that earlier variables do not explain. If
+    it is zero up to rounding, it may pass Cholesky's own test by chance.
     """
     root, failed = torch.linalg.cholesky_ex(matrix)
     least = len(matrix) * torch.finfo(matrix.dtype).eps * matrix.diagonal()

@@ -1,9 +1,8 @@
-"""Temperatures: what the scores of a head are divided by, so that softmax is honest.
+"""Temperatures: scores of a head are divided by them, so that softmax is calibrated.
 
-The scores of a one-shot head choose the right class more often than their softmax
-says, or less often. Divided by a temperature T they choose the same class, and their
-softmax says how often it is right. T is chosen by the log-loss of rows that are left
-out of the statistics.
+A one-shot head is right more often, or less often, than the softmax of its scores says.
+Divided by a temperature T, the scores choose the same class, and their softmax says how
+often it is right. The log-loss of rows left out of the statistics chooses T.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ from federatedscope_ggeur.models.ensemble import EnsembleHead
 from federatedscope_ggeur.models.linear import LinearHead
 from federatedscope_ggeur.models.mixture import MixtureHead
 
-#: How many temperatures are tried: half-octaves, from 2^-8 to 2^4 times the spread.
+#: Number of temperatures that are tried: half-octaves from 2^-8 to 2^4 times the
+#: spread.
 TEMPERATURES = 25
 _LOWEST = -8
-#: Log-losses are sent as whole multiples of 1/64 nat: exact ones tell rows apart.
+#: Log-losses are sent as multiples of 1/64 nat, because exact ones would identify rows.
 LOSS_UNITS = 64
 LARGEST_LOSS = 2**50
 #: Bins of equal width for the largest probability of a row.
@@ -36,7 +36,7 @@ _CHUNK_ROWS = 512
 def temperatures(spread: float) -> tuple[float, ...]:
     """Half-octaves around the `spread` of a head's scores, ascending, 1 among them.
 
-    If 1 lies outside, it takes the place of the end that is nearer to it.
+    If 1 lies outside, it replaces the nearer end.
     """
     first = round(2 * math.log2(spread)) + 2 * _LOWEST if spread > 0 else 2 * _LOWEST
     steps = list(range(first, first + TEMPERATURES))
@@ -48,7 +48,7 @@ def temperatures(spread: float) -> tuple[float, ...]:
 def spread_of_scores(model: Model, components: Components) -> float:
     """How far apart a head's scores of the classes lie at the class means.
 
-    The root mean square over classes and rows, about the mean of each row's scores.
+    It is the root mean square over classes and rows, about the mean of a row's scores.
     """
     parts = components.merged("class")
     scores = model.in_chunks(model, parts.means.float()).double()[:, parts.classes]
@@ -60,7 +60,7 @@ def spread_of_scores(model: Model, components: Components) -> float:
 def left_out_losses(
     score: LeftOut, rows: Rows, by: Sequence[float]
 ) -> tuple[Tensor, int]:
-    """The summed log-loss of rows at each temperature, and how many rows these are.
+    """The summed log-loss of rows at each temperature, and the number of rows.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def left_out_losses(
     Returns
     -------
     Tensor of shape (candidates, len(by)), float64
-        In nats. Rows whose class has no score are not in them.
+        In nats. Rows whose class has no score are left out.
     int
     """
     candidates = len(score(rows.part(slice(0))))
@@ -101,9 +101,9 @@ def log_losses(
     Returns
     -------
     Tensor of shape (len(by), m)
-        Of the m rows that have one.
+        For the m rows that have one.
     Tensor of shape (n,), bool
-        Which these are.
+        Which rows have one.
     """
     own = scores.gather(1, labels[:, None])[:, 0]
     scored = torch.isfinite(own)
@@ -112,9 +112,10 @@ def log_losses(
 
 
 def left_out_confidences(score: LeftOut, rows: Rows, temperature: float) -> Tensor:
-    """How many rows have their largest probability in each of the bins: int64.
+    """The number of rows whose largest probability lies in each bin: int64.
 
-    `score` is of one candidate. Rows without which no class is left are in the lowest.
+    `score` has one candidate. A row without which no class is left is in the lowest
+    bin.
     """
     counts = torch.zeros(CONFIDENCE_BINS, dtype=torch.int64)
     for start in range(0, len(rows), _CHUNK_ROWS):
@@ -133,9 +134,9 @@ def in_units(losses: Tensor) -> Tensor:
 def best_temperature(losses: Sequence[float], by: Sequence[float]) -> float:
     """The temperature with the least log-loss, between those that were tried.
 
-    It is the lowest point of the parabola in log T through the three lowest losses. The
-    log-loss falls and then rises with T, so this is never worse than any that was
-    tried and lies beyond these three, T = 1 among them.
+    It is the lowest point of the parabola in log T through the lowest loss and its two
+    neighbours. The log-loss falls and then rises with T. So this is no worse than any
+    temperature that was tried beyond these three.
     """
     lowest = min(range(len(by)), key=lambda i: losses[i])
     if by[lowest] == 1.0 or not 0 < lowest < len(by) - 1:
@@ -157,15 +158,14 @@ def can_cool(model: Model) -> bool:
 
 
 def cool(model: Model, temperature: float, seen: Sequence[int]) -> None:
-    """Divide the logits of a head that softmax takes by `temperature`, in place.
+    """Divide the logits of a head by `temperature`, in place.
 
-    Classes that are not among `seen` stay `BELOW` the others at least, before the
-    division and after it.
+    Before and after the division, unseen classes stay at least `BELOW` the others.
 
     Raises
     ------
     TypeError
-        It is no head whose logits can be divided.
+        The logits of that kind of head cannot be divided.
     """
     unseen = sorted(set(range(model.num_classes)) - set(seen))
     with torch.no_grad():

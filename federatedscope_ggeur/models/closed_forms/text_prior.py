@@ -1,14 +1,14 @@
 """Text as a prior of class means.
 
-With m the mean of all rows, n_c the rows of class c and w_c its text features, the
-text's guess of a class mean is ``p_c = m + a d_c``, ``d_c = w_c - mean w``. The one
-number a, by least squares over merged means, bridges the gap between the modalities::
+Let m be the mean of all rows, n_c the number of rows of class c, and w_c its text
+features. The text's guess of a class mean is ``p_c = m + a d_c``, ``d_c = w_c - mean
+w``. The number a is a least-squares fit to the merged means; it bridges text and
+images::
 
     a = sum_c n_c <mu_c - m, d_c> / sum_c n_c |d_c|^2
 
-(0 where that is negative: text says nothing then). Means become
-``(n_c mu_c + kappa p_c) / (n_c + kappa)``; a class without rows gets p_c, unless a
-is 0.
+It is 0 if that is negative: text then says nothing. Means become ``(n_c mu_c + kappa
+p_c) / (n_c + kappa)``. A class without rows gets p_c, unless a is 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LEAST = 1e-12
 
 
 def bridge(parts: Components, offsets: Tensor) -> float:
-    """a, of components' means and offsets d_c [C, D]."""
+    """a, from the components' means and the offsets d_c [C, D]."""
     own = offsets[parts.labels]
     products = ((parts.means - parts.origin) * own).sum(dim=1)
     squares = float(parts.weights @ own.square().sum(dim=1))
@@ -41,13 +41,13 @@ def bridge(parts: Components, offsets: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Moved:
-    """Components whose means the text has moved, and one for each class without any.
+    """Components with means moved by text, and one for each class without rows.
 
     Attributes
     ----------
     means : Tensor of shape (J, D), float64
     weights : Tensor of shape (J,), float64
-        ``n_j + kappa``, what each counts for in priors.
+        ``n_j + kappa``, for priors.
     labels : Tensor of shape (J,), int64
     a : float
     """
@@ -62,7 +62,7 @@ class Moved:
 
 
 def with_prior(parts: Components, text: ClassTexts) -> Moved:
-    """The components of `parts`, moved, and behind them those of other classes."""
+    """The moved components of `parts`, followed by those of classes without rows."""
     offsets, kappa = text.offsets, text.prior
     a = bridge(parts, offsets)
     unseen = _unseen(parts) if a else []
@@ -80,8 +80,8 @@ def _unseen(parts: Components) -> list[int]:
 
 
 def moved_by_text(seen: Seen, text: ClassTexts) -> tuple[Seen, dict[str, float]]:
-    """The classes of `seen` and all others, with means that the text has moved, each
-    counting ``n_c + kappa``; the origin stays."""
+    """All classes, seen or not, with means moved by text and counts ``n_c + kappa``.
+    The origin stays."""
     moved = with_prior(seen.components_of_classes, text)
     order = moved.labels.argsort()
     counts, means = moved.weights[order], moved.means[order]
@@ -97,7 +97,7 @@ def moved_by_text(seen: Seen, text: ClassTexts) -> tuple[Seen, dict[str, float]]
 
 
 def with_ensemble(score: LeftOut, text: ClassTexts) -> LeftOut:
-    """Scores ``s <x/|x|, w_c> + alpha score``; `score` itself where alpha is 0."""
+    """Scores ``s <x/|x|, w_c> + alpha score``; `score` itself if alpha is 0."""
     if not text.ensemble:
         return score
 
@@ -109,7 +109,8 @@ def with_ensemble(score: LeftOut, text: ClassTexts) -> LeftOut:
 
 
 def log_shares(weights: Tensor, labels: Tensor, classes: int, priors: str) -> Tensor:
-    """Log priors [J] of components: ``n_j + kappa`` of all, or ("none") of a class."""
+    """Log priors [J] of components: their shares of all `weights`, or, with "none", of
+    those of their class."""
     logs = (weights / weights.sum()).log()
     if priors == "none":
         logs = logs - sum_by_class(logs[None], labels, classes)[0, labels]
@@ -117,21 +118,22 @@ def log_shares(weights: Tensor, labels: Tensor, classes: int, priors: str) -> Te
 
 
 class PriorLeftOut:
-    """LDA and the mixture discriminant with a prior of text, each row left out in turn.
+    """LDA and the mixture discriminant with a prior of text, leaving out each row in
+    turn.
 
     Parameters
     ----------
     parts : Components
         One for each class (LDA), or several, with their scatter.
     shrinkages : sequence of float
-        As for `DiscriminantLeftOut`, whose covariance without a row this is.
+        As for `DiscriminantLeftOut`. The covariances are the same.
     priors : {"counts", "none"}
     text : ClassTexts
 
     Notes
     -----
-    A row x of component j changes m, a and mu_j, and with a every mean: they are worked
-    out anew for each row, from sums of which its own part is taken off.
+    A row x of component j changes m, a and mu_j, and through a every mean. So they are
+    computed anew for each row, from sums without its own part.
     """
 
     def __init__(
@@ -151,7 +153,7 @@ class PriorLeftOut:
         means = self._plain.means
         self._means = torch.cat([means, means.new_zeros(len(none), parts.dim)])
         self._offsets = text.offsets[self._labels] @ basis
-        # Sums over rows, from the mean of all (so that of the means is zero).
+        # Relative to the mean of all rows, so the weighted sum of means is zero.
         self._lengths = self._offsets.square().sum(dim=1)
         self._products = (self._means * self._offsets).sum(dim=1)
 
@@ -200,7 +202,8 @@ class PriorLeftOut:
         return (total + self._kappa * guessed) / (counts[:, j] + self._kappa)[:, None]
 
     def _log_priors(self, counts: Tensor, a: Tensor) -> Tensor:
-        """Of each component without the row; -inf where nothing is known of it."""
+        """The log prior of each component without the row; -inf if nothing is known of
+        it."""
         weights = counts + self._kappa
         rows = counts.new_zeros(len(counts), self._parts.num_classes)
         rows.index_add_(1, self._labels, counts)

@@ -19,8 +19,8 @@ from federatedscope_ggeur.models.linear import LinearHead
 class ZeroShot(ClosedForm):
     """``s <x, w_c>`` with the unit text features w_c of the classes.
 
-    No client sends anything for it. On embeddings that are not of length 1 it chooses
-    the same classes, at another temperature.
+    No client sends anything for it. If embeddings do not have length 1, it chooses the
+    same classes at another temperature.
 
     References
     ----------
