@@ -1,10 +1,10 @@
 """Client states that stay in step with the server's when an update is lost.
 
-A client that has trained does not know whether its update arrived in time and was
-taken. If it went on from its new state although the server never counted it, the sum of
-the clients' states would differ from the server's for ever, and with it the point that
-the method converges to. So a client keeps its tensor from before and after a round, and
-the server sends down, for each client, the last round whose update it took.
+A client that has trained does not know whether the server took its update. If it went
+on from its new state although the server never counted it, the sum of the clients'
+states would differ from the server's for ever, and the method would converge elsewhere.
+So a client keeps its tensor from before and after a round. The server tells each client
+the last round whose update it took.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ logger = get_logger(__name__)
 
 
 def first_state(context: ServerContext, **mean: Tensor) -> Tensors:
-    """Server: the state before round 1, of no update taken and a `mean` by its name."""
+    """Server: the state before round 1. No update is taken; `mean` is a named
+    tensor."""
     none = torch.zeros(0, dtype=torch.int64)
     return {**mean, "acknowledged_rounds": none, "weight": _total_weight(context)}
 
@@ -39,11 +40,14 @@ def next_state(
     context: ServerContext,
     scale: float = 1.0,
 ) -> Tensors:
-    """Server: the state after a round that adds `scale` times the `change` of each
-    update to the mean over all clients called `name`, and takes these updates."""
+    """Server: the state after a round that takes `updates`.
+
+    To the tensor `name`, a mean over all clients, it adds `scale` times the weighted
+    `change` of each update.
+    """
     weight, rounds = _total_weight(context), state["acknowledged_rounds"]
     changes = sum(u.aggregation_weight / float(weight) * change(u) for u in updates)
-    # A client that joined late takes its share of the mean from then on.
+    # A client that joins late counts in the mean from then on.
     mean = state[name] * float(state["weight"] / weight) + scale * changes
     clients = [update.client for update in updates]
     after = rounds.new_zeros(max([len(rounds), *(client + 1 for client in clients)]))
@@ -53,14 +57,14 @@ def next_state(
 
 
 def _total_weight(context: ServerContext) -> Tensor:
-    """The sum of n_k over all clients that have ended round 0."""
+    """The sum of n_k over all clients that have finished round 0."""
     return torch.tensor(
         [sum(context.aggregation_weights.values())], dtype=torch.float64
     )
 
 
 def kept(context: LocalContext, before: Tensor, after: Tensor) -> Tensors:
-    """Client: the state to keep of a tensor that this round changed."""
+    """Client: the state to keep for a tensor that this round changed."""
     number = torch.tensor([context.round_number])
     return {"before": before, "after": after, "round": number}
 
@@ -76,9 +80,9 @@ def counted(context: LocalContext, default: Tensor) -> Tensor:
     if not context.state:
         if taken:
             logger.warning(
-                "client %d has lost what it kept of round %d, and the server counts on "
-                "it: the method will not converge to where it should; start clients "
-                "again with federate.restore_from",
+                "client %d has lost its state of round %d, which the server counts: "
+                "the method will converge to a wrong point. Restart clients with "
+                "federate.restore_from",
                 context.client,
                 taken,
             )

@@ -1,4 +1,4 @@
-"""`torch.optim.Adam` of one vector, whose import would cost the process seconds."""
+"""`torch.optim.Adam` for one vector. Importing torch's own takes seconds."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from torch import Tensor
 
 
 class Adam:
-    """Changes `vector` in place by its gradients.
+    """Updates `vector` in place, given its gradients.
 
     Parameters
     ----------
     vector : Tensor of shape (P,)
     lr : float
-        May be set anew between steps.
+        It may be changed between steps.
     betas : pair of float
-        Of the means of gradients and of their squares.
+        Decays of the means of gradients and of their squares.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Representations of one class near each other, by a supervised contrastive loss."""
+"""Bring representations of one class together by a supervised contrastive loss."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-#: What the virtual rows' loss among themselves counts for, in VHL's and FedPG's code.
+#: The weight of the virtual rows' loss among themselves, in VHL's and FedPG's code.
 _AMONG_VIRTUAL = 0.1
 
 
 def supervised_contrastive(z: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """How far rows of one class lie from each other rather than from other rows.
+    """The supervised contrastive loss: low if rows are nearest to rows of their class.
 
     Parameters
     ----------
     z : Tensor of shape (N, D')
-        Taken by direction: rows are brought to length 1.
+        Only directions count: rows are scaled to length 1.
     labels : Tensor of shape (N,)
     temperature : float
 
@@ -25,11 +25,11 @@ def supervised_contrastive(z: Tensor, labels: Tensor, temperature: float) -> Ten
     Tensor of shape ()
         ``-(1/N) sum_i (1/max(1, |J_i|)) sum_{j in J_i} (s_ij - log sum_{a != i}
         e^{s_ia})`` with s_ij = u_i . u_j / temperature and J_i the other rows of i's
-        class; rows without any add 0.
+        class. A row without others adds 0.
 
     Notes
     -----
-    Khosla et al. (2020), Eq. 2: the sum over positives outside of the logarithm.
+    Khosla et al. (2020), Eq. 2: the sum over positives is outside the logarithm.
     """
     if len(z) < 2:
         return z.sum() * 0.0
@@ -48,12 +48,13 @@ def alignment(
     virtual_labels: Tensor,
     temperature: float,
 ) -> Tensor:
-    """Draws rows z [n, D'] to virtual rows [m, D'] of their class: a scalar.
+    """The loss, a scalar, that draws rows z [n, D'] to virtual rows [m, D'] of their
+    class.
 
-    ``SupCon([z; sg(z')], [y; y']) + 0.1 SupCon(z', y')``, where sg lets no gradient
-    through: the virtual rows are what the others move to. It is Eq. 11 of FedPG as its
-    code has it, after VHL's: as printed there, with own and other classes on the two
-    sides of a fraction, it has no lower bound.
+    It is ``SupCon([z; sg(z')], [y; y']) + 0.1 SupCon(z', y')``. sg stops the gradient,
+    so that the rows move to the virtual ones. This is Eq. 11 of FedPG as in its code,
+    which follows VHL's. As printed, with own and other classes on the two sides of a
+    fraction, it has no lower bound.
     """
     rows = torch.cat([z, virtual_z.detach()])
     both = torch.cat([labels, virtual_labels])

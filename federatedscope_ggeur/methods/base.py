@@ -3,20 +3,19 @@
 A method is one object with two sides. The client side turns a round's context into
 `LocalHooks`, which `fit` calls, and says what goes up besides the weights. The server
 side says what goes down besides the weights, and turns the updates into the next
-weights. What a method acts on are vectors of the P trainable numbers; a network's Q
-running statistics beside them (`models.vectors`) are averaged by the roles. Everything
-else travels and is kept as plain dicts of tensors, so that an engine can send it and a
-checkpoint can hold it.
+weights. Methods work on vectors of the P trainable numbers. The roles average a
+network's Q running statistics (`models.vectors`). All else is plain dicts of tensors,
+so that an engine can send it and a checkpoint can hold it.
 
-A method's file registers it by `registry.register_method`; it states there, and
-nowhere else, its settings, what it asks of the local optimiser, and its flags. To
-see how a part is used: `add_correction` in fedprox.py, a client's state in scaffold.py,
-`loss_term` in moon.py and fedproto.py, `objective` and round 0 in fedmix.py,
-`transform` in fedfa.py, `start` in local.py, the server's state in fedopt.py.
+A method's file registers it by `registry.register_method`. Its settings, its demands on
+the local optimiser and its flags stand there and nowhere else. Examples:
+`add_correction` in fedprox.py, a client's state in scaffold.py, `loss_term` in moon.py
+and fedproto.py, `objective` and round 0 in fedmix.py, `transform` in fedfa.py, `start`
+in local.py, the server's state in fedopt.py.
 
-Features are embeddings or, for a network, pixels. What `init_upload` and `finish` get
-is as data has it, for `Model.prepare` and `Model.in_chunks`; what other hooks get of a
-batch is prepared.
+Features are embeddings or, for a network, pixels. `init_upload` and `finish` get them
+as in the data, for `Model.prepare` and `Model.in_chunks`. Other hooks get prepared
+batches.
 """
 
 from __future__ import annotations
@@ -44,70 +43,70 @@ from federatedscope_ggeur.settings import Key, Objection, Objections, Problem
 
 
 class Method:
-    """A federated optimisation method; override what it does otherwise than FedAvg.
+    """A federated optimisation method. Override what differs from FedAvg.
 
-    Methods hold settings only. What changes over rounds goes through the state dicts.
-    A method that sends tensors up says which, so that others can be refused.
+    Methods hold settings only. Values that change over rounds are in the state dicts. A
+    method names the tensors that it sends up, so that others can be refused.
 
     Parameters
     ----------
     *values, **settings
-        Of `SETTINGS`, in their order or by name; what is left out has its default. They
-        become attributes of their names, as `Key.read` gives them. One that has neither
-        value nor default stays the class's own attribute.
+        Values for `SETTINGS`, in their order or by name. Others have their defaults.
+        They become attributes, converted by `Key.read`. A setting without value and
+        default keeps the class's own attribute.
     """
 
-    #: Given by the decorator that registers it, with the setting that chooses it.
+    #: The method's name, and the setting that chooses it. The registry sets both.
     name: str = ""
     chosen_by: str = ""
 
     SETTINGS: ClassVar[tuple[Key, ...]] = ()
 
-    #: Where they stand, if that is a section of FederatedScope's own; those without a
-    #: default need one that takes new keys.
+    #: FederatedScope's own section with these settings, if there is one. A setting
+    #: without a default needs a section that takes new keys.
     SECTION: ClassVar[str] = ""
 
-    #: What it does, in a line, and who published it: for the tables of the docs.
+    #: A line that describes it, and who published it, for the tables of the docs.
     meaning: ClassVar[str] = ""
     source: ClassVar[str] = ""
     #: What travels beside the model's weights, each way.
     sends: ClassVar[str] = ""
     receives: ClassVar[str] = ""
 
-    #: False where weights stay with the clients: none travel, and there is no global
+    #: False if weights stay with the clients: none travel, and there is no global
     #: model.
     federated: ClassVar[bool] = True
 
-    #: True where a client that has trained keeps tensors of its own for later rounds.
+    #: True if clients keep own tensors for later rounds.
     keeps_state: bool = False
 
-    #: True where it is about BatchNorm layers, and without any is FedAvg.
+    #: True if it concerns BatchNorm layers; without any, it is FedAvg.
     needs_norms: ClassVar[bool] = False
 
-    #: True where one client must hold all clients' rows.
+    #: True if one client must hold all clients' rows.
     pools_data: ClassVar[bool] = False
 
-    #: Own settings to lower where training diverges.
+    #: Own settings to lower if training diverges.
     lower_if_diverging: ClassVar[tuple[str, ...]] = ()
 
-    #: True where a robust mean can stand in for all that it does; never inherited.
+    #: True if a robust mean can replace its server step; never inherited.
     robust: ClassVar[bool] = False
 
-    #: True where clients send means over few rows, so that sums over the rows of a
-    #: class beside them could leave single rows.
+    #: True if clients send means over few rows. Subtracted from sums over a class, they
+    #: could leave single rows.
     sends_row_means: ClassVar[bool] = False
 
-    #: True where all tensors that clients send are of weights, none of rows.
+    #: True if the tensors that clients send depend on weights only, not on rows.
     sends_weights_alone: ClassVar[bool] = False
 
-    #: Whether a client scores weights of its own making: where `eval_params` is a
-    #: subclass's own. They are in the space that it trains in, as `context.broadcast`
-    #: is then, and are folded back into a model on raw embeddings afterwards. A run
-    #: leaves them, too, where the client runs.
+    #: Whether a client scores its own weights: True if a subclass defines
+    #: `eval_params`. These weights are in the space of training, like
+    #: `context.broadcast`. Afterwards they are folded back into a model on raw
+    #: embeddings. A run leaves them, too, on the client's machine.
     personal: bool = False
 
     def __init_subclass__(cls) -> None:
-        # What a subclass adds is lost where something else stands in for its mean.
+        # A robust mean would lose what a subclass adds.
         cls.robust = vars(cls).get("robust", False)
         cls.personal = cls.eval_params is not Method.eval_params
 
@@ -121,22 +120,22 @@ class Method:
             raise TypeError(f"{self.name} has no such settings: {values}, {settings}")
 
     def settings_to_lower(self) -> list[str]:
-        """Own settings to lower where training diverges, as ``<method>.<setting>``."""
+        """Own settings to lower if training diverges, as ``<method>.<setting>``."""
         return [f"{self.name}.{name}" for name in self.lower_if_diverging]
 
     @classmethod
     def setting_problems(cls, settings: Mapping[str, object]) -> Iterable[Problem]:
-        """What settings that keep their own rules cannot be together."""
+        """Settings that keep their own rules but do not go together."""
         return ()
 
     @classmethod
     def setting_notes(cls, settings: Mapping[str, object]) -> Iterable[Problem]:
-        """What a person may not expect of settings that are allowed."""
+        """Effects of allowed settings that a person may not expect."""
         return ()
 
     @classmethod
     def objections(cls, run: Any) -> Objections:
-        """What other settings cannot be beside it, of the facts of a run."""
+        """The other settings that cannot go with it, given the facts of a run."""
         own = cls.chosen_by
         if cls.needs_norms:
             has_one = bool(run["network.name"])
@@ -175,7 +174,7 @@ class Method:
 
     @classmethod
     def optimizer_problems(cls, optimizer: Optimizer) -> Iterable[Problem]:
-        """What the local optimiser cannot be, by field: type, lr, or an option."""
+        """What is wrong with the local optimiser, by field: type, lr, or an option."""
         return ()
 
     def model_problem(self, model: Model) -> str:
@@ -202,25 +201,26 @@ class Method:
     def init_upload(
         self, features: Tensor, labels: Tensor, context: LocalContext
     ) -> Tensors:
-        """Client, round 0: tensors that go up once, made of the client's own rows."""
+        """Client, round 0: tensors that go up once, made from the client's own rows."""
         return {}
 
     def aggregate_init(self, init_uploads: Mapping[int, Tensors]) -> Tensors:
-        """Server, round 0: what goes to everyone, made of each client's `init_upload`.
+        """Server, round 0: tensors for all clients, made from every `init_upload`.
 
-        What the server alone may see stays in `ServerContext.init_uploads`.
+        Tensors for the server alone stay in `ServerContext.init_uploads`.
         """
         return {}
 
     # every round
     def local(self, context: LocalContext) -> LocalHooks:
-        """Client: what this round adds to plain training."""
+        """Client: the hooks that this round adds to plain training."""
         return LocalHooks()
 
     def eval_params(self, context: LocalContext) -> Tensor:
-        """Client: the weights [P + Q] that it scores after a round and keeps at last.
+        """Client: the weights [P + Q] that it scores after a round and keeps at the
+        end.
 
-        The state in `context` is that after the round.
+        `context` has the state after the round.
         """
         return context.weights
 
@@ -235,15 +235,16 @@ class Method:
     def scoring_download(self, state: Tensors) -> Tensors:
         """Server: tensors that go down with weights to be scored; default: `download`.
 
-        Less than `download` where `eval_params` does without what is large.
+        Override it if `eval_params` does not need all of `download`.
         """
         return self.download(state)
 
     def scored_params(self, params: Tensor, state: Tensors) -> Tensor:
-        """Server: the weights [P + Q] that are scored after a round and left at last.
+        """Server: the weights [P + Q] that are scored after a round and left at the
+        end.
 
-        The next round begins with `params`; an average over rounds, say, may be kept
-        in the state for this.
+        The next round begins with `params` nevertheless. The state may keep other
+        weights for this, such as an average over rounds.
         """
         return params
 
@@ -261,7 +262,7 @@ class Method:
         state: Tensors,
         context: ServerContext,
     ) -> tuple[Tensor, Tensors]:
-        """Server: the next weights [P] and the next state; updates come by client."""
+        """Server: the next weights [P] and state. Updates are in client order."""
         return weighted_mean(params, updates), state
 
 
@@ -274,7 +275,7 @@ def initial_weights(model: Model, seed: int) -> Tensor:
 def weighted_mean(params: Tensor, updates: Sequence[Update]) -> Tensor:
     """``sum_k p_k w_k`` with p_k = n_k / sum n_j over these updates, in float64.
 
-    Clients without data (n_k = 0) have no say; if all are such, `params` comes back.
+    Clients without data (n_k = 0) do not count. If no client has data, it is `params`.
     """
     total = sum(update.aggregation_weight for update in updates)
     if total == 0:

@@ -1,4 +1,4 @@
-"""All data in one place: the upper bound of what a federation can reach."""
+"""All data in one place: the upper bound for a federation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from federatedscope_ggeur.methods.registry import register_method
 
 @register_method("centralised")
 class Centralised(Method):
-    """FedAvg over one client, to whom an engine gives all clients' training rows.
+    """FedAvg over one client, which has all clients' training rows.
 
     See `federatedscope_ggeur.data.centralise`.
     """

@@ -1,7 +1,7 @@
-"""What the hooks of a user's own method return, checked before it is used.
+"""Check what the hooks of a user's own method return.
 
-Without it a wrong shape would show up somewhere else, as an error of another module.
-The package's own methods are tested in its place.
+Without the checks, a wrong shape would cause an error in another module. The package's
+own methods need none, since they are tested.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from federatedscope_ggeur.settings import is_number, is_of_plugin, kind_of, wher
 
 
 def checked(part: type[Method]) -> type[Method]:
-    """The same class; if it is a user's own, all that its hooks return is checked."""
+    """The same class. If it is a user's own, its hooks check what they return."""
     if is_of_plugin(part):
         for name, check in _CHECKS.items():
             hook = getattr(part, name)
@@ -45,13 +45,13 @@ def _checking(name: str, hook: Callable, check: Callable) -> Callable:
 
 
 class _Returned:
-    """What a hook returned, and who says what is wrong with it.
+    """What a hook returned, and errors that name the hook.
 
     Parameters
     ----------
     method : Method
     name : str
-        Of the hook.
+        The hook's name.
     function : callable
         The hook.
     found : object
@@ -73,7 +73,7 @@ class _Returned:
         return self.found
 
     def weights(self, tensor: Any, like: Tensor, what: str = "weights") -> None:
-        """Refuse another shape or dtype than that of the weights `like`."""
+        """Refuse a tensor unless it has the shape and dtype of the weights `like`."""
         wanted = f"{what} of shape {tuple(like.shape)} and dtype {like.dtype}"
         if not isinstance(tensor, Tensor) or (tensor.shape, tensor.dtype) != (
             like.shape,
@@ -85,12 +85,12 @@ class _Returned:
     def finite(self, what: str, tensor: Tensor) -> None:
         if not torch.isfinite(tensor).all():
             raise self.refuse(
-                f"made {what} with NaN or infinity; what it was given had none. Mend "
-                f"it; or, if training diverges, lower {setting('optimizer.lr')}"
+                f"made {what} with NaN or infinity; what it was given had none. "
+                f"Correct it; or, if training diverges, lower {setting('optimizer.lr')}"
             )
 
     def tensors(self, found: Any, what: str = "tensors") -> None:
-        """Refuse what is no dict of tensors."""
+        """Refuse anything but a dict of tensors."""
         if not isinstance(found, Mapping):
             raise self.refuse(
                 f"must return a dict of {what}, but returned {_kind(found)}"
@@ -104,7 +104,8 @@ class _Returned:
             self.finite(f"'{name}'", tensor)
 
     def declared(self, found: Any, specs: Specs, by: str) -> None:
-        """Refuse other tensors to send than those that the method's `by` declares."""
+        """Refuse tensors to send that differ from those that the method's `by`
+        declares."""
         self.tensors(found, "tensors to send")
         if found.keys() != specs.keys():
             raise self.refuse(
@@ -121,7 +122,7 @@ class _Returned:
 
 
 def _kind(found: object) -> str:
-    """What something is, for a message."""
+    """A description of a value for a message."""
     if isinstance(found, Tensor):
         return f"a tensor of shape {tuple(found.shape)} and dtype {found.dtype}"
     return kind_of(found)
@@ -134,7 +135,7 @@ def _fits(tensor: Tensor, spec: TensorSpec) -> bool:
     )
 
 
-# What `Method`'s hooks return; a check gives nothing, or what takes its place
+# Checks of `Method`'s hooks. Each returns nothing, or a value to use instead.
 
 
 def _shapes(returned: _Returned, model) -> None:
@@ -205,7 +206,7 @@ def _checking_local(
     return call
 
 
-# What `LocalHooks` return
+# Checks of `LocalHooks`
 
 
 def _transform(returned: _Returned, context, features: Tensor, labels) -> None:

@@ -1,4 +1,4 @@
-"""Class means of the representation, as clients send them up without counts."""
+"""Class means of the representation, which clients send up without counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from federatedscope_ggeur.models import Model
 
 
 def class_means_specs(model: Model) -> Specs:
-    """``means`` [C, D'], and ``known`` [C]: 1 for a class that is sent, else 0."""
+    """``means`` [C, D'], and ``known`` [C]: 1 for classes that are sent, else 0."""
     return {
         "means": TensorSpec((model.num_classes, model.width)),
         "known": TensorSpec((model.num_classes,), torch.int64),
@@ -24,16 +24,16 @@ def class_means_problem(upload: Tensors) -> str:
     if ((known != 0) & (known != 1)).any():
         return "'known' must be 0 or 1"
     if upload["means"][known == 0].any():
-        return "'means' must be 0 of classes that are not 'known'"
+        return "'means' must be 0 for classes that are not 'known'"
     return value_problem("'means'", upload["means"])
 
 
 def class_means(
     model: Model, features: Tensor, labels: Tensor, wanted: Tensor
 ) -> Tensors:
-    """Means of the representation of rows [n, D], as data has them, by `model`.
+    """Class means of the representation by `model`, of rows [n, D] as in the data.
 
-    Of the `wanted` [C] classes that there are rows of; zeros for the others.
+    They are of the `wanted` [C] classes that have rows, and zero for others.
     """
     counts = torch.bincount(labels, minlength=len(wanted))
     known = wanted & (counts > 0)

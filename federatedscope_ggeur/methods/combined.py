@@ -19,30 +19,30 @@ from federatedscope_ggeur.methods.contexts import (
 
 
 class Combined(Method):
-    """Weights by the base method, local training with what both add.
+    """The base method makes the weights; both add to local training.
 
-    Each sees its own tensors only; what travels or is kept is named ``base.<name>`` or
-    ``augmentation.<name>``.
+    Each sees its own tensors only. Tensors that travel or are kept are called
+    ``base.<name>`` or ``augmentation.<name>``.
 
     Parameters
     ----------
     base : Method
         Its `step` makes the next weights.
     augmentation : Method
-        Of its `step` the state alone is used.
+        Only the state from its `step` is used.
 
     Raises
     ------
     ConfigError
-        Weights stay with the clients in `base`; or, in `local`, both set an objective,
-        or both a `perturb`.
+        With `base`, weights stay with the clients. In `local`: both set an objective,
+        or both set a `perturb`.
     """
 
     def __init__(self, base: Method, augmentation: Method):
         if not base.federated:
             raise ConfigError(
-                f"augmentation: {augmentation.name} needs weights to travel, which "
-                f"base_method {base.name} does not send; take another of the two"
+                f"augmentation: {augmentation.name} needs weights that travel, and "
+                f"those of base_method {base.name} do not; set another of the two"
             )
         self.base, self.augmentation = base, augmentation
         self.parts = {"base": base, "augmentation": augmentation}
@@ -98,13 +98,13 @@ class Combined(Method):
         base, added = hooks.values()
         if base.objective and added.objective:
             raise ConfigError(
-                f"{self.name}: both put a loss of their own in place of the "
-                "cross-entropy; take another base_method or augmentation"
+                f"{self.name}: both replace the cross-entropy by a loss of their own; "
+                "set another base_method or augmentation"
             )
         if base.perturb and added.perturb:
             raise ConfigError(
-                f"{self.name}: both take the gradient at weights of their own; take "
-                "another base_method or augmentation"
+                f"{self.name}: both take the gradient at other weights; set another "
+                "base_method or augmentation"
             )
         return LocalHooks(
             transform=_both(base.transform, added.transform, _one_after_the_other),
@@ -185,7 +185,7 @@ def _server(context: ServerContext, whose: str) -> ServerContext:
 
 
 def _both(base: Callable | None, added: Callable | None, join: Callable):
-    """Of two hooks, each of which may be None, the one there is, or both joined."""
+    """Both hooks joined; if one is None, the other."""
     return join(base, added) if base and added else base or added
 
 

@@ -1,4 +1,4 @@
-"""What a method is told, and what it gives: see `base.Method`."""
+"""The inputs and outputs of a method's hooks, see `base.Method`."""
 
 from __future__ import annotations
 

@@ -9,13 +9,12 @@ from federatedscope_ggeur.methods.registry import register_method
 
 @register_method("fedbn")
 class FedBN(Method):
-    """Scales, shifts and running statistics of BatchNorm stay as the client left them;
-    all else is averaged.
+    """Each client keeps its scales, shifts and running statistics of BatchNorm; all
+    other weights are averaged.
 
-    A client scores and leaves the global model with its own layers. Clients that have
-    not trained, unseen ones too, take the mean of all clients' layers, which for that
-    is sent like the rest; so does the global model. Without BatchNorm it is FedAvg, to
-    the bit.
+    A client scores and leaves the global model with its own BatchNorm layers. Clients
+    also send these layers. Their mean is in the global model, and clients that have not
+    trained use it, unseen ones too. Without BatchNorm it is FedAvg, to the bit.
     """
 
     meaning = "every client keeps its own BatchNorm layers, and scores with them"

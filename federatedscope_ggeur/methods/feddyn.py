@@ -22,11 +22,11 @@ from federatedscope_ggeur.settings import Key, positive
 
 @register_method("feddyn")
 class FedDyn(Method):
-    """Local loss ``CE - <h_k, w> + alpha/2 |w - w_g|^2``; the h_k keep what is left.
+    """Local loss ``CE - <h_k, w> + alpha/2 |w - w_g|^2``. Each client keeps its h_k.
 
-    After training ``h_k -= alpha (w_k - w_g)``; the server does the same with the
-    mean over all clients, ``h -= alpha sum_S pi_k (w_k - w_g)``, then
-    ``w_g = sum_S p_k w_k - h / alpha``. It holds that h = sum_k pi_k h_k.
+    After training, ``h_k -= alpha (w_k - w_g)``. The server keeps their mean over all
+    clients, h = sum_k pi_k h_k: ``h -= alpha sum_S pi_k (w_k - w_g)``. Then ``w_g =
+    sum_S p_k w_k - h / alpha``.
     """
 
     meaning = "adds -<h_k, w> + alpha/2 |w - w_g|^2 to the loss"

@@ -19,21 +19,20 @@ from federatedscope_ggeur.settings import Key, fraction
 class FedFA(Method):
     """A batch x becomes ``x + e sqrt((gamma + 1) Var_B(x))``, e ~ N(0, 1).
 
-    e is drawn for every row and dimension, Var_B is the batch's variance (divided by
-    its size). The server makes gamma of the clients' means r_k of the plain embeddings:
-    ``s_j = Var_k(r_kj)`` over the clients of the round (divided by their number),
-    ``q_j = s_j / (1 + s_j)``, ``gamma_j = D q_j / sum(q)``; 1 before the first round
-    and where all s are 0. This is FedFA for maps of one pixel: an embedding is its own
-    mean, and nothing varies over space.
+    e is drawn for every row and dimension. Var_B is the batch's variance (divided by
+    its size). The server computes gamma from the clients' means r_k of the plain
+    embeddings: ``s_j = Var_k(r_kj)`` over the clients of the round (divided by their
+    number), ``q_j = s_j / (1 + s_j)``, ``gamma_j = D q_j / sum(q)``. gamma is 1 before
+    the first round, and if all s are 0. This is FedFA for maps of one pixel: an
+    embedding is its own mean, and nothing varies over space.
 
-    The paper's r_k is a running mean over the batches of training (decay 0.99), sent
-    after every round. Here the embedding is frozen, so that a running mean estimates a
-    constant; and two of them in a row give away the rows that came between. So r_k is
-    the exact mean, sent once, of the client's own rows without those of a class that it
-    has fewer than `min_samples` rows of. A client without such rows says so, not how
-    many rows it has, and is left out of s, as is one without any rows.
+    The paper's r_k is a running mean over training batches (decay 0.99), sent after
+    every round. Here the embedding is frozen, so a running mean estimates a constant;
+    and two successive ones reveal the rows between them. So r_k is the exact mean of
+    the client's own rows, sent once. Rows of a class with fewer than `min_samples` rows
+    are left out. A client without other rows says only that, and does not count in s.
 
-    A batch is shaken with `probability`; 0 is FedAvg, to the bit.
+    A batch is shaken with `probability`. 0 is FedAvg, to the bit.
     """
 
     meaning = (

@@ -28,19 +28,21 @@ logger = get_logger(__name__)
 
 @register_augmentation("fedgen")
 class FedGen(Method):
-    """Adds ``alpha CE(classifier(G(noise, yhat)), yhat)``, yhat evenly of classes seen.
+    """Adds ``alpha CE(classifier(G(noise, yhat)), yhat)``, yhat uniform over seen
+    classes.
 
-    The generator G makes what the model's last layer takes in: embeddings for a linear
+    The generator G makes inputs of the model's last layer: embeddings for a linear
     head, hidden activations for an MLP. Every batch gets as many draws as it has rows.
-    After each round the server trains G on the clients' last layers l_k from before
-    averaging, on ``CE(sum_k a_ky l_k(G(noise, y)), y)`` and a term that keeps draws
-    apart, ``exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|_1)`` with means over dimensions for
-    distances; a_ky is client k's share of the rows of class y among the clients of the
-    round, y is drawn evenly of the classes they have. There is no term before the first
-    such training. A class that a client has fewer than `min_samples` rows of counts as
-    none.
 
-    With `alpha` 0 it is FedAvg, to the bit. G's Adam is fresh each round.
+    After each round the server trains G on the clients' last layers l_k, from before
+    averaging. The loss is ``CE(sum_k a_ky l_k(G(noise, y)), y)`` plus a term that keeps
+    draws apart, ``exp(-mean_ij |e_i - e_j|^2 |G_i - G_j|_1)``, whose distances are
+    means over dimensions. a_ky is client k's share of the rows of class y among the
+    clients of the round. y is drawn uniformly from the classes that they have. Before
+    G's first training, clients have no such term. If a client has fewer than
+    `min_samples` rows of a class, it counts as having none.
+
+    With `alpha` 0 it is FedAvg, to the bit. G's Adam begins anew each round.
     """
 
     meaning = (
@@ -124,7 +126,7 @@ class FedGen(Method):
         if not torch.isfinite(trained).all():
             logger.warning(
                 "round %d: fedgen's generator diverged and stays as it was; lower "
-                "fedgen.lr, or look at the clients' weights",
+                "fedgen.lr, or check the clients' weights",
                 context.round_number,
             )
             return after, state
@@ -152,13 +154,14 @@ class FedGen(Method):
         return vector.detach()
 
     def _draw(self, classes, size, rng) -> tuple[Tensor, Tensor]:
-        """Labels [size], evenly of `classes`, and noise [size, noise_dim]."""
+        """Labels [size], drawn uniformly from `classes`, and noise [size,
+        noise_dim]."""
         drawn = torch.randint(len(classes), (size,), generator=rng)
         noise = torch.randn(size, self.noise_dim, generator=rng)
         return classes[drawn.to(classes.device)], noise.to(classes.device)
 
     def generator_of(self, model: Model) -> Generator:
-        """The generator of what the last layer of `model` takes in."""
+        """The generator of inputs of the last layer of `model`."""
         width = model.classifier.in_features
         sizes = (self.noise_dim + model.num_classes, self.hidden, width)
         return Generator(*sizes, rectified=not isinstance(model, LinearHead))
@@ -166,14 +169,14 @@ class FedGen(Method):
 
 @dataclass(frozen=True)
 class Generator:
-    """Linear, ReLU, Linear, on noise beside a one-hot label; its weights are a vector.
+    """Linear, ReLU, Linear, on noise and a one-hot label. Its weights are one vector.
 
     Attributes
     ----------
     inputs, hidden, outputs : int
         Widths; inputs are noise and classes.
     rectified : bool
-        A ReLU comes last: what an MLP's last layer takes in is never negative.
+        Whether a ReLU comes last: inputs of an MLP's last layer are never negative.
     """
 
     inputs: int
@@ -206,7 +209,7 @@ class Generator:
 
 
 def _counts(update: Update, context: ServerContext) -> Tensor:
-    """Of the rows of each class that the client told of: shape (C,)."""
+    """The counts of rows of each class that the client sent: shape (C,)."""
     return context.init_uploads[update.client]["counts"].double()
 
 

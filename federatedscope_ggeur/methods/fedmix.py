@@ -17,19 +17,18 @@ class FedMix(Method):
 
     The loss of a batch is
     ``(1-m) CE(f((1-m) x), y) + m CE(f((1-m) x), ybar) + m mean_i(g_i . xbar)`` with
-    ``g_i = d CE_i / dx`` at ((1-m) x_i, y_i), where (xbar, ybar) is one of the means of
-    embeddings and of one-hot labels that all clients sent in round 0, drawn anew for
-    every batch. Second derivatives of the model are taken by autograd. Without any
-    means the loss is the cross-entropy. With dropout, a loss term of a base method
-    draws units of its own.
+    ``g_i = d CE_i / dx`` at ((1-m) x_i, y_i). In round 0 the clients sent means of
+    embeddings and of one-hot labels; (xbar, ybar) is one of them, drawn anew for every
+    batch. Autograd takes second derivatives of the model. Without any means the loss is
+    the cross-entropy. With dropout, a loss term of a base method draws its own units.
 
-    A client deals its rows in random order, since they may stand class by class, to as
-    many means as `batch_size` rows go into; no row is left over, which the difference
-    to any other sum over all rows would give away. Only rows of a class that it has
-    fewer than `min_samples` rows of are in none.
+    A client deals its rows, in random order because they may stand class by class, to
+    means of `batch_size` rows. Remaining rows join these means: a row in no mean could
+    be found as the difference to a sum over all rows. Only rows of a class with fewer
+    than `min_samples` rows are in none.
 
-    m is `weight`; 0 is FedAvg up to rounding. A mean is of `batch_size` rows at least,
-    or of `min_samples` if that is more.
+    m is `weight`; 0 is FedAvg up to rounding. A mean has at least `batch_size` rows,
+    and at least `min_samples`.
     """
 
     meaning = "mixes rows with means of the clients' rows, by a Taylor expansion"

@@ -14,8 +14,8 @@ from federatedscope_ggeur.settings import Key, not_negative, positive
 class FedNTD(Method):
     """Adds ``beta t^2 KL(softmax(l_g/t) || softmax(l/t))`` over the not-true classes.
 
-    l_g are the logits under the broadcast weights, constant; the column of a row's true
-    class is taken out of both. With two classes the term is zero.
+    l_g are the logits by the broadcast weights, as constants. The column of a row's
+    true class is left out of both. With two classes the term is zero.
 
     t is `temperature`; with `beta` 0 it is FedAvg, to the bit.
     """
@@ -46,6 +46,6 @@ class FedNTD(Method):
 
 
 def _log_softmax_of_others(logits: Tensor, labels: Tensor) -> Tensor:
-    """Of logits [B, C] without each row's true class: [B, C - 1]."""
+    """The log softmax of logits [B, C] without each row's true class: [B, C - 1]."""
     true = F.one_hot(labels, logits.shape[1]).bool()
     return logits[~true].view(len(labels), -1).log_softmax(dim=1)

@@ -26,18 +26,18 @@ def _betas(value) -> str:
 
 @register_method("fedopt")
 class FedOpt(Method):
-    """The mean update ``d = sum p_k w_k - w_g`` is the server optimiser's gradient.
+    """The mean update ``d = sum p_k w_k - w_g`` is the gradient of a server optimiser.
 
-    SGD: ``w_g += lr d``. The adaptive ones keep ``u = b1 u + (1 - b1) d`` and
+    SGD: ``w_g += lr d``. The adaptive types keep ``u = b1 u + (1 - b1) d`` and
 
     - Adam: ``v = b2 v + (1 - b2) d^2``
     - Yogi: ``v = v - (1 - b2) d^2 sign(v - d^2)``
     - Adagrad: ``v = v + d^2``
 
-    from ``v_0 = eps^2``, and ``w_g += lr u / (sqrt(v) + eps)``: Algorithm 2 of the
-    paper, without the bias correction of `torch.optim`, which would move every weight
-    by lr in the first round. SGD with momentum takes ``v = momentum v + d`` in place of
-    d.
+    from ``v_0 = eps^2`` on, and ``w_g += lr u / (sqrt(v) + eps)``. This is Algorithm 2
+    of the paper. It has no bias correction: that of `torch.optim` would move every
+    weight by lr in the first round. SGD with momentum uses ``v = momentum v + d``
+    instead of d.
     """
 
     meaning = "an optimiser on the server"

@@ -23,14 +23,14 @@ from federatedscope_ggeur.settings import Key, not_negative
 class FedProto(Method):
     """Adds ``strength * mean_i mean_d (z_id - P_{y_i, d})^2``.
 
-    z is the representation (the logits of a linear head), P_c the mean of what the
-    clients of the last round that held c sent: their means of z under their trained
-    weights, weighted by count. Rows of a class that nobody has sent add 0, so there is
-    no term in the first round. Weights are averaged as well. A client sends nothing of
-    a class it has fewer than `min_samples` own rows of.
+    z is the representation (the logits of a linear head). A client sends its class
+    means of z by its trained weights. P_c is their mean over the clients of the last
+    round that had class c, weighted by counts. Rows of a class without P_c add 0, so
+    there is no term in the first round. Weights are averaged as well. A client sends
+    nothing of a class with fewer than `min_samples` own rows.
 
-    `strength` is lambda of the paper; 0 is FedAvg, to the bit. It belongs to the mean
-    over dimensions that the authors' code takes, not to a sum.
+    `strength` is the paper's lambda; 0 is FedAvg, to the bit. It multiplies a mean over
+    dimensions, as in the authors' code, not a sum.
     """
 
     meaning = "draws the representation to the global class means of it"

@@ -9,7 +9,8 @@ from federatedscope_ggeur.settings import Key, not_negative
 
 @register_method("fedprox")
 class FedProx(Method):
-    """Local loss ``CE + mu/2 |w - w_g|^2``, w_g the broadcast weights, constant.
+    """Local loss ``CE + mu/2 |w - w_g|^2``. w_g are the broadcast weights, as
+    constants.
 
     With `mu` 0 it is FedAvg, to the bit.
     """

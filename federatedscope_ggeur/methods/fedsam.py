@@ -15,13 +15,13 @@ from federatedscope_ggeur.settings import Key, not_negative, one_of
 class FedSAM(Method):
     """Steps by the gradient at ``w + e``, where the loss is about worst near w.
 
-    ``e = rho g / |g|`` with g the gradient at w; with `adaptive` (ASAM)
-    ``e = rho T^2 g / |T g|``, T = |w| + eta for the numbers of tensors called
-    ``weight``, 1 for all others. Momentum, weight decay and clipping act on the second
-    gradient, at w. Both gradients are of the same batch, dropout included, and the
-    second leaves BatchNorm's running statistics alone.
+    ``e = rho g / |g|``, with g the gradient at w. With `adaptive` (ASAM), ``e = rho T^2
+    g / |T g|``; T is |w| + eta for the numbers of tensors called ``weight``, and 1 for
+    others. Momentum, weight decay and clipping act on the second gradient, at w. Both
+    gradients are of the same batch with the same dropout. The second one does not
+    change BatchNorm's running statistics.
 
-    `rho` 0 is FedAvg, to the bit. A step costs two gradients.
+    `rho` 0 is FedAvg, to the bit. A step takes two gradients.
     """
 
     meaning = "steps by the gradient at the worst point near the weights"
@@ -64,12 +64,12 @@ class FedSAM(Method):
 
 
 def _of_length(direction: Tensor, length: Tensor, rho: float) -> Tensor:
-    """``rho direction / length``; 0 where the gradient is."""
+    """``rho direction / length``; 0 if the gradient is 0."""
     return direction * (rho / length.clamp(min=torch.finfo(length.dtype).tiny))
 
 
 def _of_weights(model: Model) -> Tensor:
-    """Which of the parameters stand in tensors called ``weight``: bool [P]."""
+    """Which parameters are in tensors called ``weight``: bool [P]."""
     return torch.cat(
         [
             torch.full((p.numel(),), name.rpartition(".")[2] == "weight")

@@ -1,6 +1,6 @@
-"""FINCH (Sarfraz et al., CVPR 2019): clusters without a number of them or a threshold.
+"""FINCH (Sarfraz et al., CVPR 2019): clusters, without a given number or threshold.
 
-Every point is joined to its nearest neighbour; the connected parts are the clusters.
+Every point is joined to its nearest neighbour. The connected parts are the clusters.
 Their means are clustered in the same way, and so on.
 """
 
@@ -14,9 +14,8 @@ from torch.nn import functional as F
 def finch(points: Tensor) -> Tensor:
     """The coarsest clusters of points [n, D] by cosine: numbers [n], int64, from 0.
 
-    It is the last partition before all points are one, or the first if that is one
-    already. Clusters are numbered by their first point. Of several neighbours as near
-    the first counts.
+    It is the last partition with several clusters, or the first one. Clusters are
+    numbered by their first point. Of equally near neighbours the first counts.
     """
     if not len(points):
         return torch.zeros(0, dtype=torch.int64)

@@ -28,13 +28,13 @@ class FPL(Method):
 
     ``contrast_i = -log sum_{a of y_i} e^{cos(z_i, P_a)/t} / sum_a e^{cos(z_i, P_a)/t}``
     over the cluster prototypes P_a of all classes. z is the representation (the logits
-    of a linear head). The clients of the last round that held class c sent their means
-    of z under their trained weights; FINCH clusters these by cosine, a cluster's mean
-    is one P_a, and the plain mean of a class's P_a is its unbiased prototype U_c:
-    neither counts rows, so that a domain of many clients or rows weighs no more. Rows
-    of a class that nobody has sent add 0, so there is no term in the first round; a
-    class that nobody sent of in a round keeps what it had. A client sends nothing of a
-    class it has fewer than `min_samples` own rows of.
+    of a linear head). The clients of the last round sent their class means of z, by
+    their trained weights. For each class, FINCH clusters these by cosine. The mean of a
+    cluster is one P_a. The plain mean of a class's P_a is its unbiased prototype U_c.
+    Neither counts rows, so a domain with many clients or rows weighs no more. Rows of a
+    class without prototypes add 0, so there is no term in the first round. If nobody
+    sends a class in a round, its prototypes stay. A client sends nothing of a class
+    with fewer than `min_samples` own rows.
 
     t is `temperature`: 0.02 in the authors' code, 0.2 in the benchmark MarsFL.
     `strength` 0 is FedAvg, to the bit; theirs is 1.
@@ -120,7 +120,7 @@ class FPL(Method):
 def cluster_contrast(
     z: Tensor, labels: Tensor, clusters: Tensor, of_class: Tensor, temperature: float
 ) -> Tensor:
-    """How far each z lies from clusters of its own class rather than from others.
+    """The contrast of each z: low if clusters of its own class are nearest.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""No federation: the lower bound of what clients gain by joining one."""
+"""No federation: a lower bound, to see what clients gain by joining one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from federatedscope_ggeur.methods.registry import register_method
 class Local(Method):
     """Every client trains a model of its own, which never leaves it.
 
-    It begins with the model that a federation begins with, and goes on from its own
-    last weights in each round that it is drawn for. A client scores and leaves its own
-    model.
+    A client begins with the same model as a federation. In each round that it is drawn
+    for, it goes on from its own last weights. It scores and leaves its own model.
     """
 
     meaning = "a bound: every client trains a model of its own, which never leaves it"

@@ -14,10 +14,10 @@ from federatedscope_ggeur.settings import Key, not_negative, positive
 class Moon(Method):
     """Adds mu times the mean of ``-log(e^{s_g/t} / (e^{s_g/t} + e^{s_p/t}))``.
 
-    s_g and s_p are the cosines between the representation and those under the
-    broadcast weights and under the client's own last weights, both constant. The
-    client keeps its last weights, from before averaging; until it has some there is no
-    term. With a linear head the representation is the logits.
+    s_g is the cosine between the representation and that by the broadcast weights; s_p
+    between it and that by the client's own last weights. Both other representations are
+    constants. The client keeps its last weights, from before averaging. Until it has
+    some, there is no term. With a linear head the representation is the logits.
 
     t is `temperature`; with `mu` 0 it is FedAvg, to the bit.
     """

@@ -1,4 +1,4 @@
-"""A part of a model's numbers that every client keeps as its own."""
+"""Weights that every client keeps as its own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from federatedscope_ggeur.methods.contexts import LocalContext, LocalHooks
 
 
 def keeping(context: LocalContext, own: Tensor) -> LocalHooks:
-    """Training that goes on from `with_own` and keeps the numbers `own` [P + Q], bool,
-    as the client's state."""
+    """Hooks that start training from `with_own`, and keep the weights `own` [P + Q],
+    bool, as the client's state."""
 
     def finish(outcome):
         return {}, {"own": outcome.weights[own.to(outcome.weights.device)]}
@@ -18,8 +18,8 @@ def keeping(context: LocalContext, own: Tensor) -> LocalHooks:
 
 
 def with_own(context: LocalContext, own: Tensor) -> Tensor:
-    """The broadcast weights [P + Q] with the client's own in place of `own`; before it
-    has any, as they came."""
+    """The broadcast weights [P + Q], with the client's own values at `own`, if it has
+    any."""
     if "own" not in context.state:
         return context.weights
     weights = context.weights.clone()

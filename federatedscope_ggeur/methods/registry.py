@@ -9,10 +9,10 @@ from federatedscope_ggeur.methods.checked import checked
 from federatedscope_ggeur.methods.combined import Combined
 from federatedscope_ggeur.settings import Registry, check_class
 
-#: FedAvg first, then by name of their modules; a user's own last.
+#: FedAvg comes first, then the others by module name, then a user's own.
 METHODS: Registry[type[Method]] = Registry("method", "base_method")
 
-#: What stands in GGEUR's place; each runs with any of METHODS that is federated.
+#: Augmentations that replace GGEUR. Each runs with any federated one of METHODS.
 AUGMENTATIONS: Registry[type[Method]] = Registry(
     "augmentation", "augmentation", taken=("ggeur", "none")
 )
@@ -43,7 +43,7 @@ def register_method(name: str) -> Callable[[type[Method]], type[Method]]:
 def register_augmentation(name: str) -> Callable[[type[Method]], type[Method]]:
     """Decorator: a class of `Method` becomes ``ggeur.augmentation: <name>``.
 
-    It runs beside any base method. Of what its `step` returns, only the state is used.
+    It runs with any base method. Only the state that its `step` returns is used.
     Settings and errors are those of `register_method`.
 
     Examples
@@ -74,13 +74,14 @@ def build_method(
 ) -> Method:
     """The method called `name` with its settings.
 
-    With a baseline augmentation as `augmentation` the two in one. "ggeur" and "none"
-    are no matter of the method.
+    A baseline `augmentation` is combined with it. "ggeur" and "none" do not concern the
+    method.
 
     Raises
     ------
     ConfigError
-        An unknown name, or an augmentation beside a method whose weights do not travel.
+        A name is unknown, or there is an augmentation and the method's weights do not
+        travel.
     """
     base = METHODS.find(name)(**settings)
     if augmentation in AUGMENTATIONS.taken:

@@ -27,9 +27,10 @@ from federatedscope_ggeur.settings import Key, below, positive
 class Scaffold(Method):
     """Each client corrects its gradient by ``c - c_k`` (option II of the paper).
 
-    After tau steps of rate eta, ``c_k' = c_k - c + (w_g - w_k) / (eta tau_m)`` with
-    ``tau_m = (tau - m (1 - m^tau) / (1 - m)) / (1 - m)``, the steps that momentum m
-    makes of tau. The server keeps c, the mean of all c_k weighted as in averages.
+    After tau steps of rate eta, ``c_k' = c_k - c + (w_g - w_k) / (eta tau_m)``. With
+    momentum m, tau steps move as far as ``tau_m = (tau - m (1 - m^tau) / (1 - m)) / (1
+    - m)`` plain steps. The server keeps c, the mean of all c_k, weighted as in
+    averages.
 
     Then ``w_g += server_lr sum p_k (w_k - w_g)``.
     """
@@ -54,7 +55,7 @@ class Scaffold(Method):
 
     @classmethod
     def optimizer_problems(cls, optimizer):
-        """That its steps are not those that `_momentum_steps` counts."""
+        """Refuse optimisers whose steps `_momentum_steps` does not count."""
         why = "with scaffold, whose control variates count plain steps"
         if optimizer.type != "SGD":
             return [("type", f"must be SGD {why}; got {optimizer.type}")]
@@ -105,5 +106,6 @@ class Scaffold(Method):
 
 
 def _momentum_steps(steps: int, m: float) -> float:
-    """How many plain steps `steps` of heavy-ball momentum from rest amount to."""
+    """The number of plain steps that move as far as `steps` with momentum, from
+    rest."""
     return (steps - m * (1 - m**steps) / (1 - m)) / (1 - m)

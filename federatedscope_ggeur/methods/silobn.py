@@ -13,10 +13,10 @@ from federatedscope_ggeur.models import Model, num_buffers, num_parameters
 
 @register_method("silobn")
 class SiloBN(Method):
-    """Running statistics of BatchNorm stay as the client left them; all else, scales
-    and shifts of BatchNorm too, is averaged.
+    """Each client keeps its running statistics of BatchNorm. All other weights are
+    averaged, also scales and shifts of BatchNorm.
 
-    Scores, unseen clients and the models that a run leaves are as with FedBN.
+    Scores, unseen clients and the models that a run leaves are as in FedBN.
     """
 
     meaning = "every client keeps its own running statistics of BatchNorm"

@@ -1,7 +1,7 @@
-"""What tensors from clients must be: what one of them sends must not harm the others.
+"""Rules for tensors from clients: one client must not harm the others.
 
-A dtype that is not the declared one would spread to the sums over all clients, and so
-would a number near the end of what float32 holds.
+A wrong dtype would spread to the sums over all clients. So would a number near the
+limit of float32.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.geometry import LARGEST_EMBEDDING
 
-#: More rows than any client has; sums over clients stay within int64.
+#: No client has more rows. Sums over clients stay within int64.
 _MOST_ROWS = 2**40
 
 

@@ -84,5 +84,5 @@ class TestAcknowledgedRounds:
         federation.clients[2].states = {}
         with caplog.at_level(logging.WARNING):
             federation.train(2)
-        assert "client 2 has lost what it kept of round 1" in caplog.text
+        assert "client 2 has lost its state of round 1" in caplog.text
         assert "client 1" not in caplog.text

@@ -264,5 +264,7 @@ class TestHooks:
             def local(self, context):
                 return LocalHooks(objective=lambda model, x, y: model(x).mean())
 
-        with pytest.raises(ConfigError, match=r"other \+ fedmix: both put a loss"):
+        with pytest.raises(
+            ConfigError, match=r"other \+ fedmix: both replace the cross"
+        ):
             hooks_of(Other(), FedMix(0.3, 3))

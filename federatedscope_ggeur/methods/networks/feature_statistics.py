@@ -1,8 +1,8 @@
-"""Channel statistics of feature maps, and maps that are given other ones.
+"""Channel statistics of feature maps, and maps with changed statistics.
 
-The maths of FedFA's augmentation layer (FedFA+, Eqs. 2-10) and of MixStyle, on maps
-[B, C, H, W]. Variances are divided by the number of what varies, as in the paper, so
-that a batch of one row and a map of one pixel have variance 0.
+The maths of FedFA's augmentation layer (FedFA+, Eqs. 2-10) and of MixStyle, on maps [B,
+C, H, W]. Variances are divided by n, as in the paper. So a batch of one row and a map
+of one pixel have variance 0.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-#: Under every square root: neither a quotient nor a gradient is infinite at variance 0.
+#: Added under every square root, so that no quotient or gradient is infinite.
 EPS = 1e-6
 
 
 def decompose(maps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """``X - mu``, mu and sigma of maps X, row by row and channel by channel (Eq. 2).
+    """``X - mu``, mu and sigma of maps X, for each row and channel (Eq. 2).
 
     Returns
     -------
@@ -45,32 +45,32 @@ def shaken(
     std_noise: Tensor,
     floor: float = EPS,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The FFA layer: maps whose mu and sigma are moved by noise (Eqs. 4 and 8-10).
+    """The FFA layer: noise moves the mu and sigma of maps (Eqs. 4 and 8-10).
 
-    ``mu^ = mu + e sqrt(f Var_b(mu) + floor)``, sigma^ alike, and
-    ``X^ = sigma^ (X - mu) / sigma + mu^``. Gradients flow through all of it.
+    ``mu^ = mu + e sqrt(f Var_b(mu) + floor)``, the same for sigma^, and ``X^ = sigma^
+    (X - mu) / sigma + mu^``. Gradients flow through all of it.
 
     Parameters
     ----------
     maps : Tensor of shape (B, C, H, W)
     mean_factor, std_factor : Tensor of shape (C,), or float
-        f: what the batch's variances of mu and of sigma are multiplied by.
+        f: the factors of the batch's variances of mu and of sigma.
     mean_noise, std_noise : Tensor of shape (B, C)
         e.
     floor : float
-        With f = 0 the variance of the noise in every channel, which is FedFA-R.
+        With f = 0 it is the variance of the noise in every channel: FedFA-R.
 
     Returns
     -------
     maps : Tensor of shape (B, C, H, W)
     mean, std : Tensor of shape (C,)
-        The batch's means of mu and of sigma as they came in, without a gradient.
+        The batch's means of mu and sigma before the noise, without a gradient.
     """
     return _Shaken.apply(maps, mean_factor, std_factor, mean_noise, std_noise, floor)
 
 
 class _Shaken(torch.autograd.Function):
-    """`shaken` with its gradient by hand: half the time of autograd's on small maps."""
+    """`shaken` with a gradient by hand, twice as fast as autograd on small maps."""
 
     @staticmethod
     def forward(ctx, maps, mean_factor, std_factor, mean_noise, std_noise, floor):
@@ -95,7 +95,7 @@ class _Shaken(torch.autograd.Function):
         flat = gradient.flatten(2)
         of_mean = flat.sum(dim=2)  # of mu^
         of_std = (flat * centred).sum(dim=2) / std  # of sigma^
-        # mu also moves X - mu; sigma also divides; both move the spread of the noise.
+        # mu also changes X - mu; sigma also divides; both change the noise.
         of_mu = of_mean * (1 - scale) + mean_slope * (of_mean * mean_noise).sum(dim=0)
         of_sigma = of_std * (1 - scale) + std_slope * (of_std * std_noise).sum(dim=0)
         pixels = flat.shape[2]
@@ -105,19 +105,19 @@ class _Shaken(torch.autograd.Function):
 
 
 def _spread(apart: Tensor, factor: Tensor | float, floor: float):
-    """``d = sqrt(factor Var_b + floor)``, shape (C,), of values less their mean [B, C];
-    first its derivative by the values: shape (B, C)."""
+    """The derivative [B, C] of ``d = sqrt(factor Var_b + floor)`` by the values, and d,
+    of shape (C,). `apart` [B, C] are the values minus their mean."""
     spread = (factor * apart.square().mean(dim=0) + floor).sqrt()
     return apart * (factor / (len(apart) * spread)), spread
 
 
 class RunningStatistics:
-    """The momentum means of mu and sigma over a round's batches (Eq. 5), for a layer.
+    """The momentum means of mu and sigma over a round's batches (Eq. 5), for one layer.
 
-    The paper's means start at 0 and 1 in each round and move by ``1 - momentum`` with
-    every batch that the layer acts on, so that after t of them only ``1 - momentum^t``
-    of them is of the client's features. `debiased` leaves the start out, as Adam does;
-    of maps that never change it is what they hold, after any t.
+    The paper's means start at 0 and 1 in each round. Each batch that the layer acts on
+    moves them by ``1 - momentum``. So after t batches, only the share ``1 -
+    momentum^t`` comes from the client's features. `debiased` removes the start, as Adam
+    does: for maps that never change, it is exact after any t.
 
     Parameters
     ----------
@@ -130,9 +130,9 @@ class RunningStatistics:
     Attributes
     ----------
     batches, rows : int
-        Taken in so far.
+        Added so far.
     largest_share : float
-        Of any one row in the debiased means.
+        The largest share of one row in the debiased means.
     """
 
     def __init__(
@@ -145,10 +145,10 @@ class RunningStatistics:
         self.largest_share = 0.0
 
     def add(self, mean: Tensor, std: Tensor, rows: int) -> None:
-        """Take in the means [C] of mu and of sigma over a batch of `rows`."""
+        """Add the means [C] of mu and sigma over a batch of `rows`."""
         self.batches += 1
         self.rows += rows
-        # Of the newest batch in the debiased mean.
+        # The share of the new batch in the debiased mean.
         share = (1 - self.momentum) / (1 - self.momentum**self.batches)
         self._mean.lerp_(mean.double(), share)
         self._std.lerp_(std.double(), share)
@@ -156,12 +156,13 @@ class RunningStatistics:
 
     @property
     def debiased(self) -> tuple[Tensor, Tensor]:
-        """Of mu and of sigma, float32 of shape (C,); zeros before the first batch."""
+        """The means of mu and sigma, float32 of shape (C,); zeros before the first
+        batch."""
         return self._mean.float(), self._std.float()
 
     @property
     def biased(self) -> tuple[Tensor, Tensor]:
-        """Eq. 5 to the letter, from 0 for mu and from 1 for sigma."""
+        """Eq. 5 to the letter: the means start at 0 for mu and at 1 for sigma."""
         start = self.momentum**self.batches
         return (
             ((1 - start) * self._mean).float(),
@@ -170,15 +171,16 @@ class RunningStatistics:
 
 
 def client_variances(statistics: Sequence[Tensor]) -> Tensor:
-    """Eq. 6: the variance over clients, channel by channel, of S vectors [C]: (C,)."""
+    """Eq. 6: the variance over clients in each channel, of S vectors [C]: shape
+    (C,)."""
     return torch.stack(list(statistics)).double().var(dim=0, unbiased=False)
 
 
 def modulated(variances: Tensor) -> Tensor:
     """Eq. 7: ``gamma_j = C q_j / sum(q)``, ``q = s / (1 + s)``, of s [C]: shape (C,).
 
-    q is the weight that a Student's t of one degree of freedom gives. gamma is 1 where
-    no channel varies.
+    q is the weight by a Student's t distribution of one degree of freedom. gamma is 1
+    if no channel varies.
     """
     share = variances / (1 + variances)
     if not share.any():

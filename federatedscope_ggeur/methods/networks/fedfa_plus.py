@@ -48,14 +48,14 @@ from federatedscope_ggeur.settings import (
     whole,
 )
 
-#: Variants whose gamma the server makes, and those with histograms.
+#: Variants with gamma from the server, and variants with histograms.
 _LEARNT = ("l", "plus", "direct")
 _ALIGNED = ("h", "plus")
-#: Variants whose gamma stays what it is; without a variance of its own, FedFA-R's -1.
+#: Variants with a fixed gamma. FedFA-R's -1 removes the batch's variance.
 _FIXED = {"c": 0.0, "c2": 1.0, "r": -1.0}
-#: What FedFA-R has in its place: the noise's standard deviation.
+#: The standard deviation of FedFA-R's noise.
 _DEVIATION = 0.5
-#: Settings that one half of the method has alone.
+#: Settings of one half of the method only.
 _OF_LAYERS = ("probability", "stages", "noise")
 _OF_STATISTICS = ("momentum", "debias")
 _OF_ALIGNMENT = ("bins", "weight", "temperature", "align_stages")
@@ -65,36 +65,37 @@ _OF_ALIGNMENT = ("bins", "weight", "temperature", "align_stages")
 class FedFAPlus(Method):
     """FedFA-l shakes feature maps by how clients differ, FedFA-h aligns histograms.
 
-    After each of `stages`, with `probability` for each layer and batch, a map X of mean
-    mu and deviation sigma over its pixels becomes ``sigma^ (X - mu) / sigma + mu^``
-    with ``mu^ = mu + e sqrt(f Var_B(mu))``, sigma^ alike; e ~ N(0, noise^2) for every
-    row and channel. `variant` says what f is (Eq. 8, Tables 9 and 11):
+    There is a layer after each of `stages`. It acts on a batch with `probability`. A
+    map X of mean mu and deviation sigma over its pixels becomes ``sigma^ (X - mu) /
+    sigma + mu^`` with ``mu^ = mu + e sqrt(f Var_B(mu))``, the same for sigma^; e ~ N(0,
+    noise^2) for every row and channel. `variant` decides f (Eq. 8, Tables 9 and 11):
 
-    - ``l``, ``plus``: gamma + 1. gamma is the server's, channel by channel, of the
-      variance s over clients of their means of mu (of sigma): ``q = s / (1 + s)``,
-      ``gamma_j = C_k q_j / sum(q)``; 1 before the first round and where all s are 0.
+    - ``l``, ``plus``: gamma + 1. The server computes gamma for each channel from s, the
+      variance over clients of their means of mu (of sigma): ``q = s / (1 + s)``,
+      ``gamma_j = C_k q_j / sum(q)``. It is 1 before the first round, and if all s are
+      0.
     - ``direct``: s + 1 ("direct fusion").
-    - ``c``: 1. The client's own variance alone (FedFA-C).
-    - ``c2``: 2, or gamma = 1. That is what the published code does: it takes one
-      variance over all clients and channels together.
-    - ``r``: no f; mu^ and sigma^ have a standard deviation of 0.5 everywhere (FedFA-R).
+    - ``c``: 1, the client's own variance alone (FedFA-C).
+    - ``c2``: 2, or gamma = 1. The published code does this: it takes one variance over
+      all clients and channels together.
+    - ``r``: no f. mu^ and sigma^ have the standard deviation 0.5 everywhere (FedFA-R).
     - ``h``: no layers.
 
-    A client's means are the running means of a round (Eq. 5, `momentum`). They start
-    anew every round, and `debias` leaves the start out of them: after few batches it
-    would be nearly all of them, and s would say who had few batches.
+    A client's means are running means (Eq. 5, `momentum`) that start anew every round.
+    `debias` removes the start: after few batches it would dominate, and s would show
+    who had few batches.
 
     ``plus`` and ``h`` add ``weight * mean_c 1/2 [KL(pi_B || pi) + KL(pi || pi_B)]``
-    over the channels of `align_stages` (Eqs. 11-14): pi_B is the soft histogram of the
-    batch's maps, averaged over pixels; pi the plain mean of the clients', each of all
-    its own rows after training, without the layers. There is no such term before pi is
-    known. A histogram is brought to the range of the rows at hand, so it tells of
-    shapes, never of location or scale.
+    over the channels of `align_stages` (Eqs. 11-14). pi_B is the soft histogram of the
+    batch's maps, averaged over pixels. pi is the plain mean of the clients' histograms,
+    each of all own rows after training, without the layers. Before pi is known, there
+    is no such term. A histogram is scaled to the range of its rows, so it shows a
+    shape, never location or scale.
 
-    Clients count alike on the server, as in the paper, whatever they have (their
-    weights do so with `ignore_weight`). A client's means of a stage are withheld where
-    fewer than `min_samples` rows went into them, or any one row is more than
-    ``1 / min_samples`` of them; all that it sends, where it has fewer rows than that.
+    On the server clients count equally here, as in the paper (their weights only with
+    `ignore_weight`). A client withholds its means of a stage if fewer than
+    `min_samples` rows are in them, or if one row is more than ``1 / min_samples`` of
+    them. With fewer than `min_samples` rows in all, it withholds everything.
 
     `probability` 0 (of ``l``, ``c``, ``c2``, ``r``, ``direct``) and `weight` 0 of ``h``
     are FedAvg to the bit.
@@ -169,7 +170,7 @@ class FedFAPlus(Method):
 
     @property
     def learns(self) -> bool:
-        """Whether the server works out how."""
+        """Whether the server computes gamma."""
         return self.shakes and self.variant in _LEARNT
 
     @property
@@ -178,12 +179,12 @@ class FedFAPlus(Method):
         return self.variant in _ALIGNED and self.weight > 0
 
     def shaken_stages(self, model: Model) -> list[int]:
-        """Those with a layer, from 0."""
+        """The stages with a layer, numbered from 0."""
         numbers = self.stages or range(1, len(model.stage_widths) + 1)
         return [int(number) - 1 for number in numbers]
 
     def aligned_stages(self, model: Model) -> list[int]:
-        """Those whose histograms are aligned, from 0."""
+        """The stages whose histograms are aligned, numbered from 0."""
         numbers = self.align_stages or [len(model.stage_widths)]
         return [int(number) - 1 for number in numbers]
 
@@ -258,7 +259,8 @@ class FedFAPlus(Method):
         )
 
     def _histogram(self, model: Model, rows: Tensor, enough: bool) -> Tensor:
-        """Of all the client's rows under its weights: shape (C, L); 0 if withheld."""
+        """The histogram of all the client's rows by its weights: shape (C, L); 0 if
+        withheld."""
         stages = self.aligned_stages(model)
         if not enough or not len(rows):
             channels = sum(model.stage_widths[k] for k in stages)
@@ -297,7 +299,8 @@ class FedFAPlus(Method):
         return weighted_mean(params, updates), state
 
     def _factor(self, sent: list[Tensor], before: Tensor) -> Tensor:
-        """gamma [C] of a stage (s of ``direct``), from the clients' means of it."""
+        """gamma [C] of a stage (s for ``direct``), from the means that clients
+        `sent`."""
         if len(sent) < 2:
             return before
         s = client_variances(sent)
@@ -305,7 +308,7 @@ class FedFAPlus(Method):
 
 
 def _of_stage(updates: Sequence[Update], name: str, stage: int, widths) -> list[Tensor]:
-    """The clients' means [C_k] of a stage, of those that sent one."""
+    """The means [C_k] of a stage, from the clients that sent them."""
     end = list(accumulate(widths))[stage]
     return [
         update.upload[name][end - widths[stage] : end]
@@ -315,7 +318,7 @@ def _of_stage(updates: Sequence[Update], name: str, stage: int, widths) -> list[
 
 
 def _histogram_problem(histogram: Tensor) -> str:
-    """What is wrong with one [C, L] that a client sent, else "". All 0 is withheld."""
+    """What is wrong with a client's histogram [C, L], else "". All 0: withheld."""
     if (histogram < 0).any() or (histogram > 1).any():
         return "'histogram' must lie in 0..1"
     if histogram.any() and ((histogram.sum(dim=1) - 1).abs() > 1e-3).any():
@@ -324,13 +327,13 @@ def _histogram_problem(histogram: Tensor) -> str:
 
 
 class Layers:
-    """The layers of one client in one round, as `LocalHooks.stage` has them.
+    """The layers of one client in one round: a `LocalHooks.stage`.
 
     Attributes
     ----------
     aligned : list of int
-        Stages whose maps are kept, averaged over pixels, in `pooled` [B, C]: of the
-        batch at hand and after the layer.
+        Stages whose maps are kept in `pooled` [B, C], averaged over pixels: those of
+        the present batch, after the layer.
     """
 
     def __init__(self, method: FedFAPlus, context: LocalContext):
@@ -361,8 +364,8 @@ class Layers:
         return maps
 
     def _draw(self, stage: int, maps: Tensor) -> list[Tensor] | None:
-        """e of mu and of sigma, [B, C] each; None where the layer does not act."""
-        # Two generators: the probability must not shift the noise.
+        """e for mu and for sigma, [B, C] each; None if the layer does not act."""
+        # Two generators: another probability must not change the noise.
         if torch.rand((), generator=self._active) >= self.method.probability:
             return None
         return [
@@ -380,9 +383,9 @@ class Layers:
         return new
 
     def statistics(self, enough: bool) -> dict[str, Tensor]:
-        """What goes up: `mu` and `sigma` [sum C_k], 0 where withheld, and `rows` [K].
+        """The upload: `mu` and `sigma` [sum C_k], 0 if withheld, and `rows` [K].
 
-        Nothing without `enough` rows in the client's set.
+        All is withheld unless the client has `enough` rows.
         """
         parts = []
         for running in self.running.values():
@@ -405,7 +408,7 @@ class Layers:
 def _factors(
     method: FedFAPlus, download: Mapping[str, Tensor], stages, widths
 ) -> dict[int, tuple[Tensor | float, Tensor | float]]:
-    """What multiplies the batch's variances of mu and of sigma, by stage."""
+    """The factors of the batch's variances of mu and sigma, by stage."""
     if method.variant in _FIXED:
         return dict.fromkeys(stages, (_FIXED[method.variant] + 1,) * 2)
     if not method.learns:

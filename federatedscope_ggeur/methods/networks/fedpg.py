@@ -1,4 +1,4 @@
-"""FedPG (Xue et al.): training beside images of a generator that the server trains."""
+"""FedPG (Xue et al.): training also on images of a generator that the server trains."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from federatedscope_ggeur.settings import (
 
 logger = get_logger(__name__)
 
-#: A generator whose numbers move by less in a round is as good as not trained: those
-#: of its first layer begin within 0.04.
+#: If a generator's numbers move less in a round, it is hardly trained: those of its
+#: first layer begin within 0.04.
 _HARDLY = 0.01
 
 
@@ -54,28 +54,28 @@ _HARDLY = 0.01
 class FedPG(Method):
     """Adds ``virtual CE(g f(x'), y') + alignment l_fa`` on labelled virtual images.
 
-    After each round the server trains a generator so that the averaged network, frozen,
-    represents its images near virtual prototypes of their classes, and draws a set of
-    them (`fedpg_generator.GeneratorTraining`); the clients of the next round train on
-    batches of it beside their own (`virtual_images.VirtualTerm`). In the first round
-    there is none. A client sends means of z of up to `support` random rows of each
-    class, under its trained weights; the plain mean of those, of this round's clients,
-    is the class's prototype P_c. It sends nothing of a class that it has fewer than
-    `min_samples` own rows of, and no mean of fewer than that, whatever `support` says.
+    After each round the server trains a generator: the averaged network, frozen, shall
+    represent its images near virtual prototypes of their classes. Then the server draws
+    a set of images (`fedpg_generator.GeneratorTraining`). The clients of the next round
+    train on batches of it beside their own (`virtual_images.VirtualTerm`). The first
+    round has no images. A client sends a mean of z of up to `support` random rows of
+    each class, by its trained weights. The plain mean of those over the round's clients
+    is the class's prototype P_c. A client sends nothing of a class with fewer than
+    `min_samples` own rows, and no mean of fewer rows than that.
 
-    The virtual prototypes P' begin each round at N(0, 1) (`prototypes` redrawn, the
-    authors'), where the last round left them (kept), or at P_c (global). Their rate,
-    2e-5 over 300 falling steps, moves a number by 0.004 a round: with redrawn ones the
-    images are to look, to the network, like random codes, and carry no labels. What
-    they are worth is in every round's record: `virtual_accuracy` is the share of the
-    set just drawn that the averaged network takes for what it is labelled as.
+    `prototypes` says where virtual prototypes P' begin each round: at N(0, 1) (redrawn,
+    as the authors do), where the last round left them (kept), or at P_c (global). A
+    rate of 2e-5 over 300 falling steps moves a number by 0.004 a round. So with redrawn
+    prototypes, the network represents the images like random codes that carry no
+    labels. Every round's record shows their value: `virtual_accuracy` is the share of
+    the new set that the averaged network classifies as labelled.
 
-    `source` noise has a set of uniform noise, drawn once after the first round, in
-    place of the generator, and no prototypes travel: the row that any gain of FedPG is
-    to be compared with. With `virtual` and `alignment` 0 it is FedAvg, to the bit.
+    With `source` noise, a set of uniform noise replaces the generator. It is drawn
+    once, after the first round, and no prototypes travel. Compare any gain of FedPG
+    with this. With `virtual` and `alignment` 0 it is FedAvg, to the bit.
 
-    The averaged network is the mean of the round's weights, which another base method
-    than FedAvg may change further.
+    The averaged network is the mean of the round's weights. A base method other than
+    FedAvg may change it further.
     """
 
     meaning = (
@@ -253,7 +253,7 @@ class FedPG(Method):
         return after, state
 
     def _drawn(self, model: Model, updates, state, context: ServerContext) -> dict:
-        """The state after the generator has been trained and has drawn a set."""
+        """The state after the generator was trained and has drawn a set."""
         device, generator = context.device, self.generator_of(model)
         load_vector(generator, state["generator"])
         prototypes, known = (t.to(device) for t in global_prototypes(updates))
@@ -282,7 +282,7 @@ class FedPG(Method):
         return {"images": images, "generator": vector, **kept}
 
     def generator_of(self, model: Model) -> Generator:
-        """A generator of what `model` takes in, on the CPU."""
+        """A generator of input images for `model`, on the CPU."""
         classes, shape = model.num_classes, shape_of(model)
         return Generator(self.generator, self.noise_dim, classes, shape)
 
@@ -303,9 +303,9 @@ class FedPG(Method):
 
 
 def global_prototypes(updates) -> tuple[Tensor, Tensor]:
-    """Plain means over the clients that sent a class (Eq. 5), and which these are.
+    """Plain means over the clients that sent a class (Eq. 5), and these classes.
 
-    Tensors of shape (|J|, D') and (|J|,), int64, J the classes that anybody sent.
+    Tensors of shape (|J|, D') and (|J|,), int64. J are the classes that anybody sent.
     """
     sent = torch.stack([u.upload["known"] for u in updates])
     sums = torch.stack([u.upload["means"] for u in updates]).sum(dim=0)
@@ -316,8 +316,8 @@ def global_prototypes(updates) -> tuple[Tensor, Tensor]:
 def _some_of_each(
     labels: Tensor, wanted: Tensor, most: int, rng: torch.Generator
 ) -> Tensor:
-    """Numbers of up to `most` random rows of each `wanted` [C] class, ascending by
-    class; without replacement."""
+    """The indices of up to `most` random rows of each `wanted` [C] class, class by
+    class, without replacement."""
     chosen = [labels.new_zeros(0)]
     for c in wanted.nonzero().flatten().tolist():
         own = (labels == c).nonzero().flatten()

@@ -17,12 +17,12 @@ from federatedscope_ggeur.methods.networks.virtual_images import (
 )
 from federatedscope_ggeur.models import Model, bind_vector, to_vector
 
-#: Adam's betas, and how its rate falls: by a factor after so many steps.
+#: Adam's betas; the factor by which its rate falls, and after how many steps.
 _BETAS = (0.5, 0.999)
 _FALLS_TO, _EVERY = 0.95, 20
 _SLOPE = 0.2
 _HIDDEN = (128, 256, 512, 1024)
-# Images drawn at a time: what a convolutional one holds meanwhile is large.
+# Images that are drawn at a time: a convolutional generator needs much memory.
 _CHUNK_ROWS = 256
 
 
@@ -33,12 +33,12 @@ class Generator(nn.Module):
     ----------
     kind : {"fc", "conv"}
         ``fc``, the authors': Linear, BatchNorm and LeakyReLU to 128, 256, 512 and 1024
-        numbers, then Linear and tanh. ``conv`` is this package's own, as of the
-        authors' nothing is known: Linear to 128 channels of a quarter of the side, then
+        numbers, then Linear and tanh. ``conv`` is this package's own, because the
+        authors' is not published: Linear to 128 channels of a quarter of the side, then
         twice doubled and convolved to 128 and 64 channels, then convolved to the image.
     noise_dim, num_classes : int
     shape : (c, h, w)
-        Of an image.
+        The shape of an image.
     """
 
     def __init__(self, kind: str, noise_dim: int, num_classes: int, shape: Shape):
@@ -63,14 +63,14 @@ class Generator(nn.Module):
         return self
 
     def inputs(self, labels: Tensor, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Noise for `labels` and these, where the parameters are."""
+        """Noise for `labels`, and `labels`, both on the device of the parameters."""
         noise = torch.rand(len(labels), self.noise_dim, generator=rng)
         device = next(self.parameters()).device
         return noise.to(device), labels.to(device)
 
     def draw(self, per_class: int, rng: torch.Generator) -> Tensor:
-        """`per_class` images of each class, by running statistics: uint8 rows, row i of
-        class i mod C."""
+        """`per_class` images of each class, drawn with running statistics: uint8 rows.
+        Row i is of class i mod C."""
         labels = torch.arange(self.num_classes).repeat(per_class)
         noise, labels = self.inputs(labels, rng)
         self.eval()
@@ -118,11 +118,11 @@ def generator_loss(
     scale: float,
     strength: float,
 ) -> Tensor:
-    """L_G (Eq. 10): how far images are from what they are to be taken for.
+    """L_G (Eq. 10): low if images are represented near the prototypes of their labels.
 
     ``CE(-scale d, y) + strength mean_i d_{i, y_i} + (1/|J|) sum_{c in J} CE(-scale
-    |P'_c - P_.|^2, c)`` with ``d_ic = |z_i - P'_c|^2`` (Eqs. 8, 9, 7), J the classes
-    with a prototype P_c; without any the last part is 0.
+    |P'_c - P_.|^2, c)`` with ``d_ic = |z_i - P'_c|^2`` (Eqs. 8, 9, 7). J are the
+    classes with a prototype P_c. Without any, the last part is 0.
 
     Parameters
     ----------
@@ -139,10 +139,10 @@ def generator_loss(
 
     Notes
     -----
-    As the authors' code has it, against the paper: distances are squared, `scale`
-    multiplies them where the paper's tau divides, and the sum of Eq. 8 holds the
-    image's own class, without which the loss has no lower bound. Eq. 7 is taken over J
-    alone; theirs has zeros in the place of prototypes that are not known.
+    It follows the authors' code where that differs from the paper. Distances are
+    squared. `scale` multiplies them; the paper divides by tau. The sum of Eq. 8
+    includes the image's own class; otherwise the loss would have no lower bound. But
+    Eq. 7 is over J only; the authors' code has zeros for unknown prototypes.
     """
     squares = _squared_distances(z, virtual)
     loss = F.cross_entropy(-scale * squares, labels)
@@ -155,14 +155,14 @@ def generator_loss(
 
 
 def _squared_distances(rows: Tensor, others: Tensor) -> Tensor:
-    """|r - o|^2, of shape (n, m), not by products, which cancel in float32."""
+    """|r - o|^2, of shape (n, m). Products of rows would cancel in float32."""
     exact = "donot_use_mm_for_euclid_dist"
     return torch.cdist(rows, others, compute_mode=exact).square()
 
 
 @dataclass(frozen=True)
 class GeneratorTraining:
-    """How a generator is trained in a round; Adam is fresh each time.
+    """How a generator is trained in a round. Adam begins anew each time.
 
     Attributes
     ----------
@@ -194,10 +194,10 @@ class GeneratorTraining:
         known: Tensor,
         rng: torch.Generator,
     ) -> Tensor:
-        """Train `generator`, in place, against a frozen `model`; the next P'.
+        """Train `generator` in place against a frozen `model`. Returns the next P'.
 
-        Labels are drawn evenly, the other arguments are those of `generator_loss`.
-        NaN comes back as such.
+        Labels are drawn uniformly. The other arguments are those of `generator_loss`.
+        If training diverges, results hold NaN.
         """
         vector = to_vector(generator)
         bind_vector(generator, vector)
@@ -238,8 +238,8 @@ def virtual_prototypes(
 ) -> Tensor:
     """P' [C, D'] at the start: N(0, 1), and at P_c for the classes `known`.
 
-    Those of other classes are drawn around the mean of the prototypes [|J|, D'], as far
-    as these are from it. With no class `known` that is N(0, 1).
+    For other classes they are drawn around the mean of the prototypes [|J|, D'], with
+    the spread of these. If no class is `known`, all are from N(0, 1).
     """
     drawn = torch.randn(size, generator=rng).to(prototypes.device)
     if len(known):

@@ -27,7 +27,7 @@ class MixStyle(Method):
     """A map's mean and deviation over its pixels are mixed with those of another row.
 
     ``X^ = sigma_mix (X - mu) / sigma + mu_mix`` with ``mu_mix = l mu + (1 - l) mu'``,
-    sigma_mix alike; mu' is that of a row that a permutation of the batch names, l ~
+    the same for sigma_mix. mu' is from another row: the batch is permuted. l ~
     Beta(alpha, alpha) for each row. mu and sigma count as constants. Each layer acts on
     a batch with `probability`; 0 is the base method to the bit. Labels stay, and
     nothing travels.
@@ -81,12 +81,12 @@ class MixStyle(Method):
 
 
 def mixed(maps: Tensor, other: Tensor, share: Tensor) -> Tensor:
-    """Maps [B, C, H, W] with statistics mixed: `share` [B, 1] of their own, the rest of
-    the rows `other` [B]."""
+    """Maps [B, C, H, W] with mixed statistics: `share` [B, 1] of their own, the rest
+    from the rows `other` [B]."""
     with torch.no_grad():
         _, mean, std = decompose(maps)
         mixed_mean = torch.lerp(mean[other], mean, share)
         scale = torch.lerp(std[other], std, share) / std
-    # X - mu, not what `decompose` made: there is no gradient through mu.
+    # X - mu anew: no gradient may flow through mu.
     centred = maps.flatten(2) - mean[..., None]
     return compose(centred, mixed_mean, scale).view_as(maps)

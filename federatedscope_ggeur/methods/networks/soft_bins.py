@@ -1,4 +1,4 @@
-"""Histograms with soft bins, and how far two of them are apart (FedFA+, Eqs. 11-14)."""
+"""Histograms with soft bins, and the distance of two (FedFA+, Eqs. 11-14)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-#: Added to every bin before a divergence: a small temperature leaves bins at exactly 0.
+#: Added to every bin before a divergence: with a small temperature, bins may be 0.
 SMOOTHING = 1e-3
 
-# Rows binned at once: their bins would take up `bins` times the features' memory.
+# Rows that are binned at once: bins take `bins` times the memory of features.
 _ROWS = 1024
 
 
 def soft_histogram(values: Tensor, bins: int, temperature: float) -> Tensor:
-    """The shares of soft bins, column by column (Eqs. 11-13).
+    """The shares of soft bins in each column (Eqs. 11-13).
 
-    Every column is brought to 0..1 by its own smallest and largest value, which count
-    as constants (no gradient runs through them); one that is constant is 0. Then
-    ``Phi(z) = softmax((w z + b) / t)`` with ``w = 1..L`` and ``b = -[0, cumsum(rho)]``,
-    rho the L - 1 cut points ``0..1``, evenly; the histogram is the mean of Phi.
-    The first and the last bin lie outside 0..1, so that only the ends fall there.
+    Every column is scaled to 0..1 by its smallest and largest value, without a gradient
+    through these. A constant column becomes 0. Then ``Phi(z) = softmax((w z + b) / t)``
+    with ``w = 1..L`` and ``b = -[0, cumsum(rho)]``, and rho the L - 1 cut points,
+    evenly in ``0..1``. The histogram is the mean of Phi. The first and the last bin lie
+    outside 0..1, so only the ends fall there.
 
     Parameters
     ----------
@@ -39,10 +39,10 @@ def soft_histogram(values: Tensor, bins: int, temperature: float) -> Tensor:
     """
     low, high = torch.aminmax(values.detach(), dim=0)
     width = high - low
-    # A column that is constant becomes 0, and has no gradient.
+    # A constant column becomes 0, and has no gradient.
     scale = torch.where(width > 0, width.reciprocal(), torch.zeros_like(width))
     slope, offset = (t.to(values)[:, None, None] for t in _bins(bins, temperature))
-    # Bins come first: a softmax over the last place, of 8, takes ten times as long.
+    # Bins come first: a softmax over the last dimension, of 8, is ten times slower.
     parts = [
         torch.addcmul(offset, part, slope).softmax(dim=0).sum(dim=1)
         for part in ((values - low) * scale).split(_ROWS)

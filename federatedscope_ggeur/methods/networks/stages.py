@@ -1,6 +1,6 @@
-"""What methods that act on a network's stages share.
+"""Shared by methods that act on a network's stages.
 
-Stages are numbered from 1 in settings, and from 0 where `LocalHooks.stage` is called.
+Settings number stages from 1; calls of `LocalHooks.stage` number them from 0.
 """
 
 from __future__ import annotations
@@ -20,20 +20,23 @@ def _are_stages(value: object) -> bool:
     return whole and list(value) == sorted(set(value))
 
 
-#: Of a setting that lists stages; [] leaves the choice to the method.
+#: The rule of a setting that lists stages. [] leaves the choice to the method.
 stage_numbers = rule_of(
     "must be a list of stages, whole numbers from 1 that rise", _are_stages
 )
 
 
 def stage_problem(model: Model, wanted: Sequence[float] = (), field: str = "") -> str:
-    """Why a method that acts on stages cannot work on `model`, "" if it can: it has
-    none, as a head on embeddings, or fewer than the setting `field` asks for."""
+    """Why a method that acts on stages cannot work on `model`; "" if it can.
+
+    The model may have no stages, like a head on embeddings, or fewer than the setting
+    `field` names.
+    """
     count = len(model.stage_widths)
     if not count:
         return (
-            "acts on the feature maps of a network's stages, and this model has none; "
-            "set a network with stages"
+            "acts on the stages of a network, and this model has none; set a network "
+            "with stages"
         )
     if wanted and max(wanted) > count:
         return f"{field} {list(wanted)} goes beyond the network's {count} stages"
@@ -41,11 +44,11 @@ def stage_problem(model: Model, wanted: Sequence[float] = (), field: str = "") -
 
 
 class BatchDraws:
-    """What is drawn for each stage of a batch, the same where the batch comes again.
+    """Draws for each stage of a batch. If the batch is used again, they are the same.
 
-    FedSAM runs the model twice on a batch: the second gradient must be that of the same
-    loss. `new_batch`, a `LocalHooks.transform`, says where another one begins; without
-    it every run of a stage draws anew.
+    FedSAM runs the model twice on a batch, and both gradients must be of the same loss.
+    `new_batch`, a `LocalHooks.transform`, begins a new batch. If it is never called,
+    every run of a stage draws anew.
 
     Parameters
     ----------
@@ -62,7 +65,7 @@ class BatchDraws:
         return features
 
     def of(self, stage: int, maps: Tensor) -> tuple:
-        """What is drawn for a stage, and whether it was drawn just now."""
+        """The draws for a stage, and whether they were drawn just now."""
         if self._drawn is not None and stage in self._drawn:
             return self._drawn[stage], False
         drawn = self._draw(stage, maps)

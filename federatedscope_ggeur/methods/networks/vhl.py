@@ -1,4 +1,4 @@
-"""VHL (Tang et al., ICML 2022) with noise images: one fixed set, alike for everyone."""
+"""VHL (Tang et al., ICML 2022) with noise images: one fixed set for all clients."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from federatedscope_ggeur.settings import Key, not_negative, positive, whole
 class VHL(Method):
     """Adds ``virtual CE(g f(x'), y') + alignment l_fa`` on one fixed set of images.
 
-    The set is Gaussian noise, blurred, each image with a label; every client makes the
-    same of the run's seed, so that nothing travels. The authors draw it of an untrained
-    StyleGAN, and give virtual rows C outputs of their own, which are left out
-    afterwards; here they share the C classes' outputs, as in FedPG. As there the
-    alignment (`alignment.alignment`) is of the first `align_epochs` passes over a
-    client's own rows in every round.
+    The set is blurred Gaussian noise; each image has a label. Every client makes the
+    same set from the run's seed, so nothing travels. The authors draw images from an
+    untrained StyleGAN, and virtual rows have C extra outputs, which are removed
+    afterwards. Here they share the C classes' outputs, as in FedPG. The alignment
+    (`alignment.alignment`) acts in the first `align_epochs` passes over a client's own
+    rows in every round.
 
     With `virtual` and `alignment` 0 it is FedAvg, to the bit.
     """

@@ -1,7 +1,7 @@
-"""Sets of labelled virtual images, the same for every client, and training beside them.
+"""Sets of labelled virtual images, the same for every client, and training with them.
 
-A set is uint8 rows of shape (C v, D), v of each class; row i is of class i mod C, so
-that labels need not travel.
+A set is uint8 rows of shape (C v, D), v for each class. Row i is of class i mod C, so
+labels need not travel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from federatedscope_ggeur.models import Model
 from federatedscope_ggeur.models.networks import image_shape
 
 Shape = tuple[int, int, int]
-#: Of the two blurs that make neighbours of smooth noise alike: side of the square.
+#: The side of the square of the two blurs that make noise smooth.
 _BLUR = 5
 
 
@@ -30,31 +30,31 @@ def labels_of(images: Tensor, num_classes: int) -> Tensor:
 
 
 def to_pixels(images: Tensor) -> Tensor:
-    """Numbers in [-1, 1] as uint8, the nearest: off by at most 1/255."""
+    """Numbers in [-1, 1], rounded to uint8. The error is at most 1/255."""
     return ((images + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
 
 
 def as_inputs(model: Model, images: Tensor) -> Tensor:
-    """Images [n, D] in [-1, 1] as `model` takes them; gradients pass."""
+    """Images [n, D] in [-1, 1], prepared for `model`. Gradients flow through."""
     return model.prepare((images + 1) / 2)
 
 
 def virtual_accuracy(model: Model, images: Tensor) -> float:
-    """The share of a set's rows that `model` takes for what they are labelled as."""
+    """The share of a set's rows that `model` classifies as labelled."""
     found = model.in_chunks(lambda x: model(x).argmax(dim=1), images).to(images.device)
     return float((found == labels_of(images, model.num_classes)).double().mean())
 
 
 def uniform_noise(count: int, shape: Shape, rng: torch.Generator) -> Tensor:
-    """`count` images of `shape` (c, h, w) of uniform numbers: rows, uint8."""
+    """`count` images of `shape` (c, h, w), of uniform noise: uint8 rows."""
     size = count, math.prod(shape)
     return torch.randint(256, size, generator=rng, dtype=torch.uint8)
 
 
 def smooth_noise(count: int, shape: Shape, rng: torch.Generator) -> Tensor:
-    """`count` images of `shape` (c, h, w) of Gaussian noise blurred twice: rows, uint8.
+    """`count` images of `shape` (c, h, w), of Gaussian noise blurred twice: uint8 rows.
 
-    Each image is brought to mean 0 and deviation 1/2 on the scale of -1 to 1.
+    Each image is scaled to mean 0 and deviation 1/2, with pixels in -1..1.
     """
     noise = torch.randn(count, *shape, generator=rng)
     for _ in range(2):
@@ -67,7 +67,7 @@ def smooth_noise(count: int, shape: Shape, rng: torch.Generator) -> Tensor:
 
 
 def needs_images(model: Model) -> str:
-    """Why virtual images cannot go with `model`, else ""."""
+    """Why `model` cannot train on virtual images, else ""."""
     if model.takes_images:
         return ""
     return (
@@ -83,16 +83,17 @@ def shape_of(model: Model) -> Shape:
 
 
 class VirtualBatches(Iterator[tuple[Tensor, Tensor]]):
-    """Batches (rows [B, D], labels [B]) of a set without end.
+    """Endless batches (rows [B, D], labels [B]) of a set.
 
     Parameters
     ----------
     images : Tensor of shape (C v, D)
     num_classes : int
     size : int
-        B. One batch may hold the end of a pass over the set and the start of the next.
+        B. A batch may contain the end of one pass over the set and the start of the
+        next.
     rng : torch.Generator
-        Of the order of each pass.
+        Draws the order of each pass.
     """
 
     def __init__(
@@ -114,20 +115,20 @@ class VirtualBatches(Iterator[tuple[Tensor, Tensor]]):
 class VirtualTerm:
     """The loss term ``virtual CE(g f(x'), y') + alignment l(f(x), y, f(x'), y')``.
 
-    Called as `LocalHooks.loss_term`; every batch of own rows has the next virtual batch
-    (x', y'), and a second pass over it (FedSAM's) the same one. Virtual rows are not
-    augmented, and the running statistics of normalisation layers are of own rows alone:
-    with equal batches they would be half virtual.
+    It is a `LocalHooks.loss_term`. Every batch of own rows gets the next virtual batch
+    (x', y'); a second pass over it (FedSAM's) gets the same one. Virtual rows are not
+    augmented. Running statistics are of own rows only: with equal batches, half would
+    be virtual.
 
     Parameters
     ----------
     batches : VirtualBatches
     virtual, alignment : float
-        Weights of the two; a part of weight 0 is not worked out.
+        Weights of the two. A part of weight 0 is not computed.
     temperature : float
-        Of the alignment.
+        The temperature of the alignment.
     aligned_rows : float
-        Own rows after which there is no alignment any more.
+        The alignment ends after so many own rows.
     """
 
     def __init__(
