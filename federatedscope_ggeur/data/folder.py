@@ -273,7 +273,7 @@ def _say_gaps(root: Path, largest: int, read: dict) -> None:
         else "labels count from 0 without gaps"
     )
     logger.warning(
-        "%s: no row has the label %s, so there are classes without rows (%s). Number "
+        "%s: no row has the label %s (%s), so there are classes without rows. Number "
         "the labels anew, or name all classes in class_names.txt",
         root,
         shown,

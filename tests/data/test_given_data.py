@@ -82,7 +82,7 @@ def test_a_run_on_them_is_the_run_on_files(tmp_path):
         ({"clients": SITE[:4]}, r"clients: must be of shape \(40,\)"),
         ({"domains": np.arange(N)}, "client 'north' has rows of 20 domains"),
         ({"test": np.arange(N)}, "test: must be True or False for each row"),
-        ({"test": Y == 1, "validation": Y == 1}, "row 1 is to test on and to validate"),
+        ({"test": Y == 1, "validation": Y == 1}, "row 1 is both a test"),
         ({"users": Y - 1}, "negative user"),
     ],
 )
@@ -104,7 +104,7 @@ def federation(**changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"second": {"number": 1}}, "numbers must differ and ascend, but 1 is there"),
+        ({"second": {"number": 1}}, "numbers must differ and ascend, but 1 occurs"),
         ({"second": {"number": 0}}, r"but they are \[1, 0\]"),
         ({"class_names": tuple("abc")}, "client 1, train: label 3 in row 3"),
         ({"second": {"domain": "sea"}}, "domain 'sea' is not in domains"),

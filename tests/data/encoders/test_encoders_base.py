@@ -69,5 +69,5 @@ def test_building_draws_nothing_from_the_global_generator(tiny):
 def test_devices():
     assert pick_device("cpu") == CPU
     assert pick_device("auto").type in ("cpu", "cuda")
-    with pytest.raises(ConfigError, match="'cuda:99' is not there"):
+    with pytest.raises(ConfigError, match="there is no 'cuda:99'"):
         pick_device("cuda:99")

@@ -64,7 +64,7 @@ def test_the_image_encoders_identity_is_the_key(encoding, loaded):
     made = load_text(NAMES, TEMPLATES, encoding, loaded[1].identity)
     assert load_text(NAMES, TEMPLATES, encoding).found.key == made.found.key
     other = {**loaded[1].identity, "weights": "others"}
-    with pytest.raises(ConfigError, match="embedded by another model"):
+    with pytest.raises(ConfigError, match="but another model embedded"):
         load_text(NAMES, TEMPLATES, encoding, other)
 
 
