@@ -10,6 +10,7 @@ from federatedscope_ggeur.methods.base import (
     Method,
     weighted_mean,
 )
+from federatedscope_ggeur.methods.class_means import class_means
 from federatedscope_ggeur.methods.registry import register_method
 from federatedscope_ggeur.methods.tensors import (
     TensorSpec,
@@ -80,13 +81,11 @@ class FedProto(Method):
             return self.strength * squares.mean()
 
         def finish(outcome):
-            trained = context.model.at(outcome.weights)
-            z = trained.in_chunks(trained.represent, outcome.features)
-            counts = torch.bincount(outcome.labels, minlength=len(context.counts))
-            counts[context.counts < context.min_samples] = 0
-            sums = torch.zeros_like(prototypes).index_add(0, outcome.labels, z)
-            means = sums / counts.clamp(min=1)[:, None]
-            return {"means": means * (counts > 0)[:, None], "counts": counts}, {}
+            trained, labels = context.model.at(outcome.weights), outcome.labels
+            wanted = context.counts >= context.min_samples
+            means = class_means(trained, outcome.features, labels, wanted)["means"]
+            counts = torch.bincount(labels, minlength=len(wanted)) * wanted
+            return {"means": means, "counts": counts}, {}
 
         return LocalHooks(loss_term=loss_term if known.any() else None, finish=finish)
 
