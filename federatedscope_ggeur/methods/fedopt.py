@@ -46,7 +46,7 @@ class FedOpt(Method):
     SETTINGS = (
         Key("type", "SGD", "The server's optimiser.", one_of(*_OPTIONS)),
         Key("lr", 0.01, "Its learning rate.", not_negative),
-        Key("momentum", None, "Of SGD; 0.0 if not set.", below(1.0)),
+        Key("momentum", None, "Momentum of SGD; 0.0 if not set.", below(1.0)),
         Key("betas", None, "Of the others; [0.9, 0.99] if not set.", _betas),
         Key("eps", None, "Of the others; 0.001 if not set.", positive),
     )

@@ -23,9 +23,9 @@ ENCODER_KEYS = (
     Key(
         "encoder.name",
         "open_clip",
-        "What embeds the images of an image data set: open_clip, timm, hog, pixels, "
-        "run (a network of an earlier run) or an encoder of your own; image keeps "
-        "their pixels, for a network to train on.",
+        "The encoder that embeds images: open_clip, timm, hog, pixels, run (a network "
+        "of an earlier run) or one of your own; image keeps the pixels, for a network "
+        "to train on.",
         text,
     ),
     Key(
@@ -46,21 +46,21 @@ ENCODER_KEYS = (
         "encoder.quick_gelu",
         "auto",
         "Whether open_clip weights were trained with QuickGELU: with, without, or "
-        "auto, what is known of them.",
+        "auto (found out).",
         one_of("auto", "with", "without"),
     ),
     Key(
         "encoder.normalize",
         False,
-        "Scale every embedding to length 1; False keeps it as the model gives it, "
-        "which with CLIP is a length of about 10.",
+        "Scale every embedding to length 1; False keeps the model's own length, which "
+        "is about 10 with CLIP.",
         one_of(True, False),
     ),
     Key(
         "encoder.image_size",
         NOT_SET,
-        "hog, pixels and image: side of the square that images are resized to; -1: "
-        "64, 16 and 32.",
+        "hog, pixels and image: images are resized to a square of so many pixels a "
+        "side; -1: 64, 16 and 32.",
         whole(1, not_set_allowed=True, maximum=4096),
     ),
     Key(
@@ -76,7 +76,7 @@ ENCODER_KEYS = (
         "Heads are trained where use_gpu and device say.",
         _device,
     ),
-    Key("encoder.batch_size", 64.0, "Images that it computes at a time.", whole(1)),
+    Key("encoder.batch_size", 64.0, "Images that it embeds at a time.", whole(1)),
     Key(
         "encoder.num_workers",
         NOT_SET,
@@ -93,29 +93,29 @@ ENCODER_KEYS = (
     Key(
         "encoder.cache",
         "embeddings_cache",
-        "Folder where embeddings are kept and found again; it can be taken to a "
-        "machine without images and weights.",
+        "Folder that keeps embeddings. It can be copied to a machine without images "
+        "and weights.",
         _folder,
     ),
     Key(
         "encoder.float16_cache",
         False,
-        "Store embeddings in half precision: half the space, 3 digits. Not with image, "
+        "Store embeddings in half precision: half the space, 3 digits. Not for image, "
         "which keeps bytes.",
         one_of(True, False),
     ),
     Key(
         "encoder.hash_files",
         False,
-        "Notice changed images by their contents, which decodes all of them each run, "
-        "instead of by size and time of their files.",
+        "Notice changed images by their contents, not by size and time of their files. "
+        "Each run then decodes all images.",
         one_of(True, False),
     ),
     Key(
         "encoder.skip_unreadable",
         False,
-        "Go on without images that cannot be loaded, which are named in the log; "
-        "otherwise they are an error.",
+        "Leave out images that cannot be loaded, and name them in the log; otherwise "
+        "they are an error.",
         one_of(True, False),
     ),
 )

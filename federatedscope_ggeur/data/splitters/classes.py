@@ -11,8 +11,8 @@ from federatedscope_ggeur.settings import Key, whole
 _PER_CLIENT = Key(
     "per_client",
     2.0,
-    "Classes of each client. Clients times this must be a multiple of the domain's "
-    "classes: each class is cut into as many parts as come out.",
+    "Classes of each client. The number of clients times this must be a multiple of "
+    "the domain's classes.",
     whole(1),
 )
 

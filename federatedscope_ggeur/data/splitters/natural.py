@@ -19,7 +19,7 @@ logger = get_logger(__name__)
 _USERS_PER_CLIENT = Key(
     "users_per_client",
     1.0,
-    "Users whose rows each client gets; those that are left over take no part. -1: all "
+    "Each client gets the rows of so many users; other users take no part. -1: all "
     "users, divided evenly.",
     whole(1, not_set_allowed=True),
 )

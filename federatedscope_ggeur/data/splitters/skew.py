@@ -49,8 +49,8 @@ _SKEW = (
     Key(
         "min_per_class",
         0.0,
-        "Rows of each class that every client of a domain is dealt before the rest is "
-        "divided in those proportions, as far as they go.",
+        "Rows of each class that every client of a domain gets first, if there are "
+        "enough. The rest is divided in those proportions.",
         whole(0),
     ),
 )

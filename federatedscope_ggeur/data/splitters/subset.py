@@ -15,8 +15,8 @@ from federatedscope_ggeur.settings import Key, positive_share
 _SHARE = Key(
     "share",
     0.95,
-    "Of a class's rows, what the clients get whose main class it is; the rest is "
-    "spread evenly over the other clients.",
+    "Share of a class's rows for the clients whose main class it is. The other clients "
+    "get the rest, evenly.",
     positive_share,
 )
 

@@ -27,8 +27,9 @@ TEXT_KEYS = (
     Key(
         "text.templates",
         ["one"],
-        "Prompts that a class's text features are the mean of: templates with {} for "
-        "the class's name, or one (a photo of a {}.), or imagenet80, OpenAI's 80.",
+        "Prompts; a class's text features are the mean over them. Each is a template "
+        "with {} for the class's name, or one (a photo of a {}.), or imagenet80, "
+        "OpenAI's 80.",
         _templates,
         shared=True,
     ),

@@ -119,16 +119,17 @@ class FedFAPlus(Method):
             one_of(*_LEARNT, "h", *_FIXED),
         ),
         Key("probability", 0.5, "Probability that a layer acts.", fraction()),
-        Key("momentum", 0.99, "Of the running means of statistics.", below(1)),
+        Key("momentum", 0.99, "Momentum of the running means of statistics.", below(1)),
         Key(
             "debias",
             True,
-            "Leave the start out of the running means; False is the paper's letter.",
+            "Remove the start from the running means; False follows the paper to the "
+            "letter.",
             one_of(True, False),
         ),
         Key("bins", 8.0, "Bins of a histogram.", whole(3, maximum=1024)),
         Key("weight", 0.1, "Weight of the histograms' alignment.", not_negative),
-        Key("temperature", 0.01, "Of the soft bins.", positive),
+        Key("temperature", 0.01, "Temperature of the soft bins.", positive),
         Key("stages", [], "Stages with a layer, from 1; [] is all.", stage_numbers),
         Key(
             "align_stages",

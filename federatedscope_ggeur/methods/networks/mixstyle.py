@@ -37,7 +37,12 @@ class MixStyle(Method):
     source = "Zhou 2021"
     SETTINGS = (
         Key("probability", 0.5, "Probability that a layer acts.", fraction()),
-        Key("alpha", 0.1, "Of Beta(alpha, alpha), the share of a row.", positive),
+        Key(
+            "alpha",
+            0.1,
+            "Of Beta(alpha, alpha), which draws the share that a row keeps.",
+            positive,
+        ),
         Key(
             "stages",
             [],

@@ -71,15 +71,15 @@ NETWORK_KEYS = (
     Key(
         "network.norm",
         _DEFAULT.norm,
-        "What stands where the network has BatchNorm: batch, layer, group (32 groups "
-        "or fewer) or none.",
+        "What replaces the network's BatchNorm: batch (nothing), layer, group (32 "
+        "groups or fewer) or none.",
         one_of(*NORMS),
         shared=True,
     ),
     Key(
         "network.mean",
         list(_DEFAULT.mean),
-        "Means of red, green and blue in 0..1 that are taken off pixels.",
+        "Means of red, green and blue in 0..1 that are subtracted from pixels.",
         _means,
         shared=True,
     ),
@@ -93,18 +93,18 @@ NETWORK_KEYS = (
     Key(
         "network.augment",
         _DEFAULT.augment,
-        "Of training images: none; crop_flip, moved by up to 4 pixels and mirrored; "
-        "flip_rotate, mirrored and turned by up to 30 degrees; resized_crop, a part of "
-        "70 to 100 %, mirrored, colours jittered.",
+        "How training images are augmented: none; crop_flip, moved by up to 4 pixels "
+        "and mirrored; flip_rotate, mirrored and turned by up to 30 degrees; "
+        "resized_crop, a part of 70 to 100 %, mirrored, colours jittered.",
         one_of(*AUGMENTATIONS),
         shared=True,
     ),
     Key(
         "network.weights",
         _DEFAULT.weights,
-        "Where training starts: a file (.safetensors, or a state dict), default or "
-        "a name of those that torchvision or timm publish; '': random weights. A last "
-        "layer of other classes is drawn anew.",
+        "Weights that training starts from: a file (.safetensors, or a state dict), "
+        "default, or the name of weights of torchvision or timm; '': random weights. A "
+        "last layer of other classes is drawn anew.",
         text,
     ),
 )

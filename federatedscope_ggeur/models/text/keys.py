@@ -33,8 +33,8 @@ TEXT_USE_KEYS = (
     Key(
         "text.prior",
         0.0,
-        "lda, mixture and auto: rows of each class that its text counts for, as a "
-        "prior of the class mean; 4 is a good number, 0: none.",
+        "lda, mixture and auto: as a prior of a class mean, its text counts like so "
+        "many rows; 4 is a good number, 0: none.",
         not_negative,
         shared=True,
     ),
