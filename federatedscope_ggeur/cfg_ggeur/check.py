@@ -1,4 +1,4 @@
-"""Which settings cannot be, alone or together."""
+"""Settings that are wrong, alone or together."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from federatedscope_ggeur.settings import NOT_SET, number_problem, problems_of
 
 
 def contradictions(cfg, wrong: Collection[str]) -> Iterator[str]:
-    """What settings cannot be together, each ``"<key>: <problem>"``.
+    """Settings that cannot go together, each as ``"<key>: <problem>"``.
 
-    Every part says what it objects to; keys that are `wrong` by themselves count at
-    their default.
+    Every part says what it objects to. A key that is `wrong` by itself counts as its
+    default.
     """
     run = demands_of(cfg, wrong)
     text = TEXT_MODELS.get(run["text.model"])
@@ -47,7 +47,7 @@ def contradictions(cfg, wrong: Collection[str]) -> Iterator[str]:
 
 
 def _method_problems(cfg) -> Iterator[str]:
-    """What is wrong in FederatedScope's own sections, by the methods in use."""
+    """What the methods in use find wrong in FederatedScope's own sections."""
     parts = parts_in_use(cfg)
     chosen = {switch_of(part) for part in parts}
     for switch in switches():
@@ -63,24 +63,24 @@ def _method_problems(cfg) -> Iterator[str]:
 
 
 def check_embedding_dim(cfg, dim: int) -> None:
-    """Refuse embeddings of other dimensions than ``ggeur.embedding_dim`` says.
+    """Refuse embeddings whose dimensions are not ``ggeur.embedding_dim``.
 
     Raises
     ------
     ConfigError
-        They have `dim` others.
+        They have `dim` dimensions instead.
     """
     wanted = cfg.ggeur.embedding_dim
     if wanted not in (NOT_SET, dim):
         raise ConfigError(
             f"ggeur.embedding_dim: is {wanted:g}, but the embeddings of data.type "
-            f"{cfg.data.type} have {dim} dimensions; set it to {dim} or take the line "
-            "out"
+            f"{cfg.data.type} have {dim} dimensions; set it to {dim} or remove "
+            "the line"
         )
 
 
 def given_handshake(ggeur) -> dict[str, object]:
-    """What the settings alone say of the data, by fields of a `Handshake`."""
+    """What the settings say of the data, by fields of a `Handshake`."""
     found: dict[str, object] = {}
     if ggeur.embedding_dim != NOT_SET:
         found["dim"] = int(ggeur.embedding_dim)
@@ -92,12 +92,12 @@ def given_handshake(ggeur) -> dict[str, object]:
 
 
 def check_agreed(cfg, class_names: Sequence[str], encoder: str) -> None:
-    """Refuse data that are not what ``ggeur.agreed`` says.
+    """Refuse data that differ from ``ggeur.agreed``.
 
     Raises
     ------
     ConfigError
-        Their classes or their encoder are others.
+        Their classes or their encoder differ.
     """
     agreed = cfg.ggeur.agreed
     held = (("class_names", list(class_names)), ("encoder", encoder))
@@ -119,8 +119,10 @@ def local_optimizer(cfg) -> OptimizerSettings:
 
 
 def _setting_problems(cfg, part: type[Method]) -> Iterator[str]:
-    """Of settings in a section of FederatedScope's the optional ones, and of all what
-    the part itself finds."""
+    """What is wrong with the settings of `part`.
+
+    The rules of optional settings are checked here, and the part checks all of them.
+    """
     given = part_settings(cfg, part)
     for key in part.SETTINGS:
         if key.default is None and key.name in given:

@@ -15,7 +15,7 @@ from federatedscope_ggeur.models.text import ClassTexts
 
 
 def demands_of(cfg, wrong: Collection[str] = ()) -> Demands:
-    """The facts of the run of `cfg`; of keys that are `wrong` the default counts."""
+    """The facts of a run of `cfg`; a key that is `wrong` counts as its default."""
     chosen = {
         field: default if setting(field) in wrong else value
         for field, value, default in _settings_in(cfg)
@@ -72,11 +72,11 @@ def _reads_images(cfg) -> bool:
     try:
         return is_image_type(cfg.data.type)
     except ConfigError:
-        return False  # which is said elsewhere
+        return False  # another check reports it
 
 
 def closed_form_of(ggeur, text: ClassTexts | None = None) -> ClosedForm | None:
-    """The one-shot head of ``ggeur.closed_form``, as a start where it is no more.
+    """The one-shot head of ``ggeur.closed_form``; if it is only a start, as a start.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def keeps_best(ggeur) -> bool:
 
 
 def _is_open(ggeur) -> bool:
-    """Whether clients' rows choose the head; no, where its settings are wrong."""
+    """Whether clients' rows choose the head; False if its settings are wrong."""
     try:
         form = closed_form_of(ggeur)
     except ConfigError:

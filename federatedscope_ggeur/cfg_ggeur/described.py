@@ -1,4 +1,4 @@
-"""The `ggeur.*` keys for a person to read."""
+"""The `ggeur.*` keys as text."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from federatedscope_ggeur.settings import Registry
 
 
 def describe_keys(words: Sequence[str] = ()) -> str:
-    """Every key with its default and meaning, for a person.
+    """Every key with its default and meaning.
 
-    With `words`, the keys alone whose names and meanings have all of them, in capital
-    letters or not.
+    With `words`, only the keys whose name and meaning contain all of them. Capital
+    letters do not matter.
     """
     lines = _all_lines()
     if not words:
@@ -40,7 +40,7 @@ def _all_lines() -> list[str]:
         for registry in REGISTRIES:
             if registry.field.endswith(key.name):
                 lines += _parts_of(registry)
-    # What is named by keys of FederatedScope's.
+    # Parts that FederatedScope's own keys name.
     lines += [READERS.field, *_parts_of(READERS), *_parts_of(IMAGE_READERS)]
     lines += [SPLITTERS.field, *_parts_of(SPLITTERS)]
     for registry in REGISTRIES:

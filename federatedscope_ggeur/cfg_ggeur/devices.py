@@ -10,8 +10,8 @@ from federatedscope_ggeur.errors import ConfigError
 def training_device(cfg) -> torch.device:
     """Where models are trained and scored: the CPU, or with ``use_gpu`` a GPU.
 
-    The one of number ``device``, or where that is negative the one with most free
-    memory, as in FS. Where torch sees no GPU it is the CPU; see `device_notes`.
+    It is GPU number ``device``. If that is negative it is the GPU with most free
+    memory, as in FS. If torch sees no GPU it is the CPU; see `device_notes`.
 
     Raises
     ------
@@ -32,18 +32,18 @@ def training_device(cfg) -> torch.device:
 
 
 def gpu_name(device: torch.device) -> str | None:
-    """What a GPU is called; None for the CPU."""
+    """The name of a GPU; None for the CPU."""
     return None if device.type == "cpu" else torch.cuda.get_device_name(device)
 
 
 def encoder_device(cfg) -> str:
-    """What ``ggeur.encoder.device: auto`` stands for: the GPU of ``use_gpu``."""
+    """The device of ``ggeur.encoder.device: auto``: the GPU of ``use_gpu``."""
     device = training_device(cfg)
     return "auto" if device.type == "cpu" else str(device)
 
 
 def device_notes(cfg) -> list[str]:
-    """That there is no GPU although one is asked for, in FS's words."""
+    """A note in FS's words if ``use_gpu`` is on and there is no GPU."""
     if not cfg.use_gpu or torch.cuda.is_available():
         return []
     return ["No GPU found for your device, set cfg.use_gpu=False"]

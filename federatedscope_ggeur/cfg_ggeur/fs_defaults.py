@@ -1,8 +1,8 @@
 """FederatedScope's (FS's) defaults, and its keys that do nothing here.
 
-What stands in `fs_keys` is honoured or refused. All other keys of FS are here: a YAML
-file of FS may hold them on any engine. They come into a config of the embedded engine
-only where somebody sets them.
+`fs_keys` has the keys that are honoured or refused. All other keys of FS are here: a
+YAML file of FS may hold them on any engine. A config of the embedded engine has such a
+key only if somebody sets it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from federatedscope_ggeur.cfg_ggeur.transform import row_transform
 from federatedscope_ggeur.data import NO_TRANSFORM
 from federatedscope_ggeur.settings import Rule, rule_of
 
-#: What FS's default of a key becomes: nobody has chosen FS's own by leaving it there.
+#: Keys whose FS default is replaced by ours: a default is nobody's choice.
 _STANDS_FOR = {
     "model.type": ("lr", HEAD),
     "criterion.type": ("MSELoss", "CrossEntropyLoss"),
@@ -66,7 +66,7 @@ OTHER_KEYS = {
 
 
 def settle_defaults(cfg) -> list[str]:
-    """Put the plugin's own model, criterion and trainer where FS's default stands.
+    """Replace FS's default model, criterion and trainer by the plugin's own.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def settle_defaults(cfg) -> list[str]:
 
 
 def unsettle_defaults(cfg, names: Iterable[str]) -> None:
-    """FS's defaults again, in a config in which the plugin was switched off later."""
+    """Restore FS's defaults, in a config whose plugin was switched off later."""
     for name in names:
         default, ours = _STANDS_FOR[name]
         if _is(cfg, name, ours):
@@ -99,7 +99,7 @@ def _set(cfg, name: str, value: object) -> None:
 
 
 def idle_notes(cfg) -> list[str]:
-    """Which settings do nothing here although they are not at FS's default."""
+    """A note on settings that have no effect here and are not at FS's default."""
     found = []
     for name, default in _IDLE.items():
         try:
@@ -111,4 +111,4 @@ def idle_notes(cfg) -> list[str]:
         if value != default:
             instead = _INSTEAD.get(name)
             found.append(f"{name} ({instead})" if instead else name)
-    return [f"these settings do nothing here: {', '.join(found)}"] if found else []
+    return [f"these settings have no effect here: {', '.join(found)}"] if found else []

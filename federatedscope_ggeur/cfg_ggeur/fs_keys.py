@@ -1,9 +1,8 @@
 """FederatedScope's (FS's) own keys, as the engines know them.
 
-Each key stands here with FS's default. It is either honoured, with FS's meaning, or
-accepted only at the values that fit what the engines do. On the embedded engine any
-other key is an error; inside FS some keys more can be honoured, and others must be
-refused.
+Each key has FS's default. It is either honoured, with FS's meaning, or accepted only at
+values that fit what the engines do. Inside FS some more keys are honoured, and others
+must be refused.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from federatedscope_ggeur.settings import Rule, flatten, not_negative, one_of, r
 _TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
 LARGEST = 2**31 - 1  # FS sends whole numbers in 32 bits
 
-# What is made for each, and goes on for so long, beforehand or in a loop.
+# Limits of what is made for each client, and of loops.
 _MOST_CLIENTS, _MOST_TURNS = 100_000, 10_000_000
 #: The plugin's names in FS's registries.
 HEAD, TRAINER = "ggeur_head", "ggeur_trainer"
@@ -52,7 +51,7 @@ def anything(value) -> str:
     return ""
 
 
-#: Of what becomes the name of a folder.
+#: The rule of a text that becomes the name of a folder.
 _visible = rule_of(
     "must hold no line end and no other hidden character",
     lambda value: not any(map(is_hidden, str(value))),
@@ -65,7 +64,7 @@ def _only(*accepted) -> Rule:
 
 
 def _own(ours: str, default: str) -> Rule:
-    """The plugin's own; FS's default is nobody's choice and becomes that."""
+    """Takes the plugin's own value, and FS's default, which stands for it."""
     problem = f"the plugin has its own; write {ours}, or leave the line out"
     return rule_of(problem, lambda value: value in (ours, default))
 
@@ -76,7 +75,7 @@ def _at_least(minimum, most: int = LARGEST) -> Rule:
 
 
 def _unset_or(low, high) -> Rule:
-    """FS takes everyone where the number is impossible; a typo deserves an error."""
+    """FS takes all clients if the number is impossible; here it is an error."""
 
     def rule(value) -> str:
         if value == -1 or low < value <= high:
@@ -87,7 +86,7 @@ def _unset_or(low, high) -> Rule:
 
 
 def _some_of(choices: Iterable[str], least: int = 0) -> Rule:
-    """A list of some of `choices`, each once."""
+    """Takes a list of some of `choices`, each once."""
     choices = list(choices)
 
     def fits(value: list) -> bool:
@@ -104,10 +103,10 @@ _KEYS = [f"{split}_{metric}" for split in SPLITS for metric in METRICS]
 _rate = rule_of("must be in [0, 1)", lambda value: 0 <= value < 1)
 _one_process = rule_of("the plugin runs in one process", lambda value: value <= 1)
 
-#: Ways of FS to search within one run, each by a server and clients of its own.
+#: FS's searches within one run, which bring a server and clients of their own.
 _own_workers = rule_of(
-    "must be False: FS would put workers of its own in the place of the plugin's; "
-    "hpo.py with hpo.scheduler rs or sha searches over whole runs",
+    "must be False: FS would replace the plugin's workers by its own; hpo.py with "
+    "hpo.scheduler rs or sha searches over whole runs",
     lambda value: value in (False, None),
 )
 
@@ -200,7 +199,7 @@ def fs_keys() -> list[FSKey]:
 
 
 def open_sections() -> set[str]:
-    """Sections in which FS takes new keys: they go to an optimiser or a schedule."""
+    """Sections in which FS takes new keys, for an optimiser or a schedule."""
     return {OPEN_SECTION, SCHEDULER_SECTION} | {
         part.SECTION
         for part in _in_fs()
@@ -209,18 +208,18 @@ def open_sections() -> set[str]:
 
 
 def _in_fs() -> list[type[Method]]:
-    """The methods whose settings stand in a section of FS's own."""
+    """The methods whose settings are in a section of FS."""
     parts = (*METHODS.values(), *AUGMENTATIONS.values())
     return [part for part in parts if part.SECTION]
 
 
 def section_of(part: type[Method]) -> str:
-    """Where the settings of `part` stand."""
+    """The section with the settings of `part`."""
     return part.SECTION or f"ggeur.{part.name}"
 
 
 def switch_of(part: type[Method]) -> str:
-    """The section of FS whose `use` follows the choice of `part`, if any."""
+    """The section of FS whose `use` is True if `part` is chosen; "" if none is."""
     return part.SECTION.partition(".")[0]
 
 
@@ -229,7 +228,7 @@ def switches() -> list[str]:
     return sorted({switch_of(part) for part in _in_fs()})
 
 
-#: Keys of FS that the embedded engine does not have, as the plugin takes them in FS.
+#: The plugin's rules, inside FS, for keys that the embedded engine does not have.
 FS_RULES: dict[str, Rule] = {
     "aggregator.robust_rule": one_of(
         "fedavg", "krum", "median", "trimmedmean", "bulyan", "normbounding"

@@ -1,4 +1,4 @@
-"""The `ggeur.*` keys: the run's own, and those that registered parts bring."""
+"""The `ggeur.*` keys: those of a run, and those that registered parts bring."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from federatedscope_ggeur.settings import (
     whole,
 )
 
-#: Whose parts have settings: below `ggeur.<name>`, or in a `SECTION` of their own.
+#: Registries of parts with settings, below `ggeur.<name>` or in a `SECTION`.
 REGISTRIES: tuple[Registry, ...] = (
     METHODS,
     AUGMENTATIONS,
@@ -49,7 +49,7 @@ PLUGINS = Key(
 )
 
 
-#: What belongs to no room below; each exchange has its own keys.
+#: Keys that belong to no room below; each exchange has its own keys.
 _RUN_KEYS = (
     Key(
         "embedding_dim",
@@ -99,12 +99,12 @@ _RUN_KEYS = (
 )
 
 
-#: Keys of parts that there were, and what there is instead.
+#: Former keys of parts, and what to do instead.
 _REMOVED = {
     "fisher.steps": "the head is trained to its optimum now; leave this key out "
     "(ggeur.fisher.penalty bounds its weights)",
 }
-#: Those of rooms below, by subject.
+#: The keys of rooms below, by subject.
 _OF_ROOMS = (
     *(key for room in ORDER for key in EXCHANGES[room].KEYS),
     *ENCODER_KEYS,
@@ -114,7 +114,7 @@ _OF_ROOMS = (
 )
 _OWN = (*_OF_ROOMS, *_RUN_KEYS)
 
-#: What rooms below call FederatedScope's keys.
+#: FederatedScope's keys, by the names that rooms below use.
 FS_FIELDS = {
     "batch_or_epoch": "train.batch_or_epoch",
     "batch_size": "dataloader.batch_size",
@@ -137,11 +137,11 @@ FS_FIELDS = {
 
 
 def field_of(key: Key) -> str:
-    """What rooms below call a key of the plugin."""
+    """The name that rooms below use for a key of the plugin."""
     return key.name.removeprefix("privacy.")
 
 
-# Which key each field is that rooms below name in messages.
+# The key of each field that rooms below name in messages.
 name_settings(
     {
         **{field_of(key): f"ggeur.{key.name}" for key in _OWN},
@@ -153,18 +153,18 @@ name_settings(
 
 
 def all_keys() -> tuple[Key, ...]:
-    """Every `ggeur.*` key but `use`; what a plugin registers adds some.
+    """Every `ggeur.*` key except `use`, with the keys of plugins that are loaded.
 
     Raises
     ------
     ConfigError
-        The settings of a registered part stand where others do already.
+        The settings of two registered parts have the same place.
     """
     return (*_OWN, *_of_parts({"use", *(key.name.split(".")[0] for key in _OWN)}))
 
 
 def removed_key(dotted: str) -> str:
-    """What to say of a key that there was; "" of any other."""
+    """What to do instead of a former key; "" for any other key."""
     ggeur, _, rest = dotted.partition(".")
     if ggeur != "ggeur":
         return ""
@@ -178,8 +178,8 @@ def _of_parts(taken: set[str]) -> Iterator[Key]:
                 continue
             if name in taken:
                 raise ConfigError(
-                    f"ggeur.{name}: the {registry.kind} '{name}' has settings that "
-                    "would stand there, but so have others; register it by another name"
+                    f"ggeur.{name}: the {registry.kind} '{name}' needs this section "
+                    "for its settings, but it is taken; register it by another name"
                 )
             taken.add(name)
             for key in part.SETTINGS:
@@ -187,7 +187,7 @@ def _of_parts(taken: set[str]) -> Iterator[Key]:
 
 
 def extend_ggeur_cfg(cfg) -> None:
-    """Add what is missing of `cfg.ggeur` to a yacs `CfgNode` or an FS `CN`."""
+    """Add the missing keys of `cfg.ggeur` to a yacs `CfgNode` or an FS `CN`."""
     add_key(cfg, "ggeur.use", False)
     for key in all_keys():
         add_key(cfg, f"ggeur.{key.name}", key.default)
@@ -198,7 +198,7 @@ def extend_ggeur_cfg(cfg) -> None:
 
 
 def add_key(node, dotted: str, default: object) -> None:
-    """Give a config a key at its default, and the sections above it, if it has none."""
+    """Add a key with its default, and the sections above it, if they are missing."""
     *path, name = dotted.split(".")
     for part in path:
         if part not in node:

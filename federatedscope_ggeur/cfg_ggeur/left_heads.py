@@ -1,4 +1,4 @@
-"""Which runs leave a one-shot head whatever they train, and what it is made of."""
+"""Runs that leave a one-shot head whatever they train, and what it depends on."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class LeftHead:
     closed_form : str
         Its name.
     made_of : str
-        All settings that it depends on: runs that have them alike, and the seed, have
-        one and the same head.
+        All settings that it depends on. Runs with the same settings and seed have the
+        same head.
     trains : bool
-        Whether the run trains another one, and leaves this one for being the better.
+        Whether the run trains another head, and leaves this one if it is better.
     validated : bool
         Whether rows for validation choose between the two.
     pools : bool
@@ -42,8 +42,9 @@ class LeftHead:
 
 
 def left_head(cfg) -> LeftHead | None:
-    """The head in closed form that a run of `cfg` leaves, or may leave; None where it
-    leaves a trained or a calibrated one."""
+    """The head in closed form that a run of `cfg` leaves or may leave.
+
+    None if it leaves a trained or a calibrated head."""
     demands = demands_of(cfg)
     alone = demands.closed_form and not demands.trains
     if demands.calibrates or not (alone or demands.keeps_best):
@@ -53,7 +54,7 @@ def left_head(cfg) -> LeftHead | None:
     pools = base_method(cfg).pools_data
     free = any(CLOSED_FORMS.find(form).partition_free for form in _forms(name))
     if pools and (not free or cfg.ggeur.statistics == "compressed"):
-        made_of.append("pooled")  # which is never the head of rows that are apart
+        made_of.append("pooled")  # never the same head as without pooling
     return LeftHead(name, repr(made_of), demands.trains, validated, pools)
 
 
@@ -85,8 +86,8 @@ def _pooled_note(form: str, pooled: Sequence[str], own: Sequence[str]) -> str:
     """A note on rows that pool what the others hold apart."""
     return (
         f"these rows pool the clients' rows: {_named(pooled)}. Their head in closed "
-        f"form ({form}) can be the one of: {_named(own)}. It is, up to rounding, where "
-        "nothing is withheld and the head does not depend on who holds which rows"
+        f"form ({form}) equals, up to rounding, that of: {_named(own)}, if nothing is "
+        "withheld and the head does not depend on who holds which rows"
     )
 
 
@@ -102,22 +103,22 @@ def _same_head_note(heads: Sequence[LeftHead], names: Sequence[str]) -> str:
     named = _named(names)
     if not any(head.trains for head in heads):
         return (
-            f"these rows would leave {rows}, and train none: {named}. For heads that "
-            "are trained set ggeur.closed_form: none, or ggeur.init: closed_form to "
-            "train from this one"
+            f"these rows leave {rows}, and train none: {named}. To train a head, set "
+            "ggeur.closed_form: none; to train from this one, set ggeur.init: "
+            "closed_form"
         )
     when = "unless labels and domains are confounded or much is withheld"
     if any(head.validated for head in heads):
-        when = "wherever rows for validation prefer it to the one that is trained"
+        when = "if validation rows prefer it to the trained one"
     return (
-        f"these rows would keep {rows}, {when}: {named}. To compare what they train, "
-        "set ggeur.keep: trained; for heads that are trained alone set "
-        "ggeur.closed_form: none and ggeur.init: random, too"
+        f"these rows keep {rows}, {when}: {named}. To compare what they train, set "
+        "ggeur.keep: trained; to compare heads that are only trained, also set "
+        "ggeur.closed_form: none and ggeur.init: random"
     )
 
 
 def _made_of(cfg) -> list:
-    """What rows there are, who holds them, what is told of them, what is made of it."""
+    """The settings of the rows, of who holds them, of statistics, and of the head."""
     ggeur, federate = cfg.ggeur, cfg.federate
     reader = find_reader(cfg.data.type)
     rows = [to_plain(cfg.data), encoding_settings(ggeur), options_of(reader, ggeur)]
@@ -135,7 +136,7 @@ def _made_of(cfg) -> list:
 
 
 def _forms(name: str) -> Iterator[str]:
-    """The closed form `name` and all whose settings it takes."""
+    """The closed form `name`, and the forms whose settings it reads."""
     yield name
     for other in CLOSED_FORMS.find(name).READS:
         yield from _forms(other)

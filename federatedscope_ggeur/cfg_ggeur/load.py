@@ -73,7 +73,7 @@ def load_config(
     on_fs: bool = False,
     beside: Path | None = None,
 ) -> CfgNode:
-    """A checked config: what `source` says, and then `overrides`.
+    """A checked config, with the settings of `source` and then `overrides`.
 
     Parameters
     ----------
@@ -85,21 +85,22 @@ def load_config(
         ``["federate.total_round_num", "5", ...]``, as on the command line, or
         ``{"federate.total_round_num": 5}``. Texts are read as Python literals.
     on_fs : bool
-        Whether what FS's engines alone can do is taken too, distributed mode first.
+        Whether to accept what only FS's engines can do, such as distributed mode.
     beside : path, optional
-        A folder where plugins are sought before that of the file.
+        A folder to look for plugins in, before the folder of the file.
 
     Raises
     ------
     ConfigError
-        Everything that is wrong, a line each: unknown keys, wrong types, values that
-        this engine cannot honour, contradictions. Or the file cannot be read.
+        The file cannot be read. Or settings are wrong: the message has a line for each
+        unknown key, wrong type, value that this engine cannot honour, and
+        contradiction.
     """
     given, where = read_settings(source, overrides, beside)
     cfg = default_config()
     unset = {key: p for key, value in given if (p := set_key(cfg, key, value))}
     problems = [f"  {key:.100}: {problem}" for key, problem in unset.items()]
-    # A key that could not be set still has its default, which is not the user's.
+    # A key that could not be set has its default, which the user did not choose.
     problems += (
         problem
         for problem in config_problems(cfg, on_fs)
@@ -123,15 +124,16 @@ def read_settings(
     overrides: Sequence | Mapping = (),
     beside: Path | None = None,
 ) -> tuple[list[tuple[str, object]], Path | None]:
-    """Keys, with dots, and values as `load_config` takes them, and their file if any.
+    """Keys, with dots, and values for `load_config`, and their file if there is one.
 
-    The plugins that a file or `overrides` name are loaded; nothing is checked. Those
-    that a mapping names must be: it may be what somebody's results say.
+    Settings are not checked. Plugins that a file or `overrides` name are loaded.
+    Plugins that a mapping names must be loaded already, since the mapping may come from
+    somebody's results.
 
     Raises
     ------
     ConfigError
-        The file cannot be read, or a plugin cannot be loaded, or is not.
+        The file cannot be read; a plugin cannot be loaded, or is not loaded.
     """
     where = find_config(source) if isinstance(source, (str, Path)) else None
     given = [*(flatten(source or {}) if where is None else read_yaml(where))]
@@ -140,7 +142,7 @@ def read_settings(
         check_loaded([*given, *said])
         load_plugins()
     else:
-        # Before the keys are known: plugins bring some.
+        # Before all keys are known, since plugins bring keys.
         named = plugins_in([*given, *said])
         load_plugins(named, beside, where and where.parent)
     return [*given, *said], where
@@ -161,7 +163,7 @@ def _pairs(overrides: Sequence | Mapping) -> Iterator[tuple[str, object]]:
 
 
 def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
-    """What the embedded engine, or FS with the plugin, cannot do of `cfg`, by line."""
+    """What is wrong with `cfg` for the embedded engine, or for FS, a line each."""
     problems = [
         f"{key.name}: {problem}"
         for key in fs_keys()
@@ -196,7 +198,7 @@ def config_problems(cfg: CfgNode, on_fs: bool = False) -> list[str]:
 
 
 def _own_problems(ggeur: CfgNode) -> Iterator[str]:
-    """What `ggeur.*` keys cannot be, each by itself."""
+    """What is wrong with each `ggeur.*` key by itself."""
     for key in all_keys():
         value = get_key(ggeur, key.name)
         if problem := number_problem(value) or key.rule(value):
@@ -207,7 +209,7 @@ def _own_problems(ggeur: CfgNode) -> Iterator[str]:
         if name not in sys.modules:
             yield (
                 f"ggeur.plugins: the module '{name}' is not loaded; name it in the "
-                "file of --cfg or behind it, where it is seen before the config is "
+                "file of --cfg or behind it, so that it is loaded before the config is "
                 "built"
             )
 
@@ -218,7 +220,7 @@ def _check_splitter(cfg: CfgNode) -> None:
 
 
 def _tracking_problems(cfg: CfgNode) -> Iterator[str]:
-    """Packages that are not there; clients of a distributed run need none."""
+    """Missing packages; clients of a distributed run need none."""
     if cfg.federate.mode == "distributed" and cfg.distribute.get("role") == "client":
         return
     chosen = {"wandb": ("wandb.use", cfg.wandb.use)}
@@ -233,8 +235,8 @@ def _problem(key: FSKey, cfg: CfgNode, on_fs: bool) -> str:
     try:
         value = get_key(cfg, key.name)
     except KeyError:
-        return ""  # FS strips a section whose `use` is False, down to that
-    # FS itself takes a list where its default is a whole number, and the reverse.
+        return ""  # FS removes all other keys of a section whose `use` is False
+    # FS itself does not tell a list from a whole number.
     if type(value) is not type(key.default):
         return not_of_type(value, key.default)
     rule = key.on_fs if on_fs and key.on_fs is not None else key.rule
@@ -242,7 +244,7 @@ def _problem(key: FSKey, cfg: CfgNode, on_fs: bool) -> str:
 
 
 def not_of_type(value: object, default: object) -> str:
-    """What is wrong with a value that is of another type than its key's default."""
+    """The problem of a value with another type than its key's default."""
     wanted = type(default).__name__
     return f"expected {wanted}, got {type(value).__name__} {shown(value)}"
 
@@ -256,7 +258,7 @@ def _refusal(check: Callable[[], None]) -> str:
 
 
 def set_key(cfg: CfgNode, dotted: str, value: object) -> str:
-    """Set one key; what is wrong with it, "" if nothing."""
+    """Set one key; returns what is wrong with it, or ""."""
     section, _, name = dotted.rpartition(".")
     other = OTHER_KEYS.get(dotted)
     if other is not None:
@@ -271,7 +273,7 @@ def set_key(cfg: CfgNode, dotted: str, value: object) -> str:
         return removed_key(dotted) or unknown
     is_text = isinstance(value, str) and isinstance(node.get(name), str)
     read = literal(value)
-    # A text may stand in quotes, which it needs in FS if it looks like a number.
+    # A text may be in quotes; FS needs them if it looks like a number.
     value = value if is_text and not isinstance(read, str) else read
     if problem := number_problem(value):
         return problem
@@ -281,7 +283,7 @@ def set_key(cfg: CfgNode, dotted: str, value: object) -> str:
     if isinstance(node[name], CfgNode):
         if value == {}:
             return ""
-        return f"is a section, it takes keys below it, not {shown(value)}"
+        return f"is a section; set keys below it, got {shown(value)}"
     cast = _cast(value, node[name])
     if type(cast) is not type(node[name]):
         return not_of_type(value, node[name])
@@ -290,7 +292,7 @@ def set_key(cfg: CfgNode, dotted: str, value: object) -> str:
 
 
 def _cast(value: object, default: object) -> object:
-    """`value` in the type of `default` where FS casts, but no fraction is cut off."""
+    """`value` in the type of `default`, as FS casts; a fraction is never cut off."""
     pair = (type(value), type(default))
     if pair == (int, float):
         return float(value)
@@ -323,8 +325,8 @@ def _optimizer_problems(node: CfgNode) -> list[str]:
     unknown = sorted(options.keys() - known)
     if unknown:
         return [
-            f"{OPEN_SECTION}.{name}: torch.optim.{node.type} takes no such argument; "
-            "take the line out of the file"
+            f"{OPEN_SECTION}.{name}: torch.optim.{node.type} has no such argument; "
+            "remove it from the file"
             for name in unknown
         ]
     wrong = {name: number_problem(value) for name, value in options.items()}
@@ -333,11 +335,11 @@ def _optimizer_problems(node: CfgNode) -> list[str]:
     if options.keys() <= _HARMLESS and all(
         isinstance(value, (int, float)) and 0 <= value < 1 for value in options.values()
     ):
-        return []  # to make a torch optimiser costs every process 2 s of imports
+        return []  # making a torch optimiser costs every process 2 s of imports
     parameter = torch.nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
     try:
         make([parameter], lr=node.lr, **options).step()
-    except Exception as error:  # whatever torch makes of options it was not made for
+    except Exception as error:  # torch raises anything for options it cannot use
         return [f"{OPEN_SECTION}: torch refuses {options}: {error}"]
     return []

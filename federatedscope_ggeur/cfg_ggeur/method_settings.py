@@ -1,4 +1,4 @@
-"""The method that a config asks for, and what follows from it for other settings."""
+"""The method that a config selects, and its settings."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from federatedscope_ggeur.models import CLOSED_FORMS, TEXT_MODELS
 
 
 def base_method(cfg) -> type[Method]:
-    """What is registered as ``ggeur.base_method``."""
+    """The method that ``ggeur.base_method`` names."""
     return METHODS.find(cfg.ggeur.base_method)
 
 
 def parts_in_use(cfg) -> list[type[Method]]:
-    """The base method, and the baseline augmentation if one is chosen."""
+    """The base method, and the baseline augmentation if there is one."""
     found = (
         METHODS.get(cfg.ggeur.base_method),
         AUGMENTATIONS.get(cfg.ggeur.augmentation),
@@ -37,9 +37,9 @@ def parts_in_use(cfg) -> list[type[Method]]:
 
 
 def part_settings(cfg, part: type[Method]) -> dict:
-    """The settings in `cfg` of `part`, as its constructor takes them.
+    """The settings of `part` in `cfg`, as its constructor takes them.
 
-    Of a section that takes new keys, all that stands there.
+    A section that takes new keys is passed on whole.
     """
     keys = {key.name: key for key in part.SETTINGS}
     if not keys:
@@ -55,14 +55,14 @@ def part_settings(cfg, part: type[Method]) -> dict:
 
 
 def method_of(cfg) -> Method:
-    """The base method, with the baseline augmentation if one is chosen."""
+    """The base method, combined with the baseline augmentation if there is one."""
     base, *added = (part_settings(cfg, part) for part in parts_in_use(cfg))
     ggeur = cfg.ggeur
     return build_method(ggeur.base_method, ggeur.augmentation, *added, **base)
 
 
 def run_notes(cfg) -> list[str]:
-    """What a person might expect otherwise of a run, a line each."""
+    """What a user may not expect of a run, a line each."""
     return [*_method_notes(cfg), *_evaluation_notes(cfg)]
 
 
@@ -70,7 +70,7 @@ def _evaluation_notes(cfg) -> Iterator[str]:
     key, patience = cfg.eval.best_res_update_round_wise_key, cfg.early_stop.patience
     split = key.partition("_")[0]
     if key == "val_loss" and not patience:
-        return  # FS's default: nobody has asked for anything
+        return  # FS's default, not a choice of the user
     if split == "val" and cfg.data.splits[1] == 0:
         why = "data.splits keeps no rows for validation"
     elif split not in cfg.eval.split:
@@ -92,8 +92,8 @@ def _method_notes(cfg) -> list[str]:
     notes += _picture_notes(cfg.ggeur, parts_in_use(cfg))
     if not base_method(cfg).federated and cfg.federate.make_global_eval:
         notes.append(
-            "federate.make_global_eval does not matter with ggeur.base_method: "
-            f"{cfg.ggeur.base_method}, every client scores its own model on its own "
+            "federate.make_global_eval has no effect with ggeur.base_method: "
+            f"{cfg.ggeur.base_method}: every client scores its own model on its own "
             "test rows"
         )
     return notes
@@ -102,9 +102,9 @@ def _method_notes(cfg) -> list[str]:
 def _picture_notes(ggeur, parts: list[type[Method]]) -> list[str]:
     least = f"{ggeur.privacy.min_samples:g}"
     return [
-        f"{part.name} sends all clients means of a few of a client's pictures each "
-        f"(ggeur.privacy.min_samples {least} at least): these are pictures, blurred, "
-        "in which what they have in common is seen"
+        f"{part.name} sends all clients means of a few pictures of a client (at least "
+        f"ggeur.privacy.min_samples {least}). Such a mean is a blurred picture that "
+        "shows what they have in common"
         for part in parts
         if part.sends_row_means and ggeur.network.name
     ]
@@ -113,8 +113,8 @@ def _picture_notes(ggeur, parts: list[type[Method]]) -> list[str]:
 def settle_switches(cfg) -> None:
     """Switch on FS's section of the method, before FS strips unused sections.
 
-    ``ggeur.base_method`` is the one selector; the section's switch follows it. One that
-    is on although another method is chosen is left to the checks.
+    Only ``ggeur.base_method`` selects the method; the section's switch follows it. The
+    checks refuse a switch that is on with another method.
     """
     for part in parts_in_use(cfg):
         switch = switch_of(part)
@@ -123,7 +123,7 @@ def settle_switches(cfg) -> None:
 
 
 def agreed_settings(cfg) -> dict[str, str]:
-    """The settings in `cfg` that every process must have alike, as texts."""
+    """The settings in `cfg` that must be the same in every process, as texts."""
     shared = [key.name for key in all_keys() if key.shared]
     if not uses_text(cfg.ggeur):
         shared = [name for name in shared if not name.startswith("text.")]

@@ -1,4 +1,4 @@
-"""A network on pixels, of `ggeur.network.*`."""
+"""The network on pixels that `ggeur.network.*` describes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def network_settings(ggeur) -> NetworkSettings | None:
 
 
 def trained_space(ggeur) -> str:
-    """The kind of space that is trained in; a network normalises pixels itself and a
-    text model takes embeddings as CLIP gives them, so for these ``ggeur.space`` is left
-    at its default."""
+    """The kind of space of training.
+
+    It is raw for a network, which normalises pixels itself, and for a text model, which
+    takes CLIP's embeddings; ``ggeur.space`` stays at its default then."""
     return "raw" if ggeur.network.name or ggeur.text.model else ggeur.space

@@ -1,7 +1,7 @@
 """A user's own parts: modules that a config names, and those of installed packages.
 
-They are loaded before any config is built, since they bring keys; and on nobody's word
-but the user's own: never because of a message, a results file or a run folder.
+They are loaded before a config is built, since they bring keys. Only the user can name
+them: a message, a results file or a run folder never loads a plugin.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from federatedscope_ggeur.printable import Lines
 from federatedscope_ggeur.settings import ENTRY_POINTS
 
 _KEY = f"ggeur.{PLUGINS.name}"
-#: Of the environment: where a study's run on FederatedScope seeks them first.
+#: The environment variable with the folder where a study's run on FederatedScope looks
+#: for plugins first.
 BESIDE = "FEDERATEDSCOPE_GGEUR_STUDY"
 #: The modules that were loaded here.
 _loaded: set[str] = set()
@@ -34,22 +35,22 @@ _loaded: set[str] = set()
 def load_plugins(
     modules: Sequence[str] = (), *folders: Path | None, asked_by: str = _KEY
 ) -> None:
-    """Import installed packages' plugins and `modules`; those that are loaded stay.
+    """Import the plugins of installed packages, and `modules`.
 
     Parameters
     ----------
     modules : sequence of str
-        What ``ggeur.plugins`` names.
+        The names in ``ggeur.plugins``.
     *folders : Path or None
-        Where they are sought first, in order: that of the YAML file.
+        Where to look for them first, in order, such as the YAML file's folder.
     asked_by : str
-        Who names them, for messages.
+        What names them, for messages.
 
     Raises
     ------
     ConfigError
-        A module is not found or fails on import, a name in it is taken, or another
-        module of its name is loaded already.
+        A module is not found or fails on import; a name in it is taken; or another
+        module of the same name is loaded already.
     """
     for name, entry_point in _installed():
         _load(name, [], f"the entry point '{entry_point}' of {ENTRY_POINTS}")
@@ -58,20 +59,22 @@ def load_plugins(
 
 
 def plugins_in(given: Iterable[tuple[str, object]]) -> list[str]:
-    """What ``ggeur.plugins`` names among keys and values, of which the last one holds;
-    nothing where its rule will refuse it."""
+    """The modules of ``ggeur.plugins`` among keys and values; the last value counts.
+
+    None if the key's rule will refuse the value."""
     chosen = literal(dict(given).get(_KEY, PLUGINS.default))
     return [] if PLUGINS.rule(chosen) else list(chosen)
 
 
 def check_loaded(given: Iterable[tuple[str, object]]) -> None:
-    """Refuse keys and values that are nobody's word, such as what a results file says,
-    where they name a plugin that is not loaded.
+    """Refuse settings that name a plugin which is not loaded.
+
+    This is for settings that the user did not write, such as those of a results file.
 
     Raises
     ------
     UntrustedError
-        It names the plugins.
+        The message names the plugins.
     """
     missing = [name for name in plugins_in(given) if name not in sys.modules]
     if missing:
@@ -80,8 +83,8 @@ def check_loaded(given: Iterable[tuple[str, object]]) -> None:
         raise UntrustedError(
             Lines(
                 [
-                    f"{_KEY}: the settings name {named}, and nothing is imported "
-                    "because a run's folder or a dict names it.",
+                    f"{_KEY}: the settings name {named}. A run's folder or a dict "
+                    "cannot make this program import a module.",
                     f"If you know what is in there, name it yourself: {words} (in "
                     "Python: import it first).",
                 ]
@@ -92,7 +95,7 @@ def check_loaded(given: Iterable[tuple[str, object]]) -> None:
 def load_plugins_of(arguments: Sequence[str]) -> None:
     """`load_plugins` for a command line of FederatedScope's main.py.
 
-    A command line or file that FederatedScope will refuse names none.
+    A command line or file that FederatedScope will refuse loads none.
     """
     try:
         path, given = _parsed(arguments)
@@ -108,13 +111,13 @@ def settings_of(arguments: Sequence[str]) -> list[tuple[str, object]]:
     Raises
     ------
     ConfigError
-        The command line is none, or the file cannot be read.
+        The command line is wrong, or the file cannot be read.
     """
     return _parsed(arguments)[1]
 
 
 def asks_for_the_plugin(given: Iterable[tuple[str, object]]) -> bool:
-    """Whether keys and values, right or wrong, are of a run of the plugin in FS."""
+    """Whether keys and values, right or wrong, describe a run of the plugin in FS."""
     values = dict(given)
     return (
         literal(values.get("ggeur.use")) is True
@@ -144,7 +147,7 @@ class _Parser(argparse.ArgumentParser):
 
 @cache
 def _installed() -> list[tuple[str, str]]:
-    """Module and name of each entry point, in order of the names."""
+    """The module and name of each entry point, sorted by name."""
     every = entry_points()
     # Python 3.9 gives a dict, which names some of them twice.
     found = (
@@ -157,7 +160,7 @@ def _installed() -> list[tuple[str, str]]:
 
 
 def told_of(error: BaseException) -> PluginError | None:
-    """What to tell of an error that a plugin's own line caused; None of any other."""
+    """The message for an error in a line of a plugin; None for any other error."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         for name in _loaded:
             module = sys.modules.get(name.partition(".")[0])
@@ -168,8 +171,8 @@ def told_of(error: BaseException) -> PluginError | None:
                         [
                             f"{frame.filename}, line {frame.lineno}, in {frame.name}:",
                             f"    {frame.line}",
-                            f"{what}. This line is of the plugin '{name}'; mend it "
-                            "there. A run's log.txt has the whole traceback.",
+                            f"{what}. This line belongs to the plugin '{name}'; fix "
+                            "it there. A run's log.txt has the whole traceback.",
                         ]
                     )
                 )
@@ -177,7 +180,7 @@ def told_of(error: BaseException) -> PluginError | None:
 
 
 def _is_in(file: str, module: str | None) -> bool:
-    """Whether a file is that of a module, or in its package."""
+    """Whether a file is a module's own, or in its package."""
     own = Path(module or "")
     if own.name == "__init__.py":
         return own.parent in Path(file).parents
@@ -187,7 +190,7 @@ def _is_in(file: str, module: str | None) -> bool:
 def _load(name: str, folders: Sequence[Path], asked_by: str) -> None:
     _loaded.add(name)
     if not folders and name in sys.modules:
-        return  # a config that was loaded names what stood beside its file
+        return  # a loaded config names a module that was beside its file
     with _first(folders):
         spec = _find(name.partition(".")[0])
         if spec is None:
@@ -209,7 +212,7 @@ def _load(name: str, folders: Sequence[Path], asked_by: str) -> None:
 
 @contextmanager
 def _first(folders: Sequence[Path]) -> Iterator[None]:
-    """`folders` in front of where Python finds modules."""
+    """Put `folders` in front of ``sys.path``."""
     places = [str(folder.resolve()) for folder in folders]
     importlib.invalidate_caches()  # a file may be newer than Python's list of them
     sys.path[:0] = places
@@ -221,7 +224,7 @@ def _first(folders: Sequence[Path]) -> Iterator[None]:
 
 
 def _find(name: str) -> ModuleSpec | None:
-    """What would be imported as `name` if nothing were so far."""
+    """The module that an import of `name` would find, if none were loaded."""
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)  # very old ones lack it
         spec = find and find(name, None)
@@ -234,8 +237,8 @@ def _check_loaded(name: str, spec: ModuleSpec, asked_by: str) -> None:
     loaded = getattr(sys.modules.get(spec.name), "__file__", None)
     if loaded and spec.origin and Path(loaded).resolve() != Path(spec.origin).resolve():
         raise ConfigError(
-            f"{asked_by}: the module '{name}' would be '{spec.origin}', but "
-            f"'{loaded}' is loaded under that name already; rename one of them"
+            f"{asked_by}: the module '{name}' is '{spec.origin}', but '{loaded}' is "
+            "loaded under that name already; rename one of them"
         )
 
 
@@ -248,7 +251,7 @@ def _not_found(name: str, folders: Sequence[Path], asked_by: str) -> str:
 
 
 def _failed(name: str, spec: ModuleSpec, asked_by: str, error: BaseException) -> str:
-    """Where it went wrong: the last line of the plugin's own that was run."""
+    """The message for a failed import, with the plugin's last line that ran."""
     lines = [
         f"{frame.filename}, line {frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)
@@ -259,5 +262,5 @@ def _failed(name: str, spec: ModuleSpec, asked_by: str, error: BaseException) ->
     where = lines[-1] if lines else spec.origin or ""
     return (
         f"{asked_by}: the module '{name}' cannot be loaded: {where}: "
-        f"{type(error).__name__}: {error}; mend it, or take it out"
+        f"{type(error).__name__}: {error}; fix the module, or do not name it"
     )

@@ -1,4 +1,4 @@
-"""Which guarantee a run gives and who sees what, from its settings alone."""
+"""A run's privacy guarantee, and who sees what, from its settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from federatedscope_ggeur.federation.exchanges.secure_sums.keys import (
 from federatedscope_ggeur.reporting import Privacy
 
 _TRAINING = "training rounds escape the masks: each client's update is seen"
-_COUNTS_FOR = "what a client counts for escapes them, too"
+_COUNTS_FOR = "each client's aggregation weight escapes them, too"
 _POOLED = "the rows of all clients are pooled in one place, which sees each of them"
 _TOTALS = "rows of each class over all clients are seen by everyone"
 _CURIOUS = ["a curious server", "curious clients"]
@@ -23,7 +23,7 @@ _LIAR = "a client that lies about its rows can learn those of others"
 
 
 def privacy_of(cfg) -> Privacy:
-    """What docs/privacy.md says of the modes of `cfg`."""
+    """What docs/privacy.md says of a run with `cfg`."""
     ggeur, demands = cfg.ggeur, demands_of(cfg)
     if base_method(cfg).pools_data:
         return Privacy(
@@ -75,7 +75,7 @@ def _server_sees(cfg, demands: Demands) -> list[str]:
     elif demands.statistics or demands.calibrates:
         seen.append("each client's class statistics")
     if demands.trains:
-        seen += ["each client's updates", "what each client counts for"]
+        seen += ["each client's updates", "each client's aggregation weight"]
         seen += [
             f"of {part.name}: {part.sends}" for part in parts_in_use(cfg) if part.sends
         ]

@@ -1,7 +1,7 @@
-"""Encoder ``run``: what the last layer of a run's network takes in.
+"""Encoder ``run``: the input of the last layer of a run's network.
 
-It stands here because a run's folder is read by its config; all else of it is as with
-the encoders of `data`.
+It is in this room because reading a run's folder needs a config. All else is as for the
+encoders of `data`.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def _stamp(settings: EncoderSettings) -> dict[str, str | None]:
 def run(settings: EncoderSettings, device: torch.device) -> Encoder:
     """Features by a network that a run of this program has trained.
 
-    `model` is the run's folder; images are prepared as they were for it. A feature is
-    what the network's last layer takes in, D'' numbers.
+    `model` is the run's folder; images are prepared as for that run. A feature is the
+    input of the network's last layer.
 
     Raises
     ------
     ConfigError
-        It is no folder of a run that trained a network.
+        It is not the folder of a run that trained a network.
     DataError
         A file in it is damaged.
     """
@@ -86,8 +86,10 @@ def run(settings: EncoderSettings, device: torch.device) -> Encoder:
 
 
 def other_rows_note(cfg) -> str:
-    """What to say where the network's run divided the same data otherwise, so that it
-    may have trained on rows that are scored here; "" where not, or nobody can tell."""
+    """A note if the network may have trained on rows that are scored here.
+
+    That is so if its run divided the same data otherwise. "" if it did not, or if that
+    cannot be known."""
     folder = Path(cfg.ggeur.encoder.model)
     if cfg.ggeur.encoder.name != "run" or not (folder / RESULTS_FILE).is_file():
         return ""  # its features are in the cache
@@ -106,8 +108,8 @@ def other_rows_note(cfg) -> str:
 
 
 def _read(folder: Path) -> tuple[Results, Encoder, ImageNetwork]:
-    """A run's results, what made its pixels, and its network."""
-    # Imported here, since these gather the keys, of encoders too.
+    """A run's results, its encoder of pixels, and its network."""
+    # Imported here: these modules gather the keys, with those of encoders.
     from federatedscope_ggeur.cfg_ggeur.encoding import encoder_settings
     from federatedscope_ggeur.cfg_ggeur.foreign import config_left
 
@@ -122,14 +124,14 @@ def _read(folder: Path) -> tuple[Results, Encoder, ImageNetwork]:
     chosen = network_settings(ggeur)
     if chosen is None:
         raise ConfigError(
-            f"{where} is of a run that trained a head on embeddings; take one with "
+            f"{where}: that run trained a head on embeddings; name a run with "
             "ggeur.network.name"
         )
     if ggeur.encoder.name != PIXELS:
         raise ConfigError(
-            f"{where} is of a network on pixels that no encoder made (its "
-            f"ggeur.encoder.name is {shown(ggeur.encoder.name)}, not {PIXELS}), so "
-            "images cannot be prepared for it"
+            f"{where}: that run's ggeur.encoder.name is "
+            f"{shown(ggeur.encoder.name)}, not {PIXELS}, so images cannot be prepared "
+            "for its network"
         )
     cpu = torch.device("cpu")
     pixels = build_encoder_called(encoder_settings(ggeur), cpu, results.encoder)

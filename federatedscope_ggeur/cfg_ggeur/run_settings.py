@@ -86,9 +86,10 @@ def run_settings(
     text: ClassTexts | None = None,
     class_names: Sequence[str] = (),
 ) -> RunSettings:
-    """The settings in `cfg` for data of `num_classes` and `dim`, on any engine; `text`
-    is what `engines.text` has made of the classes' names. Clients of secure sums need
-    these names."""
+    """The settings in `cfg` for data of `num_classes` and `dim`, on any engine.
+
+    `text` holds the text features of the classes, from `engines.text`. Clients of
+    secure sums need `class_names`."""
     ggeur, demands = cfg.ggeur, demands_of(cfg)
     training, agreed = training_settings(cfg), agreed_settings(cfg)
     model, scored = model_settings(cfg, text), scored_settings(cfg, text)
@@ -150,12 +151,12 @@ def run_settings(
 
 
 def checkpoint_every(ggeur) -> float | None:
-    """Seconds between checkpoints in the run's folder; None where there are none."""
+    """Seconds between checkpoints in the run's folder; None for no checkpoints."""
     return None if ggeur.checkpoint_every == NOT_SET else float(ggeur.checkpoint_every)
 
 
 def divides_by_domain(cfg) -> bool:
-    """Whether every domain is one client: nobody said how many, or how to divide."""
+    """Whether every domain is one client, since no setting divides the rows."""
     unsaid = not (
         cfg.federate.client_num or cfg.data.splitter or cfg.data.splitter_args
     )
@@ -163,8 +164,9 @@ def divides_by_domain(cfg) -> bool:
 
 
 def divides_nothing(cfg) -> bool:
-    """Whether this process of a distributed run divides no rows: a client with data of
-    its own, or a server that reads none."""
+    """Whether this process of a distributed run divides no rows.
+
+    It is a client with data of its own, or a server that reads none."""
     if cfg.federate.mode != "distributed":
         return False
     distribute = cfg.distribute  # on the embedded engine only what is set is there
@@ -176,17 +178,17 @@ def divides_nothing(cfg) -> bool:
 def server_evaluates(cfg) -> bool:
     """Whether the server scores its own test sets; else every client scores its own.
 
-    Without a federation there is no model that a server could score, and where one
-    client holds all rows none with test rows of a domain.
+    Without a federation the server has no model to score. If all rows are pooled, no
+    client has the test rows of a domain.
     """
     method = base_method(cfg)
     return method.federated and (method.pools_data or cfg.federate.make_global_eval)
 
 
 def evaluation_settings(cfg) -> EvaluationSettings:
-    """Evaluation and early stopping in FS's keys."""
+    """Evaluation and early stopping, from FS's keys."""
     stop, report = cfg.early_stop, cfg.eval.report
-    # FS looks its key up in the first of these that is reported.
+    # FS reads its metric from the first of these that is reported.
     averages = [name for name in ("weighted_avg", "avg") if name in report]
     return EvaluationSettings(
         tuple(cfg.eval.split),
@@ -199,7 +201,7 @@ def evaluation_settings(cfg) -> EvaluationSettings:
 
 
 def training_settings(cfg) -> TrainingSettings:
-    """Local training in FS's keys."""
+    """Local training, from FS's keys."""
     return TrainingSettings(
         optimizer=local_optimizer(cfg),
         local_update_steps=cfg.train.local_update_steps,
@@ -214,20 +216,22 @@ def training_settings(cfg) -> TrainingSettings:
 
 
 def quorum(cfg) -> int | None:
-    """Clients that must be there; None: all, as where one holds all rows."""
+    """The number of clients that must be there; None: all, also if rows are pooled."""
     everyone = cfg.ggeur.quorum == NOT_SET or base_method(cfg).pools_data
     return None if everyone else int(cfg.ggeur.quorum)
 
 
 def _unseen_client_num(federate, num_clients: int) -> int:
-    """Clients that are only scored, as FS counts them; never all of them."""
+    """The number of clients that are only scored, by FS's rule; never all clients."""
     rate = federate.unseen_clients_rate
     return min(max(1, int(rate * num_clients)), num_clients - 1) if rate > 0 else 0
 
 
 def _sample_client_num(federate, num_clients: int) -> int:
-    """Clients drawn each round, as FS reads its keys: the rate wins, else the number,
-    and all that take part where neither is valid."""
+    """The number of clients drawn in each round, by FS's rule.
+
+    The rate goes before the number. If neither is valid, all clients that train are
+    drawn."""
     part = max(1, int((1 - federate.unseen_clients_rate) * num_clients))
     if 0 < federate.sample_client_rate <= 1:
         return max(1, int(federate.sample_client_rate * part))

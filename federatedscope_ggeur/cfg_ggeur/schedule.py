@@ -1,6 +1,6 @@
 """``train.scheduler``: the learning rate over rounds.
 
-It is FederatedScope's (FS's) own section, which takes new keys, as an optimiser's does.
+The section is FederatedScope's (FS's) own. It takes new keys, as an optimiser's does.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from federatedscope_ggeur.cfg_ggeur.fs_keys import SCHEDULER_SECTION, settings_i
 from federatedscope_ggeur.federation import CosineSchedule, StepSchedule
 from federatedscope_ggeur.settings import not_negative, positive_share, whole
 
-#: What each schedule takes, with torch's defaults and the rules of its values; T_max is
-#: all rounds where it is not given, and `first_rate`, that of round 1, is none then.
+#: The settings of each schedule: torch's defaults, and rules. By default T_max is the
+#: number of rounds, and there is no `first_rate` (the rate of round 1).
 _TAKES = {
     "StepLR": {"step_size": (10, whole(1)), "gamma": (0.1, positive_share)},
     "CosineAnnealingLR": {
@@ -24,7 +24,7 @@ _TAKES = {
 
 
 def local_schedule(cfg) -> StepSchedule | CosineSchedule | None:
-    """How ``train.scheduler`` changes the rate over rounds, if at all."""
+    """The schedule of ``train.scheduler``; None for a constant rate."""
     node = cfg.train.scheduler
     if not node.type:
         return None
@@ -36,7 +36,7 @@ def local_schedule(cfg) -> StepSchedule | CosineSchedule | None:
 
 
 def schedule_problems(cfg) -> Iterator[str]:
-    """What is wrong with its keys; that of the type is a key of FS."""
+    """What is wrong with its keys, except its type, which is a key of FS."""
     kind = cfg.train.scheduler.type
     takes = _TAKES.get(kind, _TAKES["StepLR"])
     for name, value in settings_in(cfg.train.scheduler).items():

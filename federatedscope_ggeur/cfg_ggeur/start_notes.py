@@ -1,4 +1,4 @@
-"""What a run says of itself at its start, on every engine alike."""
+"""The notes at the start of a run, the same on every engine."""
 
 from __future__ import annotations
 
@@ -38,18 +38,17 @@ def start_notes(
     client_domains: Mapping[int, str],
     held: Holdings | None,
 ) -> list[str]:
-    """What a person might expect otherwise of a run, a line each.
+    """What a user may not expect of a run, a line each.
 
     Parameters
     ----------
     cfg : config
     settings : RunSettings
-        Of the run.
     client_domains : mapping from client number to domain
-        Of the clients that train.
+        The clients that train.
     held : Holdings or None
-        What these hold; None on a server that cannot know it: each client then says
-        `client_notes` of its own.
+        The rows of these clients. None on a server that cannot know them; each client
+        then logs its `client_notes`.
     """
     role, demands = settings.role, settings.demands
     share = role.of(SetSettings).augmentation.share
@@ -76,19 +75,20 @@ def start_notes(
 def client_notes(
     cfg, settings: RunSettings, held: Holdings, rows: int, whole: int
 ) -> list[str]:
-    """The same of one client by itself, which trains on `rows` of a set of `whole`."""
+    """The notes of one client, which trains on `rows` rows of a set of `whole` rows."""
     notes = []
     if _sends_statistics(settings.demands):
         own = Withheld.from_counts(held.counts, settings.role.min_samples)
-        # Others may speak of the classes that it says nothing of.
+        # Other clients may send the classes that it withholds.
         notes = [withheld_text(replace(own, classes=0))]
     sets = np.array([rows]), np.array([whole])
     return [*notes, *_training_notes(cfg, settings, held, *sets)]
 
 
 def withheld_line(settings: RunSettings, held: Holdings) -> str:
-    """What the min-count threshold keeps back; "" where no statistics are sent, or so
-    much is kept back that `start_notes` says it."""
+    """What the min-count threshold withholds.
+
+    "" if no statistics are sent, or if `start_notes` says it because it is much."""
     withheld = Withheld.from_counts(held.counts, settings.role.min_samples)
     quiet = not _sends_statistics(settings.demands) or is_much(withheld)
     return "" if quiet else withheld_text(withheld)
@@ -100,7 +100,7 @@ def _sends_statistics(demands: Demands) -> bool:
 
 
 def reach_line(settings: RunSettings, held: Holdings) -> str:
-    """How far SGD takes the median client in the first round; "" where none trains."""
+    """How far SGD takes the median client in round 1; "" if no client trains by SGD."""
     median = median_rows(set_rows(settings, held).tolist())
     whole = median_rows(whole_rows(settings, held).tolist())
     training = settings.role.training.in_round(1)
@@ -151,7 +151,7 @@ def _training_notes(
 
 
 def _few_batches(cfg, settings: RunSettings, rows: np.ndarray) -> list[str]:
-    """A note on rounds of few mini-batches, where rounds cost messages."""
+    """A note on rounds of few mini-batches, if rounds cost messages."""
     method = base_method(cfg)
     if not settings.rounds or not method.federated or method.pools_data:
         return []

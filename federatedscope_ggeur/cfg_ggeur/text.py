@@ -1,4 +1,4 @@
-"""What `ggeur.text.*` asks for."""
+"""Whether a config uses text features."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from federatedscope_ggeur.models.text import TEXT_USE_KEYS
 
 
 def uses_text(ggeur) -> bool:
-    """Whether something in `cfg.ggeur` is made of text features; else none are had."""
+    """Whether `cfg.ggeur` uses text features; else none are computed."""
     form = CLOSED_FORMS.get(ggeur.closed_form)
     if form is not None and form.needs_text:
         return True

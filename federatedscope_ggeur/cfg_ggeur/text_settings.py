@@ -1,4 +1,4 @@
-"""What `ggeur.text.*` makes of text features: frozen settings of the rooms below."""
+"""From `ggeur.text.*` to frozen settings of the rooms below."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from federatedscope_ggeur.models.text import ClassTexts
 
 
 def text_pull(ggeur, text: ClassTexts | None) -> TextPull | None:
-    """The pull of ``ggeur.text.regulariser``."""
+    """The pull towards text features, of ``ggeur.text.regulariser``."""
     strength = ggeur.text.regulariser
     return TextPull(text.weight, strength) if text is not None and strength else None
 
 
 def text_mix(ggeur, text: ClassTexts | None) -> TextMix | None:
-    """The heads between of ``ggeur.text.interpolate``."""
+    """The mix of a head with text features, of ``ggeur.text.interpolate``."""
     share = ggeur.text.interpolate
     return TextMix(text.weight, share) if text is not None and share != 1 else None
 

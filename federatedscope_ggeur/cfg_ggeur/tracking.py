@@ -1,4 +1,4 @@
-"""Who is told of a run's numbers as it goes, and what the run is called there."""
+"""Where a run's numbers are sent while it runs, and its name there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from federatedscope_ggeur.reporting import TrackingSettings
 
 
 def tracking_settings(cfg) -> TrackingSettings:
-    """Who is told of the run's numbers; W&B with what FS begins a run with."""
+    """Where the run's numbers are sent; W&B gets the arguments that FS gives it."""
     if not cfg.wandb.use:
         return TrackingSettings(cfg.ggeur.tensorboard)
     wandb, method = cfg.wandb, cfg.federate.method

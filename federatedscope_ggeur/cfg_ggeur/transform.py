@@ -1,4 +1,4 @@
-"""FederatedScope's `data.transform`, which names what is made of embeddings."""
+"""FederatedScope's `data.transform`, which names a transform of embeddings."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from federatedscope_ggeur.errors import ConfigError, shown
 
 
 def row_transform(cfg) -> str:
-    """The one of `TRANSFORMS` that ``data.transform`` names; without one "none"."""
+    """The name in `TRANSFORMS` that ``data.transform`` has; "none" without one."""
     return named_transform(_listed(cfg))
 
 
 def row_preparation(cfg) -> Callable[[Tensor], Tensor] | None:
-    """What makes that of rows [n, D]; None where they stay as they are."""
+    """The function that transforms rows [n, D]; None if they stay as they are."""
     chosen = row_transform(cfg)
     if chosen == NO_TRANSFORM:
         return None
@@ -34,9 +34,9 @@ def row_preparation(cfg) -> Callable[[Tensor], Tensor] | None:
 
 
 def check_transform(cfg) -> None:
-    """Refuse a transform that is none of embeddings, or does not go with the rest.
+    """Refuse a transform that is not for embeddings, or does not fit other settings.
 
-    Transforms of images, as FederatedScope writes them, do nothing here.
+    Transforms of images, as FederatedScope writes them, have no effect here.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def check_transform(cfg) -> None:
     try:
         is_of_images = is_image_type(cfg.data.type)
     except ConfigError:
-        return  # an unknown data.type is said elsewhere
+        return  # another check reports an unknown data.type
     names, known = names_listed(_listed(cfg)), ", ".join(TRANSFORMS)
     ours = [name for name in names if name in TRANSFORMS]
     unknown = [name for name in names if isinstance(name, str) and name not in ours]
@@ -67,8 +67,8 @@ def check_transform(cfg) -> None:
         )
     if chosen != "l2" and uses_text(cfg.ggeur):
         raise ConfigError(
-            f"data.transform: {chosen} changes the embeddings and not the text "
-            "features of the classes, so they do not fit; leave one of both out"
+            f"data.transform: {chosen} changes the embeddings but not the text "
+            "features of the classes, so they do not fit; use only one of them"
         )
 
 

@@ -1,4 +1,4 @@
-"""Keys and values as a YAML file and a command line give them."""
+"""Keys and values from a YAML file or a command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 from federatedscope_ggeur.errors import ConfigError, shown
 from federatedscope_ggeur.settings import flatten
 
-#: What no config comes near, and a file made to do harm goes beyond.
+#: Limits that no config comes near, against files made to do harm.
 LARGEST_FILE, LARGEST_TREE, DEEPEST = 2**20, 10_000, 20
 
 

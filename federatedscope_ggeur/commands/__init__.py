@@ -1,4 +1,4 @@
-"""The commands, a file each; no more is imported than the one that is asked for."""
+"""The commands, one file each; only the file of the called command is imported."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import NamedTuple
 
 PROGRAM = "ggeur"
 INTERRUPTED = 130
-#: What commands are for, in the order in which the help shows them.
+#: Groups of commands, in the order of the help.
 BEFORE, RUN, AFTER, ATTACK, FS, SET_UP = GROUPS = (
     "before a run", "runs", "after a run", "privacy", "with FederatedScope", "set-up",
 )  # fmt: skip
 
 
 class Command(NamedTuple):
-    """Where a command is, and what is said of it.
+    """Where a command is, and its line in the help.
 
     Attributes
     ----------
     module : str
-        The file in this folder; its function of the command's name takes the words
+        The file in this folder. Its function with the command's name takes the words
         behind the name and returns the exit status: 0, or 130 after an interruption,
-        unless it says more. It raises a `GGEURError` for what a user can mend.
+        unless its docstring says more. It raises a `GGEURError` for what a user can
+        fix.
     takes : str
-        Those words, for a person.
+        The words behind the name, in the help.
     does : str
         What it does, in one line.
     group : str
@@ -103,7 +104,7 @@ def find_command(name: str) -> Callable[[Sequence[str]], int]:
 
 
 def overview() -> str:
-    """The commands, a line each, below what they are for."""
+    """The commands, a line each, below their groups."""
     calls = {name: f"{name} {command.takes}" for name, command in COMMANDS.items()}
     width = max(map(len, calls.values()))
     paragraphs = []
@@ -115,7 +116,7 @@ def overview() -> str:
 
 
 def command_parser(name: str, more: str = "") -> argparse.ArgumentParser:
-    """A parser that says of the command what the table of commands says, and `more`."""
+    """A parser with the command's text in the table of commands, and `more`."""
     does = COMMANDS[name].does
     return argparse.ArgumentParser(
         prog=f"{PROGRAM} {name}",
@@ -124,8 +125,9 @@ def command_parser(name: str, more: str = "") -> argparse.ArgumentParser:
 
 
 def add_console_options(parser: argparse.ArgumentParser) -> None:
-    """Let the command line say how much is shown, as ``log_level``; None if it does
-    not. It is to be given to `console.shown_on_console`."""
+    """Add options for how much is shown, as ``log_level``; None by default.
+
+    It is for `console.shown_on_console`."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--quiet",
@@ -142,14 +144,14 @@ def add_console_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_folder_options(parser: argparse.ArgumentParser) -> None:
-    """What only the user may say of folders of runs, as ``plugins`` and ``trust``."""
+    """Add ``plugins`` and ``trust``, which only the user may give for runs' folders."""
     parser.add_argument(
         "--plugins",
         action="append",
         default=[],
         metavar="MODULE",
-        help="a module of your own that runs need; may be repeated (none is ever "
-        "imported because a results file names it)",
+        help="a module of your own that runs need; may be repeated (a results file "
+        "never makes this program import a module)",
     )
     parser.add_argument(
         "--trust",
@@ -162,9 +164,9 @@ def add_folder_options(parser: argparse.ArgumentParser) -> None:
 def config_parser(
     name: str, more: str = "", required: bool = True
 ) -> argparse.ArgumentParser:
-    """A `command_parser` that takes a config; to be asked by `parse_intermixed_args`.
+    """A `command_parser` that takes a config; call its `parse_intermixed_args`.
 
-    Its options have ``cfg`` and ``settings``, to be given to `load_config`.
+    The options ``cfg`` and ``settings`` are for `load_config`.
     """
     parser = command_parser(name, more)
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""``ggeur audit``: what attacks learn of the bytes of a run."""
+"""``ggeur audit``: what attacks learn from the bytes of a run."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def audit(arguments: Sequence[str]) -> int:
 
 
 def verdict_line(one: Verdict) -> str:
-    """What is to be said of one kind of adversary, and what was not tried."""
+    """The verdict on one kind of adversary as one line, with what was not tried."""
     parts = [
         f"by {', '.join(one.failed)}" if one.failed else "",
         f"tried: {', '.join(one.passed)}" if one.passed and not one.failed else "",
@@ -150,7 +150,7 @@ def _cells(one: Finding) -> tuple[str, ...]:
 
 
 def _own(cfg, number: int, seconds: float) -> list[Finding]:
-    """What client `number` sends, by a run of it alone."""
+    """Attack what client `number` sends, in a run of this client alone."""
     data = load_federated_data(cfg)
     mine = [client for client in data.clients if client.number == number]
     if not mine:
@@ -158,15 +158,15 @@ def _own(cfg, number: int, seconds: float) -> list[Finding]:
         raise ConfigError(f"audit --self: client {number} is not among {numbers}")
     if demands_of(cfg).sums:
         raise ConfigError(
-            "audit --self: with ggeur.privacy.secure_sums nothing of a single client "
-            "goes up in round 0; audit the run (without --self) for the rounds"
+            "audit --self: with ggeur.privacy.secure_sums a single client sends "
+            "nothing readable in round 0; audit the whole run (without --self)"
         )
     run = Run(cfg, replace(data, clients=mine, unseen=[]))
     return self_audit(recorded(run), truth_of(run), number, seconds)
 
 
 def _quiet(cfg):
-    """The same without files of its own."""
+    """`cfg` without checkpoints."""
     cfg = cfg.clone()
     cfg.defrost()
     cfg.federate.save_to = cfg.federate.restore_from = ""

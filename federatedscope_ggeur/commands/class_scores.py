@@ -1,4 +1,4 @@
-"""How often each class is taken for which, by the heads that runs left."""
+"""Confusion counts by class, of the heads that runs left."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ _TestSet = tuple[Embeddings, torch.Tensor]
 def class_counts(
     runs: Iterable[FoundRun], trust: bool = False
 ) -> tuple[dict[Path, np.ndarray], list[str]]:
-    """Score the head that each run left on its test rows once more; each client's own
-    model on the client's.
+    """Score the head that each run left on its test rows again.
 
-    The rows are read as the run's config says, and the accuracy of each domain has to
-    be the one that the run recorded of that head: else the rows or the head are others.
+    A client's own model is scored on the client's rows. The rows are read as the run's
+    config says. The accuracy of each domain must be the one that the run recorded of
+    that head; else the rows or the head have changed.
 
     Parameters
     ----------
     runs : iterable of FoundRun
     trust : bool
-        Whether to follow their settings outside their folders, and to download.
+        Whether to follow the runs' settings outside their folders, and to download.
 
     Returns
     -------
     counts : dict from a run's folder to int array of shape [C, C]
-        Test rows of all domains by class (row) and by what they are taken for (column).
+        Test rows of all domains by class (row) and by predicted class (column).
     notes : list of str
-        Which runs have none, and why.
+        Runs without counts, and why.
 
     Raises
     ------
     UntrustedError
-        A run names a plugin that is not loaded or, without `trust`, a place outside
-        its folder or weights that are not on this machine.
+        A run names a plugin that is not loaded. Or, without `trust`, it names a place
+        outside its folder, or weights that are not on this machine.
     """
     counts: dict[Path, np.ndarray] = {}
     problems: dict[str, list[str]] = {}
@@ -81,8 +81,9 @@ def class_counts(
 
 
 class _TestSets:
-    """The test rows of runs, by domain, and whose each is; those of one seed are read
-    once for all methods."""
+    """The test rows of runs, by domain, with the client of each row.
+
+    The rows of one seed are read once for all methods."""
 
     def __init__(self):
         self._known: dict[str, dict[str, _TestSet]] = {}
@@ -98,7 +99,8 @@ class _TestSets:
 
 
 def _test_sets(data: FederatedData) -> dict[str, _TestSet]:
-    """0 stands for the global model, which scores what no client holds."""
+    """Test rows and their clients' numbers; 0, the global model, if no client holds
+    them."""
     found = {}
     for domain, rows in data.test_sets().items():
         held = [(c.number, len(c.test)) for c in data.clients if c.domain == domain]
@@ -135,15 +137,15 @@ def _counts(run: FoundRun, sets: _TestSets, trust: bool) -> np.ndarray:
         before = None if recorded is None else recorded.accuracy.get(domain)
         if before is not None and abs(float((found == held).mean()) - before) > _NEAR:
             raise DataError(
-                f"its head has another accuracy on '{domain}' than the run recorded: "
-                "the data, or how they are read and embedded, have changed since"
+                f"its head has another accuracy on '{domain}' than the run recorded; "
+                "the data, or how they are read and embedded, have changed"
             )
         np.add.at(counts, (held, found), 1)
     return counts
 
 
 def _record(results: Results) -> RoundRecord | None:
-    """Of the head that the run left; None where that was not scored."""
+    """The record of the head that the run left; None if it was not scored."""
     if results.final.head == "calibrated":
         return results.calibrated
     if results.final.head == "closed_form":

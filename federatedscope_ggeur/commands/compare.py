@@ -17,7 +17,7 @@ def compare(arguments: Sequence[str]) -> int:
     )
     add_choices(parser, "RUN")
     options = parser.parse_args(arguments)
-    # Imported here: to complain of an option takes neither scipy nor matplotlib.
+    # Imported here: refusing an option needs neither scipy nor matplotlib.
     from federatedscope_ggeur.reporting.comparison import Comparison
 
     found = Comparison.of(options.folders, options.baseline)
@@ -26,7 +26,7 @@ def compare(arguments: Sequence[str]) -> int:
 
 
 def add_choices(parser: argparse.ArgumentParser, name: str) -> None:
-    """Which runs, and what they are compared with."""
+    """Add the runs and their baseline to a parser."""
     parser.add_argument(
         "folders",
         nargs="+",

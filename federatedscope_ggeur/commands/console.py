@@ -1,4 +1,4 @@
-"""A run as a person sees it: messages, a progress bar, a table, a folder of files."""
+"""A run in a terminal: messages, a progress bar, a table, a folder of files."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def run_with_files(cfg, level: str | None = None) -> int:
     Raises
     ------
     Exception
-        Whatever stopped the run, a `GGEURError` unless it is a bug. If its folder was
-        made by then, log.txt says so too. A run that breaks off, by an interruption or
-        an error, leaves the files of the rounds that were over.
+        What stopped the run; a `GGEURError` unless it is a bug. If the run has a
+        folder by then, log.txt has the error, too. A run that breaks off leaves the
+        files of the rounds that were over.
     """
     shown = cfg.verbose > 0 if level is None else level
     with shown_on_console(shown):
@@ -133,7 +133,7 @@ def _done(run: Run) -> str:
 
 
 def _log_error(what: str, error: Exception) -> None:
-    """Into the file only: the console gets the error from whoever catches it."""
+    """Log it into the file only; whoever catches the error shows it."""
     kind = type(error).__name__
     logger.error("%s: %s: %s", what, kind, error, extra=_FILE_ONLY)
     if not isinstance(error, GGEURError):
@@ -170,13 +170,13 @@ class _Console(logging.StreamHandler):
 
 @contextmanager
 def shown_on_console(level: str | bool) -> Iterator[None]:
-    """Show a person what the package logs from a level on.
+    """Show the package's messages from a level on.
 
     Parameters
     ----------
     level : str or bool
-        debug, info, warning or error; True is info and False warning, as of
-        FederatedScope's ``verbose``. Above info there is no progress bar either.
+        debug, info, warning or error. True is info and False is warning, for
+        FederatedScope's ``verbose``. Above info there is no progress bar.
     """
     if isinstance(level, bool):
         level = "info" if level else "warning"
@@ -193,7 +193,9 @@ def shown_on_console(level: str | bool) -> Iterator[None]:
 
 @contextmanager
 def _stoppable() -> Iterator[Callable[[], None]]:
-    """Take SIGTERM (a scheduler's stop) like Ctrl-C; yields what makes both ignored."""
+    """Treat SIGTERM (a scheduler's stop) like Ctrl-C.
+
+    Yields a function that makes the process ignore both."""
 
     def interrupt(signum, frame):
         raise KeyboardInterrupt
@@ -204,7 +206,7 @@ def _stoppable() -> Iterator[Callable[[], None]]:
                 signal.signal(number, handler)
 
     before = {number: signal.getsignal(number) for number in _STOPS}
-    # What is ignored stays ignored (nohup); None could not be set again afterwards.
+    # An ignored signal stays ignored (nohup); None could not be restored.
     before = {n: was for n, was in before.items() if was not in (signal.SIG_IGN, None)}
     set_all(dict.fromkeys(before, interrupt))
     try:

@@ -1,4 +1,4 @@
-"""``ggeur doctor``: what is installed, what is missing for what."""
+"""``ggeur doctor``: what is installed, and what is missing for which task."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CORE = (
 
 
 def doctor(arguments: Sequence[str]) -> int:
-    """Print a report as it comes; returns 0, or 1 if a core package does not work."""
+    """Print a report; returns 0, or 1 if a core package does not work."""
     command_parser("doctor").parse_args(arguments)
     healthy = True
     for line, works in diagnose():
@@ -46,9 +46,9 @@ def doctor(arguments: Sequence[str]) -> int:
 
 
 def diagnose() -> Iterator[tuple[str, bool]]:
-    """The lines of a report for a person, and whether what each tells of works.
+    """The lines of a report, and whether the package in each line works.
 
-    The first lines come before anything is imported that may take long or break.
+    The first lines come before any import that may take long or fail.
     """
     here = Path(__file__).parents[1]
     yield f"federatedscope_ggeur {__version__} in {here}", True
@@ -81,7 +81,7 @@ def _state_of(package: str, module: str) -> tuple[str, bool]:
 def _accelerator() -> str:
     try:
         import torch
-    except Exception:  # said above; a broken install may raise anything
+    except Exception:  # reported above; a broken install may raise anything
         return "accelerator: unknown without torch"
     if torch.cuda.is_available():
         return (
@@ -92,7 +92,7 @@ def _accelerator() -> str:
 
 
 def _secure_sums() -> str:
-    """Whether the extra for them is there."""
+    """Whether the extra for secure sums is installed."""
     found, works = _state_of("cryptography", "cryptography")
     if works:
         return f"secure sums: cryptography {found}"
@@ -103,7 +103,7 @@ def _secure_sums() -> str:
 
 
 def _federatedscope() -> list[str]:
-    """Where FS is, whether it loads the plugin, how to repair what does not work."""
+    """Where FS is, whether it loads the plugin, and how to repair it."""
     try:
         package = install.find()
     except ConfigError as error:
@@ -135,7 +135,7 @@ def _plugin(package: Path) -> list[str]:
     elif state is State.NOT_IMPORTABLE:
         lines.append(f"        pip install it, or run: {install.run_command(package)}")
     elif state is State.FOREIGN:
-        lines.append(f"        move away {install.plugin_file(package)}, then:")
+        lines.append(f"        move {install.plugin_file(package)} away, then:")
     if state in (State.NOT_ENABLED, State.OTHER_VERSION, State.FOREIGN):
         lines += [
             f"        ggeur enable {folder}",

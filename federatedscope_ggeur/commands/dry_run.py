@@ -1,4 +1,4 @@
-"""``ggeur --cfg FILE --dry-run``: what a run will take."""
+"""``ggeur --cfg FILE --dry-run``: the bytes, memory and time of a run."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from federatedscope_ggeur.progress import bytes_text, duration_text
 from federatedscope_ggeur.reporting import privacy_line
 from federatedscope_ggeur.reporting.tables import text_table
 
-#: Clients that get a line each; of more, the median and the extremes are said.
+#: Up to so many clients have a line each; more are summed up.
 _MOST_CLIENTS = 12
 
 
 def show_forecast(cfg) -> int:
     """Print what the run of `cfg` will take; nothing is written.
 
-    Images that are not in the embedding cache are not embedded: how many they are, and
-    about how long that will take, is all that is said then.
+    If images are not in the embedding cache, it prints only how many they are, and
+    about how long embedding them will take.
 
     Raises
     ------
     GGEURError
-        What would stop the run.
+        An error that would stop the run.
     """
     with shown_on_console("warning"):
         encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
@@ -48,7 +48,7 @@ def show_forecast(cfg) -> int:
 
 
 def forecast_lines(found: Forecast, run: Run) -> list[str]:
-    """Bytes, memory and time, for a person."""
+    """Bytes, memory and time, as lines."""
     return [*_about_bytes(found, run), *_about_memory(found, run), *_about_time(found)]
 
 
@@ -59,19 +59,19 @@ def _about_images(pending: Pending, cache: str) -> list[str]:
     ]
     if pending.seconds is None:
         lines.append(
-            "how long that takes cannot be said: the encoder's weights are not on this "
-            "machine, and a dry run fetches nothing"
+            "the time for that is unknown: the encoder's weights are not on this "
+            "machine, and a dry run downloads nothing"
         )
     else:
         lines.append(f"that takes about {duration_text(pending.seconds)}, by one batch")
     return [
         *lines,
-        "embed them (ggeur embed --cfg FILE), and a dry run says the rest",
+        "embed them first (ggeur embed --cfg FILE); then a dry run says the rest",
     ]
 
 
 def _about_rows(run: Run) -> list[str]:
-    """Rows to train on, client by client if they are few."""
+    """Rows to train on, a line for each client if there are few."""
     clients, held = run.data.clients, run.held
     if len(clients) <= _MOST_CLIENTS:
         return [
@@ -148,7 +148,7 @@ def _about_time(found: Forecast) -> list[str]:
 
 
 def _spread(rows: Mapping[int, int]) -> str:
-    """The median and, with their clients, the extremes."""
+    """The least, the most (with their clients) and the median."""
     ordered = sorted(rows, key=lambda number: (rows[number], number))
     few, middle, many = ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]
     return (

@@ -1,4 +1,4 @@
-"""``ggeur inspect``: what a config's data are like, in pictures."""
+"""``ggeur inspect``: pictures of who holds what, and of the domains' shapes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def inspect(arguments: Sequence[str]) -> int:
     with shown_on_console(cfg.verbose > 0):
         dataset = load_data_set(cfg)
     held = Holdings.of(divide(cfg, dataset).clients, dataset.num_classes)
-    # Many small matrices: more threads than a run has wait for each other.
+    # The matrices are small: more threads would only wait for each other.
     with torch_threads(int(cfg.ggeur.num_threads)):
         alike = similarities(dataset, options.reference, not options.uncentred)
     form = "Eq. 1 as printed, uncentred" if options.uncentred else "Eq. 1 centred"
@@ -93,7 +93,7 @@ def inspect(arguments: Sequence[str]) -> int:
         for suffix in formats:
             file = folder / f"{name}.{suffix}"
             _draw_similarities(file, pair, dataset.class_names, form, float(largest))
-    # As secure sums the threshold is one on the sum, not on what a client holds.
+    # With secure sums the threshold is on the sum, not on one client's rows.
     demands = demands_of(cfg)
     on_clients = demands.own_statistics or demands.calibrates
     threshold = int(cfg.ggeur.privacy.min_samples) if on_clients else 1
@@ -111,7 +111,7 @@ def _folder(cfg, out: str | None, names: Sequence[str]) -> Path:
     if taken:
         raise ConfigError(
             f"--out: '{folder}' already holds {', '.join(taken)}; nothing was written. "
-            "Take another folder."
+            "Name another folder."
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)

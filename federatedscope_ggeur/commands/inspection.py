@@ -1,4 +1,4 @@
-"""What a config's data are like: who holds what, how alike the domains' shapes are."""
+"""Who holds what in a config's data, and how similar the domains' shapes are."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from federatedscope_ggeur.geometry import (
 )
 from federatedscope_ggeur.reporting.tables import csv_text
 
-#: Directions that Eq. 3 compares; the largest similarity.
+#: The number of directions that Eq. 3 compares, and so the largest similarity.
 TOP = 5
-#: More clients are summed up, in print and in the picture.
+#: With more clients, text and picture sum them up.
 MOST_CLIENTS = 40
 
 
@@ -73,15 +73,15 @@ def domain_table(held: Holdings) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True, eq=False)
 class Similarities:
-    """How alike two domains' shapes are, for every pair of classes.
+    """The similarity of two domains' shapes, for every pair of classes.
 
     Attributes
     ----------
     first, second : str
         Domains.
     values : float array of shape [C, C]
-        Eq. 3 for class c of `first` (row) and c' of `second` (column), 0 to 5; NaN
-        where either is left out.
+        Eq. 3 for class c of `first` (row) and c' of `second` (column), 0 to 5; NaN if
+        either is left out.
     left_out : list of int
         Classes that have fewer than five directions in either domain.
     """
@@ -92,7 +92,8 @@ class Similarities:
     left_out: list[int]
 
     def averages(self) -> tuple[float | None, float | None]:
-        """Mean similarity of the same class, and of different ones; None of none."""
+        """The mean similarity of equal classes, and of different ones; None without
+        any."""
         diagonal = np.eye(len(self.values), dtype=bool)
         return _mean(self.values[diagonal]), _mean(self.values[~diagonal])
 
@@ -100,12 +101,12 @@ class Similarities:
 def similarities(
     dataset: DataSet, reference: str = "", centred: bool = True
 ) -> list[Similarities]:
-    """Compare the shapes of a reference domain's classes with those of each other one.
+    """Compare the shapes of classes in a reference domain with those in the others.
 
-    As in the paper's Figure 6 (MNIST with USPS, SVHN and SYN), the shapes are those of
-    all a domain's training rows, before they are divided among clients. A class with
-    fewer than five directions in a domain (it takes six rows, or five uncentred ones)
-    is left out there, since Eq. 3 adds up five.
+    As in the paper's Figure 6 (MNIST with USPS, SVHN and SYN), a shape is that of all
+    training rows of a domain, before clients get them. Eq. 3 adds up five directions,
+    so a class with fewer is left out (five directions need six rows, or five uncentred
+    ones).
 
     Parameters
     ----------
@@ -113,9 +114,9 @@ def similarities(
     reference : str
         The domain that the others are compared with; "" for the first.
     centred : bool
-        Whether Sigma of Eq. 1 is the covariance, as augmentation uses it and Eq. 4
-        merges it; else what Eq. 1 prints, X X^T / n. Its first direction is about that
-        of the class's mean, which makes all shapes alike where means are.
+        Whether Sigma of Eq. 1 is the covariance, as in augmentation and in Eq. 4. Else
+        it is X X^T / n, as Eq. 1 is printed. Its first direction is close to the
+        class's mean, so shapes with similar means are similar.
 
     Raises
     ------
@@ -129,7 +130,7 @@ def similarities(
             f"--reference: there is no domain '{reference}', there are "
             f"{', '.join(names)}"
         )
-    if len(names) == 1:  # shapes of many rows take seconds
+    if len(names) == 1:  # no shapes needed, and they take seconds
         return []
     shapes = {
         d.name: _shapes(d.train, dataset.num_classes, centred) for d in dataset.domains
@@ -142,7 +143,7 @@ def similarities(
 
 
 def similarities_csv(found: Iterable[Similarities], class_names: Sequence[str]) -> str:
-    """A line for each two domains and two classes that were compared."""
+    """A line for each pair of domains and classes that was compared."""
     lines = (
         [p.first, class_names[i], p.second, class_names[j], float(p.values[i, j])]
         for p in found
@@ -153,7 +154,7 @@ def similarities_csv(found: Iterable[Similarities], class_names: Sequence[str]) 
 
 
 def chance(dim: int) -> float:
-    """About what Eq. 3 gives for directions drawn at random in `dim` dimensions."""
+    """The approximate value of Eq. 3 for random directions in `dim` dimensions."""
     return TOP * math.sqrt(2 / (math.pi * dim))
 
 

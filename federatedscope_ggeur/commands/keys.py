@@ -15,8 +15,8 @@ def keys(arguments: Sequence[str]) -> int:
     """Print all keys with their defaults and meanings, or those that a search finds."""
     options = config_parser(
         "keys",
-        "Words alone search names and meanings. With --cfg, the keys too of the "
-        "plugins that the file names (ggeur.plugins).",
+        "Words search names and meanings. With --cfg, the keys of the plugins that the "
+        "file names (ggeur.plugins) are listed, too.",
         required=False,
     ).parse_intermixed_args(arguments)
     words = [] if options.cfg else options.settings
@@ -29,6 +29,6 @@ def keys(arguments: Sequence[str]) -> int:
         names = [key.name for key in all_keys()]
         near = get_close_matches(words[0], names, 3, 0.5)
         hint = f"; near it are {', '.join(f'ggeur.{n}' for n in near)}" if near else ""
-        raise ConfigError(f"no key has {' and '.join(map(shown, words))}{hint}")
+        raise ConfigError(f"no key contains {' and '.join(map(shown, words))}{hint}")
     print(found)
     return 0

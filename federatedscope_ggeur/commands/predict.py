@@ -1,4 +1,4 @@
-"""``ggeur predict``: classes of images, and of their embeddings."""
+"""``ggeur predict``: predict the classes of images or embeddings."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from federatedscope_ggeur.reporting.tables import csv_text
 def predict(arguments: Sequence[str]) -> int:
     """Print the likeliest classes of each image; returns 1 if any could not be read.
 
-    A broken image is named on the standard error stream, and in the output with what is
-    wrong with it; the others are predicted all the same.
+    A broken image is named on the standard error stream and in the output, with its
+    problem. The other images are predicted.
     """
     options = _parser().parse_args(arguments)
     tables = [path for path in options.images if path.endswith(ROW_FILES)]
@@ -69,8 +69,8 @@ def _check_clients(clients: object, images: list[str], rows: list[RowFile]) -> N
     several = len(rows) + bool(images) > 1
     if isinstance(clients, list) and several:
         raise ConfigError(
-            "--clients: with one number for each row there can be one file of rows, "
-            "and no images beside it"
+            "--clients: one number for each row goes with a single file of rows, and "
+            "without images"
         )
 
 
@@ -80,7 +80,7 @@ def _counting(
     class_names: Sequence[str],
     right: Counter[str],
 ) -> Iterator[Prediction]:
-    """The same predictions; `right` counts those that are the rows' labels."""
+    """The same predictions; `right` counts those that equal the rows' labels."""
     for number, one in enumerate(found):
         if rows.labels is not None and one.classes:
             label = int(rows.labels[number])
@@ -90,7 +90,7 @@ def _counting(
 
 
 def _say_accuracy(rows: RowFile, right: int, form: str) -> None:
-    """Below the text; elsewhere it would spoil what programs read."""
+    """Print the accuracy below text; with JSON or CSV, on standard error."""
     share = right / len(rows.features)
     line = f"{rows.path}: accuracy {share:.2%}, {right} of {len(rows.features)} rows"
     say(line, file=sys.stdout if form == "text" else sys.stderr)
@@ -210,8 +210,8 @@ def _parser() -> argparse.ArgumentParser:
         "--flag-below",
         type=float,
         metavar="Q",
-        help="mark images that the head is less sure of than of this share of the "
-        "clients' left-out rows, such as 0.05 (a run with ggeur.confidences True)",
+        help="mark an image if the head's confidence is below this quantile, such as "
+        "0.05, of the clients' left-out rows (a run with ggeur.confidences True)",
     )
     add_folder_options(parser)
     add_console_options(parser)
@@ -272,7 +272,7 @@ def _print_json(
         }
         for one in found
     ]
-    # Who reads JSON gets true names: what is hidden stands as JSON escapes it.
+    # JSON has the true names; hidden characters are JSON escapes.
     said = json.dumps(rows, indent=2, ensure_ascii=False).split("\n")
     print("\n".join("".join(map(_json_escaped, line)) for line in said))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def report(arguments: Sequence[str]) -> int:
     """Write a report of some runs into a new folder; print its table and its files."""
     options = _parser().parse_args(arguments)
-    # Imported here: to complain of an option takes neither scipy nor matplotlib.
+    # Imported here: refusing an option needs neither scipy nor matplotlib.
     from federatedscope_ggeur.reporting.comparison import Comparison
     from federatedscope_ggeur.reporting.comparison.beside import (
         beside_paper,
@@ -38,7 +38,7 @@ def report(arguments: Sequence[str]) -> int:
 
     formats = read_formats(options.format)
     if not options.classes and (options.plugins or options.trust):
-        raise ConfigError("--plugins, --trust: are for --classes; all else needs none")
+        raise ConfigError("--plugins, --trust: only --classes needs them")
     if options.out is not None:
         check_free(Path(options.out))
     found = Comparison.of(options.folders, options.baseline, options.target)
@@ -68,7 +68,7 @@ def _by_class(
     found: Comparison, options: argparse.Namespace, texts: dict[str, str]
 ) -> list[Picture]:
     """Figures by class, and `classes.csv` among the texts."""
-    # Imported here: all else in a report takes no torch.
+    # Imported here: the rest of a report needs no torch.
     from federatedscope_ggeur.cfg_ggeur.plugins import load_plugins
     from federatedscope_ggeur.commands.class_scores import class_counts
     from federatedscope_ggeur.reporting.comparison.class_figures import (
@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         "--classes",
         action="store_true",
         help="draw the accuracy of each class and confusion matrices, and write "
-        "classes.csv; reads the runs' data again and takes torch",
+        "classes.csv; reads the runs' data again",
     )
     add_folder_options(parser)
     parser.add_argument(

@@ -38,17 +38,17 @@ def run(arguments: Sequence[str]) -> int:
         return 2
     options = _with_options_behind(parser, options)
     config, settings = find_config(options.cfg), options.settings
-    # Imported here: torch takes seconds, and --help needs none of it.
+    # Imported here: torch takes seconds, and --help does not need it.
     if options.engine == "federatedscope":
         if options.log_level is not None:
             raise ConfigError(
-                "--quiet, --log-level: FederatedScope has a setting of its own for "
-                "what it shows; write verbose 0 behind --cfg FILE"
+                "--quiet, --log-level: FederatedScope has its own setting for this; "
+                "write verbose 0 behind --cfg FILE"
             )
         if options.dry_run:
             raise ConfigError(
-                f"{_DRY_RUN}: the embedded engine does it; its messages are those of "
-                "FederatedScope to the byte, so leave out --engine federatedscope"
+                f"{_DRY_RUN}: only the embedded engine has it; FederatedScope sends "
+                "the same bytes, so leave out --engine federatedscope"
             )
         from federatedscope_ggeur.engines.fs.launch import launch
 
@@ -76,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _refuse_several_seeds(base: str, given: dict, settings: Sequence[str]) -> None:
-    """One run has one seed: say which study has them all."""
+    """Refuse several seeds: one run has one. The error has a study for all seeds."""
     from federatedscope_ggeur.cfg_ggeur.yaml_file import literal
 
     seeds = literal(given.get("seed"))
@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         _DRY_RUN,
         action="store_true",
-        help="only say what it will take: rows, bytes, memory, time; writes nothing",
+        help="only print the run's rows, bytes, memory and time; writes nothing",
     )
     add_console_options(parser)
     parser.add_argument("--version", action="version", version=__version__)
@@ -132,8 +132,9 @@ def _parser() -> argparse.ArgumentParser:
 def _with_options_behind(
     parser: argparse.ArgumentParser, options: argparse.Namespace
 ) -> argparse.Namespace:
-    """`options` with those too that stand behind settings, where argparse takes them
-    for settings. A value that begins with ``--`` stays one."""
+    """`options` with the options behind settings, which argparse takes for settings.
+
+    A value that begins with ``--`` stays a value."""
     words, settings = list(options.settings), []
     while words and not words[0].startswith("--"):
         settings += words[:2]
@@ -146,7 +147,7 @@ def _with_options_behind(
 
 
 def _what_is_missing(words: Sequence[str]) -> str:
-    """What is wrong with a command line that has no ``--cfg FILE`` before settings."""
+    """The problem of a command line without ``--cfg FILE`` before its settings."""
     if not words or "." in words[0] or any(word.startswith("--cfg") for word in words):
         return "--cfg FILE is missing; settings go behind it"
     return (

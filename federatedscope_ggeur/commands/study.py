@@ -25,9 +25,9 @@ def study(arguments: Sequence[str]) -> int:
     """Run a study; returns 1 if a run failed, 130 after an interruption."""
     parser = command_parser(
         "study",
-        "Every run has a folder; finished ones are never run again, and one that was "
-        "cut off goes on from its checkpoint: repeat the command. docs/studies.md says "
-        "what a study file holds.",
+        "Every run has a folder. To continue a study, repeat the command: finished "
+        "runs are not run again, and a run that was cut off goes on from its "
+        "checkpoint. docs/studies.md describes study files.",
     )
     parser.add_argument(
         "file",
@@ -36,7 +36,9 @@ def study(arguments: Sequence[str]) -> int:
         help="study file, or the name of a bundled one; without it, they are listed",
     )
     parser.add_argument(
-        "--list", action="store_true", help="say what is over and what is to do; no run"
+        "--list",
+        action="store_true",
+        help="list finished runs and runs to do; run nothing",
     )
     add_study_options(parser)
     options = parser.parse_intermixed_args(arguments)
@@ -49,7 +51,7 @@ def study(arguments: Sequence[str]) -> int:
 
 
 def add_study_options(parser: argparse.ArgumentParser) -> None:
-    """Where a study's runs go, how many run at a time, and settings over them."""
+    """Add options for the folder, the processes and the settings of a study."""
     parser.add_argument(
         "--out",
         metavar="FOLDER",
@@ -61,9 +63,7 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes, of one thread each (default: the file's, or one a core)",
     )
-    parser.add_argument(
-        "--quiet", action="store_true", help="say what failed, and nothing else"
-    )
+    parser.add_argument("--quiet", action="store_true", help="print only what failed")
     parser.add_argument(
         "settings", nargs="*", metavar="KEY VALUE", help="settings over every run's"
     )
@@ -78,16 +78,16 @@ def run_study(
     """
     if options.workers is not None and options.workers < 1:
         raise ConfigError(f"--workers: must be at least 1, got {options.workers}")
-    # Imported here: torch takes seconds, and --help needs none of it.
+    # Imported here: torch takes seconds, and --help does not need it.
     from federatedscope_ggeur.studies.workers import Workers
 
-    # Before anything is computed: they may be forked then.
+    # They start before anything is computed, so that they may be forked.
     with Workers(options.workers or usable_cores()) as workers:
         return _run(file, options, workers, show)
 
 
 def _list(options: argparse.Namespace) -> int:
-    """Say what is over."""
+    """Print which runs are over, and which are to do."""
     from federatedscope_ggeur.commands.study_table import StudyTable
     from federatedscope_ggeur.studies.running import StudyRun, averages
     from federatedscope_ggeur.studies.study_file import load_study
@@ -99,7 +99,7 @@ def _list(options: argparse.Namespace) -> int:
     _say(run.notes)
     tuned = len(plan.cells()) - len(jobs)
     if tuned:
-        print(f"{tuned} more once they are tuned")
+        print(f"{tuned} more after tuning")
     return 0
 
 
@@ -126,14 +126,14 @@ def _run(
         with shown, table:
             found = run.run(workers, table)
     except KeyboardInterrupt:
-        over = f"what is over is in {run.folder}"
-        say(f"interrupted; the same command goes on: {over}", file=sys.stderr)
+        over = f"finished runs are in {run.folder}"
+        say(f"interrupted; {over}; the same command goes on", file=sys.stderr)
         return INTERRUPTED
     return _tell_end(found, run.folder, options.quiet, show)
 
 
 def _tables(found: Comparison) -> str:
-    """All that a terminal shows of a comparison."""
+    """The text of a comparison for a terminal."""
     return found.to_text()
 
 
@@ -145,7 +145,7 @@ def _say(notes: Sequence[str]) -> None:
 def _tell_end(
     found: Study, folder: Path, quiet: bool, show: Callable[[Comparison], str]
 ) -> int:
-    """The table of all that is over, and what failed."""
+    """Print the table of finished runs, and what failed; returns the exit status."""
     if not quiet:
         from federatedscope_ggeur.reporting.comparison import Comparison
 

@@ -1,4 +1,4 @@
-"""A study as it goes: on a terminal a table that changes, elsewhere a line a run."""
+"""The progress of a study: a live table on a terminal, else a line for each run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from federatedscope_ggeur.studies.workers import Event
 
 _WAITING, _FAILED = "·", "failed"
 _LINE_SECONDS = 2.0
-_ABOVE_AND_BELOW = 6  # lines of a terminal that are no rows
+_ABOVE_AND_BELOW = 6  # lines of a terminal beside the rows
 
 
 class StudyTable:
-    """Shows how a study goes; a `Watcher`.
+    """Shows the progress of a study; a `Watcher`.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class StudyTable:
         self._over = len(over)
         self._cells.update({name: _percent(score) for name, score in over.items()})
         if over and self._live is None:
-            self._say(f"{stage}: {len(over)} of {len(jobs)} are over by now")
+            self._say(f"{stage}: {len(over)} of {len(jobs)} are over already")
 
     def tell(self, event: Event) -> None:
         """Something has happened to a job."""
@@ -81,7 +81,7 @@ class StudyTable:
         elif event.kind in ("started", "killed"):
             self._cells[name] = "..." if event.kind == "started" else _WAITING
             if event.kind == "killed":
-                self._say(f"{name}: {event.problem}; it is begun again")
+                self._say(f"{name}: {event.problem}; it starts again")
         else:
             self._over, self._done_now = self._over + 1, self._done_now + 1
             failed = event.kind == "failed"
@@ -134,7 +134,7 @@ class StudyTable:
             title = f"seed {seed}" if self._stage != "embedding" else "images"
             table.add_column(title, justify="right")
         most = max(self._console.height - _ABOVE_AND_BELOW, 3)
-        # Where there are too many, those that something happens to.
+        # If there are too many rows, those with running cells come first.
         open_rows = [r for r, cells in rows.items() if _is_running(cells.values())]
         shown = list(rows)
         if len(rows) > most:
@@ -145,12 +145,12 @@ class StudyTable:
             cells = (Text(rows[row].get(seed, "")) for seed in seeds)
             table.add_row(_text(row), *cells)
         more = len(rows) - len(shown)
-        below = [Text(f"and {more} rows more")] if more else []
+        below = [Text(f"and {more} more rows")] if more else []
         return Group(_text(heading), table, *below)
 
 
 def _text(line: str) -> Text:
-    """A line as rich shows it: without markup, and printable."""
+    """A printable line for rich, without markup."""
     return Text(printable(line, LINE))
 
 
@@ -159,5 +159,5 @@ def _is_running(cells) -> bool:
 
 
 def _percent(score: float | None) -> str:
-    """A score, or that a run is over that has none."""
+    """A score in percent; "done" for a run without a score."""
     return "done" if score is None else f"{100 * score:.2f}"

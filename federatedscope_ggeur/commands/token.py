@@ -1,4 +1,4 @@
-"""``ggeur token``: what one client of a distributed run joins with."""
+"""``ggeur token``: the join token of one client of a distributed run."""
 
 from __future__ import annotations
 
@@ -35,16 +35,14 @@ def token(arguments: Sequence[str]) -> int:
     if options.number < 1:
         parser.error(f"clients are numbered from 1, got {options.number}")
     if options.out is not None and os.path.lexists(options.out):
-        raise ConfigError(
-            f"--out: '{options.out}' exists; nothing is written over, take another name"
-        )
+        raise ConfigError(f"--out: '{options.out}' exists already; name another file")
     if make_secret(options.secret):
         print(f"made the secret {options.secret}", file=sys.stderr)
     made = make_token(Security(join_secret=options.secret).secret(), options.number)
     if options.out is None:
         print(made)
     elif not write_private("--out", options.out, f"{made}\n"):
-        raise ConfigError(f"--out: '{options.out}' exists by now; take another name")
+        raise ConfigError(f"--out: '{options.out}' exists already; name another file")
     else:
         print(f"client {options.number}'s token is in {options.out}")
     return 0

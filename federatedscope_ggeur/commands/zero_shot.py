@@ -1,4 +1,4 @@
-"""Classes of images by their names alone, for ``predict --classes``."""
+"""Classify images by the names of classes only, for ``predict --classes``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from federatedscope_ggeur.predictor.predictor import Predictor, check_device
 
 
 def read_names(path: str) -> tuple[str, ...]:
-    """The names of classes in a file, one a line; empty lines are passed over.
+    """The names of classes in a file, one on each line; empty lines are skipped.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def read_names(path: str) -> tuple[str, ...]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if not names or twice:
         problem = f"names '{twice[0]}' twice" if twice else "names no class"
-        raise ConfigError(f"--classes: '{path}' {problem}; write one a line")
+        raise ConfigError(f"--classes: '{path}' {problem}; write one on each line")
     return names
 
 
@@ -51,7 +51,7 @@ def zero_shot_predictor(
     Raises
     ------
     ConfigError
-        A wrong template or device; weights that cannot be had.
+        A template or device is wrong, or the weights cannot be obtained.
     """
     from federatedscope_ggeur.data.text.load import load_text
 

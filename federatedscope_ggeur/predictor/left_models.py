@@ -42,8 +42,9 @@ Tensors = Mapping[str, Tensor]
 
 
 class LeftModels:
-    """What is in a run's folder or, of a distributed run whose clients keep models of
-    their own, in a client's.
+    """The models in a run's folder, or in a client's folder.
+
+    A client's folder is that of a distributed run whose clients keep their own models.
 
     Parameters
     ----------
@@ -52,14 +53,14 @@ class LeftModels:
     Attributes
     ----------
     results : Results
-        Of a client's folder: what the client knows of the run.
+        In a client's folder, what the client knows of the run.
 
     Raises
     ------
     ConfigError
-        It is neither's folder, or there is no model in it.
+        It is neither kind of folder, or there is no model in it.
     DataError
-        A file is damaged, or not of this run.
+        A file is damaged, or belongs to another run.
     """
 
     def __init__(self, folder: str | Path):
@@ -74,14 +75,14 @@ class LeftModels:
             self._head = self._read(self.folder / HEAD_FILE)[0]
 
     def on(self, dim: int) -> OwnModels:
-        """The models on rows of `dim` dimensions; clients' own are read when used.
+        """The models for rows of `dim` dimensions; clients' own are read when used.
 
         Raises
         ------
         ConfigError
             The run's settings are wrong, or name a plugin that is not loaded.
         DataError
-            The global one does not fit the run's settings.
+            The global model does not fit the run's settings.
         """
         settings = scored_settings(config_left(self.results))
         model = build_model(dim, len(self.results.class_names), settings)
@@ -96,7 +97,7 @@ class LeftModels:
         return OwnModels(model.eval(), _OwnFiles(self), self._head is not None)
 
     def results_with_models(self, dim: int) -> Results:
-        """The results as the run gave them: with the models, on rows of `dim`
+        """The results with the models, as the run returned them, for rows of `dim`
         dimensions.
 
         Raises
@@ -116,13 +117,14 @@ class LeftModels:
         )
 
     def numbers(self, clients: Any, rows: int, name: str = "clients") -> Tensor:
-        """Whose model each of so many rows is for; see `numbers_of_rows`. All are 0
-        where there is one model for all.
+        """The client whose model predicts each row; see `numbers_of_rows`.
+
+        All are 0 if there is one model for all.
 
         Raises
         ------
         DataError
-            `clients` does not say it, or one of theirs is not in the folder.
+            `clients` is wrong, or a client's model is not in the folder.
         """
         if clients is None and not self.must_say:
             return torch.zeros(rows, dtype=torch.int64)
@@ -140,12 +142,12 @@ class LeftModels:
         return found
 
     def own(self, number: int) -> Tensors:
-        """What a client's model has in place of the global one's tensors.
+        """The tensors of a client's model that replace those of the global one.
 
         Raises
         ------
         DataError
-            Its file is damaged, of another client, or goes with another global model.
+            Its file is damaged, or belongs to another client or another global model.
         """
         path, head = own_file(self.folder, number), self.folder / HEAD_FILE
         tensors, metadata = self._read(path)
@@ -157,12 +159,12 @@ class LeftModels:
         return tensors
 
     def strangeness(self) -> Strangeness | None:
-        """What says how unlike all classes a row is; None if the run left none.
+        """The measure of how unlike all classes a row is; None if the run left none.
 
         Raises
         ------
         DataError
-            Its file is damaged, or goes with another head.
+            Its file is damaged, or belongs to another head.
         """
         path = self.folder / STRANGENESS_FILE
         if not path.is_file() or self._head is None:
@@ -231,7 +233,7 @@ def _read_tensors(path: Path) -> tuple[Tensors, Mapping[str, str]]:
 
 def _of_two_runs(path: Path, other: str) -> DataError:
     return DataError(
-        f"{path}: was not written together with {other}; take both from the same run"
+        f"{path}: is not of the same run as {other}; take both from one run"
     )
 
 

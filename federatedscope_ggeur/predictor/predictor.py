@@ -1,4 +1,4 @@
-"""Classes of new images, by a run's head and the encoder that it was trained with."""
+"""Predict the classes of new images by a run's head and its encoder."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ from federatedscope_ggeur.settings import flatten
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one image, or its embedding, shows.
+    """The predicted classes of one image or embedding.
 
     Attributes
     ----------
     image : str
-        The file's path; of an embedding ``file[row]``, rows from 0.
+        The file's path; for an embedding ``file[row]``, with rows from 0.
     classes : tuple of (str, float)
-        The likeliest classes' names and probabilities, the likeliest first.
+        The names and probabilities of the likeliest classes, the likeliest first.
     problem : str
-        Why there are none; "" if there are.
+        Why there are none; else "".
     confidence : float or None
         The largest probability.
     strangeness : float or None
-        How unlike all classes its embedding is, if the run left what says it; see
+        How unlike all classes its embedding is, if the run allows it; see
         `Results.strangeness`.
     """
 
@@ -73,26 +73,27 @@ class Prediction:
 
 
 class Predictor:
-    """The classifier that a run left: its head and, of a run on images, its encoder.
+    """The classifier that a run left: its head and, for a run on images, its encoder.
 
     Attributes
     ----------
     encoder : Encoder or None
-        None of a run on embeddings, which predicts embeddings alone.
+        None for a run on embeddings, which predicts only embeddings.
     calibrated_by : str or None
-        What makes its probabilities honest, see `Final.calibrated_by`; None: nothing.
+        What calibrated its probabilities, see `Final.calibrated_by`; None: nothing.
 
     Parameters
     ----------
     folder : path
-        A run's folder, of any engine; of a distributed run in which every client keeps
-        a model of its own, the client's.
+        A run's folder, of any engine. For a distributed run in which every client keeps
+        its own model, the client's folder.
     pretrained, device : str
-        In place of the run's ``ggeur.encoder.pretrained`` (the same weights, elsewhere)
-        and ``ggeur.encoder.device``; "" for those.
+        They replace the run's ``ggeur.encoder.pretrained`` (the same weights, at
+        another place) and ``ggeur.encoder.device``; "" keeps the run's.
     plugins : sequence of str
-        Modules to import first, sought in the current folder and then where Python
-        finds modules: those that the run names. None is imported on its word.
+        The modules that the run needs. They are imported first, from the current folder
+        or from where Python finds modules. The run itself never makes this program
+        import a module.
     trust : bool
         Whether to follow the run's settings to the files that they name outside its
         folder, and to download weights that are not on this machine.
@@ -100,11 +101,10 @@ class Predictor:
     Raises
     ------
     ConfigError
-        It is no run's folder; the encoder cannot be had, or not without `trust`; a
-        plugin cannot be imported, or is needed and not named.
+        It is not a run's folder; the encoder cannot be obtained, or not without
+        `trust`; a plugin cannot be imported, or is needed and not named.
     DataError
-        A file of the run is damaged; the encoder is not the one that the head was
-        trained with.
+        A file of the run is damaged; or the encoder is not the one of the run.
     """
 
     encoder: Encoder | None
@@ -129,7 +129,7 @@ class Predictor:
         class_names: Sequence[str],
         extraction: ExtractionSettings | None = None,
     ) -> Predictor:
-        """Of an encoder and a head on its embeddings, without a run."""
+        """A predictor from an encoder and a head on its embeddings, without a run."""
         made: Predictor = cls.__new__(cls)
         made.encoder, made.class_names = encoder, list(class_names)
         made._left, made._models = None, OwnModels(head, {})
@@ -186,9 +186,8 @@ class Predictor:
         images : sequence of str
         top : int
         clients : int or sequence of int, optional
-            Whose model predicts: one client's number for all images, or one for each; 0
-            for the global model. Needed where every client scored a model of its own;
-            elsewhere all have the same.
+            The client whose model predicts: one number for all images, or one for each;
+            0 is the global model. It is needed if every client has a model of its own.
 
         Raises
         ------
@@ -199,9 +198,9 @@ class Predictor:
         if self.encoder is None and self._left is not None:
             made = self._left.results.encoder
             raise ConfigError(
-                f"the run was on embeddings (made by: {made}), so it does not know how "
-                "to embed an image; name files of embeddings (npz or csv), or a run on "
-                "an image data set, such as image_folder@ggeur"
+                f"the run was on embeddings (made by: {made}) and has no encoder for "
+                "images; name files of embeddings (npz or csv), or a run on an image "
+                "data set, such as image_folder@ggeur"
             )
         numbers = torch.zeros(len(images), dtype=torch.int64)
         if self._left is not None:
@@ -233,7 +232,7 @@ class Predictor:
         features : array or Tensor of shape (n, D)
         top, clients : as `predict`
         path : str
-            Where they come from, for `Prediction.image`.
+            Their file, for `Prediction.image`.
 
         Raises
         ------
@@ -241,7 +240,7 @@ class Predictor:
             As `predict_proba`.
         """
         results = self._results(features)
-        # In float64 no two classes are equal whose logits are not.
+        # In float64, classes with different logits get different probabilities.
         shares = results.logits(features, clients).double().softmax(dim=1)
         strange: list[float | None] = [None] * len(shares)
         if results.strange is not None:
@@ -265,21 +264,19 @@ class Predictor:
         return self._with_models
 
     def confidence_at(self, quantile: float) -> float:
-        """The confidence that this share of the clients' left-out rows do not exceed,
-        as far as its bins say it.
+        """The quantile of the confidences of the clients' left-out rows, by bins.
 
         Raises
         ------
         ConfigError
-            It is no share, or the run did not ask for confidences.
+            `quantile` is not between 0 and 1, or the run has no confidences.
         """
         if not 0 < quantile < 1:
             raise ConfigError(f"--flag-below: must lie between 0 and 1, got {quantile}")
         if not self._confidence_bins or not sum(self._confidence_bins):
             raise ConfigError(
-                "--flag-below: the run does not say how sure its head is of rows left "
-                "out; it takes a run with ggeur.confidences True that leaves its head "
-                "in closed form"
+                "--flag-below: the run has no confidences of rows left out; it needs a "
+                "run with ggeur.confidences True that leaves its head in closed form"
             )
         below = torch.tensor(self._confidence_bins).cumsum(0)
         first = int((below >= quantile * int(below[-1])).nonzero()[0])
@@ -356,8 +353,8 @@ class Predictor:
 def find_images(places: Sequence[str]) -> list[str]:
     """The image files `places` name; folders are searched, those below them too.
 
-    Files of a folder are those with an image's extension, sorted by path; hidden ones
-    are passed over. A file that is named itself is taken whatever it is called.
+    A folder's images are the files with an image's extension, sorted by path, without
+    hidden ones. A file in `places` is taken whatever its name is.
 
     Raises
     ------
@@ -395,14 +392,14 @@ def _check_known(settings: EncoderSettings) -> None:
 
 
 def _config(results: Results) -> CfgNode:
-    """The settings that its head and its encoder depend on."""
+    """The run's settings, if they describe an encoder."""
     said = {key for key, _ in flatten(results.config)}
     missing = {"data.type", "ggeur.encoder.name"} - said
     if missing:
         raise ConfigError(
-            f"{RESULTS_FILE} says nothing of an encoder ({min(missing)} is missing): "
-            "the run is one of a version without image data sets, and its images "
-            "cannot be embedded here"
+            f"{RESULTS_FILE} names no encoder ({min(missing)} is missing): the run was "
+            "made by a version without image data sets, so images cannot be embedded "
+            "for it"
         )
     return config_left(results)
 
@@ -424,7 +421,7 @@ def check_device(device: str) -> None:
 
 
 def _is_of_embeddings(data_type: str) -> bool:
-    """False, too, for a user's own type, which need not be registered here."""
+    """Whether the data are embeddings; False for a user's own, unregistered type."""
     try:
         return not data_type.endswith(SUFFIX) or not is_image_type(data_type)
     except ConfigError:

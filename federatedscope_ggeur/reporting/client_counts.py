@@ -1,4 +1,4 @@
-"""Who holds what, of more clients than have a line each: one page."""
+"""One page that shows which rows many clients hold."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from federatedscope_ggeur.reporting.plots import shortened
 _SIZE = (6.9, 6.4)  # inches: a page's width
 _FONT = 8
 _CHARACTERS = 18
-_MOST_DOMAINS = 24  # of more domains some have a label
-_MOST_CLASSES = 26  # of more classes some have a label
-_LETTERS = 68  # of class names that stand beside each other
+_MOST_DOMAINS = 24  # with more domains only some have a label
+_MOST_CLASSES = 26  # with more classes only some have a label
+_LETTERS = 68  # of all class names, to stand beside each other
 _BINS = 24
 _BARS = "#4A6F8A"
 
@@ -32,17 +32,17 @@ def draw_client_counts(
 ) -> None:
     """Draw the rows of each client and class, and how they are spread over clients.
 
-    Above, a line of colour for each client, by domain and within a domain as
-    `client_order` has them; below, how many clients have so many rows, and so many
-    classes. A page whatever the number of clients, in the format that the ending of
-    `path` names; the same numbers give the same bytes.
+    The upper part has a line of colour for each client, in the order of
+    `client_order`. The lower part has histograms of the clients' rows and of their
+    classes. It is one page for any number of clients, in the format that the ending of
+    `path` names. The same numbers give the same bytes.
 
     Parameters
     ----------
     path : path of the file
     counts : int array of shape [K, C]
     domains : sequence of str, of length K
-        Of each client.
+        The domain of each client.
     class_names : sequence of str, of length C
 
     Raises
@@ -70,8 +70,10 @@ def draw_client_counts(
 
 
 def client_order(counts: np.ndarray, domains: Sequence[str]) -> list[int]:
-    """Clients by domain, in the order in which domains come first; within one by the
-    class that they hold most of, then by that class's share; those without rows last.
+    """Sort clients by domain, in the order of their first clients.
+
+    Within a domain they are sorted by the class that they hold most of, then by that
+    class's share. Clients without rows come last.
     """
     places = {domain: i for i, domain in enumerate(dict.fromkeys(domains))}
     totals = counts.sum(1)
@@ -130,7 +132,7 @@ def _label_classes(axes, names: Sequence[str]) -> None:
 
 
 def _draw_spread(axes, values: np.ndarray, title: str) -> None:
-    """How many clients have how much of it, and the median."""
+    """A histogram over clients, and the median."""
     low, high = int(values.min()), int(values.max())
     width = max(1, -(-(high - low + 1) // _BINS))  # whole numbers fall into bins
     edges = np.arange(low, high + width + 1, width) - 0.5

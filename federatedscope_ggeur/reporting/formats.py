@@ -23,7 +23,7 @@ _STYLE = {
     "savefig.dpi": "figure",
     "savefig.facecolor": "auto",
 }
-#: What a file says by default of who made it, and when.
+#: What matplotlib would write into a file about its maker and its date.
 _UNSAID = {
     "svg": ("Date", "Creator", "Format", "Type"),
     "pdf": ("CreationDate", "Creator", "Producer"),
@@ -50,7 +50,7 @@ def check_formats(formats: Sequence[str]) -> None:
     unknown = [name for name in formats if name not in FORMATS]
     if unknown or not formats:
         raise ConfigError(
-            f"--format: takes {', '.join(FORMATS)}, with commas between; got "
+            f"--format: takes {', '.join(FORMATS)}, separated by commas; got "
             + (shown(unknown[0]) if unknown else "none")
         )
 

@@ -37,18 +37,18 @@ def draw_heatmap(
     scale_title: str,
     largest: float | None = None,
 ) -> None:
-    """Draw a matrix, one cell an entry, in the format that the ending of `path` names;
-    the same numbers give the same bytes.
+    """Draw a matrix, one cell for each entry, in the format that the ending of `path`
+    names.
 
-    The picture grows with the matrix, so that every row and column has a label that
-    can be read; up to 1,200 cells hold their numbers.
+    The picture grows with the matrix, so that each row and column has a readable label.
+    Up to 1,200 cells hold their numbers. The same numbers give the same bytes.
 
     Parameters
     ----------
     path : path of the file
     values : array of shape [R, C], not negative
-        Counts (integers), coloured on a logarithmic scale, 0 left white; or floats,
-        coloured from 0 to `largest`, NaN left white.
+        Counts (integers), coloured on a logarithmic scale; 0 stays white. Or floats,
+        coloured from 0 to `largest`; NaN stays white.
     rows, columns : sequences of str, of lengths R and C
     title, row_title, column_title, scale_title : str
     largest : float, optional
@@ -67,7 +67,7 @@ def draw_heatmap(
     width = _cell_width(texts, columns)
     wide = max(_SMALLEST[0], width * len(columns))
     high = max(_SMALLEST[1], 1.5 * _LINE * len(rows))
-    # The figure is the cells; what stands around them is added when it is saved.
+    # The cells fill the figure; saving it adds room for what stands around them.
     figure = Figure((wide, high), dpi=_DPI, facecolor="white")
     axes = figure.add_axes((0, 0, 1, 1))
     shown = np.ma.masked_where(values == 0 if counts else np.isnan(values), values)
@@ -101,7 +101,7 @@ def draw_heatmap(
 
 
 def _texts(values: np.ndarray, counts: bool) -> list[list[str]] | None:
-    """What stands in the cells; None where there are too many."""
+    """The texts of the cells; None if there are too many cells."""
     if values.size > _MOST_NUMBERS:
         return None
     if counts:
@@ -110,10 +110,10 @@ def _texts(values: np.ndarray, counts: bool) -> list[list[str]] | None:
 
 
 def _cell_width(texts, columns: Sequence[str]) -> float:
-    """Inches: room for the numbers, else for one line of a turned label."""
+    """Inches: room for the numbers, or for one line of a turned label."""
     letters = max((len(t) for row in texts or () for t in row), default=0)
     width = max(1.3 * _LINE, (letters + 1) * _LETTER)
-    # Few columns have room for labels that need not be turned.
+    # Few columns leave room for labels that are not turned.
     straight = (max(map(len, columns)) + 1) * _LETTER
     return max(width, straight) if len(columns) * straight < 8 else width
 

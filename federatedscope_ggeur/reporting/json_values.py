@@ -1,4 +1,4 @@
-"""Dataclasses to and from plain JSON values, checked on the way in both directions."""
+"""Dataclasses to and from plain JSON values, checked in both directions."""
 
 import dataclasses
 import json
@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from federatedscope_ggeur.errors import DataError, shown
 
-#: What no whole number of a run comes near, its digits, and the same of sections
-#: within sections of settings.
+#: Limits that no run comes near: of whole numbers, of their digits, and of sections
+#: within sections.
 _LARGEST = 2**63 - 1
 _DIGITS, _DEEPEST = len(str(-_LARGEST)), 50
-#: What a number of a schema may be: ``Annotated[float, (low, high)]``. Both are added
-#: up, and squared.
+#: Ranges of a schema's numbers: ``Annotated[float, (low, high)]``. Readers add these
+#: numbers up and square them, so they must not be huge.
 Share = Annotated[float, (0.0, 1.0)]
 Seconds = Annotated[float, (0.0, 1e15)]
 
@@ -22,14 +22,14 @@ Seconds = Annotated[float, (0.0, 1e15)]
 def as_json_value(value: Any, where: str) -> Any:
     """`value` as dicts, lists and plain numbers, in an order that never varies.
 
-    Fields keep the order of their dataclass, and those that do not compare are left
-    out; the keys of a dict are sorted, numbers in text by their value ("2" before
+    Fields keep the order of their dataclass; fields with ``compare=False`` are left
+    out. The keys of a dict are sorted; numbers in text are sorted by value ("2" before
     "10").
 
     Raises
     ------
     DataError
-        If a value is none of these or not finite; `where` and its path are named.
+        A value is none of these, or not finite; the message names `where` and its path.
     """
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value) if field.compare]
@@ -55,12 +55,12 @@ def as_json_value(value: Any, where: str) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """What strict JSON says, but for numbers of thousands of digits.
+    """The value of strict JSON; numbers of thousands of digits are refused.
 
     Raises
     ------
     DataError
-        It is no JSON, nested too deeply, or holds NaN or such a number.
+        It is not JSON, is nested too deeply, or holds NaN or such a number.
     """
     try:
         return json.loads(text, parse_constant=_constant, parse_int=_whole)
@@ -75,7 +75,7 @@ def _constant(name: str) -> Any:
 
 
 def _whole(digits: str) -> int:
-    # To read thousands of digits takes time that grows with their square.
+    # The time to read digits grows with their square.
     if len(digits) > _DIGITS:
         raise DataError(f"a whole number of {len(digits)} digits; the file was changed")
     return int(digits)
@@ -87,7 +87,7 @@ def from_json_value(hint: Any, value: Any, where: str) -> Any:
     Raises
     ------
     DataError
-        If a field is missing, unknown or of another type; its path is named.
+        A field is missing, unknown or of another type; the message names its path.
     """
     try:
         return _reader(hint)(value)
@@ -97,7 +97,7 @@ def from_json_value(hint: Any, value: Any, where: str) -> Any:
 
 
 class _Wrong(Exception):
-    """A value of another type, and the path to it, the last step first."""
+    """A wrong value, and the path to it, the last step first."""
 
     def __init__(self, problem: str):
         super().__init__(problem)
@@ -107,10 +107,10 @@ class _Wrong(Exception):
 Reader = Callable[[Any], Any]
 
 
-# Made once for each type: a long run has hundreds of thousands of values.
+# Made once for each type, because a long run has hundreds of thousands of values.
 @cache
 def _reader(hint: Any) -> Reader:
-    """What makes a value of the type `hint` of one of JSON, or raises `_Wrong`."""
+    """A function that turns a JSON value into the type `hint`, or raises `_Wrong`."""
     origin, args = get_origin(hint), get_args(hint)
     if hint is Any:
         return _anything
@@ -170,7 +170,7 @@ def _literal_reader(choices: tuple) -> Reader:
     expected = f"expected one of {', '.join(map(repr, choices))}"
 
     def read(value: Any) -> Any:
-        # True is 1, and lists have no hash.
+        # The type counts: True equals 1. No set, since lists have no hash.
         if not any(value == c and type(value) is type(c) for c in choices):
             raise _Wrong(f"{expected}, found {shown(value, 60)}")
         return value
@@ -179,7 +179,7 @@ def _literal_reader(choices: tuple) -> Reader:
 
 
 def _at(step: str, read: Reader, value: Any) -> Any:
-    """What `read` makes of a `value` that is found by this `step` of the path."""
+    """``read(value)``; an error gets this `step` of the path."""
     try:
         return read(value)
     except _Wrong as wrong:
@@ -198,7 +198,8 @@ def _list_reader(read: Reader, whole: bool) -> Reader:
 
 
 def _are_small(numbers: list) -> bool:
-    """Whether all are whole numbers of a run: a round may have thousands of clients."""
+    """Whether all are whole numbers within the limits, in one quick look: a round may
+    have thousands of clients."""
     if set(map(type, numbers)) - {int}:
         return False
     return not numbers or (min(numbers) >= -_LARGEST and max(numbers) <= _LARGEST)

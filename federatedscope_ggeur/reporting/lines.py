@@ -1,4 +1,4 @@
-"""What is over of a run, in lines for a person."""
+"""Parts of a run's record as lines of text."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from federatedscope_ggeur.reporting.records import (
     WorstClient,
 )
 
-_MOST_FINDINGS = 10  # in lines for a person
+_MOST_FINDINGS = 10  # that are written out
 
 
 def record_lines(record: Round0 | RoundRecord) -> list[str]:
-    """What is over, of round 0 or of calibration, in a line each for a person."""
+    """Round 0 or calibration as lines of text."""
     if isinstance(record, RoundRecord):
         return [_head_line("calibrated by", record)]
     lines = [_round0_line(record)]
@@ -46,7 +46,7 @@ def _personal_line(found: PersonalRecord) -> str:
 
 
 def _round0_line(record: Round0) -> str:
-    """What round 0 sent, in one line for a person."""
+    """What round 0 sent, as one line."""
     if not record.statistics_bytes_up:
         return f"round 0: no statistics asked for; {record.seconds:.2f} s"
     up = sum(record.statistics_bytes_up.values())
@@ -64,7 +64,7 @@ def _round0_line(record: Round0) -> str:
 
 
 def _sums_line(record: Round0, sums: SumsRecord, up: int) -> str:
-    """What was summed, in one line for a person."""
+    """What was summed under masks, as one line."""
     kept = f", {len(sums.kept_back)} of them kept back" if sums.kept_back else ""
     return (
         f"round 0: statistics of {len(sums.roster)} clients as secure sums, "
@@ -76,7 +76,7 @@ def _sums_line(record: Round0, sums: SumsRecord, up: int) -> str:
 
 
 def privacy_line(privacy: Privacy) -> str:
-    """Which guarantee a run gives, in one line for a person."""
+    """The run's privacy guarantee as one line."""
     if privacy.guarantee == "none":
         threshold = f"a min-count threshold of {privacy.threshold} on each "
         said = privacy.warnings or [threshold + privacy.threshold_on]
@@ -90,7 +90,7 @@ def privacy_line(privacy: Privacy) -> str:
 
 
 def _space_line(record: Round0) -> str:
-    """What is trained in, in one line for a person."""
+    """The space of training as one line."""
     up, down = record.totals_bytes_up / 1e6, record.space_bytes_down / 1e6
     about = {**(record.space or {})}
     kind = about.pop("kind")
@@ -102,14 +102,14 @@ def _space_line(record: Round0) -> str:
 
 
 def _head_line(name: str, record: RoundRecord) -> str:
-    """A head made in one go, in one line for a person; `name` says when."""
+    """A head made without rounds, as one line; `name` says when it was made."""
     score = "-" if record.avg is None else f"{100 * record.avg:.2f}%"
     details = ", ".join(
         f"{key.replace('_', ' ')} {value:.3g}"
         if isinstance(value, float)
         else f"{key.replace('_', ' ')} {value}"
         for key, value in record.details.items()
-        # The note has been said.
+        # A note was logged already.
         if key != "note" and not isinstance(value, (list, dict))
     )
     about = f" ({details})" if details else ""
@@ -117,7 +117,7 @@ def _head_line(name: str, record: RoundRecord) -> str:
 
 
 def divergence_line(found: Divergence) -> str:
-    """Where and how training diverged, in one line for a person."""
+    """Where and how training diverged, as one line."""
     who = "the server's step" if found.client is None else f"client {found.client}"
     if found.rate is not None:
         who += f", {setting('optimizer.lr')} {found.rate:g}"
@@ -132,20 +132,19 @@ def divergence_line(found: Divergence) -> str:
 
 
 def pooled_line(pooled: PooledRows) -> str:
-    """What was pooled to train on, in one line for a person."""
+    """The rows that were pooled, as one line."""
     return (
-        f"of that up, {pooled.bytes_up / 1e6:.2f} MB are the {pooled.rows} rows of "
-        f"{pooled.clients} clients, which one place must have to train on them"
+        f"of the bytes up, {pooled.bytes_up / 1e6:.2f} MB are the {pooled.rows} rows "
+        f"of {pooled.clients} clients, pooled in one place to train on"
     )
 
 
 def screening_lines(screening: Screening) -> list[str]:
-    """What screening found of clients, and what it could not look at, in lines for a
-    person."""
+    """What screening found, and what it could not look at, as lines."""
     lines = [_finding_line(f) for f in screening.findings[:_MOST_FINDINGS]]
     more = len(screening.findings) - _MOST_FINDINGS
     if more > 0:
-        lines.append(f"and {more} findings more, in results.json")
+        lines.append(f"and {more} more findings, in results.json")
     return [f"screening: {line}" for line in [*lines, *screening.blind_to]]
 
 
@@ -158,7 +157,7 @@ def _finding_line(found: Finding) -> str:
 
 
 def kept_line(kept: Kept) -> str:
-    """Which of two heads a run leaves, and why, in one line for a person."""
+    """Which of two heads a run leaves, and why, as one line."""
     name = "in closed form" if kept.head == "closed_form" else "trained"
     if kept.by == "validation":
         why = (
@@ -167,19 +166,19 @@ def kept_line(kept: Kept) -> str:
         )
     elif kept.by == "confounded":
         why = (
-            "labels and domains are confounded: no row a client holds can compare them"
+            "labels and domains are confounded: no client's rows can compare the heads"
         )
     elif kept.by == "leave_one_out":
-        why = "few rows are withheld from it, and there are no validation rows"
+        why = "few rows are withheld from it; there are no validation rows"
     elif kept.by == "withheld":
-        why = "it alone has seen the withheld rows; there are no validation rows"
+        why = "only it has seen the withheld rows; there are no validation rows"
     else:
         why = "there are no validation rows"
     return f"kept: the head {name} ({why})"
 
 
 def probabilities_line(final: Final) -> str:
-    """How honest the probabilities of the head are, in one line for a person."""
+    """The scores of the head's probabilities, as one line."""
     found = final.probabilities
     assert found is not None, "nobody scored probabilities"
     line = f"probabilities: {_probabilities(found.after)}"
@@ -201,7 +200,7 @@ def _probabilities(scores: ProbabilityScores) -> str:
 
 
 def worst_client_line(worst: WorstClient) -> str:
-    """The client that the head serves worst, in one line for a person."""
+    """The client with the lowest accuracy, as one line."""
     return (
         f"worst client: {worst.client} with {percent(worst.accuracy)}%; the mean over "
         f"clients is {percent(worst.mean)}%"

@@ -1,4 +1,4 @@
-"""A run's log.txt: everything that the package says, from debugging up."""
+"""A run's log.txt: all messages of the package, debug messages included."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PACKAGE = logging.getLogger("federatedscope_ggeur")
 
 
 class _LogFile(logging.FileHandler):
-    """A full disk costs the log its lines, and the run nothing else."""
+    """If the disk is full, lines are lost and the run goes on."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         pass
@@ -45,7 +45,7 @@ def logging_to(path: str | os.PathLike) -> Iterator[None]:
 
 @contextmanager
 def handled_by(handler: logging.Handler) -> Iterator[None]:
-    """Give a handler what the package logs, however little others want of it."""
+    """Give a handler all messages of the package, whatever other handlers show."""
     before = _PACKAGE.level
     _PACKAGE.setLevel(logging.DEBUG)
     _PACKAGE.addHandler(handler)

@@ -1,4 +1,4 @@
-"""Whose model is to predict, where every client has a model of its own."""
+"""Which client's model predicts each row, where every client has its own."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ def numbers_of_rows(
     shared : bool
         Whether there is a global model, number 0.
     name : str
-        What the person calls `clients`.
+        The name of `clients` in error messages.
 
     Raises
     ------
     DataError
         It names the clients and their domains.
     """
-    # Imported here: to read and write results takes none of it.
+    # Imported here: reading and writing results needs no numpy.
     import numpy as np
 
     if clients is None:
         raise DataError(
-            f"{name}: every client scored a model of its own, so say whose is to "
-            f"predict: one number for all rows, or one for each row.{_those(known)}"
+            f"{name}: every client has a model of its own; say whose predicts: one "
+            f"client's number for all rows, or one number for each row.{_those(known)}"
             + (" 0 is the global model." if shared else "")
         )
     try:
         given = np.asarray(clients)
     except (TypeError, ValueError):  # rows of several lengths
         given = np.empty(1, dtype=object)
-    if not given.size:  # of which numpy cannot tell the type
+    if not given.size:  # numpy takes an empty list for floats
         given = given.astype(np.int64)
     if given.ndim > 1 or given.dtype.kind not in "iu":
         raise DataError(

@@ -25,21 +25,21 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 _OTHERS = {"color": "0.78", "linewidth": 0.8}
 _BOLD = {"color": "black", "marker": "o", "linewidth": 2.6, "markersize": 5}
 _LEGEND_CHARACTERS, _TITLE_CHARACTERS = 24, 60
-_MOST_NAMED = 12  # of more domains the best and the worst alone are told apart
+_MOST_NAMED = 12  # with more domains only the best and the worst have names
 _EXTREMES = 3
-_MOST_LEVELS = 4  # of more domains a closed form shows its AVG alone
+_MOST_LEVELS = 4  # with more domains a closed form shows only its AVG
 
 
 def draw_curve(results: Results, path: str | os.PathLike) -> None:
     """Draw accuracy (in %) against the round as a PNG: every domain, and AVG in bold.
 
-    A head in closed form, which has no rounds, is a horizontal line at its accuracy; a
-    calibrated one stands behind the last round. Where no round was evaluated
-    such heads are bars, one a domain. Of more than 12 domains the three best and the
-    three worst at the end are named and the others grey. Unseen domains are dashed,
-    their bars hatched; rounds that were not evaluated and domains without test rows
-    are left out. The title has the last two folders of the run, and the AVG that is its
-    score. The same results give the same bytes.
+    A head in closed form has no rounds; it is a horizontal line at its accuracy. A
+    calibrated head stands behind the last round. If no round was evaluated, such heads
+    are bars, one for each domain. With more than 12 domains, only the three best and
+    the three worst at the end have names; the others are grey. Unseen domains are
+    dashed, or hatched as bars. Rounds that were not evaluated and domains without test
+    rows are left out. The title names the last two folders of the run and its AVG. The
+    same results give the same bytes.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def _canvas(height: float) -> tuple[Figure, Axes]:
 
 
 def shortened(name: str, characters: int) -> str:
-    """`name`, printable, cut in the middle if it is long: names tend to differ at their
+    """`name`, printable. A long one is cut in the middle: names often differ at their
     ends."""
     name = printable(name, LINE)
     half = (characters - 3) // 2
@@ -139,7 +139,7 @@ def _draw_lines(axes, results: Results, names: list[str], evaluated) -> None:
 
 
 def _named(names: list[str], record: RoundRecord) -> list[str]:
-    """The domains that are told apart: of many, those at both ends of `record`."""
+    """The domains with names: if there are many, the best and the worst in `record`."""
     if len(names) <= _MOST_NAMED:
         return names
     scored = [name for name in names if record.accuracy.get(name) is not None]
@@ -148,7 +148,7 @@ def _named(names: list[str], record: RoundRecord) -> list[str]:
 
 
 def _draw_bars(axes, names: list[str], unseen: set[str], heads) -> None:
-    """A row for each domain and for AVG, the first on top, with a bar a head."""
+    """A row for each domain and for AVG, the first on top; a bar for each head."""
     thick = 0.8 / len(heads)
     for i, head in enumerate(heads):
         scores = [*(head.accuracy.get(name) for name in names), head.avg]
@@ -175,7 +175,7 @@ def _draw_bars(axes, names: list[str], unseen: set[str], heads) -> None:
 
 
 def _title(results: Results) -> str:
-    """Whose curve it is, and the score of the run."""
+    """The run's name and its score."""
     outdir, name = (results.config.get(key, "") for key in ("outdir", "expname"))
     whose = f"{Path(str(outdir)).name}/{name}".strip("/")
     score = results.final.avg

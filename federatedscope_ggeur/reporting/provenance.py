@@ -1,4 +1,4 @@
-"""Where and how a run was made: what it takes to reproduce it."""
+"""Where and how a run was made, so that it can be reproduced."""
 
 import contextlib
 import os
@@ -21,14 +21,14 @@ _GIT_SECONDS = 10
 
 @dataclass(frozen=True)
 class DataFingerprint:
-    """Which rows a run used, whoever held them and in whatever order.
+    """Which rows a run used, whoever held them and in any order.
 
     Attributes
     ----------
     rows : int
-        To train on, to validate and to test.
+        Training, validation and test rows.
     sha256 : str
-        Of their features, labels and splits.
+        The hash of their features, labels and splits.
     """
 
     rows: int
@@ -44,24 +44,24 @@ class Provenance:
     started : str
         ISO 8601, UTC.
     wall_seconds, cpu_seconds : float
-        Of this process and its workers, its reading of data included; of a restored
-        run since then.
+        The times of this process and its workers, with the reading of data. After a
+        restore they count from the restore.
     peak_memory : int or None
-        Bytes that the process held at most; None where it cannot be told.
+        The most bytes that the process held; None if that is not known.
     platform, processor : str
     cores : int
-        That the process may use.
+        The cores that the process may use.
     gpu : str or None
-        What was trained on, if that is not the CPU.
+        The GPU that was trained on; None for the CPU.
     command : list of str
         The command line.
     git_commit : str or None
-        What is checked out in the folder that the run was started in; None where that
-        is no git repository.
+        The commit in the folder where the run was started; None if that is no git
+        repository.
     git_changed : bool or None
         Whether tracked files differ from it.
     data : DataFingerprint or None
-        None where no process has all rows (FederatedScope).
+        None if no process has all rows (FederatedScope).
     """
 
     started: str
@@ -80,7 +80,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Origin:
-    """Whence a run is started.
+    """Where a run is started from.
 
     Attributes
     ----------
@@ -107,12 +107,12 @@ class Capture:
     Parameters
     ----------
     origin : Origin, optional
-        By default that of this process.
+        Default: that of this process.
 
     Attributes
     ----------
     data : DataFingerprint or None
-        Of the rows that the run uses, once they are known.
+        The rows that the run uses, once they are known.
     gpu : str or None
     """
 
@@ -126,7 +126,7 @@ class Capture:
             Path("/proc/self/clear_refs").write_text(_PEAK_RESET)
 
     def provenance(self) -> Provenance:
-        """What is known by now; times are since this object was made."""
+        """What is known by now; times count from when this object was made."""
         return Provenance(
             started=self._started,
             wall_seconds=time.perf_counter() - self._wall,
@@ -144,7 +144,7 @@ class Capture:
 
 
 def _cpu_seconds() -> float:
-    """Of this process, and of those that it started and that are over."""
+    """CPU seconds of this process and of its child processes that have ended."""
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system
 
@@ -158,7 +158,7 @@ def _processor() -> str:
 
 
 def _git_state(folder: Path) -> tuple[Optional[str], Optional[bool]]:
-    """The commit checked out where the run is started, and whether files differ."""
+    """The commit in the folder where the run is started, and whether files differ."""
     command = ["git", "-C", str(folder), "status", "--porcelain=v2", "--branch"]
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What a run notes as it goes: who takes part, each round, the score at its end.
+"""What a run records: its clients, each round, the score at its end.
 
 docs/results.md describes every field.
 """
@@ -25,7 +25,7 @@ class ClientInfo:
 
 @dataclass(frozen=True)
 class ProbabilityScores:
-    """How honest the probabilities of a head are, over all test rows.
+    """How well the probabilities of a head are calibrated, over all test rows.
 
     Attributes
     ----------
@@ -44,13 +44,14 @@ class ProbabilityScores:
 
 @dataclass(frozen=True)
 class Probabilities:
-    """The same after the scores were divided by a temperature, and before.
+    """Scores of a head's probabilities with its temperature, and without.
 
     Attributes
     ----------
     after : ProbabilityScores
+        With the temperature, if there is one.
     before : ProbabilityScores or None
-        None if there is no temperature.
+        Without the temperature; None if there is none.
     """
 
     after: ProbabilityScores
@@ -94,7 +95,7 @@ class WorstClient:
     accuracy : float
         On its test rows.
     mean : float
-        Of all clients, each counting alike.
+        The mean accuracy over clients; all clients count alike.
     """
 
     client: int
@@ -104,7 +105,7 @@ class WorstClient:
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One round, or a head that was made in one go, and its scores.
+    """One round, or a head that was made without rounds, and its scores.
 
     Attributes
     ----------
@@ -112,7 +113,7 @@ class RoundRecord:
         From 1; 0 for a head in closed form; the one after the last for a calibrated
         head.
     clients : list of int
-        The numbers of the clients that trained; none for a head made in one go.
+        The numbers of the clients that trained; empty for a head without rounds.
     accuracy : dict of str to (float or None), or None
         Test accuracy for each domain; None for a domain without test rows. The whole
         is None when the round was not evaluated, and so are `avg`, `std` and `loss`.
@@ -124,24 +125,25 @@ class RoundRecord:
     bytes_up, bytes_down : int
         From and to the clients, summed over them.
     unseen_clients : dict of str to (float or None), or None
-        As `accuracy`, of the clients that take part in evaluation only
-        (``federate.unseen_clients_rate``); None where there are none.
+        As `accuracy`, for the clients that are only evaluated
+        (``federate.unseen_clients_rate``); None if there are none.
     method : str or None
-        What made a head in one go: ``"lda"``, ``"ccvr"``, ...; None for a round.
+        What made a head without rounds: ``"lda"``, ``"ccvr"``, ...; None for a round.
     details : dict or None
-        What was chosen on the way, such as the shrinkage. Of a round what its method
-        has to say of it, such as FedPG's ``virtual_accuracy``; None if that is nothing.
+        For a head without rounds, what was chosen, such as the shrinkage. For a round,
+        what its method reports, such as FedPG's ``virtual_accuracy``; None if nothing.
     metrics : dict of str to float, or None
         FederatedScope's metrics (``"val_loss"``, ``"test_acc"``, ...), averaged over
-        clients; what is stopped and chosen by. None when the round was not evaluated.
+        clients. Early stopping and the choice of a round use them. None when the round
+        was not evaluated.
     exchanges : dict of str to dict
         By name, what the exchanges of plugins record.
     probabilities : Probabilities or None
-        How honest those of the head are; None when the round was not evaluated.
+        The scores of the head's probabilities; None when the round was not evaluated.
     worst_client : WorstClient or None
-        Of those with test rows; None if they are not known one by one.
+        Among the clients with test rows; None if nobody knows each client's accuracy.
     client_accuracy : dict of str to float, or None
-        Of each client with test rows, by number as text; None for a round.
+        The accuracy of each client with test rows, by number as text; None for a round.
     """
 
     round: int
@@ -177,14 +179,15 @@ class ClientCompression:
     Attributes
     ----------
     left_out : float or None
-        Share of the trace of its scatter W beyond the directions kept.
+        The share of the trace of its scatter W that the directions kept do not hold.
     covariance_error : float or None
         ``|W' - W| / |W'|``, W' being what the server works with (Frobenius norms).
     rounding_error : float or None
-        The part of it that rounding made: ``|W' - W''| / |W'|``, W'' unrounded.
+        The part of that error that rounding made: ``|W' - W''| / |W'|``, where W'' is
+        unrounded.
     mean_error : float or None
-        Root mean square over rows of how far their class mean was moved, over that of
-        how far it lies from the mean of all.
+        How far compression moved the class means, relative to their distance from the
+        overall mean; both are root mean squares over rows.
     """
 
     left_out: Optional[float]
@@ -202,7 +205,7 @@ class CompressionRecord:
     clients : dict of str to ClientCompression
         By the client's number.
     left_out : float or None
-        As of a client, over all of them.
+        As for one client, over all clients.
     """
 
     clients: dict[str, ClientCompression]
@@ -224,8 +227,8 @@ class SumsRecord:
     classes : list of int
         The classes that were summed.
     kept_back : list of int
-        Those of them that one client owns nearly all rows of: their means stay with
-        the server.
+        The summed classes in which one client owns nearly all rows. The server keeps
+        their means to itself.
     withheld_rows : int
         Rows of all other classes, over all clients.
     """
@@ -245,21 +248,21 @@ class Privacy:
     Attributes
     ----------
     guarantee : "none" or "sums"
-        sums: of the statistics of round 0 the server learns totals over clients only,
-        as long as no client tells it its own.
+        sums: the server learns only totals over clients from the statistics of round
+        0, as long as no client tells it its own.
     covers : list of str
-        What the guarantee is of; everything else is as without one.
+        What the guarantee covers; all else is as without one.
     against : list of str
-        Whom it holds against, and nobody else.
+        Against whom it holds; against nobody else.
     threshold : int
         The min-count threshold.
     threshold_on : "client" or "sum"
-        Whose rows of a class it is compared with.
+        Which rows of a class are compared with it: one client's, or all clients'.
     server_sees, clients_see : list of str
     warnings : list of str
-        What a person might take for hidden and is not.
+        What a reader might think is hidden, and is not.
     keys : str
-        Of sums: whose word for the clients' keys is taken; "" without.
+        With sums, whom clients trust for the keys of others; "" without sums.
     """
 
     guarantee: str
@@ -273,7 +276,7 @@ class Privacy:
     keys: str = ""
 
 
-#: What of a client screening looks at.
+#: What screening compares.
 About = Literal["declared", "statistics", "weight", "update"]
 
 
@@ -285,15 +288,15 @@ class Finding:
     ----------
     client : int
     about : About
-        What it sent that is unlike all that the others sent.
+        Which of its messages differ from what all others sent.
     problem : str
-        As it was first found.
+        As screening first found it.
     round : int
-        The first round that it was found in; 0 before training.
+        The first round with the finding; 0 before training.
     rounds : int
-        How many rounds it was found in.
+        The number of rounds with it.
     refused : bool
-        Whether the client was put out for it.
+        Whether the server put the client out for it.
     """
 
     client: int
@@ -306,14 +309,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Screening:
-    """What clients sent that is unlike all that the others sent (``ggeur.screen``).
+    """Clients whose messages differ from what all others sent (``ggeur.screen``).
 
     Attributes
     ----------
     findings : list of Finding
         By client.
     blind_to : list of str
-        What could not be screened, and what that means.
+        What could not be screened, and what follows from that.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -327,11 +330,11 @@ class PooledRows:
     Attributes
     ----------
     clients : int
-        That would have to send them.
+        The clients that would have to send their rows.
     rows : int
-        To train on and to validate.
+        Rows for training and validation.
     bytes_up : int
-        Of their features and labels.
+        The bytes of their features and labels.
     """
 
     clients: int
@@ -346,16 +349,17 @@ class PersonalRecord:
     Attributes
     ----------
     kappa : float or None
-        How many rows the merged class means count for beside a client's own; None:
-        infinitely many, so that all have the head of all.
+        The weight of the merged class means beside a client's own, in rows. None:
+        infinite, so that all clients have the same head.
     temperature : float
     prior : {"global", "own"}
     accuracy : dict of str to (float or None)
         For each domain.
     avg, std : float or None
-        As of a round.
+        As for a round.
     uniform : float or None
-        If all classes that a client has test rows of counted alike; mean over clients.
+        The mean over clients of their accuracy if all classes with test rows counted
+        alike.
     seconds : float
     bytes_up, bytes_down : int
     """
@@ -388,19 +392,19 @@ class Round0:
     uploaded_pairs : int
         (client, class) pairs whose statistics were uploaded.
     withheld_pairs : int or None
-        Pairs with samples that the min-count threshold held back. None where nobody
-        can know: a client that withholds a class does not tell the server so.
+        Pairs with rows that the min-count threshold withheld. None where nobody can
+        know: a client does not tell the server which classes it withholds.
     prepare_bytes_up : int
-        The clients' answers when they are ready to train (what they count for, what
-        the method sends up once), over clients.
+        The clients' answers when they are ready to train, summed over clients: their
+        aggregation weights, and what the method sends up once.
     init_broadcast_bytes_down : int
-        What the method (FedMix) sends back of it, over clients.
+        What the method (FedMix) sends back, summed over clients.
     totals_bytes_up, space_bytes_down : int
-        Totals of rows and the space that is made of them, over clients.
+        Totals of rows, and the space made from them, summed over clients.
     space : dict or None
-        What is trained in (``ggeur.space``): its ``kind`` and, of the standard one, the
-        root mean square ``distance`` of rows from its centre, and ``scales``: "one" of
-        all dimensions, or "each" has its own. None for raw embeddings, and where every
+        The space of training (``ggeur.space``): its ``kind``. The standard space adds
+        the root mean square ``distance`` of rows from its centre, and ``scales``:
+        "one" for all dimensions, or "each". None for raw embeddings, and where every
         client has a space of its own.
     closed_form : RoundRecord or None
         The head in closed form (``ggeur.closed_form``); its bytes and seconds are not
@@ -408,13 +412,13 @@ class Round0:
     personal : PersonalRecord or None
         Clients' own one-shot heads; None if there are none.
     compression : CompressionRecord or None
-        What it cost to compress the statistics; None if they were not.
+        What compression of the statistics cost; None without compression.
     sums : SumsRecord or None
-        What was summed under masks; None where each client sent its own.
+        What was summed under masks; None if each client sent its own statistics.
     exchanges : dict of str to dict
         By name, what the exchanges of plugins record.
     exchanges_bytes_up, exchanges_bytes_down : int
-        Of the exchanges of plugins, over clients.
+        Bytes of the exchanges of plugins, summed over clients.
     """
 
     clients: list[int]
@@ -459,9 +463,9 @@ class Chosen:
     Attributes
     ----------
     round : int
-        The first of the best ones.
+        The first of the best rounds.
     key : str
-        The metric it is best by, such as ``"val_loss"``.
+        The metric that chooses, such as ``"val_loss"``.
     value : float
     accuracy : dict of str to (float or None)
     avg, std : float or None
@@ -484,9 +488,10 @@ class Kept:
     ----------
     head : {"closed_form", "trained"}
     by : {"validation", "leave_one_out", "confounded", "withheld", "default"}
-        What decided: accuracy on validation rows; rows left out, which chose the head
-        in closed form; labels and domains that are confounded, where neither can tell;
-        withheld rows, which the trained head alone has seen; or nothing.
+        What decided. validation: accuracy on validation rows. leave_one_out: rows left
+        out chose the head in closed form. confounded: labels and domains are
+        confounded, so neither can decide. withheld: only the trained head has seen the
+        withheld rows. default: nothing decided.
     closed_form, trained : float or None
         Accuracy on validation rows, after the last round that was evaluated.
     """
@@ -504,7 +509,7 @@ class Final:
     Attributes
     ----------
     head : {"trained", "calibrated", "closed_form"}
-        Whose score it is: of the last rounds, or of the one head named.
+        Which head the score is for; "trained" is the mean over the last rounds.
     rounds : list of int
         The evaluated rounds that the score is the mean of, with "trained".
     accuracy : dict of str to (float or None)
@@ -518,22 +523,22 @@ class Final:
     chosen : Chosen or None
         What validation chooses; None without validation rows or rounds.
     kept : Kept or None
-        Which of two heads is left, where there was a choice.
+        Which of two heads the run leaves; None where there was no choice.
     scored : {"global", "clients"}
-        Whose models the scores are of, and which are left: the global one, or each
-        client's own on its own rows. Unseen domains are scored by the global one.
+        Which models are scored and left: the global one, or each client's own on its
+        own rows. The global model is always scored on unseen domains.
     head_sha256 : str or None
-        Of the file of the global head that is left; None where there is none.
+        The hash of the file of the global head; None if there is no such head.
     probabilities : Probabilities or None
-        How honest those of the head that is left are.
+        The scores of that head's probabilities.
     calibrated_by : {"leave_one_out", "validation", "start"} or None
-        What its temperature comes from: rows left out; validation rows; or the start,
-        whose temperature was folded in before training. None if it is not calibrated.
+        Where its temperature comes from: rows left out, validation rows, or the start
+        of training, which had the temperature folded in. None: not calibrated.
     worst_client : WorstClient or None
         As in the record of that head.
     client_accuracy : dict of str to float, or None
-        Of each client with test rows, by number as text. None if they are not known
-        one by one, or if the run was restored after its last round.
+        The accuracy of each client with test rows, by number as text. None if nobody
+        knows each client's accuracy, or if the run was restored after its last round.
     """
 
     head: Literal["trained", "calibrated", "closed_form"]
@@ -556,23 +561,23 @@ class Final:
 
 @dataclass(frozen=True)
 class Divergence:
-    """Training that diverged and stayed finite, as the first round shows it from which
-    on every evaluated one does.
+    """Training that diverged and stayed finite.
 
     Attributes
     ----------
     round : int
+        The first round from which on every evaluated round is diverged.
     client : int or None
-        Of that round's clients the one with the largest weights or, where weights stay
-        with the clients, the largest loss; None if the server's step did it.
+        The client of that round with the largest weights or, where weights stay with
+        the clients, with the largest loss. None if the server's step diverged.
     rate : float or None
         The clients' learning rate.
     loss, first_loss : float or None
-        Mean loss after that round on the test rows (on those for validation where
-        test rows are not scored), and after the first round that was evaluated.
+        The mean loss after that round, and after the first evaluated round. It is of
+        the test rows, or of validation rows if test rows are not scored.
     largest_weight : float or None
-        Of all that clients sent and the global model's after that round; None where
-        weights stay with the clients.
+        The largest weight in that round's updates and in the global model after it.
+        None where weights stay with the clients.
     """
 
     round: int

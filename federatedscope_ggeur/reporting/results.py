@@ -1,7 +1,7 @@
 """The results of a run as one versioned schema of plain numbers, and as a table.
 
 docs/results.md describes every field. Accuracies are fractions in [0, 1], sizes are
-bytes, times are seconds. Where a number does not exist, it is None, never NaN.
+bytes, times are seconds. A number that does not exist is None, never NaN.
 """
 
 import json
@@ -53,11 +53,10 @@ Status = Literal["finished", "interrupted", "failed"]
 _REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")
 
-
-#: Whose models were scored, where it was not the global one.
+#: What the table adds where the global model was not scored.
 _SCORED_OWN = (
-    "scored: each client's own model, on its own test rows; it stands where the client "
-    "ran, in heads/client_<number>.safetensors"
+    "scored: each client's own model, on its own test rows; the model is where the "
+    "client ran, in heads/client_<number>.safetensors"
 )
 
 
@@ -70,15 +69,15 @@ class Results:
     schema_version : int
         `SCHEMA_VERSION`.
     engine : str
-        Who ran it, e.g. ``"embedded"``.
+        The engine that ran it, e.g. ``"embedded"``.
     status : str
-        ``"finished"``, ``"interrupted"`` (by a person or a scheduler) or ``"failed"``;
-        for the last two, `rounds` are those that were over by then.
+        ``"finished"``, ``"interrupted"`` (by a person or a scheduler) or ``"failed"``.
+        After the last two, `rounds` holds the rounds that were over.
     config, versions : dict
         The whole configuration, and the version of each package that mattered.
     seed : int
     domains, unseen_domains : list of str
-        Every domain that is scored, and those among them that no client holds.
+        All domains that are scored, and those of them that no client holds.
     class_names : list of str
     encoder : str
         What made the embeddings.
@@ -97,27 +96,25 @@ class Results:
     stopped_early : int or None
         The round after which ``early_stop`` ended the run.
     privacy : Privacy or None
-        Which guarantee it gives, and who sees what; None where nobody said.
+        Which guarantee it gives, and who sees what; None if that is not known.
     screening : Screening
-        What clients sent that is unlike all that the others sent.
+        Clients whose messages differ from what all others sent.
     pooled : PooledRows or None
-        The rows that were pooled to train on; None where they stay with the clients.
+        The rows that were pooled to train on; None if rows stay with the clients.
     notes : list of str
-        What the run said, at its start and in round 0, that a person might expect
-        otherwise.
+        The notes of the run, at its start and in round 0.
     provenance : Provenance or None
         Where and how the run was made.
     model : Model or None
-        The trained model; not part of the file, of equality, or of a run in which every
-        client keeps its own and there is no global one.
+        The trained model; None if there is no global one. The file does not hold it,
+        and equality ignores it. The same is true of the next three.
     own_models : OwnModels or None
-        The models that clients keep as their own, where they ran in this process;
-        likewise no part of the file.
+        The models that clients keep as their own, if they ran in this process.
     strange : Strangeness or None
-        What `strangeness` asks; likewise no part of the file.
+        What `strangeness` uses.
     prepare : callable (Tensor [n, D]) -> Tensor [n, D], or None
-        What the run made of embeddings before its model saw them (``data.transform``);
-        None: nothing. Likewise no part of the file.
+        The run's ``data.transform``, which embeddings pass before the model; None:
+        nothing.
     """
 
     schema_version: int
@@ -150,7 +147,7 @@ class Results:
 
     @classmethod
     def begun(cls, **known: Any) -> "Results":
-        """Of a run that begins: what is `known` of it, and no round yet."""
+        """The results of a run that begins: what is `known`, and no rounds."""
         return cls(
             SCHEMA_VERSION,
             status="failed",
@@ -180,14 +177,13 @@ class Results:
         Parameters
         ----------
         features : array or Tensor of shape [n, D]
-            Embeddings of the encoder that the run was on, which the run's
-            ``data.transform`` is applied to; of a network, pixels: uint8, or floats in
-            0..1.
+            Embeddings of the run's encoder; the run's ``data.transform`` is applied to
+            them. For a network, pixels: uint8, or floats in 0..1.
         clients : int or sequence of int, optional
-            Whose model predicts: one client's number for all rows, or one for each; 0
-            for the global model. Needed where every client scored a model of its own
-            (`final.scored`). Clients' own one-shot heads (``ggeur.personal.head``) are
-            asked for by it; elsewhere all have the same.
+            The client whose model predicts: one number for all rows, or one for each
+            row; 0 is the global model. It is needed if every client has a model of its
+            own (`final.scored`). It also selects clients' own one-shot heads
+            (``ggeur.personal.head``). In other runs all clients have the same model.
 
         Raises
         ------
@@ -200,18 +196,18 @@ class Results:
     def strangeness(self, features: Any) -> "np.ndarray":
         """How unlike all classes each row of `features` is: float64 array of shape [n].
 
-        The relative Mahalanobis distance, see `models.strangeness`. There is one where
-        the run left LDA's one-shot head.
+        It is the relative Mahalanobis distance, see `models.strangeness`. The run must
+        have left LDA's one-shot head.
 
         Raises
         ------
         DataError
-            There is none, or as `predict_proba`.
+            The run left no such head, or as `predict_proba`.
         """
         if self.strange is None:
             raise DataError(
-                "strangeness: these results have none: it takes a run that left the "
-                "one-shot head of lda, without secure sums or text, and its folder"
+                "strangeness: these results have none. It needs the folder of a run "
+                "that left the one-shot head of lda, without secure sums and text"
             )
         return self.strange.scores(self._rows(features, self.model)).numpy()
 
@@ -225,8 +221,8 @@ class Results:
         has_own = must_say or (clients is not None and own is not None)
         if (own if has_own else model) is None:
             raise DataError(
-                "model: these results have none: they were read from a file (predict "
-                "with its run's folder, `Predictor`)"
+                "model: these results were read from a file, which holds no model; "
+                "predict with the run's folder (`Predictor`)"
             )
         model = own.model if has_own else model
         import torch
@@ -242,7 +238,7 @@ class Results:
 
     def _rows(self, features: Any, model: Any) -> Any:
         """`features` as `model` takes them, checked."""
-        # Imported here: to read and write results takes neither.
+        # Imported here: reading and writing results needs neither.
         import numpy as np
         import torch
 
@@ -257,11 +253,11 @@ class Results:
         wanted = model.in_features
         if rows.ndim != 2 or rows.shape[1] != wanted:
             raise DataError(
-                f"features: must be of shape [n, {wanted}], as the run's embeddings, "
+                f"features: must have shape [n, {wanted}], like the run's embeddings; "
                 f"got {list(rows.shape)}"
             )
         if not torch.isfinite(rows).all():
-            raise DataError("features: must be finite in float32, but some are not")
+            raise DataError("features: some are not finite in float32")
         return rows if self.prepare is None else self.prepare(rows)
 
     def __repr__(self) -> str:
@@ -269,7 +265,7 @@ class Results:
         return f"Results({self.status}, seed {self.seed}{score})"
 
     def _repr_html_(self) -> str:
-        """The results as a notebook shows them; see `results_html`."""
+        """What a notebook shows; see `results_html`."""
         return results_html(self)
 
     def to_json(self) -> str:
@@ -278,7 +274,7 @@ class Results:
         Raises
         ------
         DataError
-            If a value is not a plain, finite one; its path is named.
+            A value is not plain, or not finite; the message names its path.
         """
         return (
             json.dumps(as_json_value(self, "results"), indent=2, allow_nan=False) + "\n"
@@ -291,7 +287,7 @@ class Results:
         Raises
         ------
         DataError
-            If `text` is not JSON, has another schema version, or a field is missing,
+            `text` is not JSON or has another schema version; or a field is missing,
             unknown or of another type.
         """
         try:
@@ -310,10 +306,10 @@ class Results:
 def results_table(results: Results) -> str:
     """The table that a run prints at its end.
 
-    One row for each domain (a star marks those that no client holds), then AVG and
-    STD over domains, all in percent; then what was sent (1 MB = 10^6 bytes) and how
-    long it took; then where training diverged or the run broke off, if it did. A number
-    that does not exist is shown as "-". Without test rows there is no table.
+    It has a row for each domain (a star marks domains that no client holds), then AVG
+    and STD over domains, all in percent. Lines below it give the bytes (1 MB = 10^6)
+    and the time, and say where training diverged or the run broke off. A number that
+    does not exist is "-". Without test rows there is no table.
     """
     remarks = _remarks(results)
     if _is_unscored(results):
@@ -334,7 +330,7 @@ def results_html(results: Results) -> str:
 
 def _is_unscored(results: Results) -> bool:
     """Whether there were no rows to score a head on."""
-    # Where the server scores, clients hold no test rows, either.
+    # If the server scores, clients hold no test rows either.
     if any(score is not None for _, of in _columns(results) for score in of.values()):
         return False
     held = [client.test_rows for client in results.clients]
@@ -357,7 +353,7 @@ def _cells(results: Results) -> tuple[tuple, list[tuple], list[tuple]]:
 
 
 def _remarks(results: Results) -> list[str]:
-    """What stands below the table, a line each."""
+    """The lines below the table."""
     final, lines = results.final, []
     if _is_unscored(results):
         lines.append("there are no test rows, so nothing is scored")
@@ -414,9 +410,10 @@ def _columns(results: Results) -> list[tuple[str, dict[str, Optional[float]]]]:
 
 
 def metrics_csv(results: Results) -> str:
-    """One row for each round, floats to the bit; empty cells where not evaluated.
+    """One row for each round, floats to the bit.
 
-    A head in closed form stands in a row of round 0.
+    A head in closed form has a row, as round 0. A round that was not evaluated has
+    empty cells.
 
     Columns: round, avg, std, loss, seconds, bytes_up, bytes_down and, for each
     domain, accuracy_<domain>. Accuracies are fractions in [0, 1].
@@ -437,10 +434,9 @@ def _marked(domain: str, results: Results) -> str:
 
 
 def numbers(results: Results) -> dict:
-    """All of `results` that two runs of one configuration and seed must have equal.
+    """The part of `results` that two runs of one configuration and seed have equal.
 
-    Left out are times, versions, provenance, and the settings that say where output
-    goes.
+    It leaves out times, versions, provenance, and the settings of where output goes.
     """
     plain = as_json_value(results, "results")
     del plain["versions"], plain["provenance"]

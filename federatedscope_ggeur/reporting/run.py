@@ -1,4 +1,4 @@
-"""The folder of a run, and all files in it that come from its results."""
+"""The folder of a run, and the files in it that its results make."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from federatedscope_ggeur.errors import ConfigError, DataError
 from federatedscope_ggeur.files import write_atomically
 from federatedscope_ggeur.reporting.results import Results, metrics_csv
 
-#: Of a run's folder.
+#: Files in a run's folder.
 RESULTS_FILE, HEAD_FILE = "results.json", "head.safetensors"
-#: Of a run's folder or, in distributed mode, a client's: its own model. And of the
-#: latter: what `predict` must know of the run.
+#: The folder of clients' own models, in a run's folder or, in distributed mode, in a
+#: client's; and the file in a client's folder that tells `predict` about the run.
 OWN_FOLDER, CLIENT_FILE = "heads", "client.json"
 STRANGENESS_FILE = "strangeness.safetensors"
 
 
 def own_file(folder: str | os.PathLike, number: int) -> Path:
-    """Where a client's own model stands."""
+    """The file of a client's own model."""
     return Path(folder) / OWN_FOLDER / f"client_{number}.safetensors"
 
 
@@ -31,21 +31,21 @@ def write_run(
     head: bytes | None = None,
     own: Iterable[tuple[int, bytes]] = (),
 ) -> None:
-    """Write ``results.json``, ``metrics.csv`` and ``curve.png`` into `folder`, and the
-    bytes of ``head.safetensors`` and of clients' own models, by number, if there are
-    any, even where another file fails; beside LDA's head ``strangeness.safetensors``.
+    """Write ``results.json``, ``metrics.csv``, ``curve.png`` and the models.
 
-    Each file is written atomically, results.json first. An earlier state of the same
-    run is replaced, so a run may write as it goes.
+    The models are ``head.safetensors`` and clients' own models, by number, if there are
+    any; LDA's head comes with ``strangeness.safetensors``. They are written even if
+    another file fails. Each file is written atomically, results.json first. It replaces
+    an earlier state of the same run, so a run may write as it goes.
 
     Raises
     ------
     DataError
-        If the results hold a value that JSON has no form for; none of them is written.
+        The results hold a value that JSON cannot hold; none of them is written.
     ConfigError
-        If a file cannot be written.
+        A file cannot be written.
     """
-    # Imported here: nothing else takes matplotlib.
+    # Imported here: nothing else needs matplotlib.
     from federatedscope_ggeur.reporting.plots import draw_curve
 
     folder = Path(folder)
@@ -64,14 +64,14 @@ def write_left(
     own: Iterable[tuple[int, bytes]],
     file: str = RESULTS_FILE,
 ) -> None:
-    """Write what `predict` needs of a run: as `write_run`, without table and curve.
+    """Write what `predict` needs: the files of `write_run` without table and curve.
 
     A client of a distributed run writes what it knows of the run into `CLIENT_FILE`.
 
     Raises
     ------
     ConfigError
-        If a file cannot be written.
+        A file cannot be written.
     """
     folder = Path(folder)
     write_atomically(folder / file, results.to_json())
@@ -104,8 +104,8 @@ def read_results(folder: str | os.PathLike, name: str = RESULTS_FILE) -> Results
     Raises
     ------
     DataError
-        There is none, or it is broken, of another version or of something else; the
-        file is named.
+        The file is missing, broken, of another version or of another kind; the message
+        names it.
     """
     path = Path(folder) / name
     try:
@@ -119,14 +119,15 @@ def read_results(folder: str | os.PathLike, name: str = RESULTS_FILE) -> Results
 def new_run_folder(outdir: str | os.PathLike, expname: str) -> Path:
     """Make a new, empty folder for one run, as FederatedScope names it.
 
-    The folder is ``outdir/expname`` or, where that exists already,
-    ``outdir/expname/sub_exp_<YYYYmmddHHMMSS>``, with ``_2``, ``_3``, ... behind it
-    for further runs within that second. Safe against runs that start together.
+    The folder is ``outdir/expname``. If that exists already, it is
+    ``outdir/expname/sub_exp_<YYYYmmddHHMMSS>``; further runs within that second get
+    ``_2``, ``_3``, ... at the end. Runs that start at the same time get different
+    folders.
 
     Raises
     ------
     ConfigError
-        If the folder cannot be made, e.g. because a file is in the way.
+        The folder cannot be made, e.g. because a file is in the way.
     """
     parent = Path(outdir, expname)
     try:
@@ -141,7 +142,7 @@ def new_run_folder(outdir: str | os.PathLike, expname: str) -> Path:
 
 
 def _obstacle(folder: Path) -> str | None:
-    """What stands where `folder`, or a folder above it, would have to be."""
+    """The file that is in the way of `folder` or of a folder above it."""
     for path in (folder, *folder.parents):
         if os.path.lexists(path):
             return None if path.is_dir() else f"'{path}' is not a folder"

@@ -1,6 +1,6 @@
-"""What a study leaves beside its runs: study.json in its folder, cell.json in a run's.
+"""The files of a study: study.json in its folder, cell.json in the folder of each run.
 
-docs/studies.md describes every field. Reports read them for names and their order.
+docs/studies.md describes every field. Reports take names and their order from them.
 """
 
 import json
@@ -38,9 +38,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Tried:
-    """Settings that tuning tried, and what came out.
+    """Settings that tuning tried, and their score.
 
-    `value` is None where the run failed, for which `problem` says why.
+    `value` is None if the run failed; `problem` says why.
     """
 
     settings: dict[str, Any]
@@ -56,9 +56,9 @@ class Tuned:
     ----------
     labels : dict from axis to point's name
     seed : int
-        The one that it was chosen on.
+        The seed of the runs that were tried.
     metric : str
-        Of the validation rows, such as ``"val_acc"``; the best round's.
+        The metric on validation rows, such as ``"val_acc"``.
     tried : list of Tried
     chosen : dict
         Settings; empty if every try failed.
@@ -82,23 +82,23 @@ class Failed:
 
 @dataclass(frozen=True)
 class Study:
-    """``study.json``: what the runs in a folder have to do with each other.
+    """``study.json``: how the runs in a folder belong together.
 
     Attributes
     ----------
     name, title : str
     axes : list of Axis
-        In order; the first one is that of the rows.
+        In order; the first one is the axis of the rows.
     seeds : list of int
     columns : list of str
         Axes whose points stand side by side in tables, not below each other.
     baseline : Point or None
-        What runs that differ from it on this axis alone are compared with.
+        A run is compared with the one that has this point and is otherwise the same.
     paper : str or None
-        The table of a paper that the study is of, such as ``"table7"``.
+        The table of the paper that the study reproduces, such as ``"table7"``.
     tuned : list of Tuned
     failed : list of Failed
-        As of the last time that the study was run.
+        Those of the last time that the study ran.
     """
 
     name: str
@@ -126,8 +126,8 @@ class Cell:
     tuned : dict
         The settings among its own that tuning chose.
     settings : dict
-        All that was said for the run, by key, but for the seed and the place of its
-        output: what a run in this folder has to have, to be this cell's.
+        All settings of the run, by key, without the seed and the place of its output.
+        A run in this folder belongs to this cell only if it has these settings.
     engine : {"embedded", "federatedscope"}
     """
 
@@ -151,7 +151,7 @@ def read_study(folder: Path) -> Optional[Study]:
     Raises
     ------
     DataError
-        It cannot be read; it names the file.
+        It cannot be read; the message names the file.
     """
     return _read(Study, Path(folder) / STUDY_FILE)
 

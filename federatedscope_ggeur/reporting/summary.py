@@ -1,4 +1,4 @@
-"""Scores: over domains within a round, and over the last rounds of a run."""
+"""Scores over the domains of a round, and over the last rounds of a run."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def summarise(
     pooled: PooledRows | None = None,
     scaling: TemperatureScaling | None = None,
 ) -> Final:
-    """The score of a run: that of the head it leaves.
+    """The score of a run, which is the score of the head that it leaves.
 
-    Of a head trained in rounds it is the mean of each domain over the last evaluated
-    rounds; of a calibrated one, or one in closed form without rounds, its own.
+    For a head trained in rounds it is each domain's mean over the last evaluated
+    rounds. For a calibrated head, or one in closed form, it is that head's own.
 
     Parameters
     ----------
@@ -54,20 +54,20 @@ def summarise(
     round0 : Round0, optional
         Its bytes and seconds count towards the totals.
     calibrated : RoundRecord, optional
-        Likewise.
+        Its bytes and seconds count, too.
     last : int
-        How many evaluated rounds to take; fewer where there are fewer.
+        The number of evaluated rounds to take; all, if there are fewer.
     kept : Kept, optional
-        Which head the run leaves, where there was a choice.
+        Which head the run leaves, if there was a choice.
     pooled : PooledRows, optional
-        Rows that are pooled count as sent.
+        Pooled rows count as sent.
     scaling : TemperatureScaling, optional
-        Its bytes and seconds count towards the totals.
+        Its bytes and seconds count, too.
 
     Raises
     ------
     ConfigError
-        If `last` is below 1.
+        `last` is below 1.
     """
     if last < 1:
         raise ConfigError(f"last must be at least 1, got {last}")

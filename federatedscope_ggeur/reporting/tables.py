@@ -10,7 +10,7 @@ from itertools import chain
 
 from federatedscope_ggeur.printable import LINE, as_html, printable
 
-# What spreadsheets begin a formula with, also in letters of full width.
+# A spreadsheet reads a formula behind these, also in full width.
 _FORMULA = re.compile(r"\s*[-=+@\uff0d\uff1d\uff0b\uff20]")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
@@ -25,7 +25,7 @@ def text_table(
     Parameters
     ----------
     *blocks : sequences of rows, all with equally many cells
-        Whatever their number, all rows share the columns' widths.
+        All rows of all blocks share the widths of columns.
     left : collection of int
         The columns that stand left; all others stand right.
     ruled : bool
@@ -56,8 +56,11 @@ def _row(tag: str, cells: Sequence[str]) -> str:
 
 
 def csv_text(lines: Iterable[Sequence]) -> str:
-    """Lines of cells as CSV. Texts are printable, and an apostrophe stands before one
-    that a spreadsheet would take for a formula."""
+    """Lines of cells as CSV.
+
+    Texts are made printable. A text that a spreadsheet would take for a formula gets an
+    apostrophe in front.
+    """
     text = io.StringIO()
     rows = (map(_csv_cell, line) for line in lines)
     csv.writer(text, lineterminator="\n").writerows(rows)

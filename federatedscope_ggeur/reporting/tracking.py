@@ -1,6 +1,6 @@
-"""A run's numbers as they come, for those who watch: TensorBoard and Weights & Biases.
+"""Send a run's numbers to TensorBoard and Weights & Biases while it runs.
 
-Both packages are optional; nothing is imported before a run asks for it.
+Both packages are optional; each is imported only if a run asks for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from federatedscope_ggeur.reporting.records import Round0, RoundRecord
 
 @dataclass(frozen=True)
 class TrackingSettings:
-    """Who is told of a run's numbers.
+    """Where a run's numbers are sent.
 
     Attributes
     ----------
@@ -26,9 +26,9 @@ class TrackingSettings:
         Event files go into the run's folder.
     wandb : bool
     online : bool
-        Weights & Biases hear of each round when it is over, not of all at the end.
+        Send each round to Weights & Biases when it is over, not all at the end.
     run : mapping
-        What `wandb.init` is given.
+        The arguments of `wandb.init`.
     """
 
     tensorboard: bool = False
@@ -38,9 +38,9 @@ class TrackingSettings:
 
 
 def missing_package(name: str, extra: str = "") -> str:
-    """What to do where the package `name` is not there; "" where it is.
+    """How to install the package `name` if it is missing; else "".
 
-    `extra` is the plugin's that brings it; its own name if none is given."""
+    `extra` is the extra that brings it; default: the package's name."""
     if find_spec(name) is not None:
         return ""
     command = f"pip install 'federatedscope-ggeur[{extra or name}]'"
@@ -64,15 +64,15 @@ class _Tracker(Protocol):
 
 
 class Tracking:
-    """Tells of every record with scores; made where the run begins.
+    """Sends every record with scores; made when the run begins.
 
     Parameters
     ----------
     settings : TrackingSettings
     folder : Path, optional
-        The run's; without one there is no TensorBoard.
+        The run's folder; without it there is no TensorBoard.
     begins : bool
-        Whether the W&B run is begun and ended here, not by FederatedScope.
+        Whether to begin and end the W&B run here; FederatedScope does it otherwise.
 
     Raises
     ------
@@ -91,7 +91,7 @@ class Tracking:
             self._trackers.append(_Wandb(settings.online, begun if begins else None))
 
     def note(self, record: Round0 | RoundRecord) -> None:
-        """Round 0, a round, or a calibrated head."""
+        """Send round 0, a round, or a calibrated head."""
         scored = record.closed_form if isinstance(record, Round0) else record
         if scored is not None and scored.evaluated:
             for tracker in self._trackers:
@@ -119,7 +119,7 @@ class _TensorBoard:
 
 
 class _Wandb:
-    """`begun` is what a run is begun with; None for the one that is under way."""
+    """`begun` holds the arguments of a new run; None: FederatedScope has begun it."""
 
     def __init__(self, online: bool, begun: Mapping[str, Any] | None):
         import wandb
@@ -130,7 +130,7 @@ class _Wandb:
             return
         try:
             wandb.init(**begun)
-        except Exception as error:  # of W&B's own making: no account, no network, ...
+        except Exception as error:  # W&B's own: no account, no network, ...
             raise ConfigError(
                 f"{setting('wandb')}: W&B cannot begin a run: {error}; the environment "
                 "variable WANDB_MODE=offline keeps it on this machine"

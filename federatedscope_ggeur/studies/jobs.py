@@ -1,4 +1,4 @@
-"""One run of a study, in a folder of its own: begun, or gone on with."""
+"""One run of a study, in a folder of its own: started, or continued."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ logger = get_logger(__name__)
 
 PART = ".part"
 _TELL_SECONDS = 0.5
-#: Told of the rounds that are over, of how many, and the last AVG.
+#: A function that gets the rounds that are over, all rounds, and the last AVG.
 Tell = Callable[[int, int, "float | None"], object]
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is to do.
+    """The work of one worker: a run, or the embedding of images.
 
     Attributes
     ----------
     name : str
-        For a person.
+        Its name in messages.
     base : path of the config
     cell : Cell
-        Its settings, seed and engine; what the folder is to say of itself.
+        Its settings, seed and engine; the folder's ``cell.json`` holds it.
     folder : path
-        Where its run is to be; None for embedding the data set's images alone.
+        The folder of its run; None if it only embeds the data set's images.
     origin : Origin
-        The study's.
+        Where the study was started.
     beside : path
         The folder of the study's file.
     """
@@ -79,8 +79,8 @@ class Job:
         Raises
         ------
         ConfigError
-            Everything that is wrong; or a checkpoint at a place of the user's, which
-            all runs would share.
+            Settings are wrong; or they name a file for the checkpoint, which all runs
+            would share.
         """
         cfg = load_config(self.base, self.overrides(), beside=self.beside)
         for key, what in (
@@ -89,21 +89,21 @@ class Job:
         ):
             if cfg.federate[key]:
                 raise ConfigError(
-                    f"federate.{key}: every run of a study {what} in its folder; leave "
-                    "it out"
+                    f"federate.{key}: every run of a study {what} in its folder; "
+                    "remove this setting"
                 )
         return cfg
 
 
 def results_in(job: Job) -> Results | None:
-    """The results of a job's finished run; None where there is none.
+    """The results of a job's finished run; None if there is none.
 
     Raises
     ------
     ConfigError
-        What stands in its folder is another run: it names the settings that differ.
+        Its folder holds another run; the message names the settings that differ.
     DataError
-        It cannot be read.
+        The results cannot be read.
     """
     folder = job.folder
     if folder is None or not os.path.lexists(folder):
@@ -111,13 +111,13 @@ def results_in(job: Job) -> Results | None:
     found = read_cell(folder)
     if found is None:
         raise ConfigError(
-            f"'{folder}' is in the way: it is no run of a study; take another --out"
+            f"'{folder}' is not a run of a study; name another folder by --out"
         )
     differ = _differences(found, job.cell)
     if differ:
         raise ConfigError(
             f"'{folder}' holds a run with other settings ({'; '.join(differ)}); "
-            "take another --out, or move it away"
+            "name another folder by --out, or move this one away"
         )
     return read_results(folder)
 
@@ -130,7 +130,7 @@ def _differences(found: Cell, wanted: Cell) -> list[str]:
 
 
 class Runner:
-    """Does jobs one after another; keeps the last data set, which many share."""
+    """Does jobs one after another; many share a data set, so it keeps the last one."""
 
     def __init__(self):
         self._key: tuple | None = None
@@ -144,12 +144,12 @@ class Runner:
         Returns
         -------
         float or None
-            Its AVG, where it has one.
+            Its AVG, if it has one.
 
         Raises
         ------
         GGEURError
-            What went wrong; the part stays, and its log says so.
+            The run failed; its ``.part`` folder stays, and the log there has the error.
         """
         if job.folder is None:
             self._data_set(job.config())
@@ -198,7 +198,7 @@ class Runner:
             nonlocal score, told
             if isinstance(record, RoundRecord):
                 score = score if record.avg is None else record.avg
-                # Who is told has other things to do, on as many cores.
+                # Telling takes time, and every core has a run.
                 if time.monotonic() - told > _TELL_SECONDS:
                     told = time.monotonic()
                     tell(min(record.round, total), total, score)
@@ -212,14 +212,14 @@ class Runner:
         history = run.history
         write_run(part, results, history.head_bytes(), history.own_bytes())
         logger.info("%s", results_table(results))
-        _remove_checkpoint(part)  # of a finished run nothing goes on
+        _remove_checkpoint(part)  # a finished run needs none
         return results.final.avg
 
     def _data_set(self, cfg) -> DataSet:
-        """The data set of `cfg`; that of the job before, if it is the same."""
+        """The data set of `cfg`; taken from the job before if it is the same."""
         key = what_to_load(cfg)
         if key != self._key:
-            self._key, self._data = None, None  # before the next one takes memory
+            self._key, self._data = None, None  # free memory for the next one
             self._data, self._key = load_data_set(cfg), key
         assert self._data is not None
         return self._data
@@ -228,7 +228,7 @@ class Runner:
 def _begun(cfg, data, capture: Capture, part: Path) -> Run:
     """The run, from its checkpoint if there is one that can be used."""
     path = part / DEFAULT_NAME
-    # Statistics that calibration could take from round 0 would be sent again.
+    # A restored run sends statistics for calibration again, which changes its bytes.
     if path.exists() and cfg.ggeur.calibrate == "none":
         try:
             return Run(cfg, data, restore_from=path, capture=capture)
@@ -239,7 +239,7 @@ def _begun(cfg, data, capture: Capture, part: Path) -> Run:
 
 
 def _is_of(part: Path, job: Job) -> bool:
-    """Whether what was cut off in `part` is a job's own."""
+    """Whether the run that was cut off in `part` is this job's."""
     try:
         return read_cell(part) == job.cell
     except DataError:
@@ -266,7 +266,7 @@ def _remove(path: Path) -> None:
 
 
 def _run_on_federatedscope(job: Job) -> Path:
-    """A run in a process of FederatedScope's own; where it is."""
+    """Run the job on FederatedScope, in a process; returns the run's folder."""
     folder = job.folder
     assert folder is not None
     for left in folder.parent.glob(f"{folder.name}.*{PART}"):
@@ -291,5 +291,5 @@ def _run_on_federatedscope(job: Job) -> Path:
 
 
 def _as_word(value: object) -> str:
-    """A value as a command line gives it; FS reads a text there as in its files."""
+    """A value as a word of a command line, where FS reads a text as in its files."""
     return value if isinstance(value, str) else repr(value)

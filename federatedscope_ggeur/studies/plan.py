@@ -1,4 +1,4 @@
-"""What a study asks for: axes, points, and the cells that they make."""
+"""The plan of a study: its axes, their points, and the cells."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from federatedscope_ggeur.reporting.study import Axis, Point
 
 @dataclass(frozen=True)
 class PlannedPoint:
-    """A point of an axis: the settings that it stands for.
+    """A point of an axis, with its settings.
 
     Attributes
     ----------
     name, folder : str
-        For a person; for the name of a folder.
+        Its name in tables, and as a folder.
     settings : dict from key to value
     base : path or None
-        The config to start from, in place of the one before.
+        The config to start from, instead of the study's.
     tune : dict from key to list of values
     """
 
@@ -43,13 +43,13 @@ class PlannedCell:
     seed : int
     base : path of the config
     settings : dict from key to value
-        Over the base; the seed is not among them.
+        They go over the base; the seed is not among them.
     folder : path
-        Of its run, from the study's folder.
+        The folder of its run, relative to the study's folder.
     tune : dict from key to list of values
-        What is to be chosen before it can run.
+        Settings that tuning must choose before it can run.
     tuned : dict from key to value
-        What was chosen; among `settings`, too.
+        Settings that tuning chose; `settings` has them, too.
     """
 
     labels: Mapping[str, str]
@@ -62,11 +62,11 @@ class PlannedCell:
 
     @property
     def name(self) -> str:
-        """For a person: its points and seed."""
+        """Its points and its seed, as text."""
         return " / ".join([*self.labels.values(), f"seed {self.seed}"])
 
     def candidates(self) -> list[PlannedCell]:
-        """What tuning has to try: this cell with each combination of values."""
+        """The runs of tuning: this cell with each combination of values."""
         found = []
         for values in product(*self.tune.values()):
             chosen = dict(zip(self.tune, values))
@@ -84,22 +84,22 @@ class PlannedCell:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What a study file asks for.
+    """The content of a study file.
 
     Attributes
     ----------
     path : path of the file
     title : str
-        Its first line, if that is a comment; else its name.
+        The first line, if it is a comment; else the name of the file.
     base : path of the config that cells start from
     settings : dict from key to value
-        Over it, in every cell.
+        They go over the base in every cell.
     axes : tuple of (str, tuple of PlannedPoint)
         In order.
     tune : dict from key to list of values
-        In every cell.
+        The tuning of every cell.
     last : dict from key to value
-        Over everything else: of the command line.
+        The settings of the command line, which go over all others.
     seeds : tuple of int
     columns : tuple of str
     baseline : Point or None
@@ -124,7 +124,7 @@ class StudyPlan:
 
     @property
     def name(self) -> str:
-        """The file's name, without its ending."""
+        """The file's name without its extension."""
         return self.path.stem
 
     def named_axes(self) -> list[Axis]:
@@ -157,5 +157,5 @@ class StudyPlan:
 
 
 def slug(name: str) -> str:
-    """A name as one of a folder."""
+    """A name as the name of a folder."""
     return file_name(name).lower()

@@ -1,4 +1,4 @@
-"""A study from its plan to its folder: what is over, what is to do, what is chosen."""
+"""Run a study: find what is over, tune, run the rest, and record it."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from federatedscope_ggeur.studies.plan import PlannedCell, StudyPlan
 from federatedscope_ggeur.studies.study_file import TAKEN
 from federatedscope_ggeur.studies.workers import Event, Workers
 
-#: What tuning chooses by: accuracy on validation rows.
+#: The metric of tuning: accuracy on validation rows.
 METRIC = "val_acc"
 _LISTED = 10  # wrong cells in one message
 
 
 class Watcher(Protocol):
-    """Who is told how a study goes."""
+    """Gets told about the progress of a study."""
 
     def begin(
         self, stage: str, jobs: Sequence[Job], over: Mapping[str, float | None]
     ) -> None:
-        """A stage ("embedding", "tuning", "runs") begins: of all `jobs` those whose
-        names are in `over`, with their AVG, are over by now."""
+        """A stage ("embedding", "tuning", "runs") begins. The `jobs` whose names are in
+        `over` are over already; it has their AVG."""
 
     def tell(self, event: Event) -> None:
         """Something has happened to a job."""
@@ -62,17 +62,17 @@ class StudyRun:
     ----------
     plan : StudyPlan
     folder : path, optional
-        Default: of the study's name, below the ``outdir`` of its base.
+        Default: the study's name, below the ``outdir`` of its base.
 
     Raises
     ------
     ConfigError
-        Settings of a cell are wrong; a folder of a cell holds another run.
+        Settings of a cell are wrong; or the folder of a cell holds another run.
 
     Attributes
     ----------
     notes : list of str
-        What a person might expect otherwise of the runs, before they begin.
+        What a user may not expect of the runs, before they begin.
     """
 
     def __init__(self, plan: StudyPlan, folder: str | os.PathLike | None = None):
@@ -88,7 +88,7 @@ class StudyRun:
         self._failed: dict[str, Failed] = {}
 
     def jobs(self) -> list[Job]:
-        """Of all cells that need no tuning, or for which it is over."""
+        """The jobs of all cells that need no tuning, or whose tuning is over."""
         return [self._job(cell) for cell in self._settled()]
 
     def run(self, workers: Workers, watcher: Watcher) -> Study:
@@ -102,7 +102,7 @@ class StudyRun:
         Returns
         -------
         Study
-            What stands in study.json; its `failed` cells have no results.
+            The content of study.json; its `failed` cells have no results.
         """
         lock, what = self.folder / ".lock", f"the study in {self.folder}"
         with locked(lock, what, _cannot_write):
@@ -119,7 +119,7 @@ class StudyRun:
             return self._write()
 
     def _tune(self, stages: _Stages) -> None:
-        """Try what is to be tuned, on the first seed, and choose for each row."""
+        """Try all values of tuning on the first seed, and choose for each row."""
         rows = [cell for cell in self.plan.cells(self.plan.seeds[0]) if cell.tune]
         tries = [[self._try(candidate) for candidate in c.candidates()] for c in rows]
         problems = stages.do("tuning", [job for tried in tries for job in tried])
@@ -128,7 +128,7 @@ class StudyRun:
             self._tuned[cell.folder.parent] = found
             if not found.chosen:
                 why = next((t.problem for t in found.tried if t.problem), "")
-                problem = f"nothing was chosen, every try failed: {why}"
+                problem = f"tuning chose nothing, since every try failed: {why}"
                 for seed in self.plan.seeds:
                     self._note_failed(replace(cell, seed=seed), problem)
         if rows:
@@ -137,7 +137,7 @@ class StudyRun:
     def _chosen(
         self, cell: PlannedCell, tries: Sequence[Job], problems: dict[str, str]
     ) -> Tuned:
-        """What scored best on validation rows; of equals the first."""
+        """The settings with the best score on validation rows; the first of equals."""
         tried = []
         for job in tries:
             score, problem = None, problems.get(job.name, "")
@@ -152,7 +152,7 @@ class StudyRun:
         return Tuned(dict(cell.labels), cell.seed, METRIC, tried, chosen)
 
     def _settled(self) -> list[PlannedCell]:
-        """The cells that can run: as planned, or with what was chosen."""
+        """The cells that can run: as planned, or with the tuned settings."""
         found = []
         for cell in self.plan.cells():
             if cell.tune:
@@ -179,29 +179,29 @@ class StudyRun:
         return Job(cell.name, cell.base, record, folder, self._origin, beside)
 
     def _said_in(self, base: Path) -> dict:
-        """All that a config says."""
+        """All settings in a config file."""
         if base not in self._given:
             found, _ = read_settings(base, beside=self.plan.path.parent)
             self._given[base] = dict(found)
         return self._given[base]
 
     def _try(self, cell: PlannedCell) -> Job:
-        """A run of tuning: it scores validation rows alone."""
+        """A run of tuning, which scores only validation rows."""
         settings = {**cell.settings, "eval.split": ["val"]}
         job = self._job(replace(cell, settings=settings))
         values = ", ".join(f"{key} {value}" for key, value in cell.tuned.items())
         return replace(job, name=f"{job.name} / {values}")
 
     def _check(self) -> list[Job]:
-        """Refuse wrong settings before anything runs, and note rows that would leave
-        one head; of one seed, since all others differ in that alone.
+        """Refuse wrong settings before anything runs, and note rows with equal heads.
 
-        On FederatedScope a cell's own process says what is wrong with it.
+        It checks the cells of one seed, since the others differ only in the seed. On
+        FederatedScope a cell's own process reports what is wrong with it.
 
         Returns
         -------
         list of Job
-            One for each set of images that is to be embedded.
+            One for each set of images to embed.
         """
         wrong: dict[str, str] = {}
         images: dict[str, Job] = {}
@@ -260,30 +260,30 @@ class StudyRun:
 
 def _cannot_write(path: Path, error: OSError) -> ConfigError:
     return ConfigError(
-        f"cannot write '{path}': {error.strerror or error}; name a folder that can be "
-        "written to by --out"
+        f"cannot write '{path}': {error.strerror or error}; name a writable folder by "
+        "--out"
     )
 
 
 _NO_VALIDATION = (
-    "tune: there are no rows to choose by; set data.splits to hold some out for "
-    "validation, such as [0.6, 0.1, 0.3]"
+    "tune: there are no validation rows to choose by; set data.splits to hold some "
+    "out, such as [0.6, 0.1, 0.3]"
 )
 
 
 class _Stages:
-    """The stages of a study; `images` are embedded before the first run of all."""
+    """The stages of a study; `images` are embedded before the first run."""
 
     def __init__(self, workers: Workers, watcher: Watcher, images: Sequence[Job]):
         self._workers, self._watcher, self._images = workers, watcher, images
 
     def do(self, stage: str, jobs: Sequence[Job]) -> dict[str, str]:
-        """Do those jobs that are not over.
+        """Do the jobs that are not over.
 
         Returns
         -------
         dict from name to problem
-            Of the jobs that failed.
+            The jobs that failed.
         """
         over = averages(jobs)
         ahead = [job for job in jobs if job.name not in over]
@@ -312,7 +312,7 @@ class _Stages:
 
 
 def averages(jobs: Sequence[Job]) -> dict[str, float | None]:
-    """The AVG of each run that is over, by name; None where a run has none.
+    """The AVG of each finished run, by name; None if a run has none.
 
     Raises
     ------
@@ -324,8 +324,10 @@ def averages(jobs: Sequence[Job]) -> dict[str, float | None]:
 
 
 def validation_score(results: Results) -> float | None:
-    """A run's accuracy on validation rows: the mean over the rounds that its score is
-    the mean of; of a head made in one go its own. None without validation rows."""
+    """A run's accuracy on validation rows; None without validation rows.
+
+    It is the mean over the rounds of the run's score; for a head made without rounds
+    it is that head's own."""
     final = results.final
     records: list[RoundRecord | None]
     if final.head == "trained":

@@ -1,4 +1,4 @@
-"""A study file, read: which runs it asks for."""
+"""Read a study file."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _KEYS = (
     "workers",
 )  # fmt: skip
 _MOST_CELLS = 100_000
-#: What every cell has of its own.
+#: Settings that every cell has of its own.
 TAKEN = ("seed", "outdir", "expname", "expname_tag")
 
 
 def load_study(name: str | Path, overrides: Sequence[str] = ()) -> StudyPlan:
-    """Read a study file; docs/studies.md says what may stand in one.
+    """Read a study file; docs/studies.md describes it.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ def load_study(name: str | Path, overrides: Sequence[str] = ()) -> StudyPlan:
     Raises
     ------
     ConfigError
-        It cannot be read, or what is wrong with it; the cells' own settings are not
-        checked (`load_config` does).
+        It cannot be read, or something in it is wrong. The settings of cells are not
+        checked here (`load_config` checks them).
     """
     path = find_study(name)
     tree, text = read_tree(path)
@@ -93,7 +93,7 @@ def _plan(path: Path, tree: Mapping, text: str, overrides: Sequence[str]) -> Stu
 def _axes(
     given: object, path: Path
 ) -> tuple[tuple[tuple[str, tuple[PlannedPoint, ...]], ...], dict[str, list]]:
-    """The axes, and what is to be tuned in every cell."""
+    """The axes, and the tuning of every cell."""
     found, tune = [], {}
     for name, points in _mapping(given, "axes").items():
         where = f"axes.{name}"
@@ -117,12 +117,12 @@ def _values(key: str, values: list) -> tuple[PlannedPoint, ...]:
         raise _Wrong(f"axes.{key}: has no values")
     if "." not in key:
         raise _Wrong(
-            f"axes.{key}: a list goes with a setting's key, such as "
-            "train.optimizer.lr; an axis of another name takes 'point: {KEY: VALUE}'"
+            f"axes.{key}: a list needs a setting's key, such as train.optimizer.lr; "
+            "an axis with another name takes 'point: {KEY: VALUE}'"
         )
     names = [str(value) for value in values]
     if len(set(names)) < len(names):
-        raise _Wrong(f"axes.{key}: a value stands there twice")
+        raise _Wrong(f"axes.{key}: a value is there twice")
     short = key.rpartition(".")[2]
     return tuple(
         PlannedPoint(name, slug(f"{short}_{name}"), {key: value})
@@ -245,7 +245,7 @@ def _workers(given: object) -> int | None:
 
 
 def _check_folders(plan: StudyPlan) -> None:
-    """Two points that would share a folder are told apart by the user, not by us."""
+    """Refuse two points that would share a folder."""
     for axis, points in plan.axes:
         seen: dict[str, str] = {}
         for point in points:

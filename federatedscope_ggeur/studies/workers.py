@@ -1,4 +1,4 @@
-"""Processes that do jobs side by side; one that is killed costs the job in hand."""
+"""Processes that do jobs side by side; a killed process loses only its current job."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from federatedscope_ggeur.machine import start_method
 if TYPE_CHECKING:
     from federatedscope_ggeur.studies.jobs import Job
 
-#: How often a job is given out again after its process was killed.
+#: How often a job starts again after its process was killed.
 MOST_KILLS = 2
 _STOP_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Event:
-    """What has happened to a job.
+    """What happened to a job.
 
     Attributes
     ----------
     kind : {"started", "rounds", "done", "failed", "killed"}
-        killed: its process was, and the job is to be done again.
+        killed: its process was killed, and the job will start again.
     job : Job
     done, total : int
         Rounds, with "rounds".
@@ -53,7 +53,7 @@ class Event:
 class Workers:
     """A few processes, each with one job at a time.
 
-    It is a context: at its end, whatever ends it, no process is left. One that is in a
+    It is a context; at its end no process is left, whatever ended it. A process in a
     run writes its checkpoint first.
 
     Parameters
@@ -62,7 +62,7 @@ class Workers:
     """
 
     def __init__(self, count: int):
-        # A process that has computed, or has threads, must not be forked.
+        # Forking is safe only before torch is imported and while there is one thread.
         is_fresh = "torch" not in sys.modules and threading.active_count() == 1
         start = start_method() if is_fresh else "spawn"
         if start == "fork":
@@ -73,7 +73,7 @@ class Workers:
         return len(self._all)
 
     def resize(self, count: int) -> None:
-        """Have so many processes, before there is anything to do."""
+        """Change the number of processes, before any job starts."""
         surplus, self._all = self._all[count:], self._all[:count]
         for worker in surplus:
             worker.ask_to_stop()
@@ -91,12 +91,12 @@ class Workers:
             worker.end()
 
     def do(self, jobs: Iterable[Job], tell: Callable[[Event], object]) -> None:
-        """Do all jobs, in order as far as they are begun; `tell` of what happens."""
+        """Do all jobs; they start in order. `tell` gets every event."""
         ahead: list[Job] = list(jobs)
         kills: Counter[str] = Counter()
         happened: list[Event] = []
         while ahead or any(worker.job for worker in self._all):
-            # Whoever is told takes time: first there is work for all.
+            # Telling takes time, so all processes get their jobs first.
             for event in (*happened, *self._give_out(ahead)):
                 tell(event)
             wait([handle for w in self._all if w.job for handle in w.handles()])
@@ -112,7 +112,7 @@ class Workers:
             tell(event)
 
     def _give_out(self, ahead: list[Job]) -> list[Event]:
-        """Take from `ahead` a job for each process that has none."""
+        """Give each process without a job one from `ahead`."""
         started = []
         for i, worker in enumerate(self._all):
             if worker.job is None and ahead:
@@ -123,12 +123,12 @@ class Workers:
 
 
 class _Worker:
-    """One process, from the side of who gives out jobs."""
+    """One process, as the process that gives out jobs sees it."""
 
     def __init__(self, start: str = "spawn"):
         context = multiprocessing.get_context(start)
         self._pipe, theirs = context.Pipe()
-        # Only the stubs of contexts with a name know it.
+        # The stubs know `Process` only for contexts with a name.
         made = context.Process(target=work, args=(theirs,))  # type: ignore[attr-defined]
         self._process: BaseProcess = made
         self._process.start()
@@ -143,13 +143,13 @@ class _Worker:
 
     def start(self, job: Job) -> Event:
         self.job = job
-        # One that is dead by now is found so by `events`.
+        # If the process is dead, `events` will find that.
         with contextlib.suppress(OSError):
             self._pipe.send(job)
         return Event("started", job)
 
     def events(self) -> Iterator[Event]:
-        """What has happened since the last call."""
+        """The events since the last call."""
         job, alive = self.job, self.is_alive()
         if job is None:
             return
@@ -187,8 +187,8 @@ def _ending(code: int | None) -> str:
 
 
 def work(pipe: Connection) -> None:
-    """What a process does: jobs come through `pipe`, what became of them goes back."""
-    # Ctrl-C goes to all processes of a terminal: who gave out the jobs ends them.
+    """The work of a process: jobs come through `pipe`, and their outcomes go back."""
+    # Ctrl-C reaches all processes of a terminal; the parent process ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -203,7 +203,7 @@ def work(pipe: Connection) -> None:
 
 
 def _outcome(runner, job: Job, pipe: Connection) -> tuple[str, float | None, str]:
-    """What became of a job, its AVG, and what was wrong."""
+    """The kind of event that ends a job, its AVG, and its problem."""
     from federatedscope_ggeur.cfg_ggeur.plugins import told_of
     from federatedscope_ggeur.errors import GGEURError
 
@@ -220,7 +220,7 @@ def _outcome(runner, job: Job, pipe: Connection) -> tuple[str, float | None, str
 
 
 def _end_with_parent() -> None:
-    """Whoever is left alone would write where another study may go on."""
+    """End this process with its parent: another study may go on in its folders."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -83,7 +83,7 @@ def test_one_note_names_what_does_nothing():
     cfg = load_config(LEAST, idle)
     (note,) = idle_notes(cfg)
     assert note == (
-        "these settings do nothing here: federate.online_aggr, data.subsample, "
+        "these settings have no effect here: federate.online_aggr, data.subsample, "
         "data.transform (the encoder prepares its images itself), model.hidden "
         "(ggeur.mlp_hidden_dim says the hidden units)"
     )

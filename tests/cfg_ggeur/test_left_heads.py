@@ -85,7 +85,7 @@ def test_notes_say_which_rows_and_what_to_set():
 
 def test_where_rows_for_validation_choose_the_note_says_so():
     (note,) = same_head_notes({of(BEST, VALIDATED): ["a", "b"]})
-    assert "wherever rows for validation prefer it" in note
+    assert "if validation rows prefer it" in note
 
 
 def test_without_training_there_is_nothing_to_keep():
@@ -105,7 +105,7 @@ def test_rows_that_are_pooled_are_named_beforehand():
     pooled = {of(BEST, {"ggeur.base_method": "centralised"}): ["centralised"]}
     (note,) = same_head_notes({of(BEST): ["FedAvg"], **pooled})
     assert "pool the clients' rows: centralised." in note
-    assert "can be the one of: FedAvg." in note
+    assert "equals, up to rounding, that of: FedAvg," in note
     notes = same_head_notes({of(BEST): ["FedAvg", "GGEUR"], **pooled})
     assert len(notes) == 2
     assert same_head_notes(pooled) == []

@@ -188,7 +188,7 @@ class TestWhatFails:
         for folder in ("one", "two"):
             write(tmp_path / folder / "toy.py", TOY)
         load_plugins(["toy"], tmp_path / "one")
-        with pytest.raises(ConfigError, match=r"'toy' would be .*two.*one.*rename"):
+        with pytest.raises(ConfigError, match=r"'toy' is .*two.*one.*rename"):
             load_plugins(["toy"], tmp_path / "two")
         with pytest.raises(ConfigError, match="no module 'toy'"):
             load_plugins(["toy"], tmp_path)
@@ -286,7 +286,7 @@ class TestAnErrorInAPlugin:
         assert error[0] == f"error: {cfg.parent / 'toy.py'}, line {number}, in pull:"
         assert error[1] == "    gradient.add_(params[:3], alpha=self.strength)"
         assert error[2].startswith("RuntimeError: The size of tensor a (3250) must")
-        assert re.search(r"This line is of the plugin 'toy[.a-z]*'; mend", error[2])
+        assert re.search(r"This line belongs to the plugin 'toy[.a-z]*'; fix", error[2])
         assert len(error) == 3
         assert "Traceback" not in shown
         log = (cfg.parent / "exp" / "one" / "log.txt").read_text()

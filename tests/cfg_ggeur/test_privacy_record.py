@@ -31,7 +31,7 @@ def test_sums_cover_round_0_and_say_what_escapes(config):
     assert "against a curious server and curious clients only" in said
     assert "a client that lies about its rows can learn those of others" in said
     assert "training rounds escape the masks" in said
-    assert "what a client counts for escapes" in said
+    assert "each client's aggregation weight escapes" in said
     assert "rows of each class over all clients" in found.clients_see
 
 

@@ -85,7 +85,7 @@ def test_of_one_client(audit):
     ("words", "said"),
     [
         (["--self", "9"], "client 9 is not among"),
-        (["--self", "1", *SUMS], "nothing of a single client"),
+        (["--self", "1", *SUMS], "a single client sends nothing readable"),
         (["data.root", "/nowhere"], "/nowhere"),
         (["ggeur.no_such_key", "1"], "no such key"),
     ],

@@ -77,7 +77,7 @@ def test_a_users_mistakes_are_named(tmp_path, shown):
     assert err.startswith("error: there is no folder")
     write(tmp_path / "a", made(noisy(0.5, 1), 1))
     (tmp_path / "a" / "results.json").write_text("{}")
-    assert shown(tmp_path)[2].startswith("error: results that cannot be read")
+    assert shown(tmp_path)[2].startswith("error: these results cannot be read")
     with pytest.raises(SystemExit) as stopped:
         shown()
     assert stopped.value.code == 2

@@ -115,4 +115,4 @@ class TestImages:
         register_encoder(name, stamp=lambda chosen: {"weights": None})(make)
         said = dry_run(*settings, "ggeur.encoder.name", name)
         assert said.startswith("72 of 72 images are not in the cache ")
-        assert "a dry run fetches nothing" in said
+        assert "a dry run downloads nothing" in said

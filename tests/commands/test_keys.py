@@ -41,7 +41,7 @@ def test_words_search_names_and_meanings(capsys):
 def test_a_word_that_no_key_has(capsys):
     assert main(["keys", "min_sample_number"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert "no key has 'min_sample_number'; near it are " in line
+    assert "no key contains 'min_sample_number'; near it are " in line
     assert "ggeur.privacy.min_samples" in line
 
 

@@ -350,7 +350,7 @@ def test_a_damaged_head_is_refused(copied):
 
 def test_a_head_of_another_run_is_refused(copied, trained, simple):
     shutil.copy(trained / "head.safetensors", copied / "head.safetensors")
-    with pytest.raises(DataError, match="was not written together with results"):
+    with pytest.raises(DataError, match="is not of the same run as results"):
         Predictor(copied)
     shutil.copy(simple / "head.safetensors", copied / "head.safetensors")
     results = json.loads((copied / "results.json").read_text())
@@ -364,7 +364,7 @@ def test_a_run_of_before_there_were_encoders_is_refused(copied):
     results = json.loads((copied / "results.json").read_text())
     del results["config"]["ggeur"]["encoder"]
     (copied / "results.json").write_text(json.dumps(results))
-    with pytest.raises(ConfigError, match="says nothing of an encoder"):
+    with pytest.raises(ConfigError, match="names no encoder"):
         Predictor(copied)
 
 

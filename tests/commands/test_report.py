@@ -81,7 +81,7 @@ def test_nothing_is_overwritten(runs, tmp_path, shown):
     (tmp_path / "out" / "mine.txt").write_text("mine")
     status, out, err = shown(runs, "--out", tmp_path / "out", "--format", "svg")
     assert (status, out) == (1, "")
-    assert "is there already; nothing was written" in err
+    assert "exists already; nothing was written" in err
     assert names(tmp_path) == ["out"]
     assert names(tmp_path / "out") == ["mine.txt"]
 
@@ -107,7 +107,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
     [
         (["--format", "gif"], "takes svg, pdf, png, with commas between; got 'gif'"),
         (["--format", ""], "takes svg, pdf, png, with commas between; got ''"),
-        (["--target", "80"], "0.8 is 80%"),
+        (["--target", "80"], "0.8 for 80%"),
         (["--target", "nan"], "above 0 and at most 1"),
         (["--baseline", "x"], "no row or point 'x'"),
     ],

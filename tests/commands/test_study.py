@@ -74,7 +74,7 @@ def test_rows_that_would_keep_one_head_are_named_before_they_run(tmp_path, capsy
     )
     assert main(["study", str(study.file), "--out", str(study.out)]) == 0
     first, *others = capsys.readouterr().out.splitlines()
-    assert first.startswith("note: these rows would keep one and the same head, in ")
+    assert first.startswith("note: these rows keep one and the same head, in ")
     assert "plain\\nFORGED; \\x1b[2Jother. To compare" in first
     assert "set ggeur.keep: trained" in first
     assert not [line for line in others if line.startswith("FORGED")]
@@ -108,7 +108,7 @@ def test_of_many_rows_those_are_shown_that_something_happens_to(jobs):
     last = jobs[-1]
     said = shown(jobs, [Event("rounds", last, 7, 20, 0.5)], height=16)
     assert "7/20" in said
-    assert "rows more" in said
+    assert "more rows" in said
     assert said.count("·") < len(jobs)
 
 
@@ -119,7 +119,7 @@ def test_off_a_terminal_there_are_lines(jobs):
         Event("failed", jobs[1], problem="no data"),
     ]
     said = shown(jobs[:2], events, terminal=False)
-    assert "SIGKILL; it is begun again" in said
+    assert "SIGKILL; it starts again" in said
     assert "runs 1 of 2: 5 / seed 0: no data" in said
     assert "\x1b" not in said
 

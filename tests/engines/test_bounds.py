@@ -57,7 +57,7 @@ class TestLocal:
         asked = finished(config(*LOCAL, "federate.make_global_eval", True))
         plain = finished(config(*LOCAL))
         assert figures(asked) == figures(plain)
-        note = "federate.make_global_eval does not matter with ggeur.base_method: local"
+        note = "federate.make_global_eval has no effect with ggeur.base_method: local"
         assert [note in line for line in asked.describe()].count(True) == 1
         assert not any(note in line for line in plain.describe())
 

@@ -62,8 +62,8 @@ def test_rows_that_the_server_scores_are_in_the_table(pooled):
 def test_the_table_says_it_and_what_it_means_for_privacy(pooled):
     megabytes = pooled.pooled.bytes_up / 1e6
     line = (
-        f"of that up, {megabytes:.2f} MB are the {pooled.pooled.rows} rows of 6 "
-        "clients, which one place must have to train on them"
+        f"of the bytes up, {megabytes:.2f} MB are the {pooled.pooled.rows} rows of 6 "
+        "clients, pooled in one place to train on"
     )
     lines = results_table(pooled).splitlines()
     assert line in lines

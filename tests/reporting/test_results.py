@@ -243,13 +243,16 @@ def test_no_rows_give_no_predictions(predicting):
 @pytest.mark.parametrize(
     ("features", "message"),
     [
-        (np.zeros(3), r"of shape \[n, 3\], as the run's embeddings, got \[3\]"),
-        (np.zeros((2, 4)), r"of shape \[n, 3\], as the run's embeddings, got \[2, 4\]"),
+        (np.zeros(3), r"have shape \[n, 3\], like the run's embeddings; got \[3\]"),
+        (
+            np.zeros((2, 4)),
+            r"have shape \[n, 3\], like the run's embeddings; got \[2, 4\]",
+        ),
         ([["a", "b", "c"]], "must be an array of numbers"),
         ([[1, 2, 3], [1, 2]], "must be an array of numbers"),
         (None, "must be an array of numbers"),
         ([[1, 2, float("nan")]], "must be finite"),
-        (np.full((1, 3), 1e300), "must be finite in float32"),
+        (np.full((1, 3), 1e300), "not finite in float32"),
     ],
     ids=["flat", "wide", "text", "ragged", "none", "nan", "huge"],
 )

@@ -78,7 +78,7 @@ def test_what_is_over_stays_as_it_is(make_study):
 def test_a_folder_in_the_way_is_left_alone(make_study):
     study = make_study()
     (study.out / "fedavg" / "seed_0").mkdir(parents=True)
-    assert "is in the way: it is no run of a study" in study.run(status=1)
+    assert "is not a run of a study" in study.run(status=1)
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ _LONGEST = 60
 class _Place:
     """A row of ours, and where in the paper's table it belongs.
 
-    `columns` are ours by the paper's: what fills each.
+    `columns` maps a column of the paper to our measure for it.
     """
 
     row: Row
@@ -42,10 +42,10 @@ class _Place:
 
 
 def beside_papers(comparison: Comparison) -> list[Sheet]:
-    """`beside_paper` of the tables that the studies say they are of.
+    """`beside_paper` for the tables that the studies name.
 
-    One that no row belongs to, such as of a study that was tried out on other data, is
-    told in the comparison's notes.
+    If no row belongs to a table, such as after a trial of a study on other data, the
+    comparison gets a note.
     """
     found: list[Sheet] = []
     for name in dict.fromkeys(study.paper for study in comparison.studies):
@@ -61,9 +61,10 @@ def beside_papers(comparison: Comparison) -> list[Sheet]:
 def beside_paper(comparison: Comparison, name: str) -> list[Sheet]:
     """The paper's table `name` beside the rows that belong to it.
 
-    A row belongs to the paper's row of its name, or of a point's; else to the one
-    whose settings its runs have (base method, augmentation, steps). Domains are met by
-    their names, other columns by the data set, alpha or number of clients.
+    A row belongs to the paper's row with its name, or with the name of one of its
+    points; else to the one with the settings of its runs (base method, augmentation,
+    steps). Columns are matched by the name of the domain, or by data set, alpha or
+    number of clients.
 
     Returns
     -------
@@ -81,7 +82,7 @@ def beside_paper(comparison: Comparison, name: str) -> list[Sheet]:
     paper = paper_table(name)
     if not paper.unit:
         raise ConfigError(
-            f"--paper: {name} holds settings, not scores; there is nothing to compare"
+            f"--paper: {name} holds settings, not scores, so nothing can be compared"
         )
     places: list[_Place] = []
     about_heads: list[str] = []
@@ -163,7 +164,7 @@ def _figures(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
 
 
 def _spread(place: _Place, column: str) -> tuple[float, float | None] | None:
-    """Mean and deviation in the paper's unit."""
+    """Our mean and deviation, in the paper's unit."""
     measure = place.columns.get(column)
     if measure is None:
         return None
@@ -188,7 +189,7 @@ def _numbers(spread: tuple[float, float | None]) -> tuple[str, str]:
 
 
 def _settings(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
-    """What the paper says and the runs do otherwise, and what it does not say."""
+    """The settings that differ from the paper's, and those that it does not say."""
     said: dict[str, dict[str, Stated]] = {}  # by setting, then by our row
     for place in places:
         of_columns = [paper.column_said.get(c, {}) for c in place.columns]
@@ -219,12 +220,12 @@ def _settings(paper: PaperTable, places: Sequence[_Place]) -> Sheet:
         paper.title,
         ["setting", "paper", "these runs", "rows", "where the paper says so"],
         rows,
-        [f"settings that are as in the paper, and are not listed: {equal}"],
+        [f"settings that equal the paper's, not listed here: {equal}"],
     )
 
 
 def _ours(row: Row, key: str) -> Any:
-    """The setting of the row's runs: one value, or all that there are."""
+    """The setting of the row's runs: one value, or a list of all its values."""
     if key == "seeds":
         return len(row.runs)
     values = []

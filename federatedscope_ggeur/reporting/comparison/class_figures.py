@@ -1,4 +1,4 @@
-"""Accuracy of each class, and which class is taken for which: figures and numbers."""
+"""Accuracy of each class and confusion matrices: figures and numbers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from federatedscope_ggeur.reporting.plots import shortened
 from federatedscope_ggeur.reporting.tables import csv_text
 
 Counts = Mapping[Path, np.ndarray]
-#: Of more classes the names are left out, and cells have no numbers.
+#: With more classes, names are left out and cells have no numbers.
 _MOST_NAMES = {"one": 20, "two": 40}
 _MOST_NUMBERS = {"one": 10, "two": 10}
-_MOST_MATRICES = 6  # of a figure: what a page holds
+_MOST_MATRICES = 6  # in one figure, to fit a page
 _NAME_CHARACTERS = 14
 _ACROSS = {"one": 1, "two": 2}
 
@@ -39,13 +39,13 @@ _ACROSS = {"one": 1, "two": 2}
 def class_figures(
     comparison: Comparison, counts: Counts, width: str = "two"
 ) -> list[Picture]:
-    """Accuracy of each class, and a confusion matrix for each row, of each table.
+    """For each table: accuracy of each class, and a confusion matrix for each row.
 
     Parameters
     ----------
     comparison : Comparison
     counts : mapping from a run's folder to int array of shape [C, C]
-        Test rows by class (row) and by what they are taken for (column).
+        Test rows by class (row) and by predicted class (column).
     width : {"one", "two"}
         See `figures.figures`.
     """
@@ -76,8 +76,8 @@ def class_figures(
 
 
 def class_csv(comparison: Comparison, counts: Counts) -> str:
-    """A line for each run and two classes with test rows: how many of the first are
-    taken for the second."""
+    """For each run and each two classes: how many test rows of the first are predicted
+    as the second. Zeros are left out."""
     lines = [
         [table.title, name, seed, table.class_names[i], table.class_names[j], count]
         for table in comparison.tables
@@ -90,8 +90,8 @@ def class_csv(comparison: Comparison, counts: Counts) -> str:
 
 
 def class_accuracy(matrix: np.ndarray) -> np.ndarray:
-    """The share of each class's rows that are taken for it: float array of shape [C],
-    NaN of a class without rows."""
+    """The accuracy of each class: float array of shape [C]; NaN for a class without
+    rows."""
     held = matrix.sum(axis=1)
     return np.where(held > 0, np.diag(matrix) / np.maximum(held, 1), np.nan)
 
@@ -99,7 +99,7 @@ def class_accuracy(matrix: np.ndarray) -> np.ndarray:
 def macro_f1(matrix: np.ndarray) -> float:
     """The mean F1 score over classes with test rows.
 
-    `matrix` [C, C] counts rows by class (row) and by what they are taken for (column).
+    `matrix` [C, C] counts rows by class (row) and by predicted class (column).
     """
     right, held, taken = np.diag(matrix), matrix.sum(axis=1), matrix.sum(axis=0)
     scores = 2 * right / np.maximum(held + taken, 1)
@@ -133,7 +133,7 @@ def _classes(table: Table, known, width: str, name: str, number: int) -> Picture
     groups, called = panels_of(table, names)
     legend = list(dict.fromkeys(called.values()))
     figure, grid = panels(len(groups), width, 2.2, legend, across=1)
-    # In the order of the first row's accuracy a curve over many classes can be read.
+    # A curve over many classes is readable if the first row's accuracy sorts them.
     first, _ = _over_seeds(known[names[0]].values())
     sized = len(table.class_names) > _MOST_NAMES[width]
     order = np.argsort(-first, kind="stable") if sized else np.arange(len(first))
@@ -173,7 +173,7 @@ def _classes(table: Table, known, width: str, name: str, number: int) -> Picture
 
 
 def _over_seeds(matrices) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of each class's accuracy, NaN where no seed has rows of it."""
+    """Mean and deviation of each class's accuracy; NaN if no seed has rows of it."""
     columns = np.array([class_accuracy(matrix) for matrix in matrices]).T
     known = [column[~np.isnan(column)].tolist() for column in columns]
     means = [fmean(values) if values else np.nan for values in known]

@@ -23,28 +23,28 @@ from federatedscope_ggeur.reporting.lines import screening_lines
 from federatedscope_ggeur.reporting.results import numbers
 from federatedscope_ggeur.reporting.study import Axis, Study
 
-#: Of results, what may differ between two of one cell and seed: where their files are,
-#: and what was said on the way.
+#: Fields of results that may differ between two runs of one cell and seed: where their
+#: files are, and their notes.
 _NOT_COMPARED = ("config", "notes")
-_MOST_SCREENED = 20  # lines of what screening found
+_MOST_SCREENED = 20  # lines about screening
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """Runs grouped into rows, with their means, intervals and differences over seeds.
 
-    Made by `Comparison.of`; shown as a table by a notebook.
+    `Comparison.of` makes it; a notebook shows it as tables.
 
     Attributes
     ----------
     tables : list of Table
         One for each set of domains and classes.
     studies : list of Study
-        That the runs are of.
+        The studies that the runs belong to.
     notes : list of str
         What was left out of all tables.
     target : float or None
-        The AVG that rounds are counted to, where one was asked for.
+        The AVG to which rounds are counted, if the user gave one.
     """
 
     tables: list[Table]
@@ -61,26 +61,26 @@ class Comparison:
     ) -> Comparison:
         """Compare all runs in and below `folders`.
 
-        Runs that a study made are named by its labels, others by the settings that
-        differ between them; those that differ by seed alone are one row.
+        The runs of a study have its labels as names; others are named by the settings
+        that differ between them. Runs that differ only by seed are one row.
 
         Parameters
         ----------
         folders : paths
-            Of runs, of studies, or of whatever holds such folders.
+            Folders of runs or of studies, or folders above them.
         baseline : str, optional
-            What rows are compared with: the name of a row, of a point of an axis, or
-            ``"AXIS=POINT"``. By default the study's, then the first point of its first
-            axis; without a study the first row.
+            The row that others are compared with: the name of a row, the point of an
+            axis, or ``"AXIS=POINT"``. Default: the study's baseline, else the first
+            point of its first axis; without a study, the first row.
         target : float, optional
-            The AVG, a fraction, that rounds are counted to; by default what a row's
-            baseline ends with, rounded down to whole percents.
+            The AVG to which rounds are counted, as a fraction. Default: the last AVG of
+            a row's baseline, rounded down to whole percents.
 
         Raises
         ------
         DataError
-            A folder is not there; there are no finished runs; files that are none of
-            this version's, each named; two runs of one row and seed that differ.
+            A folder does not exist; there are no finished runs; files of another
+            version, each named; two runs of one row and seed that differ.
         ConfigError
             There is no such baseline; `target` is not in (0, 1].
         """
@@ -88,8 +88,8 @@ class Comparison:
             folders = [folders]
         if target is not None and not 0 < target <= 1:
             raise ConfigError(
-                f"target: must be a fraction above 0 and at most 1 (0.8 is 80%), got "
-                f"{target:g}"
+                "target: must be a fraction above 0 and at most 1, such as 0.8 for "
+                f"80%; got {target:g}"
             )
         found = find_runs(folders)
         sets: dict[tuple, list[FoundRun]] = {}
@@ -104,14 +104,13 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """The titles of the studies, if there are some."""
+        """The titles of the studies; without studies a general title."""
         titles = " and ".join(study.title for study in self.studies)
         return titles or "Comparison of runs"
 
     @property
     def all_notes(self) -> list[str]:
-        """What stands below all tables: what was tuned, what failed, what was left
-        out."""
+        """The notes below all tables: what was tuned, failed, or left out."""
         of_studies = [note for study in self.studies for note in study_notes(study)]
         return [*of_studies, *self.notes]
 
@@ -124,13 +123,13 @@ class Comparison:
         return as_markdown(self.tables, self.all_notes, self.target)
 
     def to_csv(self) -> str:
-        """One line for each table, row and number, floats to the bit."""
+        """A line for each number of each row, floats to the bit."""
         return as_csv(self.tables, self.target)
 
     def to_latex(self, style: Literal["report", "paper"] = "report") -> str:
-        """Tables for LaTeX, with a comment that names the packages they take.
+        """Tables for LaTeX, with a comment that names the packages they need.
 
-        Those of the style ``"paper"`` have columns by setting, a label, and standard
+        With the style ``"paper"`` they have columns by setting, a label, and standard
         errors.
         """
         if style == "paper":
@@ -146,13 +145,13 @@ class Comparison:
         ----------
         pictures : sequence of Picture
         more : sequence of Sheet
-            Behind the tables, such as a paper's figures.
+            Further sheets behind the tables, such as a paper's figures.
         """
         notes = self.all_notes
         return as_page(self.title, self.tables, notes, self.target, pictures, more)
 
     def _repr_html_(self) -> str:
-        """The tables as a notebook shows them."""
+        """What a notebook shows: the tables."""
         return as_fragment(self.tables, self.all_notes, self.target)
 
 
@@ -167,7 +166,7 @@ def _table(
     first = runs[0].results
     beside = [name for study in studies for name in study.columns]
     columns = [axis.name for axis in several if axis.name in beside]
-    if len(columns) == len(several):  # something has to be left for the rows
+    if len(columns) == len(several):  # the rows need an axis
         columns = columns[1:]
     return Table(
         title=_title(runs, named.axes),
@@ -190,7 +189,7 @@ def _table(
 def _rows(
     runs: list[FoundRun], named: Labelled, axes: Sequence[Axis]
 ) -> tuple[dict[str, Row], list[str]]:
-    """By name, in the order of the axes; runs that are there twice once."""
+    """Rows by name, in the order of the axes; a run that is found twice counts once."""
     names = [axis.name for axis in axes]
     found: dict[str, Row] = {}
     twice = 0
@@ -201,7 +200,7 @@ def _rows(
         if other is not run:
             _check_same(name, other, run)
             twice += 1
-    notes = [f"{twice} runs were there twice, with equal numbers"] if twice else []
+    notes = [f"{twice} runs were found twice, with equal numbers"] if twice else []
 
     def place(row: Row) -> list[int]:
         return [
@@ -227,7 +226,7 @@ def _check_same(name: str, one: FoundRun, other: FoundRun) -> None:
         differs = ", ".join(key for key in first if first[key] != second[key])
         raise DataError(
             f"two runs of '{name}' with seed {one.results.seed} differ in {differs}: "
-            f"'{one.folder}' and '{other.folder}'; leave one of them out"
+            f"'{one.folder}' and '{other.folder}'; leave one out"
         )
 
 
@@ -270,7 +269,7 @@ def _asked_baselines(
 
 
 def _beside(rows: dict[str, Row], axis: str, point: str) -> dict[str, str]:
-    """From each row to the one that differs from it on `axis` alone, by `point`."""
+    """For each row, the row that has `point` on `axis` and is otherwise the same."""
     by_labels = {frozenset(row.labels.items()): row.name for row in rows.values()}
     found = {
         name: by_labels.get(frozenset({**row.labels, axis: point}.items()))
@@ -281,7 +280,7 @@ def _beside(rows: dict[str, Row], axis: str, point: str) -> dict[str, str]:
 
 def _no_baseline(asked: str, tables: Sequence[Table]) -> ConfigError:
     if all(len(table.rows) < 2 for table in tables):
-        return ConfigError("baseline: there is one row, and nothing to compare")
+        return ConfigError("baseline: there is only one row; nothing can be compared")
     names = dict.fromkeys(
         name
         for table in tables
@@ -292,7 +291,7 @@ def _no_baseline(asked: str, tables: Sequence[Table]) -> ConfigError:
 
 
 def _title(runs: Sequence[FoundRun], axes: Sequence[Axis]) -> str:
-    """The kind of data, how much of it, and what all rows of the table share."""
+    """The kind of data, the numbers of domains and classes, and what all rows share."""
     results = runs[0].results
     types = sorted({str(_data_type(run)).replace("@ggeur", "") for run in runs})
     domains, classes = len(results.domains), len(results.class_names)
@@ -316,12 +315,12 @@ def _is_unseen(domain: str, runs: Sequence[FoundRun]) -> bool:
 
 
 def _notes_on_data(rows: dict[str, Row], baselines: dict[str, str]) -> list[str]:
-    """Where rows of one table are not on the same data, or have not the same seeds."""
+    """Notes on rows of one table with other data or other seeds."""
     notes = []
     if len({tuple(row.runs) for row in rows.values()}) > 1:
         notes.append(
-            "not all rows have the same seeds: differences are over common ones, means "
-            "over each row's own"
+            "not all rows have the same seeds: differences are over common seeds, "
+            "means over each row's own seeds"
         )
     others = [
         name
@@ -330,14 +329,14 @@ def _notes_on_data(rows: dict[str, Row], baselines: dict[str, str]) -> list[str]
     ]
     if others:
         notes.append(
-            "not on the same embeddings and splits as the baseline, so that "
-            f"differences are not of the method alone: {'; '.join(others)}"
+            "these rows have other embeddings or splits than their baseline, so "
+            f"differences are not due to the method alone: {'; '.join(others)}"
         )
     return notes
 
 
 def _notes_on_clients(rows: dict[str, Row]) -> list[str]:
-    """What screening found of the clients of these runs, each line once a row."""
+    """What screening found of the clients of these runs; each line once for a row."""
     seeds: dict[tuple[str, str], list[str]] = {}
     for row in rows.values():
         for seed, run in row.runs.items():
@@ -348,12 +347,12 @@ def _notes_on_clients(rows: dict[str, Row]) -> list[str]:
     ]
     more = len(notes) - _MOST_SCREENED
     if more > 0:
-        notes[_MOST_SCREENED:] = [f"screening: {more} lines more, in the runs' results"]
+        notes[_MOST_SCREENED:] = [f"screening: {more} more lines, in the runs' results"]
     return notes
 
 
 def _same_data(one: Row, other: Row) -> bool:
-    """Whether no seed is known to be on other rows."""
+    """Whether no seed is known to have other rows of data."""
     for seed in set(one.runs) & set(other.runs):
         kept = [row.runs[seed].results.provenance for row in (one, other)]
         known = {k.data.sha256 for k in kept if k is not None and k.data is not None}

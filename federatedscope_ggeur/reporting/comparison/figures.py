@@ -39,19 +39,19 @@ _BAND = "bands: ± standard deviation over seeds"
 
 @dataclass(frozen=True)
 class Curve:
-    """A row's scores along its course, over seeds.
+    """A row's scores over rounds or bytes, averaged over seeds.
 
     Attributes
     ----------
     x : list of float
     y, sd : list of float
-        Percent; a deviation of one seed is 0.
+        Mean and deviation in percent; the deviation of one seed is 0.
     is_flat : bool
-        Whether it is a head made in one go, which has one score and no course.
+        Whether it is a head made without rounds, which has one score.
     calibrated : tuple of float, optional
-        Score and deviation of the head that is calibrated behind the last round.
+        Mean and deviation of the head that is calibrated after the last round.
     end : float, optional
-        What it ends with, of a row that others are held against.
+        The last score, if other rows are compared with this one.
     """
 
     x: list[float]
@@ -69,7 +69,7 @@ def figures(comparison: Comparison, width: str = "two") -> list[Picture]:
     ----------
     comparison : Comparison
     width : {"one", "two"}
-        Of columns of a page that they are for.
+        The width of a column of a page, or of the page.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def figures(comparison: Comparison, width: str = "two") -> list[Picture]:
 
 
 def by_round(row: Row) -> Curve | None:
-    """AVG against the round, over the rounds that were scored with every seed."""
+    """AVG against the round, over the rounds that are scored for every seed."""
     courses = [
         {r.round: r.avg for r in scored(run.results) if r.avg is not None}
         for run in row.runs.values()
@@ -107,7 +107,7 @@ def by_round(row: Row) -> Curve | None:
 
 
 def by_bytes(row: Row) -> Curve | None:
-    """AVG against the megabytes a client, up and down, that it had taken until then."""
+    """AVG against the megabytes until then, up and down, divided by clients."""
     courses = [
         {
             record.round: (record.avg, total / 1e6)
@@ -137,7 +137,7 @@ def _percents(ys: list[list[float]]) -> tuple[list[float], list[float]]:
 
 
 def convergence(table: Table, width: str, name: str, number: int) -> Picture | None:
-    """AVG against the round, a panel for each point of the axes but the first."""
+    """AVG against the round; a panel for each point of the axes after the first."""
     baselines = set(table.baselines.values())
 
     def course(row: Row) -> Curve | None:
@@ -149,7 +149,7 @@ def convergence(table: Table, width: str, name: str, number: int) -> Picture | N
 
     def draw(axes, curve: Curve, shown: dict) -> None:
         if curve.is_flat:
-            # A line across the panel: the head is there before the first round.
+            # A line across the panel: the head exists before the first round.
             axes.axhline(curve.y[0], **{**shown, "marker": ""})
             low, high = curve.y[0] - curve.sd[0], curve.y[0] + curve.sd[0]
             axes.axhspan(low, high, color=shown["color"], alpha=0.12, linewidth=0)
@@ -167,13 +167,13 @@ def convergence(table: Table, width: str, name: str, number: int) -> Picture | N
         table, width, name, number, course, draw, "round",
         f"Mean AVG over seeds against the round, {{}}; {_BAND}. A head in closed form "
         "without rounds is a horizontal line, a calibrated one a star behind the last "
-        "round. Thin lines across: what the baseline ends with, and the upper bound, "
-        "which has all rows in one place.",
+        "round. Thin horizontal lines: the last score of the baseline, and of the "
+        "upper bound, which has all rows in one place.",
     )  # fmt: skip
 
 
 def against_bytes(table: Table, width: str, name: str, number: int) -> Picture | None:
-    """AVG against what was sent so far; a head in closed form is a point."""
+    """AVG against the bytes sent so far; a head in closed form is a point."""
 
     def draw(axes, curve: Curve, shown: dict) -> None:
         axes.set_xscale("log")
@@ -203,7 +203,7 @@ def domains(table: Table, width: str, name: str, number: int) -> Picture | None:
         return None
     groups, shown = panels_of(table, names)
     legend = list(dict.fromkeys(shown.values()))
-    # Groups of bars want width: one panel above the other.
+    # Groups of bars need width, so the panels stand above each other.
     figure, grid = panels(len(groups), width, 2.2, legend, across=1)
     for axes, (title, group) in zip(grid, groups):
         for place, row_name in enumerate(group):
@@ -253,7 +253,7 @@ def _curves(
     x_label: str,
     caption: str,
 ) -> Picture | None:
-    """Curves of all rows; those of one panel differ on the first axis."""
+    """Curves of all rows; the rows of one panel differ on the first axis."""
     curves = {n: c for n, row in table.rows.items() if (c := course(row)) is not None}
     if not curves:
         return None
@@ -291,14 +291,14 @@ def _line_with_band(axes, curve: Curve, shown: Mapping) -> None:
 def panels_of(
     table: Table, names: Sequence[str]
 ) -> tuple[list[tuple[str, list[str]]], dict[str, str]]:
-    """Rows in panels: those of one differ on the first axis alone, and are few.
+    """Divide rows into panels of few rows, which differ only on the first axis.
 
     Returns
     -------
     panels : list of (str, list of str)
         Title and rows.
     shown : dict of str to str
-        What each row is called in a legend.
+        The name of each row in the legend.
     """
     first, *others = (axis.name for axis in table.axes)
     groups: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""All files of a report, in a folder that is whole or not there."""
+"""Write all files of a report into a new folder, or none."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def report_files(
     more: Sequence[Sheet] = (),
     texts: Mapping[str, str] | None = None,
 ) -> dict[str, bytes]:
-    """What the files of a report hold, by name.
+    """The contents of a report's files, by name.
 
     Parameters
     ----------
     comparison : Comparison
     pictures : sequence of Picture
     formats : sequence of str
-        Of the pictures' files; the page has them as SVG whatever these are.
+        The formats of the pictures' files; the page always has SVG.
     more : sequence of Sheet
-        Behind the tables, in Markdown and on the page.
+        Further sheets behind the tables, in Markdown and on the page.
     texts : mapping, optional
         Further files, from name to text.
     """
@@ -58,17 +58,17 @@ def report_files(
 
 
 def default_folder(of: str | os.PathLike) -> Path:
-    """The first of ``report``, ``report_2``, ... that is not there yet, in the folder
-    `of`, or beside that file."""
+    """The first free name of ``report``, ``report_2``, ... in the folder `of`, or in
+    the folder of the file `of`."""
     place = Path(of) if Path(of).is_dir() else Path(of).parent
     return next(folder for folder in _names(place) if not os.path.lexists(folder))
 
 
 def check_free(folder: Path) -> None:
-    """Raise `ConfigError` if there is something at `folder` but an empty folder."""
+    """Raise `ConfigError` unless `folder` is free, or an empty folder."""
     if os.path.lexists(folder) and not _is_empty(folder):
         raise ConfigError(
-            f"--out: '{folder}' is there already; nothing was written. Take another "
+            f"--out: '{folder}' exists already; nothing was written. Name another "
             "folder."
         )
 
@@ -79,7 +79,7 @@ def write_report(folder: Path, files: Mapping[str, bytes]) -> None:
     Raises
     ------
     ConfigError
-        It is there already and not empty, or cannot be written; nothing is left then.
+        It exists and is not empty, or cannot be written; nothing is left behind.
     """
     check_free(folder)
     temporary = folder.with_name(f".{secrets.token_hex(8)}.tmp")
@@ -94,7 +94,7 @@ def write_report(folder: Path, files: Mapping[str, bytes]) -> None:
     except OSError as error:
         raise ConfigError(
             f"cannot write the report into '{folder}': {error.strerror or error}; "
-            "name a folder that can be written to by --out"
+            "name a writable folder by --out"
         ) from error
     finally:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What tells runs apart: a study's labels, or the settings that differ."""
+"""Names of runs: a study's labels, or the settings that differ."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from federatedscope_ggeur.settings import flatten
 
 #: The one axis of runs that no study names.
 SETTINGS = "settings"
-#: Settings that say where output goes or how a run goes on, and not what it computes.
+#: Settings that do not change what a run computes, such as where output goes.
 _ASIDE = (
     "seed", "outdir", "expname", "expname_tag", "verbose", "federate.save_to",
     "federate.restore_from", "ggeur.checkpoint_every", "wandb.", "print_freq",
 )  # fmt: skip
-#: Those that name a method best come first.
+#: These settings name a method best, so they come first.
 _FIRST = (
     "ggeur.base_method", "ggeur.augmentation", "ggeur.steps", "ggeur.closed_form",
     "ggeur.init", "ggeur.calibrate", "ggeur.network.name",
@@ -30,16 +30,16 @@ _MISSING = "(not set)"
 
 @dataclass(frozen=True)
 class Labelled:
-    """Runs with their labels, and the axes that those are of.
+    """The labels of runs, and their axes.
 
     Attributes
     ----------
     axes : list of Axis
-        In order, with the points that there are.
+        In order, with the points that runs have.
     labels : list of dict
-        From axis to point's name, for each run in its order.
+        For each run, from axis to the name of its point.
     from_study : bool
-        Whether a study named them.
+        Whether a study gave the labels.
     notes : list of str
     """
 
@@ -50,11 +50,11 @@ class Labelled:
 
 
 def label(runs: Sequence[FoundRun], studies: Sequence[Study]) -> Labelled:
-    """Labels for runs on one data set; those of one row and other seeds are alike.
+    """Labels for runs on one data set; runs of one row have equal labels.
 
-    A run of a study has the labels of its cell. Others are told apart by the settings
-    that differ between any of `runs`; where a study's are among them, those settings
-    are the point of its first axis.
+    A run of a study has the labels of its cell. The label of any other run is the
+    settings that differ between `runs`. If runs of a study are among them, that label
+    is a point of the study's first axis.
     """
     cells = [run.cell for run in runs]
     named = [cell for cell in cells if cell is not None]
@@ -74,7 +74,7 @@ def label(runs: Sequence[FoundRun], studies: Sequence[Study]) -> Labelled:
 
 
 def _axes(labels: Sequence[Mapping[str, str]], studies: Sequence[Study]) -> list[Axis]:
-    """All axes in the studies' order, or else as they come; points likewise."""
+    """All axes and points, in the order of the studies, then in the order of runs."""
     points: dict[str, dict[str, None]] = {}
     for study in studies:
         for axis in study.axes:
@@ -91,14 +91,14 @@ def _axes(labels: Sequence[Mapping[str, str]], studies: Sequence[Study]) -> list
 
 
 def _by_settings(runs: Sequence[FoundRun]) -> tuple[list[str], list[str]]:
-    """A text for each run of the settings that differ, and notes on the others."""
+    """A text for each run, of the settings that differ, and notes on the others."""
     settings = [_compared(run) for run in runs]
     names = dict.fromkeys(key for one in settings for key in one)
     texts = {key: [_shown(one.get(key, _MISSING)) for one in settings] for key in names}
     differing = [key for key in names if len(set(texts[key])) > 1]
     differing.sort(key=lambda k: _FIRST.index(k) if k in _FIRST else len(_FIRST))
     kept: list[str] = []
-    told: list[str] = []  # by one that is kept, whatever it is
+    told: list[str] = []  # settings that follow from one that is kept
     for key in differing:
         follows = any(
             len(set(zip(texts[other], texts[key]))) == len(set(texts[other]))
@@ -115,7 +115,7 @@ def _by_settings(runs: Sequence[FoundRun]) -> tuple[list[str], list[str]]:
     notes = []
     if told:
         others = listed(told, _MOST_NAMED)
-        notes.append(f"with the settings that name the rows differ: {others}")
+        notes.append(f"these settings differ with those that name the rows: {others}")
     return labels, notes
 
 
@@ -125,7 +125,7 @@ def _common_name(runs: Sequence[FoundRun]) -> str:
 
 
 def _compared(run: FoundRun) -> dict[str, Any]:
-    """The settings that two runs of one row have equal, and who ran them on what."""
+    """The settings that runs of one row share, with engine and encoder."""
     settings = {
         key: value
         for key, value in flatten(run.results.config, keep_empty=True)

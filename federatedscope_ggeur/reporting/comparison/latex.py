@@ -27,7 +27,7 @@ _SPECIAL = {
     "|": r"\textbar{}",
     '"': "''",
     "`": "{`}",
-    # Behind a line's end these would be read as its arguments.
+    # At the start of a line these would be arguments of the line's end before.
     "[": "{[}",
     "]": "{]}",
     "*": "{*}",
@@ -61,8 +61,8 @@ def as_latex(
 ) -> str:
     """A ``table`` environment for each sheet; the best of a column in bold.
 
-    The text is ASCII, whatever names hold: what LaTeX has no letter for stands as its
-    code, such as ``U+4E2D``.
+    The text is ASCII for all names: a letter that LaTeX does not have becomes its code,
+    such as ``U+4E2D``.
     """
     parts = [PREAMBLE]
     for table in tables:
@@ -73,9 +73,9 @@ def as_latex(
 
 
 def escaped(text: str) -> str:
-    """`text` as LaTeX prints it."""
+    """`text` in LaTeX, so that it prints as it is."""
     composed = unicodedata.normalize("NFC", printable(text, LINE))
-    # Two hyphens would be printed as one dash.
+    # LaTeX prints two hyphens as one dash.
     return "".join(map(_letter, composed)).replace("--", "-{}-")
 
 
@@ -135,7 +135,7 @@ def environment(
             r"\centering",
             rf"\caption{{{caption}}}",
             *([rf"\label{{{label}}}"] if label else []),
-            # Never larger than the text is wide, never scaled up.
+            # A wide table is scaled down to the text; none is scaled up.
             r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
@@ -151,7 +151,7 @@ def environment(
 
 
 def _explained(note: str) -> str:
-    """A note; what explains a mark begins with the mark as LaTeX has it."""
+    """A note in LaTeX; its mark, if it explains one, in the mark's font."""
     word, space, rest = note.partition(" ")
     return f"{_LEGEND.get(word) or escaped(word)}{space}{escaped(rest)}"
 
@@ -162,5 +162,5 @@ def _cell(cell: Cell) -> str:
 
 
 def _number(text: str) -> str:
-    """With signs as mathematics has them."""
+    """A number with its signs in mathematical form."""
     return _SIGNED.sub(r"$\1$", escaped(text))

@@ -18,17 +18,17 @@ COLUMNS = (
 
 
 def as_csv(tables: Sequence[Table], target: float | None) -> str:
-    """Every number of every table, floats to the bit, fractions and bytes.
+    """Every number of every table: fractions and bytes, floats to the bit.
 
-    A line with a seed is that run's number, and has the hash of the head that the run
-    left; one without is the mean over seeds, with `sd` and the 95% interval `low` to
-    `high`; one with a baseline is the mean of the differences to it, with their
-    p-values. `best` is ``best`` where others were tested
-    and ``top`` where they were not. The columns behind `table` and `row` are, for each
-    axis, the row's point; `head` is which head the line's runs left.
+    A line with a seed holds one run's number, and the hash of the head that it left. A
+    line without a seed holds the mean over seeds, with `sd` and the 95% interval `low`
+    to `high`. A line with a baseline holds the mean difference to it, with p-values.
+    `best` is ``best`` if other rows were tested, and ``top`` if not. The columns behind
+    `table` and `row` hold the row's point on each axis; `head` says which head the
+    line's runs left.
     """
     axes = dict.fromkeys(axis.name for table in tables for axis in table.axes)
-    # An axis may be called as a column is; its point is in `row` then.
+    # An axis with the name of a column gets none of its own; `row` has its point.
     names = [
         *COLUMNS[:2],
         *(axis for axis in axes if axis not in COLUMNS),

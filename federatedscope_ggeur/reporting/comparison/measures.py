@@ -1,4 +1,4 @@
-"""The numbers of one run that rows are compared by."""
+"""The numbers of a run by which rows are compared."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from federatedscope_ggeur.reporting.results import Results
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that a run has.
+    """A number of a run.
 
     Attributes
     ----------
     key : str
-        ``accuracy``, ``avg`` and ``std`` are fractions in [0, 1], of the score of the
-        run (`Final`); ``bytes_up`` and ``bytes_down`` are bytes a client, of all
-        messages; ``seconds`` those of round 0 and all rounds.
+        ``accuracy``, ``avg`` and ``std`` are fractions in [0, 1] of the run's score
+        (`Final`). ``bytes_up`` and ``bytes_down`` are bytes of all messages, divided by
+        the clients. ``seconds`` is the time of round 0 and all rounds.
     domain : str
-        That ``accuracy`` is of; "" else.
+        The domain of ``accuracy``; else "".
     """
 
     key: str
@@ -28,7 +28,7 @@ class Measure:
 
     @property
     def title(self) -> str:
-        """What it is called in tables."""
+        """Its name in tables."""
         return self.domain if self.key == "accuracy" else _TITLES[self.key]
 
     @property
@@ -38,7 +38,7 @@ class Measure:
 
     @property
     def smallest_is_best(self) -> bool:
-        """Whether less is better: of all but accuracies."""
+        """Whether less is better, as for all but accuracies."""
         return self.key not in ("accuracy", "avg")
 
     def of(self, results: Results) -> float | None:
@@ -49,7 +49,7 @@ class Measure:
 
 
 def _senders(results: Results) -> int:
-    """How many clients send, rows that are pooled among what they send."""
+    """The number of clients that send; rows that are pooled count as sent."""
     return len(results.clients) if results.pooled is None else results.pooled.clients
 
 
@@ -79,16 +79,16 @@ COSTS = (Measure("bytes_up"), Measure("bytes_down"), Measure("seconds"))
 
 
 def scored(results: Results) -> list[RoundRecord]:
-    """Every state of the model that was scored, in order: the head in closed form as
-    round 0, then the rounds that were evaluated."""
+    """The scored states of the model: the head in closed form as round 0, then the
+    evaluated rounds."""
     heads = [results.closed_form] if results.closed_form is not None else []
     return heads + [record for record in results.rounds if record.evaluated]
 
 
 def rounds_to(results: Results, target: float) -> int | None:
-    """The first evaluated round whose AVG is at least `target`; None if none is.
+    """The first evaluated round whose AVG is at least `target`; None if there is none.
 
-    0 where the head in closed form is.
+    0 is the head in closed form.
     """
     for record in scored(results):
         if record.avg is not None and record.avg >= target:
@@ -97,7 +97,7 @@ def rounds_to(results: Results, target: float) -> int | None:
 
 
 def bytes_so_far(results: Results) -> Iterator[tuple[RoundRecord, float]]:
-    """Each state that was scored, with the bytes a client, up and down, until then."""
+    """Each scored state, with the bytes up and down until then, divided by clients."""
     clients = _senders(results) or 1
     total = 0 if results.pooled is None else results.pooled.bytes_up
     if results.round0 is not None:

@@ -16,7 +16,7 @@ from federatedscope_ggeur.reporting.comparison.sheets import (
 from federatedscope_ggeur.reporting.comparison.table import Table
 
 _STYLE = Path(__file__).with_suffix(".css").read_text("utf-8").rstrip()
-# Whatever a name in a run holds, the page loads nothing and runs nothing.
+# The page loads nothing and runs nothing, whatever the names in runs are.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _TAGS = {"": ("", ""), "best": ("<strong>", "</strong>"), "top": ("<em>", "</em>")}
 
@@ -29,19 +29,19 @@ def as_page(
     pictures: Sequence[Picture] = (),
     more: Sequence[Sheet] = (),
 ) -> str:
-    """The whole page: tables, figures inline, notes, and which runs they are of.
+    """The whole page: tables, figures, notes, and a list of the runs.
 
     Parameters
     ----------
     title : str
     tables : sequence of Table
     notes : sequence of str
-        Of all tables together.
+        The notes on all tables together.
     target : float or None
-        The AVG that rounds are counted to, where one was asked for.
+        The AVG to which rounds are counted, if the user gave one.
     pictures : sequence of Picture
     more : sequence of Sheet
-        Behind the tables, such as a paper's figures.
+        Further sheets behind the tables, such as a paper's figures.
     """
     parts = [f"<h1>{as_html(title)}</h1>"]
     for number, table in enumerate(tables):
@@ -73,12 +73,12 @@ def as_page(
 def as_fragment(
     tables: Sequence[Table], notes: Sequence[str], target: float | None
 ) -> str:
-    """The tables alone, to stand in another page."""
+    """The tables without a page around them."""
     return "\n".join([*(_table(table, target) for table in tables), _list(notes)])
 
 
 def sheet_html(sheet: Sheet) -> str:
-    """One sheet as a table with a caption and what stands below it."""
+    """One sheet as a table, with its caption and notes."""
     head = "".join(f'<th scope="col">{as_html(title)}</th>' for title in sheet.columns)
     rows = [
         f'<tr><th scope="row">{as_html(name)}</th>{"".join(map(_cell, cells))}</tr>'

@@ -1,4 +1,4 @@
-"""Figures at the size that they are printed at, as SVG, PDF or PNG."""
+"""Figures in the size of a printed page, as SVG, PDF or PNG."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from federatedscope_ggeur.reporting.plots import COLOURS, MARKERS, shortened
 
 #: Inches: a column of a two-column page, and the whole page.
 WIDTHS = {"one": 3.35, "two": 6.9}
-#: Lines and groups of bars that one panel holds; more of them take more panels.
+#: The most lines or groups of bars in one panel; more of them take more panels.
 MOST_ROWS = 8
 _LEGEND_CHARACTERS = 44
-#: Of a panel's title, and of a label along an axis.
+#: The most characters of a panel's title, and of a label along an axis.
 TITLE_CHARACTERS, LABEL_CHARACTERS = 100, 44
 _LEGEND_LINE, _LETTER, _HANDLE = 0.16, 0.058, 0.5  # inches
 _HASHES = 300  # dots an inch, of PNG
@@ -48,17 +48,17 @@ _STYLE = {
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A figure, what its file is called, and what it shows.
+    """A figure, the name of its file, and its caption.
 
     Attributes
     ----------
     name : str
-        Of its file, without an extension.
+        The name of its file, without an extension.
     caption : str
-        What is shown, and what bands and bars are.
+        What it shows, and what bands and bars are.
     figure : Figure
     table : int
-        Of which table of the comparison it is, from 0.
+        The number of its table in the comparison, from 0.
     """
 
     name: str
@@ -94,14 +94,14 @@ def render(picture: Picture, form: str) -> bytes:
 
 
 def inline_svg(picture: Picture) -> str:
-    """The figure as an element of an HTML page, whose names clash with no other's."""
+    """The figure as an element of an HTML page, with ids that no other figure has."""
     text = render(picture, "svg").decode("utf-8")
     text = text[text.index("<svg") :]
     own = re.sub(r"\W", "_", picture.name)
     text = re.sub(r'\bid="', f'id="{own}-', text)
     text = re.sub(r'href="#', f'href="#{own}-', text)
     text = re.sub(r"url\(#", f"url(#{own}-", text)
-    # Selectors of a <style> within would hold for the whole page: there is but `*`.
+    # The <style> inside would hold for the whole page: its selector is `*`.
     text = re.sub(r"<style[^>]*>\*\{([^}]*)\}</style>", "", text)
     text = re.sub(r"<defs>\s*</defs>", "", text)
     label = as_html(picture.caption)
@@ -118,11 +118,11 @@ def panels(
     count : int
     width : {"one", "two"}
     height : float
-        Inches of a panel.
+        The height of a panel, in inches.
     labels : sequence of str
-        What the legend is to hold.
+        The labels of the legend.
     across : int
-        Panels side by side; by default one in a column's width, and two in a page's.
+        Panels side by side; default: one for a column's width, two for a page's.
     """
     wide = WIDTHS[width]
     across = min(count, across or (1 if width == "one" else 2))
@@ -156,8 +156,10 @@ def add_legend(figure: Figure, handles: Sequence, labels: Sequence[str]) -> None
 
 
 def look(number: int) -> dict:
-    """Colour, marker and dashes of the row of that number: no two of the first 28
-    share all three, nor any two of a panel marker and dashes."""
+    """Colour, marker and dashes of row `number`.
+
+    No two of the first 28 rows share all three, and no two rows of a panel share marker
+    and dashes."""
     return {
         "color": _BLACK if number == 0 else COLOURS[(number - 1) % len(COLOURS)],
         "marker": MARKERS[number % len(MARKERS)],
@@ -166,7 +168,7 @@ def look(number: int) -> dict:
 
 
 def fill(number: int) -> dict:
-    """Colour and hatching of the bars of the row of that number."""
+    """Colour and hatching of the bars of row `number`."""
     colour = "#555555" if number == 0 else COLOURS[(number - 1) % len(COLOURS)]
     return {
         "facecolor": colour,
@@ -177,7 +179,7 @@ def fill(number: int) -> dict:
 
 
 def settle(figure: Figure) -> None:
-    """Place everything for good: each drawing would move it by another hair."""
+    """Fix all positions: each drawing would move them a little."""
     FigureCanvasAgg(figure)
     for _ in range(2):
         figure.draw_without_rendering()
@@ -188,7 +190,7 @@ def settle(figure: Figure) -> None:
 
 
 def tidy(axes) -> None:
-    """Grid and frame as all our figures have them."""
+    """Give `axes` the grid and frame of all our figures."""
     axes.grid(True, color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
@@ -196,10 +198,10 @@ def tidy(axes) -> None:
 
 
 def chunks(names: Sequence[str]) -> list[list[str]]:
-    """As many groups of about equal size as panels need.
+    """`names` in groups of about equal size, one for each panel.
 
-    Of an even size where there are several: methods often stand in pairs, without
-    something and with it.
+    The size is even if there are several groups: methods often come in pairs, without
+    and with an addition.
     """
     count = -(-len(names) // MOST_ROWS) or 1
     size = -(-len(names) // count)

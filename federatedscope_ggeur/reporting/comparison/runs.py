@@ -1,4 +1,4 @@
-"""The runs below some folders, and what a study says of them."""
+"""The runs below some folders, and the studies that they belong to."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from federatedscope_ggeur.reporting.study import (
     read_study,
 )
 
-#: Folders that hold no runs to report: what tuning tried, and cells in progress.
+#: Folders without runs to report: the runs of tuning, and cells in progress.
 _TUNING, _IN_PROGRESS = "tuning", ".part"
 _LISTED = 10
 
 
 @dataclass(frozen=True, eq=False)
 class FoundRun:
-    """One run, and which cell of which study it is, if it is one.
+    """One run, and its cell, if it belongs to a study.
 
     Attributes
     ----------
@@ -41,14 +41,14 @@ class FoundRun:
 
 @dataclass(frozen=True, eq=False)
 class FoundRuns:
-    """What is below the folders.
+    """The runs and studies below some folders.
 
     Attributes
     ----------
     runs : list of FoundRun
-        Finished ones, in the order of the folders, and of their paths within one.
+        The finished runs, in the order of the folders and of the paths in each.
     studies : list of Study
-        That the runs are of, or whose folders were named.
+        The studies that the runs belong to, or whose folders were named.
     notes : list of str
         What was left out, and why.
     """
@@ -61,13 +61,13 @@ class FoundRuns:
 def find_runs(folders: Sequence[str | os.PathLike]) -> FoundRuns:
     """Read the results of all runs below `folders`.
 
-    Left out are folders named ``tuning`` or ``*.part``, and runs that did not finish.
+    Folders named ``tuning`` or ``*.part`` and runs that did not finish are left out.
 
     Raises
     ------
     DataError
-        A folder is not there; nothing in it is a run that finished; files are broken,
-        of another version or of something else: all of these are named.
+        A folder does not exist; there is no finished run; files are broken, of another
+        version or of another kind. The message names all of these files.
     """
     found: list[FoundRun] = []
     problems: list[str] = []
@@ -89,10 +89,8 @@ def find_runs(folders: Sequence[str | os.PathLike]) -> FoundRuns:
     if problems:
         more = len(problems) - _LISTED
         lines = problems[:_LISTED] + [f"and {more} more"] * (more > 0)
-        head = (
-            "results that cannot be read (take them out, or run them again with this "
-        )
-        raise DataError(Lines([head + "version):", *(f"  {line}" for line in lines)]))
+        head = "these results cannot be read; remove them, or run them again:"
+        raise DataError(Lines([head, *(f"  {line}" for line in lines)]))
     for folder in map(Path, folders):
         if folder.is_dir():
             _add(studies, folder)
@@ -100,9 +98,9 @@ def find_runs(folders: Sequence[str | os.PathLike]) -> FoundRuns:
     if not found:
         named = ", ".join(f"'{folder}'" for folder in folders)
         raise DataError(
-            f"no finished run in {named}: looked for files {RESULTS_FILE} in and below "
-            f"{'it' if len(folders) == 1 else 'them'}, except in folders named "
-            f"{_TUNING} or *{_IN_PROGRESS}"
+            f"no finished run in {named}: there is no {RESULTS_FILE} in or below "
+            f"{'it' if len(folders) == 1 else 'them'} (folders named {_TUNING} or "
+            f"*{_IN_PROGRESS} do not count)"
             + "".join(f"; {note}" for note in notes)
             + "".join(f"; {_failed_note(study)}" for study in studies.values())
         )
@@ -110,7 +108,7 @@ def find_runs(folders: Sequence[str | os.PathLike]) -> FoundRuns:
 
 
 def _results_files(folders: Sequence[str | os.PathLike]) -> Iterator[Path]:
-    """Each once, in order; a results.json may be named itself."""
+    """Each results.json once, in order. `folders` may also name the file itself."""
     seen: set[Path] = set()
     for folder in map(Path, folders):
         if folder.is_dir():
@@ -118,9 +116,7 @@ def _results_files(folders: Sequence[str | os.PathLike]) -> Iterator[Path]:
         elif folder.name == RESULTS_FILE and folder.is_file():
             found = [folder]
         else:
-            raise DataError(
-                f"there is no folder '{folder}', and no {RESULTS_FILE} of that name"
-            )
+            raise DataError(f"'{folder}' is neither a folder nor a file {RESULTS_FILE}")
         for path in found:
             if (real := path.resolve()) not in seen:
                 seen.add(real)
@@ -139,7 +135,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _add_study_of(cell: Cell, folder: Path, studies: dict[Path, Study]) -> None:
-    """The study that `cell` is of: its folder is one of those above `folder`."""
+    """Add the study of `cell`; its folder is above `folder`."""
     for place in folder.resolve().parents:
         study = _add(studies, place)
         if study is not None and study.name == cell.study:
@@ -147,7 +143,7 @@ def _add_study_of(cell: Cell, folder: Path, studies: dict[Path, Study]) -> None:
 
 
 def _add(studies: dict[Path, Study], folder: Path) -> Study | None:
-    """The study whose folder `folder` is, read once."""
+    """The study in `folder`, read once; None if there is none."""
     place = folder.resolve()
     if place not in studies and (study := read_study(place)) is not None:
         studies[place] = study

@@ -1,4 +1,4 @@
-"""What the tables of a comparison say, as texts in cells, for all forms alike."""
+"""The tables of a comparison as texts in cells, for all output formats."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from federatedscope_ggeur.reporting.comparison.table import (
 from federatedscope_ggeur.reporting.study import Study, Tuned
 
 NONE = "-"
-#: "best": tested; "top": of the best mean, nothing tested.
+#: "best": shown by a test; "top": the best mean, without a test.
 Mark = Literal["", "best", "top"]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A number, what belongs behind it, and whether it is the best of its column."""
+    """A number, the text behind it, and whether it is the best of its column."""
 
     text: str
     behind: str = ""
@@ -48,12 +48,12 @@ class Sheet:
     ----------
     title : str
     subject : str
-        What it is of: the title of the comparison's table; "" where `title` says it.
+        The title of the comparison's table; "" if `title` is enough.
     columns : list of str
-        One title more than a row has cells.
+        The title of the rows, then one title for each cell of a row.
     rows : list of (str, list of Cell)
     notes : list of str
-        What stands below it.
+        The notes below it.
     """
 
     title: str
@@ -64,12 +64,12 @@ class Sheet:
 
     @property
     def full_title(self) -> str:
-        """What it is called where nothing above it says what it is of."""
+        """Its title with its subject, for a sheet that stands alone."""
         return f"{self.title}: {self.subject}" if self.subject else self.title
 
 
 def sheets(table: Table, target: float | None) -> list[Sheet]:
-    """All that is said of one table; `target` is the AVG that rounds are counted to."""
+    """All sheets of one table; `target` is the AVG to which rounds are counted."""
     found = [_grid(table)] if table.columns else []
     found.append(scores_sheet(table))
     if table.baselines:
@@ -78,7 +78,7 @@ def sheets(table: Table, target: float | None) -> list[Sheet]:
 
 
 def overview_sheet(table: Table) -> Sheet:
-    """AVG, its standard error and the bytes a client, and no more."""
+    """A short sheet: AVG, its standard error, and the bytes of a client."""
     sent = COSTS[:2]
     rows = []
     for name, row in table.rows.items():
@@ -206,8 +206,8 @@ def differences_sheet(table: Table) -> Sheet:
             "in percentage points, over the seeds that both rows have; intervals by "
             f"Student's t; p two-sided; Holm: corrected for this table's comparisons "
             f"({compared})",
-            f"{NONE}: does not exist: one seed, the same difference on every seed, or "
-            f"fewer than {WILCOXON_FROM} seeds (Wilcoxon)",
+            f"{NONE}: no value; there is one seed, the same difference on every seed, "
+            f"or fewer than {WILCOXON_FROM} seeds (Wilcoxon)",
             *head_notes(table),
         ],
     )
@@ -231,11 +231,11 @@ def _costs(table: Table, asked: float | None) -> Sheet:
     up, down, seconds = (measure.title for measure in COSTS)
     titles = ["head", up, down, "to AVG (%)", "rounds to it", seconds]
     why = (
-        "as asked for"
+        "given by --target"
         if asked is not None
-        else "what the baseline's mean AVG ends with, rounded down to whole percents"
+        else "the last mean AVG of the baseline, rounded down to whole percents"
         if table.baselines
-        else "what the mean AVG ends with, rounded down to whole percents"
+        else "the last mean AVG, rounded down to whole percents"
     )
     return Sheet(
         "What it takes",
@@ -246,13 +246,13 @@ def _costs(table: Table, asked: float | None) -> Sheet:
             "MB: 10^6 bytes, all messages of a run divided by its clients; seconds on "
             "the clock, of all rounds; mean ± standard deviation over seeds",
             "rounds: the first evaluated round with that AVG, mean over the seeds that "
-            f"get there; 0 is the head in closed form; to AVG: {why}",
+            f"reach it; 0 is the head in closed form; to AVG: {why}",
         ],
     )
 
 
 def study_notes(study: Study) -> list[str]:
-    """What was tuned, and what failed."""
+    """Notes on what was tuned, and on what failed."""
     axes = [axis.name for axis in study.axes]
     tuned = [_tuned_note(one, name_of(one.labels, axes)) for one in study.tuned]
     return tuned + [
@@ -268,7 +268,7 @@ def _tuned_note(tuned: Tuned, name: str) -> str:
         for one in tuned.tried
     )
     if not tuned.chosen:
-        return f"{name}: nothing was chosen, every try failed: {tried}"
+        return f"{name}: tuning chose nothing, since every try failed: {tried}"
     return (
         f"{name}: {settings_text(tuned.chosen)}, chosen on the validation split of "
         f"seed {tuned.seed} by {tuned.metric} among {tried}"
@@ -276,12 +276,12 @@ def _tuned_note(tuned: Tuned, name: str) -> str:
 
 
 def _one_line(problem: str) -> str:
-    """An error's lines in one."""
+    """All lines of an error in one line."""
     return " ".join(problem.split())
 
 
 def settings_text(settings: dict) -> str:
-    """Settings and their values, for a person."""
+    """Settings and their values as text."""
     return ", ".join(f"{key} {value}" for key, value in settings.items()) or "nothing"
 
 
@@ -297,7 +297,7 @@ def interval(spread: Spread, sign: str = "") -> str:
 
 
 def p_text(p: float | None) -> str:
-    """A p-value for a person."""
+    """A p-value as text."""
     if p is None:
         return NONE
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
@@ -314,7 +314,7 @@ def _cost(spread: Spread | None, measure: Measure) -> Cell:
     if spread is None:
         return Cell(NONE)
     scale = 1.0 if measure.key == "seconds" else 1e6
-    # Three digits of the mean, and of the deviation as many places as it has.
+    # Three digits of the mean; the deviation gets as many decimals.
     mean = spread.mean / scale
     places = max(0, 2 - math.floor(math.log10(mean))) if mean > 0 else 0
     behind = f"± {spread.sd / scale:.{places}f}" if spread.sd else ""
@@ -345,8 +345,10 @@ def _best_notes(table: Table, bests: Sequence[Best]) -> list[str]:
 
 
 def head_notes(table: Table) -> list[str]:
-    """Rows whose scores are not of a head of their own: of each client's model, or of
-    one and the same head, whatever they trained."""
+    """Notes on rows whose score is not that of a head of their own.
+
+    It is the score of each client's model, or of a head that other rows share.
+    """
     notes = []
     if own := table.scored_by_clients:
         notes.append(
@@ -356,7 +358,7 @@ def head_notes(table: Table) -> list[str]:
         on = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
         notes.append(
             f"equal heads, to the bit, on {on}: {'; '.join(names)}. These rows share "
-            "one head: their scores do not compare what they trained"
+            "one head, so their scores do not compare what they trained"
         )
     return notes
 

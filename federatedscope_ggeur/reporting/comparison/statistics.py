@@ -9,30 +9,29 @@ from statistics import fmean
 
 from scipy import stats
 
-#: Of the intervals, and against which p-values are held.
+#: The level of the intervals, and the level that a significant p-value is below.
 CONFIDENCE, SIGNIFICANT = 0.95, 0.05
-#: Seeds from which Wilcoxon's test can be significant at all, after no correction:
-#: its smallest two-sided p-value is 2 / 2^n, 0.0625 of five.
+#: The fewest seeds with which Wilcoxon's test can be significant, before correction:
+#: its smallest two-sided p-value is 2 / 2^n, which is 0.0625 for five.
 WILCOXON_FROM = 6
-# A spread below this share of the numbers is what rounding leaves of none.
+# A spread below this share of the numbers counts as rounding of no spread.
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class Spread:
-    """What several seeds gave.
+    """The numbers of several seeds, summed up.
 
     Attributes
     ----------
     n : int
-        Seeds.
+        The number of seeds.
     mean : float
     sd : float or None
-        Sample standard deviation (ddof 1); None of one seed.
+        Sample standard deviation (ddof 1); None for one seed.
     low, high : float or None
-        Of the 95% interval of the mean, by Student's t. None of one seed, and where
-        `sd` is 0: numbers that do not depend on the seed say nothing of how far off
-        their mean is.
+        The 95% interval of the mean, by Student's t. None for one seed, and if `sd` is
+        0: numbers that do not depend on the seed do not tell how exact their mean is.
     """
 
     n: int
@@ -43,7 +42,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread | None:
-        """Of numbers, one a seed; None of none."""
+        """The spread of `values`, one for each seed; None if there are none."""
         if not values:
             return None
         mean, sd = fmean(values), _sd(values)
@@ -55,27 +54,27 @@ class Spread:
 
     @property
     def error(self) -> float | None:
-        """The standard error of the mean; None of one seed."""
+        """The standard error of the mean; None for one seed."""
         return None if self.sd is None else self.sd / math.sqrt(self.n)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far one row is from another, seed by seed.
+    """The difference of two rows, seed by seed.
 
     Attributes
     ----------
     spread : Spread
-        Of the differences over the seeds that both have.
+        The spread of the differences, over the seeds that both rows have.
     p : float or None
-        Of the paired t-test, two-sided. 1 where both rows are equal on every one of
-        two or more seeds; None of one seed, and where the differences are all the same
-        number but 0: a t-test has nothing to measure them by.
+        The p-value of the paired t-test, two-sided. 1 if both rows are equal on two or
+        more seeds. None for one seed, and if all differences are the same number, not
+        0: they have no deviation, which a t-test needs.
     p_wilcoxon : float or None
-        Of Wilcoxon's signed-rank test, two-sided and exact; None below `WILCOXON_FROM`
-        seeds. 1 where all differences are 0.
+        The p-value of Wilcoxon's signed-rank test, two-sided and exact. 1 if all
+        differences are 0; None below `WILCOXON_FROM` seeds.
     p_holm, p_wilcoxon_holm : float or None
-        The same, corrected by Holm for all rows of the table.
+        The same p-values, corrected by Holm for all rows of the table.
     """
 
     spread: Spread
@@ -86,7 +85,7 @@ class Difference:
 
     @property
     def is_significant(self) -> bool:
-        """Whether the corrected t-test says so."""
+        """Whether the corrected t-test is significant."""
         return self.p_holm is not None and self.p_holm < SIGNIFICANT
 
 
@@ -98,12 +97,12 @@ def paired(
     Returns
     -------
     spread, p, p_wilcoxon
-        As in `Difference`; None where they have no seed in common.
+        As in `Difference`; None if the rows have no seed in common.
     """
     seeds = sorted(set(row) & set(other))
     differences = [row[seed] - other[seed] for seed in seeds]
     largest = max((abs(v) for s in seeds for v in (row[s], other[s])), default=0.0)
-    # What rounding makes of equal numbers is no difference.
+    # Equal numbers may differ by rounding.
     differences = [0.0 if abs(d) <= _ROUNDING * largest else d for d in differences]
     spread = Spread.of(differences)
     if spread is None:
@@ -122,13 +121,13 @@ def paired(
 def differences(
     rows: Mapping[str, tuple[Mapping[int, float], Mapping[int, float]]],
 ) -> dict[str, Difference]:
-    """Each row less what it is compared with, p-values corrected for all of them.
+    """Each row less its baseline; p-values are corrected for all rows.
 
     Parameters
     ----------
     rows : mapping
-        From a row's name to its numbers and the other ones', each by seed. Rows
-        without a seed in common are left out.
+        From a row's name to its numbers and its baseline's, each by seed. Rows without
+        a seed in common are left out.
     """
     found = {name: paired(*both) for name, both in rows.items()}
     known = {name: values for name, values in found.items() if values is not None}
@@ -141,10 +140,10 @@ def differences(
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """P-values corrected by Holm's step-down method; those that are None stay so.
+    """P-values corrected by Holm's step-down method; None stays None.
 
-    The k-th smallest of m is multiplied by m - k + 1, and is at least as large as
-    those before it, and at most 1.
+    The k-th smallest of m is multiplied by m - k + 1. It is at least as large as the
+    one before it, and at most 1.
     """
     order = sorted((p, i) for i, p in enumerate(ps) if p is not None)
     corrected: list[float | None] = [None] * len(ps)
@@ -164,19 +163,19 @@ def _sd(values: Sequence[float]) -> float | None:
 
 
 def _wilcoxon(differences: Sequence[float]) -> float | None:
-    """Exact, also where differences are equal in size or 0; zeros are left out.
+    """The exact p-value, also with ties; zeros are left out.
 
-    Given the ranks, every sign is as likely as the other one. Not scipy's: that
-    approximates where there are ties, in ways that vary with its version.
+    Given the ranks, both signs are equally likely. This is not scipy's test, which
+    approximates if there are ties, in ways that depend on its version.
     """
     if len(differences) < WILCOXON_FROM:
         return None
-    # Test scores are fractions of few rows: differences that are equal but for
-    # rounding share a rank.
+    # Test scores are fractions of few rows. Differences that are equal up to rounding
+    # share a rank.
     rounded = [float(f"{d:.12g}") for d in differences if d]
     ranks = stats.rankdata([abs(d) for d in rounded])
     doubled = [round(2 * rank) for rank in ranks]  # shared ranks are halves
-    ways = [1] + [0] * sum(doubled)  # to a sum of the positive ones' ranks
+    ways = [1] + [0] * sum(doubled)  # to get each sum of positive ranks
     for rank in doubled:
         ways = [n + (ways[i - rank] if i >= rank else 0) for i, n in enumerate(ways)]
     found = sum(rank for rank, d in zip(doubled, rounded) if d > 0)

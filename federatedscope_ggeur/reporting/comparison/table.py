@@ -1,4 +1,4 @@
-"""Rows of runs on one data set, and what they have to say of each other."""
+"""Rows of runs on one data set, and how they compare."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from federatedscope_ggeur.reporting.comparison.statistics import (
 )
 from federatedscope_ggeur.reporting.study import Axis
 
-#: Common seeds from which a row is called no worse than the best one, or worse.
+#: The fewest common seeds with which a row is called worse, or no worse, than the best.
 CLAIM_FROM = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """Runs that differ by their seeds alone.
+    """Runs that differ only by their seeds.
 
     Attributes
     ----------
@@ -51,11 +51,11 @@ class Row:
 
     @property
     def pools(self) -> bool:
-        """Whether all rows are in one place: the upper bound of a federation."""
+        """Whether all rows are in one place, as for the upper bound."""
         return any(run.results.pooled is not None for run in self.runs.values())
 
     def numbers(self, measure: Measure) -> dict[int, float]:
-        """From each seed that has it to the number."""
+        """The number by seed; seeds without it are left out."""
         found = {seed: measure.of(run.results) for seed, run in self.runs.items()}
         return {seed: value for seed, value in found.items() if value is not None}
 
@@ -66,14 +66,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Best:
-    """Which rows share the best place in a column.
+    """The rows that share the best place in a column.
 
     Attributes
     ----------
     rows : frozenset of str
-        With the best mean, and those not significantly worse than that one.
+        The row with the best mean, and the rows that are not significantly worse.
     tested : frozenset of str
-        Those of them that others were tested against, on `CLAIM_FROM` seeds and more.
+        The rows among them that come from a test, with at least `CLAIM_FROM` seeds.
     """
 
     rows: frozenset[str] = frozenset()
@@ -82,7 +82,7 @@ class Best:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The runs on one data set: those with the same domains and classes.
+    """The runs on one data set: runs with the same domains and classes.
 
     Attributes
     ----------
@@ -90,13 +90,13 @@ class Table:
     domains, unseen : list of str
     class_names : list of str
     axes : list of Axis
-        Those with more than one point; the first is that of the rows.
+        The axes with more than one point; the first is the axis of the rows.
     columns : list of str
-        Axes among them whose points stand side by side.
+        The axes among them whose points stand side by side.
     rows : dict of str to Row
         By name, in order.
     baselines : dict of str to str
-        From a row to the one that it is compared with, where there is one.
+        From a row to its baseline, if it has one.
     notes : list of str
     """
 
@@ -112,12 +112,12 @@ class Table:
 
     @property
     def scores(self) -> list[Measure]:
-        """Accuracy of each domain, AVG and STD; the last two alone of one domain's."""
+        """Accuracy of each domain, AVG and STD; only AVG if there is one domain."""
         domains = [Measure("accuracy", domain) for domain in self.domains]
         return [*domains, AVG, STD] if len(domains) > 1 else [AVG]
 
     def differences(self, measure: Measure) -> dict[str, Difference]:
-        """Each row but baselines less its baseline, p-values corrected for them all."""
+        """Each row less its baseline; p-values are corrected for all rows."""
         return differences(
             {
                 name: (
@@ -131,7 +131,7 @@ class Table:
 
     @property
     def scored_by_clients(self) -> list[str]:
-        """Rows with scores of clients' own models."""
+        """The rows whose scores are of clients' own models."""
         return [
             name
             for name, row in self.rows.items()
@@ -139,7 +139,7 @@ class Table:
         ]
 
     def same_heads(self) -> list[tuple[list[str], list[int]]]:
-        """Rows whose runs left heads of the same bits, and the seeds of these runs."""
+        """Groups of rows whose runs left the same head, to the bit, and their seeds."""
         rows: dict[tuple[int, str], list[str]] = {}
         for name, row in self.rows.items():
             for seed, run in row.runs.items():
@@ -153,12 +153,12 @@ class Table:
         return [(list(names), sorted(found)) for names, found in seeds.items()]
 
     def best(self, measure: Measure) -> Best:
-        """Which rows are best among those that differ on the first axis alone.
+        """The best rows among those that differ only on the first axis.
 
-        Each is compared with the row of the best mean, by a paired t-test over common
-        seeds, corrected by Holm for these rows. Those not significantly worse share
-        the place. Where a row has fewer than `CLAIM_FROM` seeds in common with the
-        best, nothing is claimed: the best mean has the place alone.
+        Each row is compared with the row of the best mean, by a paired t-test over
+        common seeds, corrected by Holm for these rows. Rows that are not significantly
+        worse share the place. If a row has fewer than `CLAIM_FROM` seeds in common with
+        the best one, nothing is claimed, and only the best mean has the place.
         """
         groups = [self._best_of(names, measure) for names in self._alike().values()]
         return Best(
@@ -167,7 +167,7 @@ class Table:
         )
 
     def _alike(self) -> dict[str, list[str]]:
-        """Rows that differ on the first axis alone, by their points on the others."""
+        """Groups of rows that differ only on the first axis, by their other points."""
         others = [axis.name for axis in self.axes[1:]]
         groups: dict[str, list[str]] = {}
         for name, row in self.rows.items():
@@ -193,7 +193,7 @@ class Table:
         known = [found.get(name) for name in others]
         if any(d is None or d.spread.n < CLAIM_FROM for d in known):
             return Best(frozenset(equal))
-        # Without a p-value all differences are one number: worse on every seed alike.
+        # Without a p-value all differences are the same number: worse on every seed.
         shared = {
             name
             for name, d in found.items()
@@ -202,15 +202,17 @@ class Table:
         return Best(frozenset({top} | shared), frozenset({top} | shared))
 
     def target(self, name: str, asked: float | None) -> float | None:
-        """The AVG that the row's rounds are counted to: `asked` or, by default, what
-        its baseline ends with, rounded down to whole percents."""
+        """The AVG to which the row's rounds are counted.
+
+        It is `asked` or, by default, the last AVG of its baseline, rounded down to
+        whole percents."""
         if asked is not None:
             return asked
         spread = self.rows[self.baselines.get(name, name)].spread(AVG)
         return None if spread is None else math.floor(100 * spread.mean) / 100
 
     def rounds(self, name: str, target: float) -> dict[int, int]:
-        """From each seed that gets to AVG `target` to the first round there."""
+        """The first round with AVG `target`, by seed; other seeds are left out."""
         found = {
             seed: rounds_to(run.results, target)
             for seed, run in self.rows[name].runs.items()
@@ -218,15 +220,15 @@ class Table:
         return {seed: number for seed, number in found.items() if number is not None}
 
     def grid(self) -> tuple[list[str], list[str], dict[tuple[str, str], str]]:
-        """Rows and columns where the axes `columns` stand side by side.
+        """The table as a grid, with the axes `columns` side by side.
 
         Returns
         -------
         names : list of str
-            What is left of the rows' names.
+            The names of the rows, without the points of `columns`.
         columns : list of str
         cells : dict
-            From those two to the row of the table.
+            From name and column to the row of the table.
         """
         down = [axis.name for axis in self.axes if axis.name not in self.columns]
         cells = {
@@ -238,7 +240,7 @@ class Table:
         }
         there = {column for _, column in cells}
         beside = [axis for axis in self.axes if axis.name in self.columns]
-        # In the axes' order, whichever points a row lacks.
+        # In the order of the axes, even if a row lacks points.
         ordered = [", ".join(points) for points in product(*(a.points for a in beside))]
         columns = [column for column in ordered if column in there]
         columns += sorted(there - set(columns))
@@ -246,8 +248,8 @@ class Table:
 
 
 def heads_text(runs: Iterable[FoundRun]) -> str:
-    """Which head runs left: "trained", "closed form" or "calibrated"; where they
-    differ, how many left which."""
+    """Which head the runs left: "trained", "closed form" or "calibrated". If they
+    differ, it says how many left which."""
     heads = Counter(run.results.final.head.replace("_", " ") for run in runs)
     if len(heads) == 1:
         return next(iter(heads))

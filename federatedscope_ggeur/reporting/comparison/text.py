@@ -20,15 +20,15 @@ from federatedscope_ggeur.reporting.tables import text_table
 _STARS = {"": " ", "best": "*", "top": "~"}
 _EMPHASIS = {"": "", "best": "**", "top": "_"}
 _WIDE = 88  # letters of a line of notes
-# Marks within a line and what makes a link; what makes a list or a rule.
+# Characters that Markdown reads within a line; those that begin a list or a rule.
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$]|&(?=#?\w+;)|:(?=//)|(?<=www)\.)")
 _LIST = re.compile(r"^(\d*)([-+.)])(?=\s|-|$)")
 
 
 def as_text(tables: Sequence[Table], notes: Sequence[str]) -> str:
-    """Aligned tables; ``*`` behind the best of a column, ``~`` where nothing is tested.
+    """Aligned tables. ``*`` marks the best of a column, ``~`` if nothing is tested.
 
-    Bytes, rounds and seconds are left to the report.
+    Only the report has bytes, rounds and seconds.
     """
     parts = []
     for table in tables:
@@ -71,7 +71,7 @@ def sheet_text(sheet: Sheet) -> str:
 def as_markdown(
     tables: Sequence[Table], notes: Sequence[str], target: float | None
 ) -> str:
-    """Tables in Markdown; bold is the best of a column, italic where nothing is
+    """Tables in Markdown. The best of a column is bold, or italic if nothing is
     tested."""
     parts = []
     for table in tables:

@@ -20,11 +20,11 @@ _ABOUT = yaml.safe_load((_FOLDER / "about.yaml").read_text("utf-8"))
 #: The tables, and what is known of each.
 _TABLES: Mapping[str, Mapping[str, Any]] = _ABOUT["tables"]
 PAPER_TABLES = tuple(_TABLES)
-#: Printed figures have two decimals: the mean of four may be off by 0.005, and what is
-#: printed of it by as much again; a deviation by a little more, divided by 3.
+#: Printed figures have two decimals: the mean of four may be off by 0.005, and its
+#: printed figure by 0.005 more. A deviation that is divided by 3 may be off further.
 _ROUNDING = 0.0112
 _BATCH = "Table 8; App. C says 64 for all sets"
-#: Of a head that is trained on embeddings.
+#: The settings of a head that is trained on embeddings.
 _HEAD = {
     "ggeur.text.model": "",
     "ggeur.closed_form": "none",
@@ -83,12 +83,12 @@ class PaperTable:
         For each method its figures by column, as printed: percent. "+ GGEUR" rows have
         the base's name in front. A column that a row lacks (Table 9) is left out.
     setting : dict of str to Stated
-        What the paper says of the settings, by key of a config or by a word of its own
-        (``"seeds"``, ``"score"``); `Stated.value` is None where it does not say.
+        What the paper says of the settings, by key of a config, or by ``"seeds"`` and
+        ``"score"``; `Stated.value` is None where it does not say.
     column_settings, row_settings : dict of str to dict
-        Settings, by key, that tell a run in this column or row from those in others.
+        The settings, by key, that tell the runs of a column or row from others.
     column_said, row_said : dict of str to dict of str to Stated
-        As `setting`, of one column or row alone.
+        As `setting`, for one column or row.
     doubts : list of Doubt
     notes : list of str
         What else a reader should know.
@@ -109,14 +109,14 @@ class PaperTable:
     notes: list[str] = field(default_factory=list)
 
     def row_of(self, config: Mapping[str, Any]) -> str | None:
-        """The row that a run with this `config` (as in results.json) belongs to.
+        """The row of a run with this `config` (as in results.json).
 
-        The baseline is the same by ``ggeur.augmentation: none`` as by no steps.
+        ``ggeur.augmentation: none`` is the baseline, as ``ggeur.steps: []`` is.
         """
         return _only(self.row_settings, _plain(config))
 
     def column_of(self, config: Mapping[str, Any]) -> str | None:
-        """The column that all of such a run's AVG belongs to; None of domains."""
+        """The column of such a run's AVG; None if the columns are domains."""
         return _only(self.column_settings, config)
 
 
@@ -130,8 +130,8 @@ def paper_table(name: str) -> PaperTable:
     """
     if name not in PAPER_TABLES:
         raise ConfigError(
-            f"the GGEUR paper's tables are {', '.join(PAPER_TABLES)}; '{name:.100}' is "
-            "none of them"
+            f"the GGEUR paper's tables are {', '.join(PAPER_TABLES)}; there is no "
+            f"'{name:.100}'"
         )
     return _load(name)
 
@@ -182,7 +182,7 @@ def _stated(settings: Mapping[str, list | None]) -> dict[str, Stated]:
 
 
 def _said_of(name: str, sets: Mapping[str, Mapping[str, float]]) -> dict[str, Stated]:
-    """What holds for a whole table; `sets` is Table 8 of its data sets."""
+    """The settings of a whole table; `sets` holds the rows of Table 8 for its data."""
     about, groups = _TABLES[name], _ABOUT["settings"]
     own = about.get("settings", {})
     said = _stated({**groups["always"], **groups[about["skew"]], **own})
@@ -224,7 +224,7 @@ def _read(name: str) -> tuple[list[str], dict[str, dict[str, float]]]:
 
 
 def _column(name: str, column: str) -> tuple[str, dict[str, Any]]:
-    """The data set of a column, and what tells its runs from others."""
+    """The data set of a column, and the settings that tell its runs from others."""
     if "data_set" in _TABLES[name]:
         return _TABLES[name]["data_set"], {}
     data_set, value = column.split(" ")
@@ -235,9 +235,9 @@ def _column(name: str, column: str) -> tuple[str, dict[str, Any]]:
 
 
 def _row(name: str, row: str) -> dict[str, Any]:
-    """What tells a run of this row from those of others."""
+    """The settings that tell a run of this row from others."""
     own = _methods().get(row)
-    if own is not None and "ggeur.base_method" not in own:  # of CLIP's text side
+    if own is not None and "ggeur.base_method" not in own:  # it uses CLIP's text side
         return own
     base, clip, added, steps = re.fullmatch(
         r"(\S+)( \(CLIP\+MLP\))?( \+ GGEUR(?: \((.*)\))?)?", row
@@ -254,7 +254,7 @@ def _row(name: str, row: str) -> dict[str, Any]:
 
 @cache
 def _methods() -> dict[str, dict[str, str]]:
-    """For each of the paper's methods what this package calls it."""
+    """The settings of each of the paper's methods."""
     found: dict[str, dict[str, str]] = {}
     with open(_FOLDER / "methods.csv", newline="", encoding="utf-8") as file:
         for line in csv.DictReader(file):
@@ -263,7 +263,7 @@ def _methods() -> dict[str, dict[str, str]]:
 
 
 def _row_said(rows) -> dict[str, dict[str, Stated]]:
-    """Table 9 for the rows of its methods, and the head of those in closed form."""
+    """The settings of Table 9 for the rows of its methods, and the closed forms."""
     table9, form = _read("table9")[1], "ggeur.closed_form"
     found: dict[str, dict[str, Stated]] = {}
     for row in rows:
@@ -275,7 +275,7 @@ def _row_said(rows) -> dict[str, dict[str, Stated]]:
 
 
 def _plain(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`config` with the baseline, and a network's, written one way."""
+    """`config` with the one way to write the baseline."""
     own = config.get("ggeur")
     if not isinstance(own, Mapping):
         return config
@@ -303,8 +303,11 @@ def _same(found: Any, wanted: Any) -> bool:
 
 
 def _doubts(columns, rows) -> list[Doubt]:
-    """The figures that do not follow from their row's domains, however the table
-    divides for STD."""
+    """The figures that do not follow from their row's domains.
+
+    A table's STD divides by the number of domains, or by one less: whichever leaves
+    fewer doubts.
+    """
     doubts: dict[int, list[Doubt]] = {0: [], 1: []}
     for ddof, found in doubts.items():
         for row, cells in rows.items():

@@ -130,7 +130,7 @@ class TestLocal:
             assert _holds(worker.model.state_dict(), client.model, outside)
         assert not (there.folder / "head.safetensors").exists()
         assert there.log.count("scored: each client's own model") == 1
-        assert there.log.count("federate.make_global_eval does not matter") == 1
+        assert there.log.count("federate.make_global_eval has no effect") == 1
 
     @pytest.mark.slow
     def test_distributed(self, fleet, quickstart, words):

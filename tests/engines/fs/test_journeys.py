@@ -102,7 +102,7 @@ def test_femnist_on_one_s_own_data_in_standalone_mode(converted, caplog):
     assert len(here.data.clients) == len(DOMAINS)
     assert_same(there, here)
     assert there.results.final.chosen.key == "val_loss"
-    (note,) = {line for line in here.describe() if "do nothing here" in line}
+    (note,) = {line for line in here.describe() if "have no effect here" in line}
     for name in ("data.subsample", "data.transform", "model.hidden", "out_channels"):
         assert name in note
     assert note in there.log

@@ -143,6 +143,6 @@ def test_only_fs_s_own_program_is_a_search(file, monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", ["fedex", "fts", "pfedhpo"])
 def test_a_search_within_a_run_is_refused_with_the_reason(file, name):
     words = [f"hpo.{name}.use", "True", "federate.use_diff", str(name != "pfedhpo")]
-    reason = rf"hpo\.{name}\.use: must be False: FS would put workers of its own"
+    reason = rf"hpo\.{name}\.use: must be False: FS would replace the plugin's workers"
     with pytest.raises(ConfigError, match=reason):
         set_up(file, words)

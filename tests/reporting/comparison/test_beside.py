@@ -132,7 +132,7 @@ def test_runs_that_are_not_the_tables_are_refused(runs):
             beside_paper(found, name)
     with pytest.raises(ConfigError, match="holds settings"):
         beside_paper(found, "table8")
-    with pytest.raises(ConfigError, match="'table99' is none of them"):
+    with pytest.raises(ConfigError, match="there is no 'table99'"):
         beside_paper(found, "table99")
 
 

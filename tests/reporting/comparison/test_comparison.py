@@ -118,7 +118,7 @@ def test_without_a_baseline_in_the_study_it_is_the_first_point(tmp_path, study):
 def test_wrong_baselines_and_targets(study_folder):
     with pytest.raises(ConfigError, match=r"no row or point 'x'; there are\n  FedAvg"):
         Comparison.of(study_folder, "x")
-    with pytest.raises(ConfigError, match=r"0\.8 is 80%"):
+    with pytest.raises(ConfigError, match=r"0\.8 for 80%"):
         Comparison.of(study_folder, target=80)
 
 
@@ -157,7 +157,7 @@ def test_one_run_twice_counts_once(tmp_path, flat_scores):
     (table,) = Comparison.of(tmp_path).tables
     (row,) = table.rows.values()
     assert list(row.runs) == [1]
-    assert any("there twice" in note for note in table.notes)
+    assert any("found twice" in note for note in table.notes)
     other = replace(first, final=replace(first.final, avg=0.123))
     write(tmp_path / "3", other)
     with pytest.raises(DataError, match=r"seed 1 differ in final: .*1' and .*3'"):
@@ -198,7 +198,7 @@ def test_the_best_is_one_of_rows_at_the_same_alpha(study_folder):
 def test_one_row_is_compared_with_nothing(flat_scores):
     rows = {"a": {1: 0.5, 2: 0.6}}
     assert best(flat_scores(rows)) == (set(), False)
-    with pytest.raises(ConfigError, match="nothing to compare"):
+    with pytest.raises(ConfigError, match="nothing can be compared"):
         flat_scores({}, baseline="a")
 
 
@@ -228,7 +228,7 @@ def test_other_data_are_said(tmp_path):
         results = replace(results, provenance=replace(results.provenance, data=data))
         write(tmp_path / name, results)
     (table,) = Comparison.of(tmp_path).tables
-    (note,) = (n for n in table.notes if "not on the same embeddings" in n)
+    (note,) = (n for n in table.notes if "other embeddings or splits" in n)
     assert note.endswith(": name b")
 
 

@@ -57,7 +57,7 @@ def test_without_runs_it_says_what_was_looked_for(tmp_path):
     write(tmp_path / "b", run(status="failed"))
     with pytest.raises(DataError, match="1 run that was interrupted or failed"):
         find_runs([tmp_path])
-    with pytest.raises(DataError, match="there is no folder"):
+    with pytest.raises(DataError, match="is neither a folder nor a file"):
         find_runs([tmp_path / "nowhere"])
 
 
@@ -80,7 +80,7 @@ def test_a_file_of_something_else_is_named(tmp_path, text):
     write(tmp_path / "a", run())
     broken = write(tmp_path / "b", run()) / "results.json"
     broken.write_text(text, encoding="utf-8")
-    with pytest.raises(DataError, match="results that cannot be read") as error:
+    with pytest.raises(DataError, match="these results cannot be read") as error:
         find_runs([tmp_path])
     assert str(broken) in str(error.value)
     assert len(str(error.value).splitlines()) == 2
