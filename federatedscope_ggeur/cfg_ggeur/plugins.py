@@ -61,7 +61,7 @@ def load_plugins(
 def plugins_in(given: Iterable[tuple[str, object]]) -> list[str]:
     """The modules of ``ggeur.plugins`` among keys and values; the last value counts.
 
-    None if the key's rule will refuse the value."""
+    Empty if the key's rule will refuse the value."""
     chosen = literal(dict(given).get(_KEY, PLUGINS.default))
     return [] if PLUGINS.rule(chosen) else list(chosen)
 
