@@ -50,7 +50,7 @@ def check_formats(formats: Sequence[str]) -> None:
     unknown = [name for name in formats if name not in FORMATS]
     if unknown or not formats:
         raise ConfigError(
-            f"--format: takes {', '.join(FORMATS)}, separated by commas; got "
+            f"--format: takes {', '.join(FORMATS)}, with commas between; got "
             + (shown(unknown[0]) if unknown else "none")
         )
 
