@@ -74,7 +74,7 @@ def test_the_first_run_named_is_the_baseline(tmp_path, shown):
 def test_a_users_mistakes_are_named(tmp_path, shown):
     status, out, err = shown(tmp_path / "nowhere")
     assert (status, out) == (1, "")
-    assert err.startswith("error: there is no folder")
+    assert err.endswith("is neither a folder nor a file results.json\n")
     write(tmp_path / "a", made(noisy(0.5, 1), 1))
     (tmp_path / "a" / "results.json").write_text("{}")
     assert shown(tmp_path)[2].startswith("error: these results cannot be read")
