@@ -8,6 +8,9 @@ running statistics; their Q is 0.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
 import torch
 from torch import Tensor, nn
 
@@ -19,7 +22,7 @@ def norm_modules(module: nn.Module) -> list[nn.Module]:
 
 def num_trainable(module: nn.Module) -> int:
     """P."""
-    return sum(p.numel() for p in module.parameters())
+    return sum(p.numel() for p in _layout(module).parameters)
 
 
 def num_buffers(module: nn.Module) -> int:
@@ -35,7 +38,8 @@ def num_parameters(module: nn.Module) -> int:
 def trainable_part(module: nn.Module, vector: Tensor) -> Tensor:
     """The first P numbers of a vector [P + Q], as a view. An empty vector stays
     empty."""
-    return vector[: max(0, len(vector) - num_buffers(module))]
+    size = num_buffers(module)
+    return vector[: max(0, len(vector) - size)] if size else vector
 
 
 def to_vector(module: nn.Module) -> Tensor:
@@ -54,11 +58,14 @@ def load_vector(module: nn.Module, vector: Tensor) -> None:
 
 def split_vector(module: nn.Module, vector: Tensor) -> list[Tensor]:
     """`vector`, of shape (P,) or (P + Q,), as views in the shapes of the tensors."""
-    tensors: list[Tensor] = list(module.parameters())
-    if len(vector) != sum(t.numel() for t in tensors):
-        tensors += _running_statistics(module)
-    parts = vector.split([t.numel() for t in tensors])
-    return [part.view(t.shape) for part, t in zip(parts, tensors)]
+    shapes = [t.shape for t in _layout(module).parameters]
+    sizes = [shape.numel() for shape in shapes]
+    if vector.shape[0] != sum(sizes):
+        running = [t.shape for t in _running_statistics(module)]
+        shapes += running
+        sizes += [shape.numel() for shape in running]
+    parts = vector.split_with_sizes(sizes)
+    return [part.view(shape) for part, shape in zip(parts, shapes)]
 
 
 def bind_vector(module: nn.Module, vector: Tensor) -> None:
@@ -87,7 +94,7 @@ def norm_mask(module: nn.Module) -> Tensor:
 def negative_variance(module: nn.Module, vector: Tensor) -> str:
     """The name of the first running variance in `vector` [P + Q] with a negative
     number; "" if there is none."""
-    if not norm_modules(module):
+    if not _layout(module).norms:
         return ""
     for name, part in named_tensors(module, vector).items():
         if name.endswith("running_var") and (part < 0).any():
@@ -95,12 +102,33 @@ def negative_variance(module: nn.Module, vector: Tensor) -> str:
     return ""
 
 
+class _Layout(NamedTuple):
+    """What of a module stays once it is built."""
+
+    parameters: tuple[nn.Parameter, ...]
+    norms: tuple[nn.Module, ...]
+
+
+_LAYOUTS: WeakKeyDictionary[nn.Module, _Layout] = WeakKeyDictionary()
+
+
+def _layout(module: nn.Module) -> _Layout:
+    """Kept: to search the module takes about as long as a mini-batch of a head."""
+    found = _LAYOUTS.get(module)
+    if found is None:
+        found = _Layout(tuple(module.parameters()), tuple(norm_modules(module)))
+        if getattr(module, "fixed_size", True):
+            _LAYOUTS[module] = found
+    return found
+
+
 def _tensors(module: nn.Module) -> list[Tensor]:
-    return [*module.parameters(), *_running_statistics(module)]
+    return [*_layout(module).parameters, *_running_statistics(module)]
 
 
 def _running_statistics(module: nn.Module) -> list[Tensor]:
-    return [t for m in norm_modules(module) for t in (m.running_mean, m.running_var)]  # type: ignore[misc]
+    norms = _layout(module).norms
+    return [t for m in norms for t in (m.running_mean, m.running_var)]  # type: ignore[misc]
 
 
 def _running_mean(module: nn.Module) -> Tensor | None:

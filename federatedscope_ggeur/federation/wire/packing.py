@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from safetensors.numpy import save as save_arrays
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import Tensor
@@ -35,9 +36,13 @@ _OWN_DIMENSIONS = 8
 def pack(kind: str, numbers: Mapping, tensors: Mapping[str, Tensor]) -> bytes:
     """Bytes of a message of `kind` with plain `numbers` (and texts) and `tensors`."""
     header = {"version": VERSION, "kind": kind, "numbers": dict(numbers)}
-    # safetensors refuses tensors that share memory; contiguous views are copied.
-    own = {name: t.detach().contiguous().clone() for name, t in tensors.items()}
-    return save_safetensors(own, {"ggeur": json.dumps(header, allow_nan=False)})
+    text = {"ggeur": json.dumps(header, allow_nan=False)}
+    own = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    if all(t.dtype in _OWN_DTYPES for t in own.values()):
+        # The same bytes; a fifth of the time for a head.
+        return save_arrays({name: t.numpy() for name, t in own.items()}, text)
+    # This one refuses tensors that share memory.
+    return save_safetensors({name: t.clone() for name, t in own.items()}, text)
 
 
 def unpack(data: bytes, kind: str, sender: str) -> Message:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -78,7 +79,7 @@ def fit(
     # nn.Dropout draws from torch's global generator, which is restored afterwards.
     # (torch.manual_seed would also set the GPU's, which is not restored.)
     hooked = model.stages_hooked(hooks.stage)
-    with torch.random.fork_rng(devices=[]), hooked, exact(device):
+    with _own_draws(), hooked, exact(device):
         torch.default_generator.manual_seed(derive_seed(seed, "dropout"))
         order = torch_generator(seed, "order")
         with torch.no_grad() if step.may_leave_tensors else torch.inference_mode():
@@ -90,6 +91,18 @@ def fit(
     model.eval()
     weights = weights.cpu()
     return FitResult(trainable_part(model, weights), steps, weights)
+
+
+@contextmanager
+def _own_draws() -> Iterator[None]:
+    """Within, draws from torch's generator on the CPU change none after it. To ask for
+    GPUs first, as `torch.random.fork_rng` does, costs a round on 50 rows a tenth more.
+    """
+    state = torch.random.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.random.set_rng_state(state)
 
 
 def _batches(
