@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from federatedscope_ggeur.data import DataSet, Embeddings, FederatedData
+from federatedscope_ggeur.data import (
+    DataSet,
+    Embeddings,
+    FederatedData,
+    class_counts,
+    held_lazily,
+)
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.geometry import (
     ClassStatistics,
@@ -109,12 +115,9 @@ class Similarities:
 
 def holdings(data: FederatedData) -> Holdings:
     """Count the rows that the clients of `data` train on."""
-    counts = [
-        np.bincount(client.train.labels.numpy(), minlength=data.num_classes)
-        for client in data.clients
-    ]
-    clients = [(client.number, client.domain) for client in data.clients]
-    return Holdings(np.stack(counts), clients, data.class_names)
+    clients = [(client.number, client.domain) for client in held_lazily(data.clients)]
+    counts = class_counts(data.clients, data.num_classes)
+    return Holdings(counts, clients, data.class_names)
 
 
 def similarities(
