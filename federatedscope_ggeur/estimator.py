@@ -296,6 +296,8 @@ class FederatedClassifier(ClassifierMixin, BaseEstimator):
             rows, codes, numbers, domain_of, class_names=names, encoder=_ENCODER
         )
         share = validation_share(cfg.data.splits)
+        if not share:
+            return data
         held = tuple(client.hold_out(share, cfg.seed) for client in data.clients)
         return replace(data, clients=held)
 

@@ -4,6 +4,13 @@ Every module of this folder is imported and registers its readers.
 """
 
 from federatedscope_ggeur.data.centralise import centralise
+from federatedscope_ggeur.data.clients import (
+    ClientData,
+    ClientRange,
+    class_counts,
+    held_lazily,
+    sizes_of,
+)
 from federatedscope_ggeur.data.digits import read_digits_quickstart
 from federatedscope_ggeur.data.embeddings import DataSet, Domain, Embeddings
 from federatedscope_ggeur.data.encoded import Encoded
@@ -25,7 +32,7 @@ from federatedscope_ggeur.data.extraction import (
 from federatedscope_ggeur.data.fingerprint import fingerprint
 from federatedscope_ggeur.data.folder import read_embeddings_folder, read_npz
 from federatedscope_ggeur.data.images import IMAGE_READERS, register_image_reader
-from federatedscope_ggeur.data.partition import ClientData, FederatedData, partition
+from federatedscope_ggeur.data.partition import FederatedData, partition
 from federatedscope_ggeur.data.registry import (
     READERS,
     SUFFIX,

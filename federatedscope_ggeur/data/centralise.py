@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from federatedscope_ggeur.data.clients import ClientData
 from federatedscope_ggeur.data.embeddings import Embeddings
-from federatedscope_ggeur.data.partition import ClientData, FederatedData
+from federatedscope_ggeur.data.partition import FederatedData
 
 ALL_DOMAINS = "all domains"
 

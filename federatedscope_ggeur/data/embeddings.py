@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import math
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from federatedscope_ggeur.errors import DataError
+
+#: Rows that are checked at a time.
+_CHECKED = 1 << 14
 
 
 def _first_row(bad: torch.Tensor) -> int:
@@ -78,12 +81,15 @@ def _check_image_shape(shape: tuple[int, ...], dim: int, where: str) -> None:
 def _check_values(features: torch.Tensor, labels: torch.Tensor, where: str) -> None:
     # Bytes need no check, and they may fill most of the memory.
     if features.is_floating_point():
-        bad = ~torch.isfinite(features).all(dim=1)
-        if bad.any():
-            raise DataError(
-                f"{where}: 'features' holds NaN or inf; the first such row is "
-                f"{_first_row(bad)}. Remove or recompute it."
-            )
+        # In pieces: what they are compared by is as large as they are.
+        for first in range(0, len(features), _CHECKED):
+            finite = torch.isfinite(features[first : first + _CHECKED])
+            if not finite.all():
+                row = first + _first_row(~finite.all(dim=1))
+                raise DataError(
+                    f"{where}: 'features' holds NaN or inf; the first such row is "
+                    f"{row}. Remove or recompute it."
+                )
     _check_not_negative("labels", labels, where)
 
 
@@ -158,6 +164,7 @@ class Embeddings:
         where: str,
         image_shape: np.ndarray | None = None,
         users: np.ndarray | None = None,
+        copy: bool = True,
     ) -> Embeddings:
         """Check arrays, cast them to float32 and int64, and name `where` in errors.
 
@@ -171,6 +178,8 @@ class Embeddings:
             Where the arrays come from, e.g. a file's path; errors start with it.
         image_shape : array of shape [3], of integers, optional
         users : array of shape [n], of any integer dtype, optional
+        copy : bool
+            False: the rows may be those of `features`, which nobody changes.
 
         Raises
         ------
@@ -190,7 +199,8 @@ class Embeddings:
         else:
             shape = _as_shape(image_shape, features, where)
         # A copy: torch must not share memory with an array that its owner may change.
-        tensors = torch.tensor(cast), _as_int64("labels", labels, where)
+        own = torch.tensor(cast) if copy and cast is features else _shared(cast)
+        tensors = own, _as_int64("labels", labels, where)
         _check_values(*tensors, where)
         if users is not None:
             users = _as_int64("users", users, where)
@@ -205,7 +215,7 @@ class Embeddings:
         """
         domain = domain or parts[0].domain
         if len(parts) == 1:
-            return replace(parts[0], domain=domain)
+            return parts[0].of_domain(domain)
         features = torch.cat([part.features for part in parts])
         labels = torch.cat([part.labels for part in parts])
         users = [part.users for part in parts if part.users is not None]
@@ -226,27 +236,27 @@ class Embeddings:
         if index.numel() == 0:
             index = index.long()  # an empty list arrives as floats
         users = None if self.users is None else self.users[index]
-        return self._with(self.features[index], self.labels[index], users)
+        features, labels = self.features[index], self.labels[index]
+        return self._with(features=features, labels=labels, users=users)
 
-    def split(self, sizes: Sequence[int]) -> list[Embeddings]:
-        """Split the rows into parts of these sizes, which add up to n. The parts are
-        views, not copies."""
-        users: Sequence = [None] * len(sizes)
-        if self.users is not None:
-            users = self.users.split(sizes)
-        rows = zip(self.features.split(sizes), self.labels.split(sizes), users)
-        return [self._with(*part) for part in rows]
+    def between(self, first: int, last: int) -> Embeddings:
+        """The rows from `first` to before `last`: views, no copies."""
+        users = None if self.users is None else self.users[first:last]
+        features, labels = self.features[first:last], self.labels[first:last]
+        return self._with(features=features, labels=labels, users=users)
+
+    def copied(self) -> Embeddings:
+        """The same rows in memory of their own."""
+        return self._with(features=self.features.clone())
 
     def of_domain(self, domain: str) -> Embeddings:
         """The same rows as those of another domain."""
-        return replace(self, domain=domain) if domain != self.domain else self
+        return self._with(domain=domain)
 
-    def _with(self, features, labels, users) -> Embeddings:
-        """A part of these rows. They have been checked, so the part is not."""
-        part = copy.copy(self)
-        for name, rows in (("features", features), ("labels", labels)):
-            object.__setattr__(part, name, rows)
-        object.__setattr__(part, "users", users)
+    def _with(self, **changed) -> Embeddings:
+        """With other values of some fields, which have been checked."""
+        part = object.__new__(type(self))
+        vars(part).update(vars(self), **changed)
         return part
 
 
@@ -294,6 +304,14 @@ def _as_float32(features: np.ndarray, where: str) -> np.ndarray:
             f"float32; the first such row is {int(bad.argmax())}. Rescale them."
         )
     return cast
+
+
+def _shared(array: np.ndarray) -> torch.Tensor:
+    """A tensor in the memory of `array`."""
+    with warnings.catch_warnings():
+        # Torch warns of arrays that cannot be written to. Nobody writes to rows.
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array)
 
 
 def _as_shape(

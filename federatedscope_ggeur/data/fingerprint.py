@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from federatedscope_ggeur.data.clients import all_rows
 from federatedscope_ggeur.data.embeddings import Embeddings
 from federatedscope_ggeur.data.partition import FederatedData
 
@@ -28,8 +29,7 @@ def fingerprint(data: FederatedData) -> tuple[int, str]:
     sha256 : str
         64 hexadecimal digits.
     """
-    splits = ("train", "val", "test")
-    parts = [(split, getattr(c, split)) for c in data.clients for split in splits]
+    parts = list(all_rows(data.clients))
     for split, domains in (data.pooled or {}).items():
         parts += [(split, rows) for rows in domains.values()]
     parts += [("test", domain.test) for domain in data.unseen]

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from federatedscope_ggeur.data.clients import (
+    SPLITS,
+    ClientData,
+    ClientRanges,
+    all_rows,
+    held_lazily,
+    held_out,
+)
 from federatedscope_ggeur.data.embeddings import (
     DataSet,
     Domain,
@@ -17,51 +25,14 @@ from federatedscope_ggeur.data.embeddings import (
 )
 from federatedscope_ggeur.data.encoders import EncoderSettings
 from federatedscope_ggeur.data.named_labels import is_named, numbers_of_names
-from federatedscope_ggeur.data.split import hold_out
 from federatedscope_ggeur.data.splitters import Task, divide, read_arguments
 from federatedscope_ggeur.data.torch_datasets import embed_datasets
 from federatedscope_ggeur.errors import ConfigError, DataError, listed, setting, shown
-from federatedscope_ggeur.rng import numpy_generator
 
 #: The domain of rows that come without one.
 ALL = "all"
-
-
-@dataclass(frozen=True)
-class ClientData:
-    """What one client holds. Each part may have no rows.
-
-    Parameters
-    ----------
-    number : int
-        The client's number, from 1.
-    domain : str
-    train, test : Embeddings
-    val : Embeddings, optional
-        Rows for validation; none if not given.
-    """
-
-    number: int
-    domain: str
-    train: Embeddings
-    test: Embeddings
-    val: Embeddings = None
-
-    def __post_init__(self):
-        if self.val is None:
-            object.__setattr__(self, "val", self.train.select([]))
-
-    def hold_out(self, share: float, seed: int) -> ClientData:
-        """The data with a share of the training rows set aside for validation, by
-        class.
-
-        The choice depends on the seed and on the client alone.
-        """
-        if share == 0:
-            return self
-        rng = numpy_generator(seed, "partition", self.domain, "val", self.number)
-        train, val = hold_out(self.train.labels.numpy(), share, rng)
-        return replace(self, train=self.train.select(train), val=self.train.select(val))
+#: Rows that are compared at a time.
+_COMPARED = 4096
 
 
 @dataclass(frozen=True)
@@ -70,7 +41,7 @@ class FederatedData:
 
     Parameters
     ----------
-    clients : tuple of ClientData
+    clients : sequence of ClientData
         In order of number: 1, 2, ..., K.
     domains : tuple of str
         The seen domains, each held by at least one client.
@@ -88,7 +59,7 @@ class FederatedData:
         they never moved.
     """
 
-    clients: tuple[ClientData, ...]
+    clients: Sequence[ClientData]
     domains: tuple[str, ...]
     unseen: tuple[Domain, ...]
     class_names: tuple[str, ...]
@@ -113,6 +84,7 @@ class FederatedData:
         class_names: Sequence[str] | None = None,
         users: Any = None,
         encoder: str = "arrays",
+        copy: bool = True,
     ) -> FederatedData:
         """Make data from arrays, Tensors or lists with one entry for each of n rows.
 
@@ -135,6 +107,10 @@ class FederatedData:
             Who made each row.
         encoder : str
             How the features were made, in one line.
+        copy : bool
+            False if nobody changes `features` from now on. Then float32 rows in order
+            are not copied. The order is by split (training, test, validation), then by
+            domain, then by client.
 
         Raises
         ------
@@ -146,7 +122,9 @@ class FederatedData:
             class_names = class_names or np.unique(labels).tolist()
             labels = numbers_of_names(labels, class_names, "labels")
         users = None if users is None else as_array(users)
-        rows = Embeddings.from_numpy(features, labels, ALL, "arrays", None, users)
+        rows = Embeddings.from_numpy(
+            features, labels, ALL, "arrays", None, users, copy=False
+        )
         if len(rows) == 0:
             raise DataError("arrays: 'features' and 'labels' have zero rows.")
         if class_names is None:
@@ -162,25 +140,35 @@ class FederatedData:
             raise DataError(
                 f"row {row} is both a test and a validation row; choose one."
             )
-        # Sorted by client and split, each part is a view of the same arrays.
-        names, owner = np.unique(client_of, return_inverse=True)
+        names, firsts, owner = np.unique(
+            client_of, return_index=True, return_inverse=True
+        )
+        domain_names, code = np.unique(domain_of, return_inverse=True)
+        code_of = code[firsts]
+        mixed = owner[code != code_of[owner]]
+        if len(mixed):
+            _refuse_domains(names.tolist()[mixed[0]], domain_of[owner == mixed[0]])
+        # In this order each client's part of a split is a range of its domain's rows.
         split = np.select([is_test, is_val], [1, 2], 0)
-        order = np.lexsort((split, owner))
+        order = np.lexsort((owner, code, split))
         if (np.diff(order) < 0).any():
-            rows, domain_of = rows.select(order), domain_of[order]
-        sizes = np.bincount(3 * owner + split, minlength=3 * len(names))
-        parts = rows.split(sizes.tolist())
-        held, first = [], 0
-        for number, client in enumerate(names.tolist(), 1):
-            train, tests, val = parts[3 * number - 3 : 3 * number]
-            last = first + len(train) + len(tests) + len(val)
-            domain = _domain_of(client, domain_of[first:last])
-            first = last
-            own = (part.of_domain(domain) for part in (train, tests, val))
-            held.append(ClientData(number, domain, *own))
+            rows = rows.select(order)
+        elif copy and np.may_share_memory(rows.features.numpy(), features):
+            rows = rows.copied()
+        parts: dict[str, dict[str, Embeddings]] = {}
+        sizes, last = {}, 0
+        for place, name in enumerate(SPLITS):
+            sizes[name] = np.bincount(owner[split == place], minlength=len(names))
+            parts[name] = {}
+            for number, domain in enumerate(domain_names.tolist()):
+                first, held = last, sizes[name][code_of == number]
+                last = first + int(held.sum())
+                part = rows.between(first, last).of_domain(str(domain))
+                parts[name][str(domain)] = part
+        domain_of_each = [str(domain_names[number]) for number in code_of.tolist()]
         return cls(
-            tuple(held),
-            tuple(dict.fromkeys(client.domain for client in held)),
+            ClientRanges(range(1, len(names) + 1), domain_of_each, parts, sizes),
+            tuple(dict.fromkeys(domain_of_each)),
             (),
             tuple(class_names),
             encoder,
@@ -230,7 +218,8 @@ class FederatedData:
 
     def faults(self) -> list[str]:
         """Reasons why no head can learn: one class alone, or equal rows."""
-        rows = [client.train for client in self.clients if len(client.train)]
+        rows = [part for split, part in all_rows(self.clients) if split == "train"]
+        rows = [part for part in rows if len(part)]
         if not rows:
             return []
         labels = torch.cat([part.labels for part in rows]).unique()
@@ -240,7 +229,9 @@ class FederatedData:
                 f"all training rows are of one class, {name}: no head learns anything"
             ]
         first = rows[0].features[:1]
-        if all(bool((part.features == first).all()) for part in rows):
+        # One row that differs ends the search.
+        pieces = (piece for part in rows for piece in part.features.split(_COMPARED))
+        if all(bool((piece == first).all()) for piece in pieces):
             return ["all training rows are the same: no head can tell classes apart"]
         return []
 
@@ -269,14 +260,15 @@ class FederatedData:
         order."""
         if self.pooled is not None and split in self.pooled:
             return dict(self.pooled[split])
+        clients = self.clients
+        if isinstance(clients, ClientRanges):
+            return {name: clients.rows[split][name] for name in self.domains}
         together = self.is_centralised
-        names = [self.clients[0].domain] if together else self.domains
-        return {
-            name: Embeddings.concatenate(
-                [getattr(c, split) for c in self.clients if c.domain == name]
-            )
-            for name in names
-        }
+        names = [clients[0].domain] if together else self.domains
+        parts: dict[str, list[Embeddings]] = {name: [] for name in names}
+        for client in clients:
+            parts[client.domain].append(getattr(client, split))
+        return {name: Embeddings.concatenate(held) for name, held in parts.items()}
 
     def server_rows(
         self, splits: Sequence[str], seen: bool
@@ -320,16 +312,13 @@ def _mask(name: str, values: Any, rows: int) -> np.ndarray:
     return column
 
 
-def _domain_of(client: object, domains: np.ndarray) -> str:
-    """The one domain of a client's rows."""
+def _refuse_domains(client: object, domains: np.ndarray) -> None:
     found = np.unique(domains).tolist()
-    if len(found) > 1:
-        raise DataError(
-            f"client {shown(client)} has rows of {len(found)} domains, "
-            f"{listed([shown(one) for one in found], 3)}. A client has one domain. "
-            "Give each part a client of its own."
-        )
-    return str(found[0])
+    raise DataError(
+        f"client {shown(client)} has rows of {len(found)} domains, "
+        f"{listed([shown(one) for one in found], 3)}. A client has one domain. "
+        "Give each part a client of its own."
+    )
 
 
 def _check_clients(data: FederatedData) -> None:
@@ -339,32 +328,38 @@ def _check_clients(data: FederatedData) -> None:
     ------
     DataError
     """
-    numbers = [client.number for client in data.clients]
+    clients = data.clients
+    numbers = [client.number for client in held_lazily(clients)]
     if numbers != sorted(set(numbers)):
         twice = [k for k in numbers if numbers.count(k) > 1]
         problem = f"{twice[0]} occurs twice" if twice else f"they are {numbers[:5]}"
         raise DataError(f"clients: numbers must differ and ascend, but {problem}")
-    unknown = {client.domain for client in data.clients} - set(data.domains)
+    unknown = {client.domain for client in held_lazily(clients)} - set(data.domains)
     if unknown and data.pooled is None:
         raise DataError(f"clients: domain {min(unknown)!r} is not in domains")
-    parts = [
-        (f"client {client.number}, {split}", getattr(client, split))
-        for client in data.clients
-        for split in ("train", "test", "val")
-    ]
-    parts += [(f"domain {one.name!r}, test", one.test) for one in data.unseen]
-    dims = {rows.dim for _, rows in parts}
+    parts = [rows for _, rows in all_rows(clients)]
+    parts += [one.test for one in data.unseen]
+    dims = {rows.dim for rows in parts}
     if len(dims) > 1:
-        where = next(where for where, rows in parts if rows.dim != data.dim)
+        where = next(where for where, rows in _named(data) if rows.dim != data.dim)
         raise DataError(
             f"{where}: rows have D = {min(dims - {data.dim})}, and client "
             f"{numbers[0]}'s have D = {data.dim}; embed all by one encoder"
         )
-    labels = torch.cat([rows.labels for _, rows in parts])
+    labels = torch.cat([rows.labels for rows in parts])
     classes = len(data.class_names)
     if len(labels) and int(labels.max()) >= classes:
-        for where, rows in parts:
+        for where, rows in _named(data):
             check_labels_below(rows.labels, classes, where)
+
+
+def _named(data: FederatedData) -> Iterator[tuple[str, Embeddings]]:
+    """All rows, and what errors call them."""
+    for client in data.clients:
+        for split in ("train", "test", "val"):
+            yield f"client {client.number}, {split}", getattr(client, split)
+    for one in data.unseen:
+        yield f"domain {one.name!r}, test", one.test
 
 
 def partition(
@@ -425,26 +420,41 @@ def partition(
             f"domains ({', '.join(domain.name for domain in seen)}) and each needs a "
             f"client. Raise it, or name domains in {setting('unseen_domains')}."
         )
-    clients = []
+    domains = [seen[k % len(seen)].name for k in range(client_num)]
+    sizes = {split: np.zeros(client_num, dtype=np.int64) for split in SPLITS}
+    rows: dict[str, dict[str, Embeddings]] = {split: {} for split in SPLITS}
     for position, domain in enumerate(seen):
         members = range(position + 1, client_num + 1, len(seen))
         task = Task(domain, members, client_num, dataset.num_classes, seed)
         trains, tests = divide(splitter, splitter_args, task)
-        clients += [
-            ClientData(k, domain.name, domain.train.select(a), domain.test.select(b))
-            for k, a, b in zip(members, trains, tests)
-        ]
+        vals = [part[:0] for part in trains]
+        if validation:
+            labels = domain.train.labels.numpy()
+            for i, (k, part) in enumerate(zip(members, trains)):
+                train, val = held_out(labels[part], validation, seed, domain.name, k)
+                trains[i], vals[i] = part[train], part[val]
+        for split, parts, held in (
+            ("train", trains, domain.train),
+            ("test", tests, domain.test),
+            ("val", vals, domain.train),
+        ):
+            rows[split][domain.name] = _dealt(held, parts)
+            sizes[split][position :: len(seen)] = list(map(len, parts))
     return FederatedData(
-        clients=tuple(
-            client.hold_out(validation, seed)
-            for client in sorted(clients, key=lambda client: client.number)
-        ),
+        clients=ClientRanges(range(1, client_num + 1), domains, rows, sizes),
         domains=tuple(domain.name for domain in seen),
         unseen=unseen,
         class_names=dataset.class_names,
         encoder=dataset.encoder,
         identity=dataset.identity,
     )
+
+
+def _dealt(rows: Embeddings, parts: Sequence[np.ndarray]) -> Embeddings:
+    """The rows of all clients of a domain, client after client."""
+    order = np.concatenate(parts)
+    in_place = len(order) == len(rows) and bool((order == np.arange(len(rows))).all())
+    return rows if in_place else rows.select(order)
 
 
 def _separate(

@@ -12,10 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 from torch import Tensor
 
 from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings
-from federatedscope_ggeur.data import FederatedData, torch_threads
+from federatedscope_ggeur.data import (
+    FederatedData,
+    class_counts,
+    held_lazily,
+    torch_threads,
+)
 from federatedscope_ggeur.engines.workers import Workers
 from federatedscope_ggeur.federation import Client, MemoryBudget, Server
 from federatedscope_ggeur.federation.course.checkpoint import Progress, restore
@@ -92,10 +98,10 @@ class EmbeddedEngine:
         splits = settings.plan.evaluation.splits
         self._handlers = {
             held.number: ClientHandler.of(held, role, splits, memory, cache, save_to)
-            for held in data.clients
+            for held in held_lazily(data.clients)
         }
         self.clients = {k: handler.client for k, handler in self._handlers.items()}
-        client_domains = {held.number: held.domain for held in data.clients}
+        client_domains = {k: client.domain for k, client in self.clients.items()}
         self.server = Server(client_domains, role)
         rows = data.server_rows(splits, settings.plan.server_evaluates)
         self.coordinator = Coordinator(self.server, settings.plan, rows)
@@ -167,9 +173,9 @@ class EmbeddedEngine:
         round0 = self.carry(self.coordinator.round0())
         if not self.settings.demands.own_statistics:
             return round0
-        held = sum(
-            len(self.clients[k].labels.unique()) for k in self.server.participants
-        )
+        counts = class_counts(self.data.clients, self.data.num_classes)
+        trains = np.isin(list(self.clients), self.server.participants)
+        held = int((counts[trains] > 0).sum())
         return replace(round0, withheld_pairs=held - round0.uploaded_pairs)
 
     def _own_params(self, number: int, broadcast: Broadcast) -> Tensor:

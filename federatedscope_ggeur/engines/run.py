@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
 from federatedscope_ggeur.cfg_ggeur.devices import (
     device_notes,
@@ -37,8 +39,10 @@ from federatedscope_ggeur.data import (
     centralise,
     find_reader,
     fingerprint,
+    held_lazily,
     load_data,
     partition,
+    sizes_of,
     torch_threads,
     validation_share,
 )
@@ -128,11 +132,9 @@ class Run:
         )
         if restore_from is not None:
             self.settings = replace(self.settings, restore_from=str(restore_from))
-        unseen = unseen_clients(
-            [client.number for client in self.data.clients], self.settings.role
-        )
-        trains = [client for client in self.data.clients if client.number not in unseen]
-        self.held = Holdings.of(trains, self.data.num_classes)
+        held = Holdings.of(self.data.clients, self.data.num_classes)
+        unseen = unseen_clients(held.numbers, self.settings.role)
+        self.held = held.among(set(held.numbers).difference(unseen))
         domains = dict(zip(self.held.numbers, self.held.domains))
         self.notes = start_notes(cfg, self.settings, domains, self.held)
         begun = _begun(cfg, self.data, [*self.data.faults(), *self.notes])
@@ -320,18 +322,17 @@ def _pooled_lines(data: FederatedData) -> list[str]:
 
 
 def _domain_lines(data: FederatedData) -> list[str]:
-    lines = []
-    for domain in data.domains:
-        held = [client for client in data.clients if client.domain == domain]
-        rows = _row_counts(
-            *(
-                sum(len(getattr(client, split)) for client in held)
-                for split in ("train", "val", "test")
-            )
-        )
-        who = f"{len(held)} client{'s' if len(held) > 1 else ''}"
-        lines.append(f"domain {domain}: {who}, {rows}")
-    return lines
+    clients = [client.domain for client in held_lazily(data.clients)]
+    held = np.array(
+        [sizes_of(data.clients, split) for split in ("train", "val", "test")]
+    )
+    totals = {domain: [0, 0, 0, 0] for domain in data.domains}
+    for domain, rows in zip(clients, held.T.tolist()):
+        totals[domain] = [a + b for a, b in zip(totals[domain], (1, *rows))]
+    return [
+        f"domain {domain}: {n} client{'s' if n > 1 else ''}, {_row_counts(*rows)}"
+        for domain, (n, *rows) in totals.items()
+    ]
 
 
 def _row_counts(train: int, val: int, test: int) -> str:
@@ -356,8 +357,13 @@ def _begun(cfg, data: FederatedData, notes: list[str]) -> Results:
         class_names=list(data.class_names),
         encoder=data.encoder,
         prepare=row_preparation(cfg),
-        clients=[
-            ClientInfo(c.number, c.domain, len(c.train), len(c.test), len(c.val))
-            for c in data.clients
-        ],
+        clients=_client_infos(data),
     )
+
+
+def _client_infos(data: FederatedData) -> list[ClientInfo]:
+    held = held_lazily(data.clients)
+    rows = [
+        sizes_of(data.clients, split).tolist() for split in ("train", "test", "val")
+    ]
+    return [ClientInfo(c.number, c.domain, *each) for c, *each in zip(held, *rows)]

@@ -128,7 +128,8 @@ class Workers:
         for record in records:
             logging.getLogger(record.name).handle(record)
         for k, state in states.items():
-            vars(self._clients[k]).update(state)
+            for name, value in state.items():
+                setattr(self._clients[k], name, value)
         answers.update(own)
         if failure is not None:
             client, error, remote = failure

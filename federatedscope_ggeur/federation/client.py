@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -11,16 +11,55 @@ from torch import Tensor
 from federatedscope_ggeur.federation.memory import MemoryBudget
 from federatedscope_ggeur.federation.rows import check_rows
 from federatedscope_ggeur.federation.settings import RoleSettings
+from federatedscope_ggeur.federation.task import Task
 from federatedscope_ggeur.federation.training_settings import TrainingSettings
-from federatedscope_ggeur.geometry import AugmentedSet, Space
+from federatedscope_ggeur.geometry import AugmentedSet
 from federatedscope_ggeur.methods import LocalContext
 from federatedscope_ggeur.models import trainable_part
+
+
+class Rows(Protocol):
+    """Rows with their labels, such as `Embeddings`."""
+
+    @property
+    def features(self) -> Tensor: ...
+    @property
+    def labels(self) -> Tensor: ...
+
+
+class Held(Protocol):
+    """What a client holds, such as `ClientData`."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def domain(self) -> str: ...
+    @property
+    def train(self) -> Rows: ...
+
+
+class _Tensors(NamedTuple):
+    features: Tensor
+    labels: Tensor
+
+
+class _OfTensors(NamedTuple):
+    number: int
+    domain: str
+    train: Rows
+
+
+#: What a client begins with; it is replaced and never changed.
+_NO_STATES: dict[int, dict[str, Tensor]] = {}
+_NO_TENSORS: dict[str, Tensor] = {}
 
 
 class Client:
     """One client: its rows, its model, and its state between requests.
 
-    Each exchange holds the answer to its own question.
+    Each exchange holds the answer to its own question. There may be very many clients
+    of which few are drawn, so one takes little memory: its rows and its training set
+    are made when they are asked for.
 
     Parameters
     ----------
@@ -59,9 +98,29 @@ class Client:
         What rows are left out of. The one-shot head's exchange sets it.
     personal : Tensor of shape (P,), or None
         The weights of the client's own one-shot head, of `scored_model`.
-    on_state : callable ()
+    on_state : callable () or None
         Called when there is a new state.
     """
+
+    __slots__ = (
+        "_held",
+        "_make_recipe",
+        "_recipe",
+        "aggregation_weight",
+        "init_broadcast",
+        "kept_set",
+        "memory",
+        "merged",
+        "model",
+        "on_state",
+        "personal",
+        "schema",
+        "scored_model",
+        "scored_schema",
+        "settings",
+        "space",
+        "states",
+    )
 
     def __init__(
         self,
@@ -72,24 +131,66 @@ class Client:
         settings: RoleSettings,
         memory: MemoryBudget,
     ):
-        self.number, self.domain = number, domain
-        self.features, self.labels = features, labels
-        self.settings, self.memory = settings, memory
-        self.task = settings.task
-        modules = memory.modules(self.task, settings.training.device)
+        held = _OfTensors(number, domain, _Tensors(features, labels))
+        self._set_up(held, settings, memory)
+
+    @classmethod
+    def of(cls, held: Held, settings: RoleSettings, memory: MemoryBudget) -> Client:
+        """The client that holds `held`."""
+        client = cls.__new__(cls)
+        client._set_up(held, settings, memory)
+        return client
+
+    def _set_up(self, held: Held, settings: RoleSettings, memory: MemoryBudget) -> None:
+        self._held, self.settings, self.memory = held, settings, memory
+        modules = memory.modules(settings.task, settings.training.device)
         self.model, self.scored_model = modules.model, modules.scored_model
         self.schema, self.scored_schema = modules.schema, modules.scored_schema
-        check_rows(self.model, features)
-        self.counts = torch.bincount(labels, minlength=self.task.num_classes)
-        self.space = Space.raw(self.task.dim)
-        self.recipe: AugmentedSet | None = None
+        check_rows(self.model, held.train.features)
+        self.space = memory.raw(settings.task.dim)
+        self._recipe: AugmentedSet | None = None
+        self._make_recipe: Callable[[], AugmentedSet] | None = None
         self.kept_set: tuple[Tensor, Tensor] | None = None
         self.aggregation_weight = 0.0
-        self.init_broadcast: dict[str, Tensor] = {}
-        self.states: dict[int, dict[str, Tensor]] = {}
+        self.init_broadcast = _NO_TENSORS
+        self.states = _NO_STATES
         self.merged: Any = None
         self.personal: Tensor | None = None
-        self.on_state: Callable[[], None] = lambda: None
+        self.on_state: Callable[[], None] | None = None
+
+    @property
+    def number(self) -> int:
+        return self._held.number
+
+    @property
+    def domain(self) -> str:
+        return self._held.domain
+
+    @property
+    def features(self) -> Tensor:
+        return self._held.train.features
+
+    @property
+    def labels(self) -> Tensor:
+        return self._held.train.labels
+
+    @property
+    def task(self) -> Task:
+        return self.settings.task
+
+    @property
+    def counts(self) -> Tensor:
+        return torch.bincount(self.labels, minlength=self.task.num_classes)
+
+    @property
+    def recipe(self) -> AugmentedSet | None:
+        if self._recipe is None and self._make_recipe is not None:
+            self._recipe = self._make_recipe()
+        return self._recipe
+
+    def train_on(self, make: Callable[[], AugmentedSet]) -> None:
+        """Train on what `make` gives; it is called when it is first asked for."""
+        self._make_recipe, self._recipe, self.kept_set = make, None, None
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -108,7 +209,8 @@ class Client:
         held = {**self.states, round_number: state}
         kept = sorted(number for number in held if number <= round_number)[-2:]
         self.states = {number: held[number] for number in kept}
-        self.on_state()
+        if self.on_state is not None:
+            self.on_state()
 
     def training(self, round_number: int) -> TrainingSettings:
         """The settings of training in a round. A share of the set reaches as far as all

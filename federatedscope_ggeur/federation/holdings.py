@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from federatedscope_ggeur.data import ClientData
+from federatedscope_ggeur.data import ClientData, class_counts, held_lazily
 from federatedscope_ggeur.geometry import AugmentationSettings
 from federatedscope_ggeur.geometry.sizes import share_of
 
@@ -33,24 +33,20 @@ class Holdings:
     square_norms: np.ndarray
 
     @classmethod
-    def of(cls, clients: Iterable[ClientData], num_classes: int) -> Holdings:
+    def of(cls, clients: Sequence[ClientData], num_classes: int) -> Holdings:
         """The holdings of clients with these rows."""
-        held = list(clients)
-        counts = [
-            np.bincount(client.train.labels.numpy(), minlength=num_classes)
-            for client in held
-        ]
-        norms = [_square_norm(client.train.features) for client in held]
+        held = list(held_lazily(clients))
         return cls(
             tuple(client.number for client in held),
             tuple(client.domain for client in held),
-            np.array(counts, dtype=np.int64).reshape(len(held), num_classes),
-            np.array(norms),
+            class_counts(clients, num_classes),
+            np.array([_square_norm(client.train.features) for client in held]),
         )
 
     def among(self, numbers: Collection[int]) -> Holdings:
         """The holdings of the clients `numbers`."""
-        rows = [i for i, number in enumerate(self.numbers) if number in numbers]
+        wanted = set(numbers)
+        rows = [i for i, number in enumerate(self.numbers) if number in wanted]
         return Holdings(
             tuple(self.numbers[i] for i in rows),
             tuple(self.domains[i] for i in rows),
@@ -143,24 +139,26 @@ def augmented_rows(
     if prototypes == "others":
         return _rows_with_sums(counts, settings, threshold)
     own = sources(held.domains, prototypes)
-    sent = counts >= max(1, threshold)
-    by_source = {
-        source: sent[[s == source for s in own]].any(axis=0)
-        for source in dict.fromkeys(own)
-    }
-    from_all = np.sum(list(by_source.values()), axis=0)
-    rows = np.zeros(len(counts), dtype=np.int64)
-    for k, source in enumerate(own):
-        others = from_all - by_source[source]
-        for c, n in enumerate(counts[k].tolist()):
-            total = n
-            if n and 1 in steps:
-                total += sizes.around_samples(n)
-            if 2 in steps:
-                total += int(others[c]) * sizes.around_prototype()
-            if n or (2 in steps and others[c]):
-                rows[k] += share_of(sizes.kept(total), settings.share)
-    return rows
+    places = {source: i for i, source in enumerate(dict.fromkeys(own))}
+    place = np.array([places[source] for source in own], dtype=np.int64)
+    by_source = np.zeros((len(places), counts.shape[1]), dtype=bool)
+    np.logical_or.at(by_source, place, counts >= max(1, threshold))
+    others = by_source.sum(axis=0) - by_source[place]
+
+    def rows_of(n: int, around: int) -> int:
+        """Of a class with `n` rows and so many prototypes of others."""
+        around = around if 2 in steps else 0
+        if not n and not around:
+            return 0
+        total = n + (sizes.around_samples(n) if n and 1 in steps else 0)
+        total += around * sizes.around_prototype() if around else 0
+        return share_of(sizes.kept(total), settings.share)
+
+    pairs, which = np.unique(
+        np.stack([counts.ravel(), others.ravel()]), axis=1, return_inverse=True
+    )
+    known = np.array([rows_of(*pair) for pair in pairs.T.tolist()], dtype=np.int64)
+    return known[which.ravel()].reshape(counts.shape).sum(axis=1)
 
 
 def _rows_with_sums(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from federatedscope_ggeur.federation.task import Task
 from federatedscope_ggeur.federation.wire.schema import MessageSchema
+from federatedscope_ggeur.geometry import Space
 from federatedscope_ggeur.models import Model, ModelSettings, build_model
 
 
@@ -34,6 +35,7 @@ class MemoryBudget:
         self._scratch = torch.empty(0)
         self._models: dict[tuple, Model] = {}
         self._modules: tuple[Task, Modules] | None = None
+        self._raw: Space | None = None
         self._frozen: tuple[Model, Tensor, Model] | None = None
 
     def model(self, task: Task) -> Model:
@@ -50,6 +52,12 @@ class MemoryBudget:
             schemas = task.schema(model), task.schema(scored)
             self._modules = task, Modules(model, scored, *schemas)
         return self._modules[1]
+
+    def raw(self, dim: int) -> Space:
+        """`Space.raw`, the same for all clients."""
+        if self._raw is None or self._raw.dim != dim:
+            self._raw = Space.raw(dim)
+        return self._raw
 
     def _model(self, task: Task, kind: ModelSettings) -> Model:
         key = task.dim, task.num_classes, kind

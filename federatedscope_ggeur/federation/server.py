@@ -83,7 +83,8 @@ class Server:
         self.client_domains = dict(sorted(client_domains.items()))
         self.settings, self.task = settings, settings.task
         self.unseen = unseen_clients(self.client_domains, settings)
-        self.participants = [k for k in self.client_domains if k not in self.unseen]
+        unseen = set(self.unseen)
+        self.participants = [k for k in self.client_domains if k not in unseen]
         self.model = self.task.build_model()
         problem = self.task.method.model_problem(self.model)
         if problem:

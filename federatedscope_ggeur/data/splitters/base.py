@@ -168,7 +168,9 @@ def _check_holders(name: str, holders: np.ndarray, rows: int, task: Task) -> Non
 
 
 def _of_each(holders: np.ndarray, task: Task) -> list[np.ndarray]:
-    return [np.flatnonzero(holders == k) for k in range(len(task.members))]
+    order = np.argsort(holders, kind="stable")
+    ends = np.searchsorted(holders[order], np.arange(len(task.members) + 1))
+    return [order[a:b] for a, b in zip(ends, ends[1:])]
 
 
 def _tests(holders: np.ndarray | None, task: Task) -> list[np.ndarray]:

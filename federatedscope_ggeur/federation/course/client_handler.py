@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from federatedscope_ggeur.data import ClientData, Embeddings
+from federatedscope_ggeur.data import ClientData, ClientRange, Embeddings
 from federatedscope_ggeur.errors import MessageError, setting
 from federatedscope_ggeur.federation.client import Client
 from federatedscope_ggeur.federation.course.client_store import ClientStore
+from federatedscope_ggeur.federation.demands import Demands
 from federatedscope_ggeur.federation.exchanges.base import (
     ClientSide,
+    Exchange,
     RequestKind,
     answered_kinds,
 )
@@ -31,6 +33,13 @@ class DecodedParts:
     def __init__(self) -> None:
         self._kind: RequestKind | None = None
         self._known: dict[int, tuple[bytes, Any]] = {}
+        self._answered: tuple[Demands, Mapping] | None = None
+
+    def answered(self, demands: Demands) -> Mapping[RequestKind, type[Exchange]]:
+        """`answered_kinds`, once for the clients of a process."""
+        if self._answered is None or self._answered[0] is not demands:
+            self._answered = demands, answered_kinds(demands)
+        return self._answered[1]
 
     def decode(
         self, kind: RequestKind, position: int, data: bytes, schema: MessageSchema
@@ -47,6 +56,26 @@ class DecodedParts:
         self._kind, self._known = None, {}
 
 
+class _Splits(Mapping[str, Embeddings]):
+    """The splits of a client's rows that it scores heads on."""
+
+    __slots__ = ("_held", "_names")
+
+    def __init__(self, held: ClientData | ClientRange, names: Sequence[str]):
+        self._held, self._names = held, names
+
+    def __getitem__(self, split: str) -> Embeddings:
+        if split not in self._names:
+            raise KeyError(split)
+        return getattr(self._held, split)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 class ClientHandler:
     """Answers requests for one client.
 
@@ -61,6 +90,8 @@ class ClientHandler:
         Keeps the method's state of this client over restarts.
     """
 
+    __slots__ = ("_answers", "_begun", "_cache", "_rows", "_sides", "_store", "client")
+
     def __init__(
         self,
         client: Client,
@@ -70,15 +101,16 @@ class ClientHandler:
     ):
         self.client, self._rows = client, rows
         self._cache, self._store = cache, store
-        self._answers = answered_kinds(client.settings.demands)
-        self._sides: dict[type[ClientSide], ClientSide] = {}
+        self._answers = cache.answered(client.settings.demands)
+        self._sides: list[ClientSide] = []
         self._begun = False
-        client.on_state = self._keep_state
+        if store is not None:
+            client.on_state = self._keep_state
 
     @classmethod
     def of(
         cls,
-        held: ClientData,
+        held: ClientData | ClientRange,
         settings: RoleSettings,
         scored: Sequence[str],
         memory: MemoryBudget,
@@ -91,21 +123,18 @@ class ClientHandler:
         The state of its method goes beside a checkpoint at `save_to`, see
         `ClientStore`.
         """
-        number, train = held.number, held.train
-        client = Client(
-            number, held.domain, train.features, train.labels, settings, memory
-        )
-        rows = {split: getattr(held, split) for split in scored}
-        store = ClientStore(save_to, number, asked) if save_to else None
-        return cls(client, rows, cache, store)
+        client = Client.of(held, settings, memory)
+        store = ClientStore(save_to, held.number, asked) if save_to else None
+        return cls(client, _Splits(held, scored), cache, store)
 
     def side(self, kind: type[S]) -> S:
         """The client's side of an exchange, made when it is first asked for."""
-        if kind not in self._sides:
-            self._sides[kind] = kind(self.client, self._rows)
-        found = self._sides[kind]
-        assert isinstance(found, kind)
-        return found
+        for side in self._sides:
+            if type(side) is kind:
+                return side
+        side = kind(self.client, self._rows)
+        self._sides.append(side)
+        return side
 
     def answer(self, kind: RequestKind, parts: Sequence[bytes]) -> tuple[bytes, ...]:
         """The answer to a request of this kind; empty if none is due.

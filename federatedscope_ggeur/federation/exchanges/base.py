@@ -158,6 +158,8 @@ class ClientSide:
         The client's own rows that it scores a head on.
     """
 
+    __slots__ = ("client", "rows")  # of which there may be very many
+
     def __init__(self, client: Client, rows: Mapping[str, Embeddings]):
         self.client, self.rows = client, rows
 

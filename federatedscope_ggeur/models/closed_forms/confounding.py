@@ -7,7 +7,6 @@ in one domain, they do not show how it looks in others. Then the scores are too 
 from __future__ import annotations
 
 import torch
-from scipy.special import fdtrc
 from torch import Tensor
 
 from federatedscope_ggeur.models.closed_forms.components import Components
@@ -136,4 +135,7 @@ def _chance(contrasts: Tensor, covariance: Tensor, free: int) -> float:
     most = float(len(covariance))
     rank = min(size**2 / square, most) if square > 0 else most
     ratio = _ratio(contrasts, covariance)
+    # Imported here: only a choice by rows left out takes it.
+    from scipy.special import fdtrc
+
     return float(fdtrc(len(contrasts) * rank, free * rank, ratio))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ from federatedscope_ggeur.federation.training_settings import check_batches
 from federatedscope_ggeur.federation.wire import limits
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.schema import Statistics
-from federatedscope_ggeur.geometry import Space, augment
+from federatedscope_ggeur.geometry import AugmentedSet, Space, augment
 from federatedscope_ggeur.models import trainable_part
 from federatedscope_ggeur.printable import get_logger
 from federatedscope_ggeur.rng import derive_seed
@@ -73,29 +74,15 @@ class AugmentationClient(ClientSide):
         client, own = self.client, self.client.settings.of(SetSettings)
         training = client.settings.training
         client.space = self._own_space() if space is None else space.space
-        told = client.counts >= client.settings.min_samples
-        used = told[client.labels] | own.train_withheld
-        rows, labels = chosen_rows(client.features, client.labels, used)
-        if prototypes is None:
-            prototypes = Prototypes(labels[:0], rows[:0])
-        elif prototypes.counts is not None:
-            prototypes = of_the_others(
-                prototypes, client.features, client.labels, client.space
-            )
-        recipe = client.recipe = augment(
-            rows,
-            labels,
-            geometry.shapes if geometry else {},
-            prototypes.prototypes,
-            prototypes.labels,
-            own.augmentation,
-            derive_seed(client.task.seed, client.number, "augment"),
-            client.space,
-        )
+        recipe = self._recipe(geometry, prototypes)
+        client.train_on(partial(self._recipe, geometry, prototypes))
+        rows, labels = recipe.features, recipe.own_labels
+        counts = client.counts
+        told = counts >= client.settings.min_samples
         weight = {
             "augmented": recipe.whole,
             "original": len(labels),
-            "statistics": int(client.counts[told].sum()),
+            "statistics": int(counts[told].sum()),
         }[own.weight]
         check_batches(client.model, training, recipe.rows, client.number)
         if training.drop_last and recipe.rows < training.batch_size:
@@ -115,6 +102,30 @@ class AugmentationClient(ClientSide):
         )
         client.aggregation_weight = float(weight)
         return PrepareReply(client.number, client.aggregation_weight, init_upload)
+
+    def _recipe(
+        self, geometry: Geometry | None, prototypes: Prototypes | None
+    ) -> AugmentedSet:
+        client, own = self.client, self.client.settings.of(SetSettings)
+        told = client.counts >= client.settings.min_samples
+        used = told[client.labels] | own.train_withheld
+        rows, labels = chosen_rows(client.features, client.labels, used)
+        if prototypes is None:
+            prototypes = Prototypes(labels[:0], rows[:0])
+        elif prototypes.counts is not None:
+            prototypes = of_the_others(
+                prototypes, client.features, client.labels, client.space
+            )
+        return augment(
+            rows,
+            labels,
+            geometry.shapes if geometry else {},
+            prototypes.prototypes,
+            prototypes.labels,
+            own.augmentation,
+            derive_seed(client.task.seed, client.number, "augment"),
+            client.space,
+        )
 
     def receive(self, message: InitBroadcast) -> None:
         """Keep the method's message to all clients."""

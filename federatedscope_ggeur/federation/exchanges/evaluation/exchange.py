@@ -374,8 +374,9 @@ class EvaluationExchange(Exchange):
         among: Collection[int] | None = None,
     ) -> dict[str, Score]:
         """Scores of a split by domain, of the clients `among` (default: all)."""
-        domains = self.server.client_domains
-        held = {k: d for k, d in domains.items() if among is None or k in among}
+        held: Mapping[int, str] = self.server.client_domains
+        if among is not None:
+            held = {k: held[k] for k in among}
         found = {r.client: r.scores[split] for r in reports if split in r.scores}
         return scores_by_domain(found, held)
 
@@ -453,9 +454,10 @@ class EvaluationExchange(Exchange):
         nothing.
         """
         server, (head, own) = self.server, scored
-        ready = {*self.course.membership.prepared, *server.unseen}
+        unseen = set(server.unseen)
+        ready = unseen.union(self.course.membership.prepared)
         return {
-            k: head if k in server.unseen else own
+            k: head if k in unseen else own
             for k in server.client_domains
             if k in ready or not self._in_space
         }

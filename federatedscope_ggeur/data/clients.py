@@ -1,0 +1,195 @@
+"""What clients hold: rows of their own, or ranges of rows that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Union, overload
+
+import numpy as np
+
+from federatedscope_ggeur.data.embeddings import Embeddings
+from federatedscope_ggeur.data.split import hold_out
+from federatedscope_ggeur.rng import numpy_generator
+
+SPLITS = ("train", "test", "val")
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """What one client holds; each part may have no rows.
+
+    Parameters
+    ----------
+    number : int
+        The client's number, from 1.
+    domain : str
+    train, test : Embeddings
+    val : Embeddings, optional
+        Rows for validation; none if not given.
+    """
+
+    number: int
+    domain: str
+    train: Embeddings
+    test: Embeddings
+    val: Embeddings = None
+
+    def __post_init__(self):
+        if self.val is None:
+            object.__setattr__(self, "val", self.train.select([]))
+
+    def hold_out(self, share: float, seed: int) -> ClientData:
+        """With a share of the training rows set aside for validation, by class.
+
+        Which ones depends on the seed and on who the client is alone.
+        """
+        if share == 0:
+            return self
+        labels = self.train.labels.numpy()
+        train, val = held_out(labels, share, seed, self.domain, self.number)
+        return replace(self, train=self.train.select(train), val=self.train.select(val))
+
+
+def held_out(
+    labels: np.ndarray, share: float, seed: int, domain: str, number: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers of the training and the validation rows of a client with `labels`."""
+    rng = numpy_generator(seed, "partition", domain, "val", number)
+    return hold_out(labels, share, rng)
+
+
+class ClientRanges(Sequence[ClientData]):
+    """Clients whose rows are ranges of rows that they share.
+
+    A client is a few numbers here. Its rows are views, made each time when they are
+    asked for: a federation may have very many clients, of which few are drawn.
+
+    Parameters
+    ----------
+    numbers : sequence of int, of length K
+        Ascending.
+    domains : sequence of str, of length K
+    rows : mapping from split to mapping from domain to Embeddings
+        The domain's rows of the split, client after client.
+    sizes : mapping from split to int array [K]
+        How many of these each client has.
+    """
+
+    def __init__(
+        self,
+        numbers: Sequence[int],
+        domains: Sequence[str],
+        rows: Mapping[str, Mapping[str, Embeddings]],
+        sizes: Mapping[str, np.ndarray],
+    ):
+        self.numbers, self.domains = list(numbers), list(domains)
+        self.rows, self.sizes = rows, sizes
+        self._ends = {split: _ends(sizes[split], self.domains) for split in SPLITS}
+        self._last: dict[str, tuple[int, Embeddings]] = {}
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> ClientData: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ClientData, ...]: ...
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        number, domain = self.numbers[index], self.domains[index]
+        parts = {split: self.part(index, split) for split in SPLITS}
+        return ClientData(number, domain, **parts)
+
+    def part(self, index: int, split: str) -> Embeddings:
+        """The rows of one split of the client at `index`."""
+        kept = self._last.get(split)
+        if kept is None or kept[0] != index:
+            last = int(self._ends[split][index])
+            first = last - int(self.sizes[split][index])
+            rows = self.rows[split][self.domains[index]].between(first, last)
+            kept = self._last[split] = index, rows
+        return kept[1]
+
+
+def _ends(sizes: np.ndarray, domains: Sequence[str]) -> np.ndarray:
+    """Where the range of each client ends among its domain's rows."""
+    names, codes = np.unique(np.array(domains, dtype=object), return_inverse=True)
+    ends = np.zeros(len(domains), dtype=np.int64)
+    for code in range(len(names)):
+        members = codes == code if len(names) > 1 else slice(None)
+        ends[members] = np.cumsum(sizes[members])
+    return ends
+
+
+class ClientRange:
+    """One client of `ClientRanges`, as a `ClientData` that holds no rows."""
+
+    __slots__ = ("_all", "_index")
+
+    def __init__(self, clients: ClientRanges, index: int):
+        self._all, self._index = clients, index
+
+    @property
+    def number(self) -> int:
+        return self._all.numbers[self._index]
+
+    @property
+    def domain(self) -> str:
+        return self._all.domains[self._index]
+
+    @property
+    def train(self) -> Embeddings:
+        return self._all.part(self._index, "train")
+
+    @property
+    def test(self) -> Embeddings:
+        return self._all.part(self._index, "test")
+
+    @property
+    def val(self) -> Embeddings:
+        return self._all.part(self._index, "val")
+
+
+Held = Union[ClientData, ClientRange]
+
+
+def held_lazily(clients: Sequence[ClientData]) -> Iterable[Held]:
+    """The clients, without their rows where these are ranges."""
+    if isinstance(clients, ClientRanges):
+        return (ClientRange(clients, index) for index in range(len(clients)))
+    return clients
+
+
+def sizes_of(clients: Sequence[ClientData], split: str) -> np.ndarray:
+    """How many rows of a split each client has: int array [K]."""
+    if isinstance(clients, ClientRanges):
+        return clients.sizes[split]
+    return np.array([len(getattr(one, split)) for one in clients], dtype=np.int64)
+
+
+def class_counts(clients: Sequence[ClientData], num_classes: int) -> np.ndarray:
+    """The rows to train on of each client and class: int array [K, C]."""
+    counts = np.zeros((len(clients), num_classes), dtype=np.int64)
+    if not isinstance(clients, ClientRanges):
+        for i, one in enumerate(clients):
+            labels = one.train.labels.numpy()
+            counts[i] = np.bincount(labels, minlength=num_classes)
+        return counts
+    domains = np.array(clients.domains, dtype=object)
+    for domain, rows in clients.rows["train"].items():
+        members = np.flatnonzero(domains == domain)
+        owners = np.repeat(members, clients.sizes["train"][members])
+        np.add.at(counts, (owners, rows.labels.numpy()), 1)
+    return counts
+
+
+def all_rows(clients: Sequence[ClientData]) -> Iterator[tuple[str, Embeddings]]:
+    """All rows by split, in as few pieces as they lie in."""
+    if isinstance(clients, ClientRanges):
+        for split, domains in clients.rows.items():
+            yield from ((split, rows) for rows in domains.values())
+        return
+    for one in clients:
+        yield from ((split, getattr(one, split)) for split in SPLITS)
