@@ -18,23 +18,27 @@ from federatedscope_ggeur.engines.fs.channel import (
     SERVER,
     ClientManager,
 )
-from federatedscope_ggeur.engines.fs.checkpoints import check_client_place
-from federatedscope_ggeur.engines.fs.config import check
-from federatedscope_ggeur.engines.fs.own_model import write_own_model
+from federatedscope_ggeur.engines.fs.checkpoints import (
+    check_client_place,
+    take_sigterm,
+)
+from federatedscope_ggeur.engines.fs.config import check, plain_config
 from federatedscope_ggeur.engines.fs.rejoining import Rejoining
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
+from federatedscope_ggeur.engines.site_folder import SiteFolder, site_results
 from federatedscope_ggeur.engines.text import text_key
-from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.federation.course.ending import Ending
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
-from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting.results import Status
+from federatedscope_ggeur.reporting import Results
+from federatedscope_ggeur.reporting.lines import percent
 from federatedscope_ggeur.transport import ConnectionLost
 
 logger = get_logger(__name__)
@@ -65,14 +69,13 @@ class GGEURClient(FSClient):
         self.model = self.trainer.model
         self.number = data.held.number
         self.ID = self.number
-        #: What was scored last, until a model of it is written.
-        self._scored: bytes | None = None
         if self.mode == "standalone":
             self.comm_manager = StandaloneCommManager(
                 comm_queue=kwargs["shared_comm_queue"], monitor=self._monitor
             )
         else:
             check_client_place(config, self.number)
+            self.leaves = self._site_folder()
             self.comm_manager = ClientManager(
                 kwargs["server_host"], kwargs["server_port"], config
             )
@@ -112,7 +115,7 @@ class GGEURClient(FSClient):
             could not be reached again within ``ggeur.deadline.join`` seconds, or was
             lost again and again.
         """
-        rejoining = Rejoining()
+        rejoining, leave_sigterm = Rejoining(), take_sigterm()
         try:
             while True:
                 try:
@@ -128,9 +131,10 @@ class GGEURClient(FSClient):
                     rejoining.joined()
         except BaseException as error:
             stopped = isinstance(error, KeyboardInterrupt)
-            self._leave_scored("interrupted" if stopped else "failed")
+            self.leaves.cut_off("interrupted" if stopped else "failed")
             raise
         finally:
+            leave_sigterm()
             self.comm_manager.close()
 
     def callback_for_request(self, message: Message):
@@ -144,6 +148,8 @@ class GGEURClient(FSClient):
                 self.number,
             )
             return
+        if self.mode == "distributed":
+            self.leaves.received(kind, message.content)
         try:
             answer = self.trainer.answer(kind, message.content)
         except GGEURError as error:
@@ -152,8 +158,6 @@ class GGEURClient(FSClient):
             raise
         if kind is PREPARE and self.mode == "distributed":
             self._log_notes()
-        if kind is EVALUATE and self.mode == "distributed":
-            self._scored = message.content[0]
         if answer:
             self._send(kind.answer_message, message.state, answer)
 
@@ -180,34 +184,37 @@ class GGEURClient(FSClient):
     def callback_funcs_for_finish(self, message: Message):
         """The final head, or the client's own, comes into `model`; FS ends its part."""
         client = self.trainer.client
+        if len(message.content) != 2:
+            problem = f"expected two parts, got {len(message.content)}"
+            raise MessageError(problem, field="parts", sender="the server")
         final = Broadcast.from_bytes(message.content[0], client.scored_schema)
-        self._scored = None
-        self._leave(final, "finished")
+        if self.mode == "distributed":
+            ending = Ending.from_bytes(message.content[1])
+            self._tell_of(self.leaves.finish(final, ending))
         self.trainer.take_head(self.trainer.own_params(final))
         self.model = self.trainer.model
         logger.info("client %d: the run is finished", self.number)
         self._monitor.finish_fl()
 
-    def _leave(self, scored: Broadcast, status: Status) -> None:
-        """Distributed mode: write the client's own model, where it has one. (In
-        standalone mode the server writes those of all clients.)"""
-        settings, client = self.trainer.settings, self.trainer.client
-        own = settings.plan.leaves_own(client.task.method)
-        if self.mode == "distributed" and (own or client.personal is not None):
-            write_own_model(self._cfg, self.data, client, scored, status)
-            logger.info("client %d: its own model is in its folder", self.number)
+    def _site_folder(self) -> SiteFolder:
+        data, cfg, trainer = self.data, self._cfg, self.trainer
+        begun = site_results(
+            "federatedscope distributed",
+            cfg,
+            data.held,
+            data.class_names,
+            data.encoder,
+            plain_config(cfg),
+        )
+        plan = trainer.settings.plan
+        return SiteFolder(cfg.outdir, begun, data.held, trainer.client, plan)
 
-    def _leave_scored(self, status: Status) -> None:
-        """The run is cut off: write what was scored last."""
-        if self._scored is None:
-            return
-        data, self._scored = self._scored, None
-        try:
-            self._leave(
-                Broadcast.from_bytes(data, self.trainer.client.scored_schema), status
-            )
-        except GGEURError as error:  # what ended the run is the error to raise
-            logger.warning("its own model is not written: %s", error)
+    def _tell_of(self, left: Results) -> None:
+        score = left.final.avg
+        own = "" if score is None else f"; on its own test rows {percent(score)}%"
+        logger.info(
+            "client %d: the model is in %s%s", self.number, self._cfg.outdir, own
+        )
 
     def _is_new(self) -> bool:
         """Whether the server has not noticed yet that this process is another one."""
@@ -221,6 +228,8 @@ class GGEURClient(FSClient):
 
     def _send(self, message_type: str, state: int, parts: tuple[bytes, ...]) -> None:
         size = sum(map(len, parts))
+        if self.mode == "distributed":
+            self.leaves.sent(parts)
         self._monitor.track_upload_bytes(size)
         self.comm_manager.send(
             Message(

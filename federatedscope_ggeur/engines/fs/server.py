@@ -320,12 +320,13 @@ class GGEURServer(FSServer):
         history, server = federation.history, federation.coordinator.server
         if server.settings.demands.keeps_best or history.scaling is not None:
             self.models[0] = self._model = history.model()
+        ending = history.ending(self._cfg.ggeur.share_results).to_bytes()
         finals, alike = history.finals(), {}
         for k in federation.membership.connected:
             alike.setdefault(id(finals[k]), []).append(k)
         for numbers in alike.values():
             final = finals[numbers[0]].to_bytes()
-            self._send(msg_type, numbers, (final,), self.state)
+            self._send(msg_type, numbers, (final, ending), self.state)
 
     # scores, in FS's own files
 
