@@ -10,6 +10,7 @@ from federatedscope.core.workers import Server as FSServer
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import switches
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
+from federatedscope_ggeur.engines.facts import facts_of
 from federatedscope_ggeur.engines.fs.channel import (
     CONVERGED,
     FAILED,
@@ -85,6 +86,7 @@ class GGEURServer(FSServer):
             self.comm_manager = ServerManager(
                 kwargs["host"], kwargs["port"], self.client_num, config
             )
+            self.comm_manager.hub.facts = facts_of(self.federation.membership)
             seconds = config.ggeur.deadline.join
             self._leading = DistributedRun(self, self.comm_manager.hub, seconds)
             logger.info("listening on %s:%d", kwargs["host"], self.comm_manager.port)

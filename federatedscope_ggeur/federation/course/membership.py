@@ -103,6 +103,15 @@ class Membership:
         return self._agreement.handshake
 
     @property
+    def agreed(self) -> dict[str, Any]:
+        """The fields of it that are settled."""
+        return self._agreement.known
+
+    def expects(self, number: int) -> bool:
+        """Whether a client of this number may join."""
+        return number in self._wanted
+
+    @property
     def client_domains(self) -> dict[int, str]:
         """The domain of each client of the run, by number."""
         return dict(sorted({**self._expected, **self.joined}.items()))
