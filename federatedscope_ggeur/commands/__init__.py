@@ -100,6 +100,9 @@ COMMANDS = {
     ),
     "serve": Command("join", "--cfg FILE", "lead a federation of real sites", SITES),
     "join": Command("join", "--cfg FILE", "take part in it, as one site", SITES),
+    "healthy": Command(
+        "join", "--cfg FILE", "say whether serve or join goes on: exit status 0", SITES
+    ),
     "token": Command(
         "token", "SECRET N", "make client N's join token for a distributed run", SITES
     ),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from federatedscope_ggeur.commands import command_parser
+from federatedscope_ggeur.printable import say
 
 
 def join(arguments: Sequence[str]) -> int:
@@ -16,6 +18,24 @@ def join(arguments: Sequence[str]) -> int:
 def serve(arguments: Sequence[str]) -> int:
     """Lead the federation that the file describes."""
     return _start("serve", "server", arguments)
+
+
+def healthy(arguments: Sequence[str]) -> int:
+    """Returns 0 while the process that this file started goes on, else 1."""
+    options = role_parser("healthy", "For systemd, containers, monitors.").parse_args(
+        arguments
+    )
+    from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
+    from federatedscope_ggeur.engines.watch import is_fresh
+
+    path = Path(options.cfg).resolve()
+    said = dict(read_yaml(path))
+    place = path.parent / said.get("outdir", "exp") / said.get("expname", "")
+    # FS puts a later run into a folder below the first one's.
+    folders = [place, *sorted(place.glob("sub_exp_*"))]
+    good = any(map(is_fresh, folders))
+    say("goes on" if good else f"nothing goes on in '{place}'")
+    return 0 if good else 1
 
 
 def role_parser(name: str, more: str = "") -> argparse.ArgumentParser:

@@ -27,6 +27,7 @@ from federatedscope_ggeur.engines.fs.rejoining import Rejoining
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
 from federatedscope_ggeur.engines.site_folder import SiteFolder, site_results
 from federatedscope_ggeur.engines.text import text_key
+from federatedscope_ggeur.engines.watch import Watch, closing
 from federatedscope_ggeur.errors import GGEURError, MessageError
 from federatedscope_ggeur.federation.course.ending import Ending
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
@@ -80,6 +81,8 @@ class GGEURClient(FSClient):
                 kwargs["server_host"], kwargs["server_port"], config
             )
         self.local_address = None
+        self._watch: Watch | None = None
+        self._doing, self._runs = "", False
 
     def _register_default_handlers(self):
         for kind in all_kinds():
@@ -92,6 +95,18 @@ class GGEURClient(FSClient):
 
     def join_in(self):
         """Tell the server who this is and what it must have in common with it."""
+        self._doing = "waiting for the server to take this client"
+        if self.mode == "distributed" and self._watch is None:
+            role = f"client {self.number}"
+            self._watch = Watch(self._cfg.outdir, role, lambda: {"doing": self._doing})
+        try:
+            self._join_in()
+        except BaseException:
+            if self._watch is not None and not self._runs:
+                self._watch.close("failed")
+            raise
+
+    def _join_in(self) -> None:
         data = self.data
         handshake = Handshake(
             data.class_names,
@@ -115,10 +130,16 @@ class GGEURClient(FSClient):
             could not be reached again within ``ggeur.deadline.join`` seconds, or was
             lost again and again.
         """
+        with closing(self._watch):
+            self._runs = True
+            self._answer_all()
+
+    def _answer_all(self) -> None:
         rejoining, leave_sigterm = Rejoining(), take_sigterm()
         try:
             while True:
                 try:
+                    self._doing = "waiting for the server"
                     message = self.comm_manager.receive()
                     self._monitor.track_download_bytes(sum(map(len, message.content)))
                     self.msg_handlers.get(message.msg_type, self._unknown)(message)
@@ -141,6 +162,7 @@ class GGEURClient(FSClient):
         """Any request of the server: the role's answer goes back."""
         kind = next(k for k in all_kinds() if k.message == message.msg_type)
         self.state = message.state
+        self._doing = f"answering: {kind.name.replace('_', ' ')} (round {self.state})"
         if kind is TRAIN and self._is_new():
             logger.warning(
                 "client %d: a request to train that was meant for the connection "

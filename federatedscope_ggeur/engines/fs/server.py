@@ -34,6 +34,7 @@ from federatedscope_ggeur.engines.fs.robust import (
     least_clients,
 )
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
+from federatedscope_ggeur.engines.watch import Watch, closing, server_status
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.exchanges import Absence, Request
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
@@ -395,7 +396,14 @@ class GGEURServer(FSServer):
         GGEURError
             Too few clients joined or are left (``ggeur.quorum``); it names the missing.
         """
-        self._leading.run()
+        watch = Watch(self._cfg.outdir, "server", self._status)
+        with closing(watch):
+            self._leading.run()
+
+    def _status(self) -> dict:
+        federation = self.federation
+        history = getattr(federation, "history", None)
+        return server_status(federation.membership, self.driver, history)
 
     def count_download(self, size: int) -> None:
         """Count bytes that have arrived, for FS's monitor."""

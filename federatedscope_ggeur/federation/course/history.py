@@ -101,6 +101,11 @@ class History:
             self.checkpoints.flush()
 
     @property
+    def total(self) -> int:
+        """How many rounds there are to be."""
+        return self._coordinator.server.rounds
+
+    @property
     def awaits_end(self) -> bool:
         """Whether something is due after the last round; see `end`."""
         demands = self._coordinator.server.settings.demands

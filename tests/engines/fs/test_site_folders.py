@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 from federatedscope_ggeur.cfg_ggeur.load import load_config
 from federatedscope_ggeur.cli import main
 from federatedscope_ggeur.engines.run import load_federated_data
+from federatedscope_ggeur.engines.watch import STATUS_FILE
 from federatedscope_ggeur.predictor import Predictor
 from federatedscope_ggeur.reporting import read_results
 
@@ -53,6 +55,14 @@ def test_every_client_leaves_the_model_and_its_own_scores(
     clients = {number: one.client(number) for number in EVERYONE}
     check_same_head(server, list(clients.values()), embedded(*HARD))
     check_own_scores(clients, held)
+    for worker in (server, *clients.values()):
+        status = json.loads((worker.run_folder / STATUS_FILE).read_text())
+        assert (status["state"], status["doing"]) == ("finished", "")
+    status = json.loads((server.run_folder / STATUS_FILE).read_text())
+    assert (status["rounds_done"], status["rounds"]) == (3, 3)
+    assert status["clients"] == dict.fromkeys("1234", "here")
+    assert "round 2 of 3 is over, " in server.output
+    assert "results.json, the head and the curve are in exp/" in server.output
     theirs = read_results(server.run_folder).final
     assert 0.1 < theirs.avg < 0.95
     head = (server.run_folder / "head.safetensors").read_bytes()
@@ -136,3 +146,20 @@ def test_secure_sums_say_which_classes_the_head_lacks(fleet, held, tmp_path):
         (note,) = read_results(worker.run_folder).notes
         named = set(note[note.index("(") + 1 : note.index(")")].split(", "))
         assert kept_back <= named
+
+
+def test_a_server_whose_clients_have_all_left_with_an_error_says_what_they_said(fleet):
+    """It does not wait for its deadline: nobody is left to come."""
+    one = fleet("federate.client_num", 3, "ggeur.deadline.join", 600)
+    server = one.server()
+    server.wait_for("listening on")
+    clients = [one.client(number, "seed", 77) for number in (1, 2, 3)]
+    assert [worker.wait() for worker in (*clients, server)] == [1] * 4
+    said = server.output[server.output.index("error: ") :]
+    assert "all clients have left with an error" in said
+    for number in (1, 2, 3):
+        assert f"client {number} refused" in said
+    assert "seed is '77' there" in said
+    status = json.loads((server.run_folder / STATUS_FILE).read_text())
+    assert status["state"] == "failed"
+    assert status["clients"]["1"].startswith("lost: message from client 1 refused")
