@@ -95,8 +95,8 @@ def _write_models(
         write_atomically(folder / STRANGENESS_FILE, data)
 
 
-def read_results(folder: str | os.PathLike, name: str = RESULTS_FILE) -> Results:
-    """The ``results.json`` of a run's folder, or another file of results in it.
+def read_results(folder: str | os.PathLike) -> Results:
+    """The ``results.json`` of a run's folder.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def read_results(folder: str | os.PathLike, name: str = RESULTS_FILE) -> Results
         The file is missing, broken, of another version or of another kind; the message
         names it.
     """
-    path = Path(folder) / name
+    path = Path(folder) / RESULTS_FILE
     try:
         return Results.from_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
