@@ -7,6 +7,7 @@ from federatedscope_ggeur.settings import (
     Key,
     alike,
     names,
+    one_of,
     positive_up_to,
     text,
     whole,
@@ -56,6 +57,13 @@ DISTRIBUTED_KEYS = (
         join_secret="Distributed, server: file with the secret that join tokens are "
         "made of (`ggeur token`); clients must then have one.",
         join_token="Distributed, client: file with its join token.",
+    ),
+    Key(
+        "share_results",
+        False,
+        "Distributed, server: send every client the accuracy of each domain at "
+        "the end; with one client in a domain it is that client's.",
+        one_of(True, False),
     ),
     Key(
         "agreed.class_names",

@@ -10,8 +10,9 @@ from typing import NamedTuple
 PROGRAM = "ggeur"
 INTERRUPTED = 130
 #: Groups of commands, in the order of the help.
-BEFORE, RUN, AFTER, ATTACK, FS, SET_UP = GROUPS = (
-    "before a run", "runs", "after a run", "privacy", "with FederatedScope", "set-up",
+BEFORE, RUN, SITES, AFTER, ATTACK, FS, SET_UP = GROUPS = (
+    "before a run", "runs", "real sites", "after a run", "privacy",
+    "with FederatedScope", "set-up",
 )  # fmt: skip
 
 
@@ -88,8 +89,22 @@ COMMANDS = {
     "report": Command(
         "report", "FOLDER...", "write tables and figures of runs and studies"
     ),
+    "certificates": Command(
+        "certificates",
+        "FILE",
+        "make a folder for each site: settings, certificate, token",
+        SITES,
+    ),
+    "check": Command(
+        "check", "--cfg FILE", "say what would keep a site from joining", SITES
+    ),
+    "serve": Command("join", "--cfg FILE", "lead a federation of real sites", SITES),
+    "join": Command("join", "--cfg FILE", "take part in it, as one site", SITES),
+    "healthy": Command(
+        "join", "--cfg FILE", "say whether serve or join goes on: exit status 0", SITES
+    ),
     "token": Command(
-        "token", "SECRET N", "make client N's join token for a distributed run", FS
+        "token", "SECRET N", "make client N's join token for a distributed run", SITES
     ),
     "doctor": Command(
         "doctor", "", "say what is installed, and what is missing for what", SET_UP

@@ -26,7 +26,6 @@ from federatedscope_ggeur.models import (
 )
 from federatedscope_ggeur.models.strangeness import Strangeness
 from federatedscope_ggeur.reporting import (
-    CLIENT_FILE,
     HEAD_FILE,
     OWN_FOLDER,
     RESULTS_FILE,
@@ -42,9 +41,7 @@ Tensors = Mapping[str, Tensor]
 
 
 class LeftModels:
-    """The models in a run's folder, or in a client's folder.
-
-    A client's folder is that of a distributed run whose clients keep their own models.
+    """The models in a run's folder, or in that of a client of a distributed run.
 
     Parameters
     ----------
@@ -238,8 +235,6 @@ def _of_two_runs(path: Path, other: str) -> DataError:
 
 
 def _read_results(folder: Path) -> Results:
-    if (folder / CLIENT_FILE).is_file():
-        return read_results(folder, CLIENT_FILE)
     if not (folder / RESULTS_FILE).is_file():
         raise ConfigError(
             f"--run: '{folder}' is not the folder of a run that got beyond its first "

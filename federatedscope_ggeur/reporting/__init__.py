@@ -30,6 +30,7 @@ from federatedscope_ggeur.reporting.records import (
     Round0,
     RoundRecord,
     Screening,
+    SharedScores,
     SumsRecord,
     TemperatureScaling,
     WorstClient,
@@ -42,7 +43,6 @@ from federatedscope_ggeur.reporting.results import (
     results_table,
 )
 from federatedscope_ggeur.reporting.run import (
-    CLIENT_FILE,
     HEAD_FILE,
     OWN_FOLDER,
     RESULTS_FILE,

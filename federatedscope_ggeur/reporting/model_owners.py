@@ -23,7 +23,7 @@ def numbers_of_rows(
     Parameters
     ----------
     clients : int or sequence of int
-        None is refused.
+        None is refused, but where one client alone is known.
     rows : int
     known : sequence of ClientInfo
         The clients that have a model.
@@ -40,6 +40,8 @@ def numbers_of_rows(
     # Imported here: reading and writing results needs no numpy.
     import numpy as np
 
+    if clients is None and len(known) == 1:
+        clients = known[0].number
     if clients is None:
         raise DataError(
             f"{name}: every client has a model of its own; say whose predicts: one "

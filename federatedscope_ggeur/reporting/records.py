@@ -104,6 +104,23 @@ class WorstClient:
 
 
 @dataclass(frozen=True)
+class SharedScores:
+    """The whole federation's table in a site's folder (``ggeur.share_results``).
+
+    Attributes
+    ----------
+    accuracy : dict of str to float
+        For each domain that was scored, as in the server's `Final`.
+    avg, std : float or None
+        `average` of `accuracy`.
+    """
+
+    accuracy: dict[str, Share]
+    avg: Optional[Share]
+    std: Optional[Share]
+
+
+@dataclass(frozen=True)
 class RoundRecord:
     """One round, or a head that was made without rounds, and its scores.
 

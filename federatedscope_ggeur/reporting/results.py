@@ -38,6 +38,7 @@ from federatedscope_ggeur.reporting.records import (
     Round0,
     RoundRecord,
     Screening,
+    SharedScores,
     TemperatureScaling,
 )
 from federatedscope_ggeur.reporting.summary import average, summarise
@@ -48,7 +49,7 @@ from federatedscope_ggeur.version import __version__
 if TYPE_CHECKING:
     import numpy as np
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 Status = Literal["finished", "interrupted", "failed"]
 _REPORTED_PACKAGES = ("torch", "numpy", "scikit-learn", "scikit-image", "safetensors")
 _OUTPUT_KEYS = ("outdir", "expname", "expname_tag")
@@ -105,6 +106,9 @@ class Results:
         The notes of the run, at its start and in round 0.
     provenance : Provenance or None
         Where and how the run was made.
+    shared : SharedScores or None
+        In a site's folder the table of the whole federation, where the server shares
+        it; everything else there is what the site itself knows.
     model : Model or None
         The trained model; None if there is no global one. The file does not hold it,
         and equality ignores it. The same is true of the next three.
@@ -140,6 +144,7 @@ class Results:
     notes: list[str] = field(default_factory=list)
     provenance: Optional[Provenance] = None
     temperature_scaling: Optional[TemperatureScaling] = None
+    shared: Optional[SharedScores] = None
     model: Any = field(default=None, repr=False, compare=False)
     own_models: Any = field(default=None, repr=False, compare=False)
     strange: Any = field(default=None, repr=False, compare=False)

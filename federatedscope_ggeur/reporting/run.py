@@ -14,9 +14,8 @@ from federatedscope_ggeur.reporting.results import Results, metrics_csv
 
 #: Files in a run's folder.
 RESULTS_FILE, HEAD_FILE = "results.json", "head.safetensors"
-#: The folder of clients' own models, in a run's folder or, in distributed mode, in a
-#: client's; and the file in a client's folder that tells `predict` about the run.
-OWN_FOLDER, CLIENT_FILE = "heads", "client.json"
+#: The folder of clients' own models.
+OWN_FOLDER = "heads"
 STRANGENESS_FILE = "strangeness.safetensors"
 
 
@@ -62,11 +61,9 @@ def write_left(
     results: Results,
     head: bytes | None,
     own: Iterable[tuple[int, bytes]],
-    file: str = RESULTS_FILE,
 ) -> None:
-    """Write what `predict` needs: the files of `write_run` without table and curve.
-
-    A client of a distributed run writes what it knows of the run into `CLIENT_FILE`.
+    """Write what `predict` needs, and what a client of a distributed run leaves: the
+    files of `write_run` without table and curve.
 
     Raises
     ------
@@ -74,7 +71,7 @@ def write_left(
         A file cannot be written.
     """
     folder = Path(folder)
-    write_atomically(folder / file, results.to_json())
+    write_atomically(folder / RESULTS_FILE, results.to_json())
     _write_models(folder, results, head, own)
 
 
@@ -98,8 +95,8 @@ def _write_models(
         write_atomically(folder / STRANGENESS_FILE, data)
 
 
-def read_results(folder: str | os.PathLike, name: str = RESULTS_FILE) -> Results:
-    """The ``results.json`` of a run's folder, or another file of results in it.
+def read_results(folder: str | os.PathLike) -> Results:
+    """The ``results.json`` of a run's folder.
 
     Raises
     ------
@@ -107,7 +104,7 @@ def read_results(folder: str | os.PathLike, name: str = RESULTS_FILE) -> Results
         The file is missing, broken, of another version or of another kind; the message
         names it.
     """
-    path = Path(folder) / name
+    path = Path(folder) / RESULTS_FILE
     try:
         return Results.from_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

@@ -30,6 +30,8 @@ JOIN = "join_in"
 #: will send no more. ALIVE: the server is still there.
 WELCOME, LEAVE = "transport.welcome", "transport.leave"
 ALIVE = "transport.alive"
+#: A client asks what the server knows, and does not join.
+ASKING = "transport.asking"
 PARTS_LIMIT = 64
 LARGEST_NUMBER = 2**31 - 1
 _LARGEST_SIZE = 2**60
@@ -149,6 +151,18 @@ def read_join(
         )
     who = Introduction(header["number"], header["token"])
     return _envelope(header, frames, settings, sender), who
+
+
+def asking_frame(who: Introduction, settings: TransportSettings) -> bytes:
+    """What a client sends that only asks: who it is, and nothing else."""
+    (frame,) = to_frames(Envelope(ASKING), settings, who)
+    return frame
+
+
+def read_asking(frame: bytes, settings: TransportSettings, sender: str) -> Introduction:
+    """Who asks. Raises as `read_envelope` does."""
+    header = _header(frame, _JOINING, 0, sender)
+    return Introduction(header["number"], header["token"])
 
 
 def _join_limit(settings: TransportSettings) -> int:

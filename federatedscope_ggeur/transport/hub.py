@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -19,16 +19,21 @@ from federatedscope_ggeur.transport.frames import (
     WELCOME,
     Envelope,
     Introduction,
+    read_asking,
     read_envelope,
     read_join,
     to_frames,
 )
 from federatedscope_ggeur.transport.security import check_token
 from federatedscope_ggeur.transport.settings import (
+    ASK,
+    HEALTH,
+    HEALTH_SERVICE,
     JOIN_PATIENCE,
     METHOD,
     REASON,
     SERVICE,
+    SERVING,
     TransportSettings,
     require_grpc,
     server_options,
@@ -96,6 +101,12 @@ class Hub:
         The most bytes that a client's message may have until `expect` says otherwise;
         default: `settings.max_message`.
 
+    Attributes
+    ----------
+    facts : callable (client number, whether it has a stream) -> bytes
+        What a client is told that asks before it joins; with tokens, only one that has
+        a right one. It is called in a thread of its own.
+
     Raises
     ------
     ConfigError
@@ -131,11 +142,21 @@ class Hub:
                 "ggeur.join_secret is set without TLS: tokens travel in the clear and "
                 "can be stolen on the way; set ggeur.tls.certificate and ggeur.tls.key"
             )
-        handler = self._grpc.stream_stream_rpc_method_handler(self._serve)
+        self.facts: Callable[[int, bool], bytes] = lambda number, is_taken: b""
+        grpc = self._grpc
+        joining = grpc.stream_stream_rpc_method_handler(self._serve)
+        asking = grpc.unary_unary_rpc_method_handler(self._answer)
+        # Our own: its one message has two bytes, and grpcio-health-checking needs a
+        # newer protobuf than FederatedScope.
+        health = grpc.unary_unary_rpc_method_handler(lambda request, _: SERVING)
         self._server = self._grpc.server(
             DaemonThreads(),
             handlers=[
-                self._grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler})
+                grpc.method_handlers_generic_handler(name, methods)
+                for name, methods in (
+                    (SERVICE, {METHOD: joining, ASK: asking}),
+                    (HEALTH_SERVICE, {HEALTH: health}),
+                )
             ],
             options=server_options(settings),
             maximum_concurrent_rpcs=(
@@ -286,6 +307,23 @@ class Hub:
             with self._lock:
                 self._open.discard(stream)
                 self._waiting.leave(stream)
+
+    def _answer(self, request: bytes, context: Any) -> bytes:
+        """gRPC's handler of a client that asks; it takes no place."""
+        try:
+            who = read_asking(request, self._settings, context.peer())
+            problem = ""
+            if self._secret is not None:
+                problem = check_token(self._secret, who.number, who.token)
+            if problem:
+                raise Refused(problem)
+        except GGEURError as error:
+            self._log.warning("%s asked, and was refused: %s", context.peer(), error)
+            self._say_why(context, Goodbye(str(error), refused=True))
+            return b""
+        with self._lock:
+            is_taken = who.number in self._joined
+        return self.facts(who.number, is_taken)
 
     def _say_why(self, context: Any, goodbye: Goodbye) -> None:
         if goodbye.is_full:

@@ -30,16 +30,21 @@ def handshake_problem(address: str, security: Security) -> str:
 
     "" if nothing does, or if no server is there.
     """
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
     try:
-        with socket.create_connection((host, int(port)), PATIENCE) as plain:
+        host, port = split_address(address)
+        with socket.create_connection((host, port), PATIENCE) as plain:
             plain.settimeout(PATIENCE)
             if not security.authority:
                 return _without_tls(plain)
             return _with_tls(plain, host, security)
     except (OSError, ValueError):
         return ""
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port; `ValueError` if there is no port."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def _without_tls(plain: socket.socket) -> str:

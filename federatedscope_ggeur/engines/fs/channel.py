@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from federatedscope.core.message import Message
 
+from federatedscope_ggeur.engines.fs.streams import transport_settings
 from federatedscope_ggeur.errors import GGEURError
 from federatedscope_ggeur.federation.wire.limits import PLAIN
 from federatedscope_ggeur.printable import get_logger
@@ -21,9 +22,7 @@ from federatedscope_ggeur.transport import (
     Hub,
     Link,
     Refused,
-    Security,
     StreamEnded,
-    TransportSettings,
 )
 
 SERVER = 0
@@ -32,29 +31,6 @@ JOIN, CONVERGED, FINISH, FAILED = "join_in", "converged", "finish", "failed"
 _PAUSE = 1.0  # s, between attempts to join again
 
 logger = get_logger(__name__)
-
-
-def transport_settings(cfg) -> TransportSettings:
-    """The transport in `cfg.distribute` and `cfg.ggeur`."""
-    distribute, ggeur = cfg.distribute, cfg.ggeur
-    longest = min(
-        distribute.grpc_max_send_message_length,
-        distribute.grpc_max_receive_message_length,
-    )
-    return TransportSettings(
-        max_message=longest,
-        max_frame=min(TransportSettings.max_frame, longest),
-        compression=distribute.grpc_compression.lower(),
-        join_deadline=ggeur.deadline.join,
-        security=Security(
-            certificate=ggeur.tls.certificate,
-            key=ggeur.tls.key,
-            authority=ggeur.tls.authority,
-            join_secret=ggeur.join_secret,
-            join_token=ggeur.join_token,
-        ),
-        http_proxy=distribute.grpc_enable_http_proxy,
-    )
 
 
 class _Manager:

@@ -18,23 +18,28 @@ from federatedscope_ggeur.engines.fs.channel import (
     SERVER,
     ClientManager,
 )
-from federatedscope_ggeur.engines.fs.checkpoints import check_client_place
-from federatedscope_ggeur.engines.fs.config import check
-from federatedscope_ggeur.engines.fs.own_model import write_own_model
+from federatedscope_ggeur.engines.fs.checkpoints import (
+    check_client_place,
+    take_sigterm,
+)
+from federatedscope_ggeur.engines.fs.config import check, plain_config
 from federatedscope_ggeur.engines.fs.rejoining import Rejoining
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
+from federatedscope_ggeur.engines.site_folder import SiteFolder, site_results
 from federatedscope_ggeur.engines.text import text_key
-from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.engines.watch import Watch, closing
+from federatedscope_ggeur.errors import GGEURError, MessageError
+from federatedscope_ggeur.federation.course.ending import Ending
 from federatedscope_ggeur.federation.exchanges.augmentation.exchange import PREPARE
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
-from federatedscope_ggeur.federation.exchanges.evaluation.exchange import EVALUATE
 from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
 from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
 from federatedscope_ggeur.federation.holdings import Holdings
 from federatedscope_ggeur.federation.wire.declared import Declared
 from federatedscope_ggeur.federation.wire.handshake import Handshake, Join
 from federatedscope_ggeur.printable import get_logger
-from federatedscope_ggeur.reporting.results import Status
+from federatedscope_ggeur.reporting import Results
+from federatedscope_ggeur.reporting.lines import percent
 from federatedscope_ggeur.transport import ConnectionLost
 
 logger = get_logger(__name__)
@@ -65,18 +70,19 @@ class GGEURClient(FSClient):
         self.model = self.trainer.model
         self.number = data.held.number
         self.ID = self.number
-        #: What was scored last, until a model of it is written.
-        self._scored: bytes | None = None
         if self.mode == "standalone":
             self.comm_manager = StandaloneCommManager(
                 comm_queue=kwargs["shared_comm_queue"], monitor=self._monitor
             )
         else:
             check_client_place(config, self.number)
+            self.leaves = self._site_folder()
             self.comm_manager = ClientManager(
                 kwargs["server_host"], kwargs["server_port"], config
             )
         self.local_address = None
+        self._watch: Watch | None = None
+        self._doing, self._runs = "", False
 
     def _register_default_handlers(self):
         for kind in all_kinds():
@@ -89,6 +95,18 @@ class GGEURClient(FSClient):
 
     def join_in(self):
         """Tell the server who this is and what it must have in common with it."""
+        self._doing = "waiting for the server to take this client"
+        if self.mode == "distributed" and self._watch is None:
+            role = f"client {self.number}"
+            self._watch = Watch(self._cfg.outdir, role, lambda: {"doing": self._doing})
+        try:
+            self._join_in()
+        except BaseException:
+            if self._watch is not None and not self._runs:
+                self._watch.close("failed")
+            raise
+
+    def _join_in(self) -> None:
         data = self.data
         handshake = Handshake(
             data.class_names,
@@ -112,10 +130,16 @@ class GGEURClient(FSClient):
             could not be reached again within ``ggeur.deadline.join`` seconds, or was
             lost again and again.
         """
-        rejoining = Rejoining()
+        with closing(self._watch):
+            self._runs = True
+            self._answer_all()
+
+    def _answer_all(self) -> None:
+        rejoining, leave_sigterm = Rejoining(), take_sigterm()
         try:
             while True:
                 try:
+                    self._doing = "waiting for the server"
                     message = self.comm_manager.receive()
                     self._monitor.track_download_bytes(sum(map(len, message.content)))
                     self.msg_handlers.get(message.msg_type, self._unknown)(message)
@@ -128,15 +152,17 @@ class GGEURClient(FSClient):
                     rejoining.joined()
         except BaseException as error:
             stopped = isinstance(error, KeyboardInterrupt)
-            self._leave_scored("interrupted" if stopped else "failed")
+            self.leaves.cut_off("interrupted" if stopped else "failed")
             raise
         finally:
+            leave_sigterm()
             self.comm_manager.close()
 
     def callback_for_request(self, message: Message):
         """Any request of the server: the role's answer goes back."""
         kind = next(k for k in all_kinds() if k.message == message.msg_type)
         self.state = message.state
+        self._doing = f"answering: {kind.name.replace('_', ' ')} (round {self.state})"
         if kind is TRAIN and self._is_new():
             logger.warning(
                 "client %d: a request to train that was meant for the connection "
@@ -144,6 +170,8 @@ class GGEURClient(FSClient):
                 self.number,
             )
             return
+        if self.mode == "distributed":
+            self.leaves.received(kind, message.content)
         try:
             answer = self.trainer.answer(kind, message.content)
         except GGEURError as error:
@@ -152,8 +180,6 @@ class GGEURClient(FSClient):
             raise
         if kind is PREPARE and self.mode == "distributed":
             self._log_notes()
-        if kind is EVALUATE and self.mode == "distributed":
-            self._scored = message.content[0]
         if answer:
             self._send(kind.answer_message, message.state, answer)
 
@@ -180,34 +206,37 @@ class GGEURClient(FSClient):
     def callback_funcs_for_finish(self, message: Message):
         """The final head, or the client's own, comes into `model`; FS ends its part."""
         client = self.trainer.client
+        if len(message.content) != 2:
+            problem = f"expected two parts, got {len(message.content)}"
+            raise MessageError(problem, field="parts", sender="the server")
         final = Broadcast.from_bytes(message.content[0], client.scored_schema)
-        self._scored = None
-        self._leave(final, "finished")
+        if self.mode == "distributed":
+            ending = Ending.from_bytes(message.content[1])
+            self._tell_of(self.leaves.finish(final, ending))
         self.trainer.take_head(self.trainer.own_params(final))
         self.model = self.trainer.model
         logger.info("client %d: the run is finished", self.number)
         self._monitor.finish_fl()
 
-    def _leave(self, scored: Broadcast, status: Status) -> None:
-        """Distributed mode: write the client's own model, where it has one. (In
-        standalone mode the server writes those of all clients.)"""
-        settings, client = self.trainer.settings, self.trainer.client
-        own = settings.plan.leaves_own(client.task.method)
-        if self.mode == "distributed" and (own or client.personal is not None):
-            write_own_model(self._cfg, self.data, client, scored, status)
-            logger.info("client %d: its own model is in its folder", self.number)
+    def _site_folder(self) -> SiteFolder:
+        data, cfg, trainer = self.data, self._cfg, self.trainer
+        begun = site_results(
+            "federatedscope distributed",
+            cfg,
+            data.held,
+            data.class_names,
+            data.encoder,
+            plain_config(cfg),
+        )
+        plan = trainer.settings.plan
+        return SiteFolder(cfg.outdir, begun, data.held, trainer.client, plan)
 
-    def _leave_scored(self, status: Status) -> None:
-        """The run is cut off: write what was scored last."""
-        if self._scored is None:
-            return
-        data, self._scored = self._scored, None
-        try:
-            self._leave(
-                Broadcast.from_bytes(data, self.trainer.client.scored_schema), status
-            )
-        except GGEURError as error:  # what ended the run is the error to raise
-            logger.warning("its own model is not written: %s", error)
+    def _tell_of(self, left: Results) -> None:
+        score = left.final.avg
+        own = "" if score is None else f"; on its own test rows {percent(score)}%"
+        logger.info(
+            "client %d: the model is in %s%s", self.number, self._cfg.outdir, own
+        )
 
     def _is_new(self) -> bool:
         """Whether the server has not noticed yet that this process is another one."""
@@ -221,6 +250,8 @@ class GGEURClient(FSClient):
 
     def _send(self, message_type: str, state: int, parts: tuple[bytes, ...]) -> None:
         size = sum(map(len, parts))
+        if self.mode == "distributed":
+            self.leaves.sent(parts)
         self._monitor.track_upload_bytes(size)
         self.comm_manager.send(
             Message(

@@ -74,6 +74,7 @@ class DistributedRun:
                 self._worker.trigger_for_start()
             else:
                 self._take(event)
+                members.check_all_left()
 
     def _take(self, event: Event) -> None:
         envelope, number = event.envelope, event.number

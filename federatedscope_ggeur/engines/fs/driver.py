@@ -116,6 +116,15 @@ class Driver:
         self._owed.remove(owed)
         return True
 
+    @property
+    def waiting(self) -> tuple[str, int, list[int]] | None:
+        """What is asked, in which round, and who has not answered; None if nothing."""
+        request = self._request
+        if request is None:
+            return None
+        missing = [k for k in list(request.parts) if k not in self._replies]
+        return request.kind.name, request.round_number, missing
+
     def seconds_left(self) -> float | None:
         """Until the deadline of the request under way; None without one."""
         if self._request is None:

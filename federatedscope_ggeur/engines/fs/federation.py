@@ -31,6 +31,7 @@ from federatedscope_ggeur.engines.fs.checkpoints import (
 from federatedscope_ggeur.engines.fs.config import plain_config
 from federatedscope_ggeur.engines.fs.data import ServerSplits
 from federatedscope_ggeur.engines.text import class_texts, text_key
+from federatedscope_ggeur.engines.watch import round_line
 from federatedscope_ggeur.errors import ConfigError
 from federatedscope_ggeur.federation import Server
 from federatedscope_ggeur.federation.course.checkpoint import (
@@ -173,6 +174,8 @@ class Federation:
 
     def _tell(self, record: Round0 | RoundRecord) -> None:
         self._tracking.note(record)
+        if isinstance(record, RoundRecord) and record.method is None:
+            logger.info("%s", round_line(self.history.rounds, self.history.total))
         if isinstance(record, Round0) or record.method is not None:
             for line in record_lines(record):
                 logger.info("%s", line)
@@ -191,6 +194,7 @@ class Federation:
         self.history.flush()
         results, head = self.history.results(status), self.history.head_bytes()
         write_run(self._cfg.outdir, results, head, self.history.own_bytes())
+        logger.info("results.json, the head and the curve are in %s", self._cfg.outdir)
         return results_table(results)
 
     def write_unfinished(self) -> None:

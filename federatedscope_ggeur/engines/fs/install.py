@@ -25,7 +25,8 @@ HOW_TO_GET_IT = (
     "To get FederatedScope: (1) git clone https://github.com/alibaba/FederatedScope "
     f"and set {HOME_VARIABLE} to that folder; or (2) install the checkout: "
     "pip install --no-deps -e FederatedScope; or (3) name the checkout: "
-    "ggeur enable FOLDER"
+    "ggeur enable FOLDER; or (4) without a checkout: pip install --no-deps "
+    "git+https://github.com/alibaba/FederatedScope@480b67de851df2fa02b7cc2189f1803d947998d7"
 )
 #: The packages that FS needs: name on PyPI, module.
 FS_PACKAGES = (

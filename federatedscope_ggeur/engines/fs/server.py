@@ -10,6 +10,7 @@ from federatedscope.core.workers import Server as FSServer
 
 from federatedscope_ggeur.cfg_ggeur.fs_keys import switches
 from federatedscope_ggeur.cfg_ggeur.run_settings import server_evaluates
+from federatedscope_ggeur.engines.facts import facts_of
 from federatedscope_ggeur.engines.fs.channel import (
     CONVERGED,
     FAILED,
@@ -33,6 +34,7 @@ from federatedscope_ggeur.engines.fs.robust import (
     least_clients,
 )
 from federatedscope_ggeur.engines.fs.setup import follow_fs_logging, for_constructor
+from federatedscope_ggeur.engines.watch import Watch, closing, server_status
 from federatedscope_ggeur.errors import MessageError
 from federatedscope_ggeur.federation.exchanges import Absence, Request
 from federatedscope_ggeur.federation.exchanges.base import all_kinds
@@ -85,6 +87,7 @@ class GGEURServer(FSServer):
             self.comm_manager = ServerManager(
                 kwargs["host"], kwargs["port"], self.client_num, config
             )
+            self.comm_manager.hub.facts = facts_of(self.federation.membership)
             seconds = config.ggeur.deadline.join
             self._leading = DistributedRun(self, self.comm_manager.hub, seconds)
             logger.info("listening on %s:%d", kwargs["host"], self.comm_manager.port)
@@ -320,12 +323,13 @@ class GGEURServer(FSServer):
         history, server = federation.history, federation.coordinator.server
         if server.settings.demands.keeps_best or history.scaling is not None:
             self.models[0] = self._model = history.model()
+        ending = history.ending(self._cfg.ggeur.share_results).to_bytes()
         finals, alike = history.finals(), {}
         for k in federation.membership.connected:
             alike.setdefault(id(finals[k]), []).append(k)
         for numbers in alike.values():
             final = finals[numbers[0]].to_bytes()
-            self._send(msg_type, numbers, (final,), self.state)
+            self._send(msg_type, numbers, (final, ending), self.state)
 
     # scores, in FS's own files
 
@@ -392,7 +396,14 @@ class GGEURServer(FSServer):
         GGEURError
             Too few clients joined or are left (``ggeur.quorum``); it names the missing.
         """
-        self._leading.run()
+        watch = Watch(self._cfg.outdir, "server", self._status)
+        with closing(watch):
+            self._leading.run()
+
+    def _status(self) -> dict:
+        federation = self.federation
+        history = getattr(federation, "history", None)
+        return server_status(federation.membership, self.driver, history)
 
     def count_download(self, size: int) -> None:
         """Count bytes that have arrived, for FS's monitor."""

@@ -49,6 +49,14 @@ class Agreement:
         self._said: dict[int, Handshake] = {}
         self._closed = False
 
+    @property
+    def known(self) -> dict[str, Any]:
+        """The fields of a handshake that are settled."""
+        known = {"settings": self._settings, **self._given}
+        if self.handshake is not None:
+            known = vars(self.handshake)
+        return {name: value for name, value in known.items() if value != ""}
+
     def check(self, theirs: Handshake, sender: str) -> None:
         """Raise `MessageError` if `theirs` differs from the handshake that counts."""
         mine = self.handshake

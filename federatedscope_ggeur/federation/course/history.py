@@ -12,6 +12,7 @@ from torch import Tensor
 from federatedscope_ggeur.federation.course.checkpoint import Progress
 from federatedscope_ggeur.federation.course.checkpointing import Checkpointing
 from federatedscope_ggeur.federation.course.coordinator import Coordinator
+from federatedscope_ggeur.federation.course.ending import Ending
 from federatedscope_ggeur.federation.exchanges.closed_form.kept_head import kept_head
 from federatedscope_ggeur.federation.exchanges.evaluation.scores import METRICS
 from federatedscope_ggeur.federation.exchanges.training.exchange import head_broadcast
@@ -98,6 +99,11 @@ class History:
         """
         if self.checkpoints is not None:
             self.checkpoints.flush()
+
+    @property
+    def total(self) -> int:
+        """How many rounds there are to be."""
+        return self._coordinator.server.rounds
 
     @property
     def awaits_end(self) -> bool:
@@ -205,6 +211,10 @@ class History:
             else {}
         )
         return {k: own.get(k, head) for k in server.client_domains}
+
+    def ending(self, shares: bool) -> Ending:
+        """What each client is told at the end, beside its model of `finals`."""
+        return Ending.of(self.results().final, shares)
 
     def _notes(self) -> list[str]:
         """The notes of the run since its start."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -77,6 +78,9 @@ class Membership:
         self._turns: Counter[int] = Counter()
         self._answered: Counter[int] = Counter()
         self._accepted: set[int] = set()  # clients whose answers the run has used
+        #: Since when clients are gone, and why clients that were here do not take part.
+        self._gone_since: dict[int, float] = {}
+        self._errors: dict[int, str] = {}
         self.started, self._closed = False, False
         self._participants: list[int] = []
         self._trains: frozenset[int] = frozenset()
@@ -103,6 +107,15 @@ class Membership:
         return self._agreement.handshake
 
     @property
+    def agreed(self) -> dict[str, Any]:
+        """The fields of it that are settled."""
+        return self._agreement.known
+
+    def expects(self, number: int) -> bool:
+        """Whether a client of this number may join."""
+        return number in self._wanted
+
+    @property
     def client_domains(self) -> dict[int, str]:
         """The domain of each client of the run, by number."""
         return dict(sorted({**self._expected, **self.joined}.items()))
@@ -118,7 +131,7 @@ class Membership:
         return [number for number in sorted(self.joined) if number not in self.gone]
 
     def admit(self, join: Join) -> dict[int, MessageError]:
-        """Let a client join.
+        """Let a client join; why one may not is kept for `check_all_left`.
 
         Returns the refusals of earlier clients that do not fit the majority.
 
@@ -128,6 +141,35 @@ class Membership:
             The client does not fit the others, or the run began without it. The error
             names the field.
         """
+        try:
+            refusals = self._admit(join)
+        except MessageError as error:
+            self._errors[join.client] = str(error)
+            raise
+        self._errors.pop(join.client, None)
+        self._errors.update({k: str(error) for k, error in refusals.items()})
+        return refusals
+
+    def check_all_left(self) -> None:
+        """Raise `GGEURError`, with what they said, if all clients came before the run
+        and none could stay: nobody is left to wait for.
+        """
+        if self.started or self.joined or not set(self._wanted) <= self._errors.keys():
+            return
+        said = "; ".join(f"client {k}: {self._errors[k]}" for k in self._wanted)
+        raise GGEURError(f"joining: all clients have left with an error: {said}")
+
+    def standing(self) -> dict[str, str]:
+        """How each client stands, by its number as text, for people and monitors."""
+        found = {}
+        for number in self._wanted:
+            is_here = number in self.joined and number not in self.gone
+            why = self.gone.get(number) or self._errors.get(number)
+            how = f"lost: {why}" if why else "missing"
+            found[str(number)] = "here" if is_here else how
+        return found
+
+    def _admit(self, join: Join) -> dict[int, MessageError]:
         number, sender = join.client, f"client {join.client}"
         known = self.client_domains if self.started else self._expected
         # The number proves nothing, and the run has used nothing from this client.
@@ -153,6 +195,10 @@ class Membership:
         self.on_domain(number, join.domain)
         self.declared[number] = join.declared
         self.gone.pop(number, None)
+        since = self._gone_since.pop(number, None)
+        if since is not None:
+            away = time.monotonic() - since
+            logger.info("client %d was lost and is back, after %.0f s", number, away)
         if self.started:
             self.come_back(number)
             return {}
@@ -209,6 +255,7 @@ class Membership:
             self._agreement.forget(number)
         elif number in self.joined:
             self.gone[number] = reason
+            self._gone_since.setdefault(number, time.monotonic())
             self.leave(number, reason)
 
     def disconnect(self, number: int) -> None:

@@ -144,6 +144,7 @@ def test_distributed_each_client_keeps_its_own(distributed, method, embedded, tm
     assert scored.final.scored == "clients"
     found = accuracy(here.data, files, lambda number: clients[number].run_folder)
     assert found == pytest.approx(scored.rounds[-1].accuracy, abs=1e-12)
+    own = {int(k): share for k, share in scored.final.client_accuracy.items()}
     # The same bytes as on the embedded engine, with the client alone.
     for number, data in here.history.own_bytes():
         (file,) = (clients[number].run_folder / "heads").iterdir()
@@ -151,7 +152,10 @@ def test_distributed_each_client_keeps_its_own(distributed, method, embedded, tm
         assert file.read_bytes() == data
         head = clients[number].run_folder / "head.safetensors"
         assert head.exists() == (method != "local")
-        assert not (clients[number].run_folder / "results.json").exists()
+        # The client's own score is what the server has of it.
+        assert clients[number].results["final"]["accuracy"] == (
+            {here.data.clients[number - 1].domain: own[number]}
+        )
     assert not (server.run_folder / "heads").exists()
     # The server's folder says where they are, and has none.
     image = [str(files[2][0])]
@@ -160,7 +164,13 @@ def test_distributed_each_client_keeps_its_own(distributed, method, embedded, tm
     with pytest.raises(DataError, match="folder in which the client ran"):
         Predictor(server.run_folder).predict(image, clients=2)
     with pytest.raises(DataError, match=r"1 \(clean\)"):
-        Predictor(clients[1].run_folder).predict(image)
+        Predictor(clients[1].run_folder).predict(image, clients=3)
+    # In its own folder a client need not say who it is.
+    itself, by_number = (
+        list(Predictor(clients[2].run_folder).predict(image, clients=whose))
+        for whose in (None, 2)
+    )
+    assert itself == by_number
 
 
 @pytest.mark.slow

@@ -63,14 +63,14 @@ def test_without_runs_it_says_what_was_looked_for(tmp_path):
 
 BROKEN = {
     "empty": "",
-    "cut": '{"schema_version": 9, "engine"',
+    "cut": '{"schema_version": 10, "engine"',
     "foreign": '{"accuracy": 0.9}',
     "list": "[1, 2]",
     "number": "1",
     "old": '{"schema_version": 5}',
     "newer": '{"schema_version": 99}',
     "NaN": '{"schema_version": NaN}',
-    "fields": '{"schema_version": 9, "engine": "embedded"}',
+    "fields": '{"schema_version": 10, "engine": "embedded"}',
     "deep": "[" * 100_000,
 }
 
@@ -90,14 +90,14 @@ def test_all_of_them_are_listed_with_the_schema_that_is_read(tmp_path):
     for number in range(15):
         folder = write(tmp_path / f"run_{number:02d}", run())
         raw = json.loads((folder / "results.json").read_text())
-        raw["schema_version"] = 8
+        raw["schema_version"] = 9
         (folder / "results.json").write_text(json.dumps(raw))
     (tmp_path / "run_00" / "results.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match="and 5 more") as error:
         find_runs([tmp_path])
     lines = str(error.value).splitlines()[1:]
     assert "cannot be read" in lines[0]
-    assert all("reads 9, found 8" in line for line in lines[1:10])
+    assert all("reads 10, found 9" in line for line in lines[1:10])
 
 
 def test_a_broken_cell_is_named(tmp_path):

@@ -1,0 +1,293 @@
+"""``ggeur certificates``: a folder for the server and for each site of a federation."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from federatedscope_ggeur.commands import command_parser
+from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.printable import Lines, say
+from federatedscope_ggeur.settings import flatten
+from federatedscope_ggeur.transport.certificates import (
+    make_authority,
+    make_certificate,
+    require_cryptography,
+)
+from federatedscope_ggeur.transport.security import (
+    Security,
+    make_token,
+    write_private,
+)
+
+_KEYS = {"server", "port", "sites", "settings", "days"}
+_SITE_KEYS = {"name", "domain", "settings"}
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_HOST = re.compile(r"[A-Za-z0-9.:-]{1,253}")
+#: Of the folders that are not a site's.
+_AUTHORITY, _SERVER = "authority", "server"
+_PORT, _DAYS = 50050, 365
+
+_SITE_HEAD = """\
+# {name}: client {number} of the federation. All paths are seen from this folder.
+# Put the data where data.root says. Then: ggeur check --cfg site.yaml
+"""
+_SERVER_HEAD = """\
+# The server of the federation. All paths are seen from this folder.
+# Start it by: ggeur serve --cfg server.yaml
+"""
+
+
+def certificates(arguments: Sequence[str]) -> int:
+    """Write the folders that are not there yet."""
+    parser = command_parser(
+        "certificates",
+        "A folder that exists is left as it is. Give each site its own folder and "
+        "nothing else; keep the folder authority to yourself.",
+    )
+    parser.add_argument(
+        "file", metavar="FILE", help="YAML file with the server's names and the sites"
+    )
+    parser.add_argument(
+        "--out",
+        default="federation",
+        metavar="FOLDER",
+        help="where the folders go (default: federation)",
+    )
+    options = parser.parse_args(arguments)
+    require_cryptography()
+    plan, out = _Plan(options.file), Path(options.out)
+    _private_folder(out)
+    authority = _authority(out / _AUTHORITY)
+    is_old = _server(out / _SERVER, plan, authority)
+    secret = Security(join_secret=str(out / _SERVER / "join_secret")).secret()
+    assert secret is not None, "it was made with the folder"
+    old = [
+        _site(out, number, site, plan, authority, secret)
+        for number, site in enumerate(plan.sites, 1)
+    ]
+    if is_old and not all(old):
+        say(
+            "the files of before are left as they are: set federate.client_num to "
+            f"{len(plan.sites)} in all of them"
+        )
+    return 0
+
+
+class _Plan:
+    """What the file says, checked."""
+
+    def __init__(self, path: str):
+        import yaml
+
+        try:
+            said = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ConfigError(f"'{path}': cannot be read: {error}") from error
+        self._path, self._problems = path, list[str]()
+        if not isinstance(said, dict):
+            said = self._wrong("it", "must be a YAML file with server and sites") or {}
+        self._only(said, _KEYS, "")
+        names = said.get("server")
+        self.names: list[str] = names if isinstance(names, list) else [names]  # type: ignore[list-item]
+        if not all(isinstance(n, str) and _HOST.fullmatch(n) for n in self.names):
+            self._wrong("server", "must list names or IP addresses of the server")
+        self.port = said.get("port", _PORT)
+        if type(self.port) is not int or not 1 <= self.port <= 65535:
+            self._wrong("port", f"must lie in 1..65535, got {shown(self.port)}")
+        self.days = said.get("days", _DAYS)
+        if type(self.days) is not int or not 1 <= self.days <= 3650:
+            self._wrong("days", f"must lie in 1..3650, got {shown(self.days)}")
+        self.settings = self._settings(said.get("settings", {}), "settings")
+        self.sites = [self._site(one) for one in self._list(said.get("sites"))]
+        folders = [site["name"].lower() for site in self.sites]
+        for name in (_AUTHORITY, _SERVER, *folders):
+            if [_AUTHORITY, _SERVER, *folders].count(name) > 1:
+                self._wrong("sites", f"the name {name!r} is taken twice")
+        if self._problems:
+            raise ConfigError(Lines([f"'{path}':", *dict.fromkeys(self._problems)]))
+
+    def _wrong(self, key: str, problem: str) -> None:
+        self._problems.append(f"  {key}: {problem}")
+
+    def _only(self, said: Mapping, known: set[str], where: str) -> None:
+        for key in said:
+            if key not in known:
+                problem = f"is not one of {', '.join(sorted(known))}"
+                self._wrong(f"{where}{shown(key)}", problem)
+
+    def _list(self, said: Any) -> list:
+        if isinstance(said, list) and said:
+            return said
+        return self._wrong("sites", "must list the sites") or []
+
+    def _settings(self, said: Any, where: str) -> dict[str, Any]:
+        if not isinstance(said, dict):
+            return self._wrong(where, "must be settings as in a config") or {}
+        from federatedscope_ggeur.cfg_ggeur.load import default_config, set_key
+
+        cfg, pairs = default_config(), dict(flatten(said))
+        for key, value in pairs.items():
+            if problem := set_key(cfg, key, value):
+                self._wrong(f"{where}.{key:.100}", problem)
+        return pairs
+
+    def _site(self, said: Any) -> dict[str, Any]:
+        if isinstance(said, str):
+            said = {"name": said}
+        if not isinstance(said, dict):
+            self._wrong("sites", f"each needs a name, got {shown(said)}")
+            return {"name": ""}
+        self._only(said, _SITE_KEYS, "sites: ")
+        name = said.get("name")
+        if not isinstance(name, str) or not _FOLDER.fullmatch(name):
+            problem = f"must be of letters, digits and - _ . , got {shown(name)}"
+            self._wrong("sites: name", problem)
+            name = ""
+        domain = said.get("domain", name)
+        if not isinstance(domain, str) or not domain:
+            self._wrong(f"sites: {name}: domain", "must be a text")
+        settings = self._settings(said.get("settings", {}), f"sites: {name}: settings")
+        return {"name": name, "domain": domain, "settings": settings}
+
+
+def _authority(folder: Path) -> tuple[bytes, bytes]:
+    """The authority in `folder`: made, or that of an earlier call."""
+    certificate, key = folder / "authority.pem", folder / "authority.key"
+    if not folder.exists():
+        _fill(folder, dict(zip(("authority.pem", "authority.key"), _new_authority())))
+        say(f"{folder}: the authority; keep its key to yourself")
+    try:
+        return certificate.read_bytes(), key.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"'{error.filename}': cannot be read: {error.strerror}"
+        ) from error
+
+
+def _new_authority() -> tuple[bytes, bytes]:
+    return make_authority(f"federation {secrets.token_hex(4)}")
+
+
+def _server(folder: Path, plan: _Plan, authority: tuple[bytes, bytes]) -> bool:
+    """Write the server's folder; whether it was there."""
+    if _is_there(folder):
+        return True
+    certificate, key = make_certificate(_SERVER, authority, plan.days, plan.names)
+    settings = {
+        "outdir": "runs",
+        "expname": "federation",
+        **plan.settings,
+        "federate.client_num": len(plan.sites),
+        "distribute.server_host": "0.0.0.0",
+        "distribute.server_port": plan.port,
+        "ggeur.tls.certificate": "server.pem",
+        "ggeur.tls.key": "server.key",
+        "ggeur.tls.authority": "authority.pem",
+        "ggeur.join_secret": "join_secret",
+    }
+    _fill(
+        folder,
+        {
+            "authority.pem": authority[0],
+            "server.pem": certificate,
+            "server.key": key,
+            "join_secret": f"{secrets.token_hex(32)}\n".encode(),
+            "server.yaml": (_SERVER_HEAD + _yaml(settings)).encode(),
+        },
+    )
+    say(f"{folder}: the server; ggeur serve --cfg server.yaml")
+    return False
+
+
+def _site(
+    out: Path,
+    number: int,
+    site: Mapping[str, Any],
+    plan: _Plan,
+    authority: tuple[bytes, bytes],
+    secret: bytes,
+) -> bool:
+    """Write a site's folder; whether it was there."""
+    folder, name = out / site["name"], site["name"]
+    if _is_there(folder):
+        return True
+    who = f"client {number} {name}"
+    certificate, key = make_certificate(who, authority, plan.days)
+    settings = {
+        "outdir": "runs",
+        "expname": "federation",
+        "data.root": "data",
+        **plan.settings,
+        **site["settings"],
+        "federate.client_num": len(plan.sites),
+        "distribute.server_host": plan.names[0],
+        "distribute.server_port": plan.port,
+        "ggeur.client_number": number,
+        "ggeur.domain": site["domain"],
+        "ggeur.tls.certificate": "site.pem",
+        "ggeur.tls.key": "site.key",
+        "ggeur.tls.authority": "authority.pem",
+        "ggeur.join_token": "token",
+    }
+    _fill(
+        folder,
+        {
+            "authority.pem": authority[0],
+            "site.pem": certificate,
+            "site.key": key,
+            "token": f"{make_token(secret, number)}\n".encode(),
+            "site.yaml": (
+                _SITE_HEAD.format(name=name, number=number) + _yaml(settings)
+            ).encode(),
+        },
+    )
+    say(f"{folder}: client {number}; ggeur join --cfg site.yaml")
+    return False
+
+
+def _is_there(folder: Path) -> bool:
+    if not os.path.lexists(folder):
+        return False
+    say(f"{folder}: is there already, and left as it is")
+    return True
+
+
+def _private_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make '{folder}': {error.strerror}") from error
+
+
+def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
+    """A new folder with these files, each for its owner alone; all of it or nothing."""
+    made = mkdtemp(dir=folder.parent, prefix=".new_")  # its owner's alone
+    try:
+        for name, data in files.items():
+            write_private("certificates", os.path.join(made, name), data.decode())
+        os.rename(made, folder)
+    except OSError as error:
+        raise ConfigError(f"cannot make '{folder}': {error.strerror}") from error
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _yaml(settings: Mapping[str, Any]) -> str:
+    """Settings by dotted key as YAML, nested as in every config."""
+    import yaml
+
+    nested: dict[str, Any] = {}
+    for key, value in settings.items():
+        *sections, name = key.split(".")
+        node = nested
+        for section in sections:
+            node = node.setdefault(section, {})
+        node[name] = value
+    return yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)

@@ -1,0 +1,48 @@
+"""``ggeur check``: what would keep a site from joining, before it joins."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+from federatedscope_ggeur.commands.join import role_parser
+from federatedscope_ggeur.printable import say
+from federatedscope_ggeur.version import __version__
+
+
+def check(arguments: Sequence[str]) -> int:
+    """Print a line for each thing; returns 1 if one keeps the site from joining."""
+    options = role_parser(
+        "check", "Nothing of the data leaves this machine, and no place is taken."
+    ).parse_args(arguments)
+    good = True
+    for finding in _findings(options.cfg):
+        mark = "PROBLEM" if finding.problem else "ok     "
+        say(f"{mark} {finding.what}: {' '.join(finding.said.split())}")
+        sys.stdout.flush()
+        good &= not finding.problem
+    say("ready to join: ggeur join --cfg FILE" if good else "not ready to join")
+    return 0 if good else 1
+
+
+def _findings(path: str) -> Iterator:
+    # Imported here: torch takes seconds, and --help needs none of it.
+    from federatedscope_ggeur.commands.console import shown_on_console
+    from federatedscope_ggeur.engines.fs.asking import install_finding, server_findings
+    from federatedscope_ggeur.engines.fs.roles import role_config
+    from federatedscope_ggeur.engines.site_check import Finding, SiteCheck
+    from federatedscope_ggeur.errors import ConfigError
+    from federatedscope_ggeur.federation.wire.packing import VERSION
+
+    yield Finding("program", f"{__version__}, messages of version {VERSION}")
+    yield install_finding()
+    try:
+        cfg = role_config(path, "client")
+    except ConfigError as error:
+        yield Finding("settings", str(error), True)
+        return
+    yield Finding("settings", f"of client {int(cfg.ggeur.client_number)}")
+    site = SiteCheck(cfg)
+    with shown_on_console("warning"):
+        yield from site.findings()
+    yield from server_findings(cfg, site.handshake)

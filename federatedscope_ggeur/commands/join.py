@@ -1,0 +1,58 @@
+"""``ggeur join`` and ``ggeur serve``: a site, or the server, of a federation."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from federatedscope_ggeur.commands import command_parser
+from federatedscope_ggeur.printable import say
+
+
+def join(arguments: Sequence[str]) -> int:
+    """Take part as the site that the file describes."""
+    return _start("join", "client", arguments)
+
+
+def serve(arguments: Sequence[str]) -> int:
+    """Lead the federation that the file describes."""
+    return _start("serve", "server", arguments)
+
+
+def healthy(arguments: Sequence[str]) -> int:
+    """Returns 0 while the process that this file started goes on, else 1."""
+    options = role_parser("healthy", "For systemd, containers, monitors.").parse_args(
+        arguments
+    )
+    from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
+    from federatedscope_ggeur.engines.watch import is_fresh
+
+    path = Path(options.cfg).resolve()
+    said = dict(read_yaml(path))
+    place = path.parent / said.get("outdir", "exp") / said.get("expname", "")
+    # FS puts a later run into a folder below the first one's.
+    folders = [place, *sorted(place.glob("sub_exp_*"))]
+    good = any(map(is_fresh, folders))
+    say("goes on" if good else f"nothing goes on in '{place}'")
+    return 0 if good else 1
+
+
+def role_parser(name: str, more: str = "") -> argparse.ArgumentParser:
+    """A parser of a command that takes the file of one process, and nothing else."""
+    parser = command_parser(
+        name, f"Paths in the file are seen from its folder. {more}".strip()
+    )
+    parser.add_argument(
+        "--cfg", metavar="FILE", required=True, help="YAML file of this process"
+    )
+    return parser
+
+
+def _start(name: str, role: str, arguments: Sequence[str]) -> int:
+    options = role_parser(name).parse_args(arguments)
+    # Imported here: torch takes seconds, and --help needs none of it.
+    from federatedscope_ggeur.engines.fs.launch import launch
+    from federatedscope_ggeur.engines.fs.roles import role_settings
+
+    return launch(*role_settings(options.cfg, role))

@@ -1,0 +1,119 @@
+"""Whether a site of FederatedScope's (FS's) distributed mode can join its server."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from datetime import datetime, timezone
+
+from federatedscope_ggeur.engines.facts import Facts
+from federatedscope_ggeur.engines.fs.install import (
+    EXTRA,
+    find,
+    missing_packages,
+)
+from federatedscope_ggeur.engines.fs.streams import transport_settings
+from federatedscope_ggeur.engines.site_check import Finding
+from federatedscope_ggeur.errors import ConfigError, GGEURError
+from federatedscope_ggeur.federation.wire.handshake import Handshake
+from federatedscope_ggeur.transport import StreamEnded
+from federatedscope_ggeur.transport.asking import (
+    ask_server,
+    certificate_end,
+    reach_problem,
+)
+from federatedscope_ggeur.transport.probe import handshake_problem
+
+_WEEK = 7  # days
+_NAMES = {
+    "class_names": "class list",
+    "dim": "dimension",
+    "encoder": "encoder",
+    "text": "text features",
+    "settings": "settings",
+}
+
+
+def install_finding() -> Finding:
+    """Whether FS and what it needs are there."""
+    try:
+        package = find()
+    except ConfigError as error:
+        return Finding("FederatedScope", str(error), True)
+    if missing := missing_packages():
+        needs = f"it needs {', '.join(missing)}: {EXTRA}"
+        return Finding("FederatedScope", needs, True)
+    return Finding("FederatedScope", str(package))
+
+
+def server_findings(cfg, own: Handshake | None) -> Iterator[Finding]:
+    """Whether the server can be reached, would take this client, and has all alike.
+
+    Parameters
+    ----------
+    cfg : the site's settings
+    own : Handshake, optional
+        What the site would join with. It is compared here, and not sent.
+    """
+    settings = transport_settings(cfg)
+    security = settings.security
+    index = cfg.distribute.data_idx
+    number = int(cfg.ggeur.client_number) if index == -1 else index
+    address = f"{cfg.distribute.server_host}:{cfg.distribute.server_port}"
+    if not settings.http_proxy:  # only gRPC itself goes through one
+        problem = reach_problem(address)
+        yield Finding("server", f"{address}: {problem or 'reached'}", bool(problem))
+        if problem:
+            return
+        problem = _tls_problem(address, security)
+        yield problem
+        if problem.problem:
+            return
+    try:
+        facts = Facts.from_bytes(ask_server(address, number, settings))
+    except (StreamEnded, ConfigError) as error:
+        yield Finding("token", str(error), True)
+        return
+    except GGEURError as error:
+        yield Finding("version", str(error), True)
+        return
+    token = "accepted" if security.join_token else "none is needed"
+    yield Finding("token", token)
+    problem = facts.version_problem()
+    yield Finding("version", problem or f"{facts.package}, as here", bool(problem))
+    yield _place(number, facts)
+    if own is None:
+        return
+    for name, problem in facts.differences(own):
+        said = f"{problem} (there: the server); all sites must have it alike"
+        yield Finding(_NAMES[name], said if problem else "as agreed", bool(problem))
+    open_ = [
+        _NAMES[n] for n in ("class_names", "dim", "encoder") if n not in facts.agreed
+    ]
+    if open_:
+        yield Finding("agreed", f"not settled yet, so not compared: {', '.join(open_)}")
+
+
+def _tls_problem(address: str, security) -> Finding:
+    try:
+        if problem := handshake_problem(address, security):
+            return Finding("TLS", problem, True)
+        end = certificate_end(address, security)
+    except (OSError, ssl.SSLError, ConfigError) as error:
+        return Finding("TLS", str(error), True)
+    if end is None:
+        return Finding("TLS", "off at both ends: everything travels in the clear")
+    days = (end - datetime.now(timezone.utc)).days
+    soon = "; ask for a new one soon" if days < _WEEK else ""
+    return Finding("TLS", f"the server's certificate is good for {days} days{soon}")
+
+
+def _place(number: int, facts: Facts) -> Finding:
+    if not facts.is_expected:
+        said = f"the federation has no client {number}: see ggeur.client_number"
+        return Finding("place", said, True)
+    if facts.is_taken:
+        said = f"client {number} has joined already: see ggeur.client_number"
+        return Finding("place", said, True)
+    begun = "; the run has begun" if facts.has_begun else ""
+    return Finding("place", f"client {number} is free{begun}")

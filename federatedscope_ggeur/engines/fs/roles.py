@@ -1,0 +1,82 @@
+"""A process of a federation whose file says everything: a site's, or the server's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from federatedscope_ggeur.cfg_ggeur.fs_defaults import OTHER_KEYS
+from federatedscope_ggeur.cfg_ggeur.keys import add_key
+from federatedscope_ggeur.cfg_ggeur.load import load_config
+from federatedscope_ggeur.cfg_ggeur.yaml_file import read_yaml
+from federatedscope_ggeur.errors import ConfigError, shown
+from federatedscope_ggeur.examples import find_config
+
+#: How each role is started.
+COMMANDS = {"client": "ggeur join", "server": "ggeur serve"}
+
+
+def role_settings(path: str, role: str) -> tuple[Path, list[str]]:
+    """The file, and what goes without saying in it.
+
+    All paths in the file are seen from its folder: this process goes there. A server
+    whose ``federate.save_to`` exists goes on from it.
+
+    Parameters
+    ----------
+    path : of the YAML file
+    role : {"client", "server"}
+
+    Returns
+    -------
+    path : Path
+        Of the file, absolute.
+    settings : list of str
+        Keys and values to read behind it.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read, or is another role's.
+    """
+    found = find_config(path).resolve()
+    said = dict(read_yaml(found))
+    implied = {
+        "federate.mode": "distributed",
+        "federate.method": "ggeur",
+        "ggeur.use": True,
+        "distribute.use": True,
+        "distribute.role": role,
+    }
+    for key, value in implied.items():
+        there = said.get(key, value)
+        if there == value:
+            continue
+        other = COMMANDS.get(str(there))
+        hint = f"; start it by: {other} --cfg {path}" if other else "; take it out"
+        raise ConfigError(
+            f"{path}: {key} is {shown(there)}, but {COMMANDS[role]} needs {value}{hint}"
+        )
+    os.chdir(found.parent)
+    kept = said.get("federate.save_to")
+    if role == "server" and kept and not said.get("federate.restore_from"):
+        implied.update({"federate.restore_from": kept} if Path(kept).exists() else {})
+    return found, [str(word) for pair in implied.items() for word in pair]
+
+
+def role_config(path: str, role: str):
+    """The config of the file, as FS would read it; FS is not needed for it.
+
+    Raises
+    ------
+    ConfigError
+        As `role_settings`, or for everything that is wrong in it.
+    """
+    cfg = load_config(*role_settings(path, role), on_fs=True)
+    cfg.defrost()
+    for key in OTHER_KEYS.values():  # which a config has only where they are named
+        section, _, name = key.name.partition(".")
+        if section == "distribute" and name not in cfg.distribute:
+            add_key(cfg, key.name, key.default)
+    cfg.freeze()
+    return cfg

@@ -1,0 +1,178 @@
+"""Whether a site is ready to join: data and machine. Nothing leaves the machine."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from federatedscope_ggeur.cfg_ggeur.devices import encoder_device
+from federatedscope_ggeur.cfg_ggeur.encoding import encoding_settings
+from federatedscope_ggeur.cfg_ggeur.method_settings import agreed_settings, options_of
+from federatedscope_ggeur.cfg_ggeur.run_settings import RunSettings, run_settings
+from federatedscope_ggeur.cfg_ggeur.start_notes import set_rows
+from federatedscope_ggeur.data import find_pending, find_reader
+from federatedscope_ggeur.engines.distributed_data import SiteData, site_data
+from federatedscope_ggeur.engines.text import text_key
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.federation.advice import better_threshold, withheld_text
+from federatedscope_ggeur.federation.holdings import Holdings, Withheld
+from federatedscope_ggeur.federation.wire.handshake import Handshake
+from federatedscope_ggeur.machine import available_memory
+from federatedscope_ggeur.progress import bytes_text, duration_text
+
+_F32 = 4  # bytes
+#: Log, settings and results of a run.
+_FILES = 20_000_000
+_MOST_CLASSES = 12
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at.
+
+    Attributes
+    ----------
+    what : str
+    said : str
+        What was found; if there is a `problem`, that.
+    problem : bool
+        Whether the site cannot take part as it is.
+    """
+
+    what: str
+    said: str
+    problem: bool = False
+
+
+class SiteCheck:
+    """Looks at what a site has.
+
+    Parameters
+    ----------
+    cfg : the site's settings
+
+    Attributes
+    ----------
+    handshake : Handshake or None
+        What the site would join with; None where the data cannot be read yet.
+    """
+
+    def __init__(self, cfg):
+        self._cfg = cfg
+        self.handshake: Handshake | None = None
+
+    def findings(self) -> Iterator[Finding]:
+        """A line for each thing, in the order in which a person would mend them."""
+        cfg = self._cfg
+        try:
+            pending = self._pending()
+            if pending:
+                yield pending
+                if not pending.problem:
+                    yield Finding("classes, rows", "known when the images are embedded")
+                return
+            found = site_data(cfg)
+            held, whole = found.held, found.whole
+            names = tuple(whole.class_names)
+            settings = run_settings(
+                cfg, len(names), whole.dim, cfg.federate.client_num, found.text, names
+            )
+            key = text_key(found.text)
+            self.handshake = Handshake(
+                names, whole.dim, whole.encoder, agreed_settings(cfg), key
+            )
+        except GGEURError as error:
+            yield Finding("data", str(error), problem=True)
+            return
+        splits = {"train": held.train, "val": held.val, "test": held.test}
+        rows = ", ".join(f"{name} {len(part)}" for name, part in splits.items())
+        yield Finding("data", f"'{cfg.data.root}': rows: {rows}")
+        yield Finding("classes", f"{len(names)}; {_by_class(found)}")
+        yield Finding("embeddings", f"{whole.dim} dimensions, by {whole.encoder}")
+        counts = Holdings.of([held], len(names))
+        yield self._withheld(counts, settings)
+        yield from self._machine(found, counts, settings)
+
+    def _pending(self) -> Finding | None:
+        """What is to be said of images that are not embedded yet."""
+        cfg = self._cfg
+        encoding = encoding_settings(cfg.ggeur, encoder_device(cfg))
+        own = options_of(find_reader(cfg.data.type), cfg.ggeur)
+        pending = find_pending(cfg.data.type, cfg.data.root, encoding, own)
+        if pending is None:
+            return None
+        many = f"{pending.images} of {pending.total} images are not embedded yet"
+        embed = "embed them: ggeur embed --cfg FILE"
+        if pending.seconds is None:
+            missing = "the encoder's weights are not on this machine"
+            return Finding("data", f"{many}, and {missing}; fetch and {embed}", True)
+        return Finding(
+            "data", f"{many}, about {duration_text(pending.seconds)}; {embed}"
+        )
+
+    def _withheld(self, held: Holdings, settings: RunSettings) -> Finding:
+        threshold = settings.role.min_samples
+        own = Withheld.from_counts(held.counts, threshold)
+        demands = settings.demands
+        if not own.of_rows:
+            return Finding("threshold", "there are no rows to train on", True)
+        if not (demands.own_statistics or demands.sums or demands.calibrates):
+            return Finding("threshold", "no statistics are sent")
+        said = withheld_text(own)
+        if demands.own_statistics and own.pairs == own.of_pairs:
+            better = better_threshold(held.counts, threshold)
+            return Finding(
+                "threshold",
+                f"{said}: nothing of this site would be sent. It needs more rows, or "
+                f"all sites a threshold of {better}",
+                True,
+            )
+        return Finding("threshold", said)
+
+    def _machine(
+        self, found: SiteData, held: Holdings, settings: RunSettings
+    ) -> Iterator[Finding]:
+        dim, classes = found.whole.dim, len(found.whole.class_names)
+        hidden = int(self._cfg.ggeur.mlp_hidden_dim)
+        head = _F32 * ((dim + classes) * hidden if hidden else dim * classes)
+        disk = 3 * head + _FILES
+        folder = Path(self._cfg.outdir).absolute()
+        while not folder.exists():
+            folder = folder.parent
+        free = shutil.disk_usage(folder).free
+        yield _room("disk", disk, free, f"in '{folder}' (outdir)")
+        own = sum(
+            part.features.numel() * part.features.element_size()
+            for part in (found.held.train, found.held.val, found.held.test)
+        )
+        rows = int(np.sum(set_rows(settings, held))) if settings.rounds else 0
+        drawn = min(rows * dim * _F32, self._cfg.ggeur.memory_limit)
+        shapes = _F32 * classes * dim**2 if settings.demands.steps else 0
+        needed = int(own + drawn + 2 * shapes + 6 * head)
+        free_memory = available_memory()
+        if free_memory is not None:
+            yield _room("memory", needed, free_memory, "beside that of the program")
+
+
+def _room(what: str, needed: int, free: int, where: str) -> Finding:
+    said = f"{bytes_text(free)} are free, about {bytes_text(needed)} needed {where}"
+    if needed > free:
+        return Finding(what, f"{said}: make room, or name another place", True)
+    return Finding(what, said)
+
+
+def _by_class(found: SiteData) -> str:
+    """How many rows to train on each class has; of many classes the extremes."""
+    names = found.whole.class_names
+    counts = np.bincount(found.held.train.labels.numpy(), minlength=len(names))
+    if len(names) <= _MOST_CLASSES:
+        each = ", ".join(f"{name} {n}" for name, n in zip(names, counts.tolist()))
+        return f"rows to train on: {each}"
+    few, many = int(counts.argmin()), int(counts.argmax())
+    return (
+        f"rows to train on: from {counts[few]} ({names[few]}) to {counts[many]} "
+        f"({names[many]}), {int((counts == 0).sum())} classes without any"
+    )

@@ -1,0 +1,257 @@
+"""What a site of a federation leaves in its own folder: the model, and its own scores.
+
+Every engine whose clients have folders of their own calls this: it says what has
+arrived from the server, and how the run ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from federatedscope_ggeur.cfg_ggeur.load import to_plain
+from federatedscope_ggeur.cfg_ggeur.privacy_record import privacy_of
+from federatedscope_ggeur.cfg_ggeur.transform import row_preparation
+from federatedscope_ggeur.data import ClientData
+from federatedscope_ggeur.errors import GGEURError
+from federatedscope_ggeur.federation import Client
+from federatedscope_ggeur.federation.course.ending import Ending
+from federatedscope_ggeur.federation.course.plan import Plan
+from federatedscope_ggeur.federation.exchanges.base import RequestKind
+from federatedscope_ggeur.federation.exchanges.evaluation.exchange import (
+    EVALUATE,
+    EvaluationClient,
+)
+from federatedscope_ggeur.federation.exchanges.training.exchange import TRAIN
+from federatedscope_ggeur.federation.exchanges.training.messages import Broadcast
+from federatedscope_ggeur.models import (
+    LinearHead,
+    Model,
+    fold,
+    head_bytes,
+    own_bytes,
+    own_tensors,
+    recast,
+)
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.reporting import (
+    ClientInfo,
+    Final,
+    Results,
+    SharedScores,
+    average,
+    write_left,
+)
+from federatedscope_ggeur.reporting.results import Status
+
+logger = get_logger(__name__)
+
+
+def site_results(
+    engine: str,
+    cfg,
+    held: ClientData,
+    class_names: Sequence[str],
+    encoder: str,
+    config: dict | None = None,
+) -> Results:
+    """What a site knows before the run.
+
+    Parameters
+    ----------
+    engine : str
+    cfg : the site's own settings
+    held : ClientData
+        Its rows.
+    class_names, encoder : of its data
+    config : dict, optional
+        The settings as plain values, where an engine keeps more in `cfg` than these.
+    """
+    rows = len(held.train), len(held.test), len(held.val)
+    return Results.begun(
+        engine=f"{engine}, a client",
+        config=to_plain(cfg) if config is None else config,
+        seed=cfg.seed,
+        domains=[held.domain],
+        unseen_domains=[],
+        class_names=list(class_names),
+        encoder=encoder,
+        privacy=privacy_of(cfg),
+        prepare=row_preparation(cfg),
+        clients=[ClientInfo(held.number, held.domain, *rows)],
+    )
+
+
+class SiteFolder:
+    """Follows one client, and writes what it leaves.
+
+    Parameters
+    ----------
+    folder : path
+        The client's own run folder, which exists.
+    begun : Results
+        See `site_results`.
+    held : ClientData
+    client : Client
+    plan : Plan
+    """
+
+    def __init__(
+        self, folder, begun: Results, held: ClientData, client: Client, plan: Plan
+    ):
+        self._folder, self._begun, self._held = Path(folder), begun, held
+        self._client, self._plan = client, plan
+        self._evaluation = EvaluationClient(client, {})
+        self._scored: bytes | None = None
+        self._trained: bytes | None = None
+        self._up = self._down = 0
+
+    def received(self, kind: RequestKind, parts: Sequence[bytes]) -> None:
+        """A request of the server has arrived."""
+        self._down += sum(map(len, parts))
+        if kind is EVALUATE:
+            self._scored = parts[0]
+        elif kind is TRAIN:
+            self._trained = parts[0]
+
+    def sent(self, parts: Sequence[bytes]) -> None:
+        """An answer has been sent."""
+        self._up += sum(map(len, parts))
+
+    def finish(self, final: Broadcast, ending: Ending | None = None) -> Results:
+        """The run is finished: write the model, and the client's own scores of it.
+
+        Parameters
+        ----------
+        final : Broadcast
+            The model that the run leaves, or what the client makes its own model of.
+        ending : Ending, optional
+            What the server says of it.
+
+        Raises
+        ------
+        ConfigError
+            A file cannot be written.
+        """
+        self._scored = self._trained = None
+        return self._write(final, "finished", ending)
+
+    def cut_off(self, status: Status) -> None:
+        """The run is broken off: write the last model that arrived, if any has.
+
+        What cannot be written is said in the log: something else ended the run.
+        """
+        try:
+            last = self._last()
+            if last is not None:
+                self._write(last, status, None)
+        except GGEURError as error:
+            logger.warning("the last model is not written: %s", error)
+        self._scored = self._trained = None
+
+    def _last(self) -> Broadcast | None:
+        """The newest of what was to be scored, and what a round trained from."""
+        client, scored, number = self._client, None, 0
+        if self._scored is not None:
+            scored = Broadcast.from_bytes(self._scored, client.scored_schema)
+            number = scored.round_number
+        if self._trained is None or client.task.method.personal:
+            return scored
+        trained = Broadcast.from_bytes(self._trained, client.schema)
+        before = trained.round_number - 1
+        if before <= number:  # after no round it is the random start
+            return scored
+        params = fold(client.model, trained.params, client.space)
+        if client.settings.text_mix is not None:
+            params = client.settings.text_mix.mixed(client.model, params)
+        return Broadcast(before, recast(client.model, params, client.scored_model))
+
+    def _write(
+        self, broadcast: Broadcast, status: Status, ending: Ending | None
+    ) -> Results:
+        client, held, begun = self._client, self._held, self._begun
+        about = begun.class_names, begun.encoder
+        shared, head = self._evaluation.shared_model(broadcast), None
+        if shared is not None:
+            head = head_bytes(shared, *about)
+        params, own = client.personal, []
+        keeps = params is not None or self._plan.leaves_own(client.task.method)
+        if params is None:
+            params = self._evaluation.eval_params(broadcast)
+        if keeps:
+            common = None if shared is None else shared.state_dict()
+            tensors = own_tensors(client.scored_model, params, common)
+            own = [
+                (
+                    held.number,
+                    own_bytes(tensors, held.number, held.domain, head, *about),
+                )
+            ]
+        model = client.scored_model.at(params)
+        results = replace(
+            begun,
+            status=status,
+            final=self._final(model, head, "clients" if keeps else "global", ending),
+            notes=[*begun.notes, *_kept_back(shared, client, begun.class_names)],
+            shared=_shared(ending),
+        )
+        write_left(self._folder, results, head, own)
+        return results
+
+    def _final(
+        self, model: Model, head: bytes | None, scored, ending: Ending | None
+    ) -> Final:
+        """The client's own score: the model that is left, on its own test rows."""
+        test = self._held.test
+        accuracy = None
+        if len(test):
+            with torch.inference_mode():
+                found = model.in_chunks(model, test.features).argmax(dim=1).cpu()
+            accuracy = int((found == test.labels).sum()) / len(test)
+        by_domain = {self._held.domain: accuracy}
+        trains = self._client.settings.demands.trains
+        return replace(
+            self._begun.final,
+            head=ending.head if ending else "trained" if trains else "closed_form",
+            calibrated_by=ending.calibrated_by if ending else None,
+            accuracy=by_domain,
+            avg=accuracy,
+            std=average(by_domain)[1],
+            bytes_up=self._up,
+            bytes_down=self._down,
+            scored=scored,
+            head_sha256=None if head is None else hashlib.sha256(head).hexdigest(),
+            client_accuracy=(
+                None if accuracy is None else {str(self._held.number): accuracy}
+            ),
+        )
+
+
+def _shared(ending: Ending | None) -> SharedScores | None:
+    if ending is None or ending.accuracy is None:
+        return None
+    accuracy = dict(ending.accuracy)
+    return SharedScores(accuracy, *average(accuracy))
+
+
+def _kept_back(
+    head: Model | None, client: Client, class_names: Sequence[str]
+) -> list[str]:
+    """What to say of classes that secure sums keep back: the head knows none of them.
+
+    A one-shot head has weights of zero there.
+    """
+    if not client.settings.demands.sums or not isinstance(head, LinearHead):
+        return []
+    unknown = (head.classifier.weight == 0).all(dim=1).nonzero().flatten().tolist()
+    if not unknown:
+        return []
+    names = ", ".join(class_names[c] for c in unknown)
+    return [
+        f"secure sums keep {len(unknown)} classes back, or nobody holds them: the head "
+        f"in this folder never predicts them ({names}); see docs/privacy.md"
+    ]

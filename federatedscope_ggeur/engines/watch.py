@@ -1,0 +1,179 @@
+"""Words while a distributed run goes on, and a file that says how it stands."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from federatedscope_ggeur.errors import ConfigError, listed
+from federatedscope_ggeur.federation.course.history import History
+from federatedscope_ggeur.federation.course.membership import Membership
+from federatedscope_ggeur.files import write_atomically
+from federatedscope_ggeur.printable import get_logger
+from federatedscope_ggeur.progress import duration_text
+from federatedscope_ggeur.reporting import RoundRecord
+from federatedscope_ggeur.reporting.lines import percent
+
+logger = get_logger(__name__)
+
+STATUS_FILE = "status.json"
+#: Seconds between two lines about the same wait, and between two versions of the file.
+PAUSE = 30.0
+_LISTED = 8
+_RECENT = 5  # rounds that the time left is judged by
+
+
+class Watch:
+    """Says every half a minute what a process waits for, and keeps ``status.json``.
+
+    Parameters
+    ----------
+    folder : path
+        The run folder; without it no file is kept.
+    role : str
+        Whose process it is.
+    describe : callable () -> mapping
+        What stands in the file beside `state` and the times. ``"doing"`` is said, with
+        the seconds since it has been the same. It is called in a thread of its own.
+    pause : float
+        Seconds.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        role: str,
+        describe: Callable[[], Mapping[str, Any]],
+        pause: float = PAUSE,
+    ):
+        self._path, self._role = Path(folder) / STATUS_FILE, role
+        self._describe, self._pause = describe, pause
+        self._began = self._since = time.time()
+        self._doing = ""
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread.start()
+
+    def close(self, state: str) -> None:
+        """The run is over: `state` is finished, interrupted or failed."""
+        if not self._ended.is_set():
+            self._ended.set()
+            self._thread.join()
+            self._write(state)
+
+    def _run(self) -> None:
+        self._write("running")
+        while not self._ended.wait(self._pause):
+            seconds = self._write("running")
+            if self._doing and seconds >= self._pause:
+                logger.info("%s, since %s", self._doing, duration_text(seconds))
+
+    def _write(self, state: str) -> float:
+        """Write the file; for how many seconds it has been the same that is done."""
+        said: Mapping[str, Any] = {}
+        with suppress(RuntimeError):  # a dict that the run changes while it is read
+            said = self._describe()
+        now, doing = time.time(), str(said.get("doing", self._doing))
+        if doing != self._doing:
+            self._doing, self._since = doing, now
+        content = {
+            "role": self._role,
+            "state": state,
+            "pid": os.getpid(),
+            "began": _when(self._began),
+            "updated": _when(now),
+            "seconds": round(now - self._since, 1),
+            **said,
+        }
+        if state != "running":
+            content["doing"] = ""
+        if self._path.parent.is_dir():
+            try:
+                write_atomically(self._path, json.dumps(content, indent=2) + "\n")
+            except ConfigError as error:  # a full disk must not end the run
+                logger.warning("%s", error)
+        return now - self._since
+
+
+def is_fresh(folder: str | os.PathLike) -> bool:
+    """Whether a run in this folder goes on, by its ``status.json``."""
+    path = Path(folder) / STATUS_FILE
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        age = time.time() - path.stat().st_mtime
+        return said["state"] == "running" and age < 3 * PAUSE
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+
+
+def waits_for(what: str, missing: Sequence[int], of: int) -> str:
+    """Who is waited for, for a person."""
+    if not missing:
+        return ""
+    some = listed([str(number) for number in missing], _LISTED)
+    return f"waiting for {what} of {len(missing)} of {of} clients: {some}"
+
+
+def seconds_left(rounds: Sequence[RoundRecord], total: int) -> float:
+    """About how long the rounds that are to come take, by the last ones."""
+    recent = [record.seconds for record in rounds[-_RECENT:]]
+    left = max(0, total - len(rounds))
+    return left * sum(recent) / len(recent) if recent else 0.0
+
+
+def round_line(rounds: Sequence[RoundRecord], total: int) -> str:
+    """That a round is over, for a person."""
+    last = rounds[-1]
+    score = "" if last.avg is None else f", AVG {percent(last.avg)}%"
+    left = seconds_left(rounds, total)
+    more = f"; about {duration_text(left)} left" if left else ""
+    return (
+        f"round {last.round} of {total} is over, {duration_text(last.seconds)}"
+        f"{score}{more}"
+    )
+
+
+def _when(seconds: float) -> str:
+    when = datetime.fromtimestamp(seconds, timezone.utc)
+    return when.isoformat(timespec="seconds")
+
+
+@contextmanager
+def closing(watch: Watch) -> Iterator[None]:
+    """End the watch with what is done inside, and note how that ended."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        watch.close("interrupted")
+        raise
+    except BaseException:
+        watch.close("failed")
+        raise
+    watch.close("finished")
+
+
+def server_status(members: Membership, driver, history: History | None) -> dict:
+    """What a server's status file says, from its members, its `Driver` and, once the
+    course has begun, its history."""
+    clients = members.standing()
+    found: dict[str, Any] = {"doing": "", "clients": clients}
+    if not members.started:
+        missing = [int(k) for k, how in clients.items() if how != "here"]
+        found["doing"] = waits_for("the joining", missing, len(clients))
+    elif driver.waiting is not None:
+        name, number, missing = driver.waiting
+        what = f"{name.replace('_', ' ')} (round {number})"
+        found["doing"] = waits_for(what, missing, len(clients))
+    if history is not None:
+        total = history.total
+        left = seconds_left(history.rounds, total)
+        done = {"rounds": total, "rounds_done": len(history.rounds)}
+        found.update(**done, seconds_left=round(left, 1))
+    return found

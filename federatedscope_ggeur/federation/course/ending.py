@@ -1,0 +1,72 @@
+"""What the server tells each client at the end, beside the model itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from federatedscope_ggeur.federation import wire
+from federatedscope_ggeur.reporting import Final
+
+#: What `Final.head` and `Final.calibrated_by` may say; "" stands for None.
+_HEADS = ("trained", "calibrated", "closed_form")
+_CALIBRATED_BY = ("", "leave_one_out", "validation", "start")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """After the last round, down: of the model that the run leaves.
+
+    Attributes
+    ----------
+    head : {"trained", "calibrated", "closed_form"}
+    calibrated_by : {"leave_one_out", "validation", "start"} or None
+    accuracy : mapping from domain to float, or None
+        The test accuracy of each domain that was scored, where the server shares it
+        (``ggeur.share_results``).
+    """
+
+    head: Any
+    calibrated_by: Any
+    accuracy: Mapping[str, float] | None = None
+
+    @classmethod
+    def of(cls, final: Final, shares: bool) -> Ending:
+        """Of a run's score; with the accuracy of the domains if it is shared."""
+        scored = {d: a for d, a in final.accuracy.items() if a is not None}
+        return cls(final.head, final.calibrated_by, scored if shares else None)
+
+    def to_bytes(self) -> bytes:
+        numbers: dict[str, Any] = {
+            "head": self.head,
+            "calibrated_by": self.calibrated_by or "",
+        }
+        tensors = {}
+        if self.accuracy is not None:
+            numbers["domains"] = list(self.accuracy)
+            shares = list(self.accuracy.values())
+            tensors["accuracy"] = torch.tensor(shares, dtype=torch.float64)
+        return wire.pack("ending", numbers, tensors)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, sender: str = "the server") -> Ending:
+        """Raises `MessageError` if the message cannot be used."""
+        message = wire.unpack(data, "ending", sender)
+        head, by = message.text("head"), message.text("calibrated_by")
+        if head not in _HEADS:
+            raise message.refuse("head", f"{head!r:.80} is not among {_HEADS}")
+        if by not in _CALIBRATED_BY:
+            problem = f"{by!r:.80} is not among {_CALIBRATED_BY}"
+            raise message.refuse("calibrated_by", problem)
+        if not message.says("domains"):
+            message.only(())
+            return cls(head, by or None)
+        message.only(("accuracy",))
+        domains = message.texts("domains")
+        shares = message.tensor("accuracy", torch.float64, (len(domains),))
+        if ((shares < 0) | (shares > 1)).any():
+            raise message.refuse("accuracy", "shares lie between 0 and 1")
+        return cls(head, by or None, dict(zip(domains, shares.tolist())))

@@ -1,0 +1,115 @@
+"""Ask a server, without joining: can it be reached, and what does it know?"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from datetime import datetime, timezone
+
+from federatedscope_ggeur.transport.endings import ConnectionLost, Refused
+from federatedscope_ggeur.transport.frames import Introduction, asking_frame
+from federatedscope_ggeur.transport.probe import PATIENCE, split_address
+from federatedscope_ggeur.transport.security import Security
+from federatedscope_ggeur.transport.settings import (
+    ASK,
+    HEALTH,
+    HEALTH_SERVICE,
+    REASON,
+    SERVICE,
+    SERVING,
+    TransportSettings,
+    channel_options,
+    require_grpc,
+)
+
+
+def reach_problem(address: str) -> str:
+    """Why no connection to `address` can be made; "" if one can."""
+    try:
+        socket.create_connection(split_address(address), PATIENCE).close()
+    except ConnectionRefusedError:
+        return "nothing listens there: is the server started, and is the port right?"
+    except socket.gaierror as error:
+        return f"there is no such host ({error.strerror})"
+    except (TimeoutError, socket.timeout):
+        return f"no answer within {PATIENCE:g} s: a firewall may stand between"
+    except (OSError, ValueError, OverflowError) as error:
+        return str(error)
+    return ""
+
+
+def certificate_end(address: str, security: Security) -> datetime | None:
+    """When the server's certificate expires; None without TLS.
+
+    Raises
+    ------
+    OSError, ssl.SSLError
+        The handshake fails; see `handshake_problem`.
+    """
+    if not security.authority:
+        return None
+    host, port = split_address(address)
+    context = ssl.create_default_context(cafile=security.authority)
+    if security.certificate:
+        context.load_cert_chain(security.certificate, security.key, password="")
+    with (
+        socket.create_connection(  # one `with` of several needs Python 3.10
+            (host, port), PATIENCE
+        ) as plain,
+        context.wrap_socket(plain, server_hostname=host) as secured,
+    ):
+        end = ssl.cert_time_to_seconds(secured.getpeercert()["notAfter"])
+    return datetime.fromtimestamp(end, timezone.utc)
+
+
+def ask_server(
+    address: str, number: int, settings: TransportSettings, seconds: float = 10.0
+) -> bytes:
+    """What the server at `address` tells client `number`, which takes no place.
+
+    Only the number and the token are sent.
+
+    Raises
+    ------
+    Refused
+        The server does not answer this client; gives its reason.
+    ConnectionLost
+        There is no answer within `seconds`.
+    ConfigError
+        A file of `settings.security` cannot be used.
+    """
+    who = Introduction(number, settings.security.token())
+    frame = asking_frame(who, settings)
+    return _call(address, f"/{SERVICE}/{ASK}", frame, settings, seconds)
+
+
+def is_serving(address: str, settings: TransportSettings, seconds: float = 5.0) -> bool:
+    """Whether the server's health service says that it serves."""
+    method = f"/{HEALTH_SERVICE}/{HEALTH}"
+    try:
+        return _call(address, method, b"", settings, seconds) == SERVING
+    except (Refused, ConnectionLost):
+        return False
+
+
+def _call(
+    address: str, method: str, request: bytes, settings: TransportSettings, seconds
+) -> bytes:
+    grpc = require_grpc()
+    options = channel_options(settings)
+    credentials = settings.security.channel_credentials()
+    if credentials is None:
+        channel = grpc.insecure_channel(address, options)
+    else:
+        channel = grpc.secure_channel(address, credentials, options)
+    with channel:
+        try:
+            return channel.unary_unary(method)(request, timeout=seconds)
+        except grpc.RpcError as error:
+            for key, value in error.trailing_metadata() or ():
+                if key == REASON:
+                    reason = " ".join(value.decode(errors="replace").split())
+                    raise Refused(reason) from error
+            raise ConnectionLost(
+                f"no answer ({error.code().name}: {error.details()})"
+            ) from error

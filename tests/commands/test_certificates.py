@@ -1,0 +1,124 @@
+"""``ggeur certificates``: folders that work, for their owners alone."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+import yaml
+
+from federatedscope_ggeur.cli import main
+from federatedscope_ggeur.transport import Envelope, Hub, Link, Security
+from federatedscope_ggeur.transport.settings import TransportSettings
+
+PLAN = """\
+server: [localhost, 127.0.0.1]
+port: 53123
+sites:
+  - {name: berlin, domain: art}
+  - paris
+settings:
+  federate: {total_round_num: 3}
+  data: {type: embeddings@ggeur}
+"""
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    pytest.importorskip("cryptography")
+    monkeypatch.chdir(tmp_path)
+    Path("plan.yaml").write_text(PLAN)
+    assert main(["certificates", "plan.yaml"]) == 0
+    return tmp_path / "federation"
+
+
+def security(folder: Path, own: str, **names: str) -> Security:
+    files = {"certificate": f"{own}.pem", "key": f"{own}.key", **names}
+    files.setdefault("authority", "authority.pem")
+    return Security(**{field: str(folder / name) for field, name in files.items()})
+
+
+def test_a_site_joins_by_what_its_folder_holds(folders):
+    pytest.importorskip("grpc")
+    there = security(folders / "server", "server", join_secret="join_secret")
+    settings = {"max_message": 2**20, "join_deadline": 20.0}
+    with Hub("127.0.0.1", 0, 2, TransportSettings(security=there, **settings)) as hub:
+        for number, name in ((1, "berlin"), (2, "paris")):
+            own = security(folders / name, "site", join_token="token")
+            how = TransportSettings(security=own, **settings)
+            for host in ("localhost", "127.0.0.1"):
+                address, join = f"{host}:{hub.port}", Envelope("join_in")
+                with Link(address, number, join, how):
+                    assert hub.receive(20.0).number == number
+                assert hub.receive(20.0).envelope is None
+
+
+def test_files_say_who_is_who_and_what_all_have_alike(folders):
+    server = yaml.safe_load((folders / "server" / "server.yaml").read_text())
+    assert server["federate"] == {"total_round_num": 3, "client_num": 2}
+    assert server["distribute"] == {"server_host": "0.0.0.0", "server_port": 53123}
+    for number, name, domain in ((1, "berlin", "art"), (2, "paris", "paris")):
+        site = yaml.safe_load((folders / name / "site.yaml").read_text())
+        assert site["federate"] == server["federate"]
+        assert site["distribute"]["server_host"] == "localhost"
+        assert (site["ggeur"]["client_number"], site["ggeur"]["domain"]) == (
+            number,
+            domain,
+        )
+        for key in ("certificate", "key", "authority"):
+            assert (folders / name / site["ggeur"]["tls"][key]).is_file()
+
+
+def test_files_are_for_their_owner_alone(folders):
+    paths = [folders, *folders.rglob("*")]
+    assert len(paths) > 15
+    assert not [path for path in paths if path.stat().st_mode & 0o077]
+
+
+def test_certificates_are_of_one_authority_and_its_key_stays(folders):
+    for name, own in (("server", "server"), ("berlin", "site"), ("paris", "site")):
+        context = ssl.create_default_context(cafile=folders / name / "authority.pem")
+        context.load_cert_chain(
+            folders / name / f"{own}.pem", folders / name / f"{own}.key"
+        )
+    holders = [path.parent.name for path in folders.rglob("authority.key")]
+    assert holders == ["authority"]
+    assert [path.parent.name for path in folders.rglob("join_secret")] == ["server"]
+
+
+def test_nothing_is_written_over_and_a_site_may_be_added(folders, capsys):
+    before = {path: path.read_bytes() for path in folders.rglob("*.*")}
+    Path("plan.yaml").write_text(PLAN.replace("  - paris\n", "  - paris\n  - rome\n"))
+    capsys.readouterr()
+    assert main(["certificates", "plan.yaml"]) == 0
+    said = capsys.readouterr().out
+    assert "rome: client 3" in said
+    assert "set federate.client_num to 3" in said
+    assert {path: path.read_bytes() for path in before} == before
+    authority = (folders / "authority" / "authority.pem").read_bytes()
+    assert (folders / "rome" / "authority.pem").read_bytes() == authority
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("sites:", "places:", "'places': is not one of"),
+        ("- paris", "- ../paris", "'../paris'"),
+        ("- paris", "- Berlin", "'berlin' is taken twice"),
+        ("- paris", "- server", "'server' is taken twice"),
+        ("port: 53123", "port: 0", "port: must lie in 1..65535"),
+        ("[localhost, 127.0.0.1]", "'a b'", "server: must list names"),
+        ("total_round_num: 3", "total_rounds: 3", "settings.federate.total_rounds"),
+        (PLAN, "- x", "it: must be a YAML file"),
+    ],
+)
+def test_a_wrong_plan_is_named_and_nothing_is_made(
+    tmp_path, monkeypatch, capsys, old, new, named
+):
+    pytest.importorskip("cryptography")
+    monkeypatch.chdir(tmp_path)
+    Path("plan.yaml").write_text(PLAN.replace(old, new))
+    assert main(["certificates", "plan.yaml"]) == 1
+    assert named in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.yaml"]
