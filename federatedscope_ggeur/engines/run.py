@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from federatedscope_ggeur.cfg_ggeur.check import check_agreed, check_embedding_dim
+from federatedscope_ggeur.cfg_ggeur.demands import demands_of
 from federatedscope_ggeur.cfg_ggeur.devices import (
     device_notes,
     encoder_device,
@@ -136,7 +137,8 @@ class Run:
         domains = dict(zip(self.held.numbers, self.held.domains))
         self.notes = start_notes(cfg, self.settings, domains, self.held)
         begun = _begun(cfg, self.data, [*self.data.faults(), *self.notes])
-        capture.data = DataFingerprint(*fingerprint(self.data))
+        if not self.settings.demands.noisy:  # else it would tell of exact rows
+            capture.data = DataFingerprint(*fingerprint(self.data))
         capture.gpu = gpu_name(self.settings.role.training.device)
         workers = self.settings.workers or 1
         if workers > 1 and (problem := self._workers_problem):
@@ -357,7 +359,9 @@ def _begun(cfg, data: FederatedData, notes: list[str]) -> Results:
         encoder=data.encoder,
         prepare=row_preparation(cfg),
         clients=[
-            ClientInfo(c.number, c.domain, len(c.train), len(c.test), len(c.val))
+            ClientInfo(c.number, c.domain, None, None)
+            if demands_of(cfg).noisy
+            else ClientInfo(c.number, c.domain, len(c.train), len(c.test), len(c.val))
             for c in data.clients
         ],
     )

@@ -37,7 +37,6 @@ from federatedscope_ggeur.geometry.discrete_gaussian import (
     system_words,
 )
 from federatedscope_ggeur.geometry.gaussian_privacy import mu_of
-from federatedscope_ggeur.rng import torch_generator
 
 MOMENTS, SPREAD = RELEASE_STAGES = ("moments", "spread")
 #: Bits behind the point of the numbers that are released, and of a row's entries.
@@ -54,6 +53,7 @@ _SENSITIVITIES = {"counts": 1.0, "mean": 1.0, "sums": CLIP, "square": CLIP**2}
 #: Of the total, that checks of totals allow for noise.
 _DEVIATIONS = 12
 _CHUNK = 4096
+
 
 @dataclass(frozen=True)
 class ReleasePlan:
@@ -168,7 +168,8 @@ class ReleasePlan:
         values = torch.from_numpy(total.astype(np.float64) / 2**GRID_BITS)
         counts, summed = values[: self.num_classes], values[self.num_classes :]
         mean = summed / counts.sum().clamp(min=1.0)
-        return counts, mean / mean.norm().clamp(min=1.0)
+        mean = mean / mean.norm().clamp(min=1.0)
+        return counts, mean.float().double()  # as it travels
 
     def released(
         self, counts: Tensor, centre: Tensor, total: np.ndarray
@@ -202,6 +203,33 @@ class ReleasePlan:
                 return f"numbers beyond what {most_rows} rows and noise can be"
         return ""
 
+
+@dataclass(frozen=True)
+class PublicRows:
+    """What public rows say of the classes, in the space of the release.
+
+    Attributes
+    ----------
+    means : Tensor of shape (C, D), float64
+        Of each class.
+    covariance : Tensor of shape (D, D), float64
+        Of all rows about their mean.
+    """
+
+    means: Tensor
+    covariance: Tensor
+
+    @classmethod
+    def of(cls, features: Tensor, labels: Tensor, num_classes: int) -> PublicRows:
+        """Of rows [n, D] with labels [n]; every class must have one."""
+        rows = features.to(torch.float64)
+        counts = torch.bincount(labels, minlength=num_classes).to(torch.float64)
+        sums = torch.zeros(num_classes, rows.shape[1], dtype=torch.float64)
+        sums.index_add_(0, labels, rows)
+        centred = rows - rows.mean(dim=0)
+        return cls(sums / counts[:, None], centred.T @ centred / len(rows))
+
+
 @dataclass(frozen=True, eq=False)
 class NoisyStatistics:
     """A release: all that is known of all clients' rows under differential privacy.
@@ -220,6 +248,8 @@ class NoisyStatistics:
         The sum of ``z z^T`` over these rows z.
     noise : dict from block to float
         Standard deviations; of the square on its diagonal.
+    public : PublicRows, optional
+        What is known beside the release.
     """
 
     counts: Tensor
@@ -227,6 +257,7 @@ class NoisyStatistics:
     sums: Tensor
     square: Tensor | None
     noise: dict[str, float]
+    public: PublicRows | None = None
 
     @property
     def num_classes(self) -> int:
@@ -241,6 +272,7 @@ class NoisyStatistics:
         """All declared classes: which of them have rows is not known."""
         return list(range(self.num_classes))
 
+
 def unit_rows(features: Tensor) -> np.ndarray:
     """Rows [n, D] at length 1, in steps of ``2^-16``: int64 [n, D].
 
@@ -254,9 +286,11 @@ def unit_rows(features: Tensor) -> np.ndarray:
     norms = np.linalg.norm(exact, axis=1, keepdims=True)
     return _cut(exact / np.where(norms > 0, norms, 1.0) * 2**ROW_BITS, 1.0)
 
+
 def cut_rows(rows: np.ndarray, centre: np.ndarray) -> np.ndarray:
     """Rows [n, D] of `unit_rows` about `centre`, no longer than `CLIP`, likewise."""
     return _cut(rows - centre * 2**ROW_BITS, CLIP)
+
 
 def _cut(rows: np.ndarray, most: float) -> np.ndarray:
     limit = most * 2**ROW_BITS
@@ -264,6 +298,7 @@ def _cut(rows: np.ndarray, most: float) -> np.ndarray:
     # A hair less, so that rounding of the norm does not leave a row too long.
     factor = np.where(norms > limit, limit * (1 - 1e-12) / np.maximum(norms, limit), 1)
     return np.trunc(rows * factor).astype(np.int64)
+
 
 def replaced_mu(plan: ReleasePlan) -> float:
     """A bound of mu for data sets that differ in one row's value, not in a row more.
@@ -275,10 +310,3 @@ def replaced_mu(plan: ReleasePlan) -> float:
     same = 4 * (a["mean"] + a["sums"]) + 2 * a["square"]
     other = 2 * a["counts"] + 4 * a["mean"] + 2 * a["sums"] + 2 * a["square"]
     return plan.mu * math.sqrt(max(same, other))
-
-def random_projection(dim: int, kept: int, seed: int) -> Tensor:
-    """Orthonormal rows [kept, dim], float64, drawn by seed: they depend on no data."""
-    generator = torch_generator(seed, "public projection", dim, kept)
-    drawn = torch.randn(dim, kept, dtype=torch.float64, generator=generator)
-    basis, signs = torch.linalg.qr(drawn)
-    return (basis * signs.diagonal().sign()).T.contiguous()

@@ -32,6 +32,8 @@ def test_no_noise_protects_nothing():
 def test_an_accountant_of_others_agrees(epsilon):
     accounting = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
     mu = mu_of(epsilon, 1e-5)
-    found = accounting.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-5)
+    found = accounting.from_gaussian_mechanism(
+        1 / mu, value_discretization_interval=1e-5
+    )
     assert found.get_delta_for_epsilon(epsilon) == pytest.approx(1e-5, rel=1e-4)
     assert found.get_epsilon_for_delta(1e-5) == pytest.approx(epsilon, abs=1e-6)

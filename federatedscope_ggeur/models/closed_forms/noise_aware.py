@@ -20,32 +20,6 @@ _FILLED = 0.9
 
 
 @dataclass(frozen=True)
-class PublicRows:
-    """What public rows say of the classes, in the space of the release.
-
-    Attributes
-    ----------
-    means : Tensor of shape (C, D), float64
-        Of each class.
-    covariance : Tensor of shape (D, D), float64
-        Of all rows about their mean.
-    """
-
-    means: Tensor
-    covariance: Tensor
-
-    @classmethod
-    def of(cls, features: Tensor, labels: Tensor, num_classes: int) -> PublicRows:
-        """Of rows [n, D] with labels [n]; every class must have one."""
-        rows = features.to(F64)
-        counts = torch.bincount(labels, minlength=num_classes).to(F64)
-        sums = torch.zeros(num_classes, rows.shape[1], dtype=F64)
-        sums.index_add_(0, labels, rows)
-        centred = rows - rows.mean(dim=0)
-        return cls(sums / counts[:, None], centred.T @ centred / len(rows))
-
-
-@dataclass(frozen=True)
 class Believed:
     """What a release lets one believe of the classes, along the axes `basis`.
 
@@ -82,20 +56,6 @@ class Believed:
         weight = weight @ self.basis.T
         return weight, bias - weight @ self.centre
 
-    def expected_accuracy(self, generator: torch.Generator, rows: int = 20000) -> float:
-        """How often the head should be right, if the beliefs hold: by drawn rows."""
-        shares = self.counts / self.counts.sum()
-        labels = torch.multinomial(shares, rows, replacement=True, generator=generator)
-
-        def drawn(*shape: int) -> Tensor:
-            return torch.randn(*shape, dtype=F64, generator=generator)
-
-        means = self.means + self.unsure.sqrt() * drawn(*self.means.shape)
-        x = means[labels] + self.within.sqrt() * drawn(rows, means.shape[1])
-        weight, bias = self.head()
-        scores = (x @ self.basis.T + self.centre) @ weight.T + bias
-        return float((scores.argmax(dim=1) == labels).double().mean())
-
 
 def likely_counts(release: NoisyStatistics) -> Tensor:
     """The expected rows of each class, at least 1: shape (C,)."""
@@ -106,11 +66,11 @@ def likely_counts(release: NoisyStatistics) -> Tensor:
     return (mean + trusted * (noisy - mean)).clamp(min=1.0)
 
 
-def spherical(release: NoisyStatistics, public: PublicRows | None = None) -> Believed:
+def spherical(release: NoisyStatistics) -> Believed:
     """Of counts and sums alone: rows spread alike in all directions, or as public rows
     do, which also say where class means lie.
     """
-    counts, dim = likely_counts(release), release.dim
+    counts, dim, public = likely_counts(release), release.dim, release.public
     total = release.counts.clamp(min=1.0).sum()
     overall = release.sums.sum(dim=0) / total
     size = _FILLED * CLIP**2 / dim
@@ -153,3 +113,8 @@ def with_square(release: NoisyStatistics) -> Believed:
     means, unsure = trusted * measured, trusted * noise
     centre = release.centre + overall
     return Believed(centre, basis, counts, means, unsure, within, priors=True)
+
+
+def believed(release: NoisyStatistics) -> Believed:
+    """What to believe of a release, by what is in it."""
+    return spherical(release) if release.square is None else with_square(release)
