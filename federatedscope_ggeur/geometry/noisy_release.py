@@ -129,11 +129,21 @@ class ReleasePlan:
             yield "square", dim, steps
             yield "square", dim * (dim - 1) // 2, math.ceil(steps / math.sqrt(2))
 
+    def deviations(self, stage: str) -> np.ndarray:
+        """The standard deviations of one client's noise, in steps: float64 [length]."""
+        return np.concatenate([np.full(n, float(s)) for _, n, s in self._parts(stage)])
+
     def noise(self, stage: str, words: Words = system_words) -> np.ndarray:
         """One client's noise: int64 [length], in steps of the grid."""
-        parts = self._parts(stage)
-        drawn = [discrete_gaussian(size, steps, words) for _, size, steps in parts]
-        return np.concatenate(drawn)
+        return self.noises(stage, 1, words)[0]
+
+    def noises(self, stage: str, count: int, words: Words = system_words) -> np.ndarray:
+        """The noise of so many clients: int64 [count, length]."""
+        drawn = [
+            discrete_gaussian(count * size, steps, words).reshape(count, size)
+            for _, size, steps in self._parts(stage)
+        ]
+        return np.concatenate(drawn, axis=1)
 
     def moments(self, features: Tensor, labels: Tensor) -> np.ndarray:
         """Stage "moments" of a client's rows [n, D], without noise: int64 [C + D]."""
