@@ -158,8 +158,7 @@ class Ledger:
             if worst + mu**2 > most**2 * (1 + _SLACK):
                 raise GGEURError(
                     f"client {self._number}: {setting('dp.epsilon_total')} does not "
-                    "allow another release of these rows: some were in "
-                    f"{len(held.entries)} before; nothing is sent"
+                    "allow another release of these rows; nothing is sent"
                 )
             after = held.charged(entry, digests)
             self._write(after)
