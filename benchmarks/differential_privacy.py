@@ -131,7 +131,7 @@ def lines(options) -> Iterator[str]:
         settings += [
             ("Caltech", caltech, *own, 1, 0),
             ("Caltech", caltech, *own, 10, 3),
-            ("Caltech, one public row a class", caltech_with_public, *own, 1, 0),
+            ("Caltech with one public row a class", caltech_with_public, *own, 1, 0),
         ]
     if options.pacs:
         own = options.pacs, 7, True
@@ -146,7 +146,7 @@ def lines(options) -> Iterator[str]:
                     classes, dim, epsilon, DELTA, square, clients, spared
                 )
                 found[epsilon].append(accuracy(plan, rows, tests, public, seed))
-        noise = "central" if clients == 1 else f"{clients} clients, t = {spared}"
+        noise = "central" if clients == 1 else f"{clients} clients; t = {spared}"
         for epsilon, values in found.items():
             spread = stdev(values) if len(values) > 1 else 0.0
             yield (
